@@ -117,7 +117,7 @@ class Connections:
             broker.config.get_int("queued.max.request.bytes"), self.receive_buffer
         )
         self.answer_memory = AnswerMemory(MAX_UNSENT_BYTES)
-        self.turns = Turns()
+        self.turns = Turns(broker.clock.now_ms)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -313,23 +313,24 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve(self) -> None:
         """Serve the queued requests, unless the connection waits for its turn."""
-        self._serve_queue(self.shared.turns.end())
+        self._serve_queue(self.shared.turns.end_ms())
 
-    def serve_until(self, end: float) -> None:
+    def serve_until(self, end_ms: int) -> None:
         """Send unsent answers and serve queued requests until a time: the connection's turn has
         come.
         """
         self._is_in_turns = False
-        self._push(end)
-        self._after_push(end)
+        self._push(end_ms)
+        self._after_push(end_ms)
 
-    def _serve_queue(self, end: float) -> None:
+    def _serve_queue(self, end_ms: int) -> None:
         """Serve queued requests until one has to wait, the client does not read its answers, or
         the time is over.
 
-        :param end: a time, by ``time.perf_counter``
+        :param end_ms: a steady time
         """
         queue, answers, turns = self._queue, self._answers, self.shared.turns
+        now_ms = turns.now_ms
         collected = 0
         while (
             queue.count
@@ -338,7 +339,7 @@ class Connection(asyncio.BufferedProtocol):
             and not self._is_closing
             and not self._is_in_turns
         ):
-            if turns.is_spent and perf_counter() > end and not queue.is_next_in(_QUICK):
+            if turns.is_spent and now_ms() > end_ms and not queue.is_next_in(_QUICK):
                 self._wait_for_turn()
                 break
             before = len(answers)
@@ -350,7 +351,7 @@ class Connection(asyncio.BufferedProtocol):
             if collected > SEND_AT_BYTES:
                 self._send()
                 collected = 0
-            if queue.count and perf_counter() > end:
+            if queue.count and now_ms() > end_ms:
                 self._wait_for_turn()
         if answers:
             self._send()
@@ -420,6 +421,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close("%s", error)
             return
         context = self._context_of(header, adapted.legacy)
+        self.shared.turns.end_ms()  # the slice begins
         try:
             response = handlers.handler(header.api_key)(
                 self.shared.broker, adapted.request, context
@@ -438,7 +440,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._answer(response, adapted, header, wire)
             self.shared.metrics.requests[header.api_key].answered(started, response)
-            self.shared.turns.took_until(perf_counter())
+            self.shared.turns.served()
         if header.api_key in TEMPLATED:
             self._remember(frame, header, adapted.request)
 
@@ -553,17 +555,17 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_blocked:
             return
         turns = self.shared.turns
-        end = turns.end()
-        if turns.is_spent and size_bytes > SEND_AT_BYTES and perf_counter() > end:
+        end_ms = turns.end_ms()
+        if turns.is_spent and size_bytes > SEND_AT_BYTES and turns.now_ms() > end_ms:
             self._unsent.forget_data()
             self._is_blocked = True
             self._wait_for_turn()
         else:
-            self._push(end)
+            self._push(end_ms)
 
-    def _push(self, end: float) -> None:
+    def _push(self, end_ms: int) -> None:
         """Write unsent answers until the socket takes no more, or the time is over."""
-        unsent = self._unsent
+        unsent, now_ms = self._unsent, self.shared.turns.now_ms
         try:
             while unsent and not self._is_full:
                 if self._fd < 0:  # not a socket
@@ -572,7 +574,7 @@ class Connection(asyncio.BufferedProtocol):
                 if not unsent.write_to(self._fd, self.shared.send_buffer):
                     unsent.forget_data()
                     self.transport.write(unsent.take(AWAIT_SOCKET_BYTES))
-                elif unsent and perf_counter() > end:
+                elif unsent and now_ms() > end_ms:
                     unsent.forget_data()
                     self._wait_for_turn()
                     break
@@ -598,18 +600,18 @@ class Connection(asyncio.BufferedProtocol):
         self._is_full = False
         if self.transport is None or self._is_in_turns:
             return
-        end = self.shared.turns.end()
-        self._push(end)
-        self._after_push(end)
+        end_ms = self.shared.turns.end_ms()
+        self._push(end_ms)
+        self._after_push(end_ms)
 
-    def _after_push(self, end: float) -> None:
+    def _after_push(self, end_ms: int) -> None:
         """Continue with requests if all answers are sent."""
         if self._is_blocked or self.transport is None:
             return
         if self._is_closing:
             self.transport.close()
         else:
-            self._serve_queue(end)
+            self._serve_queue(end_ms)
 
     def _failed(self, error: Exception, request: Any, header: RequestHeader) -> Any:
         """Return the response to a request whose handler raised: the error everywhere in it."""

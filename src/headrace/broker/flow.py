@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from time import perf_counter
+from collections.abc import Callable
 from typing import Protocol
 
 from headrace.log_lines import LimitedLog, get_logger
@@ -21,9 +21,9 @@ from headrace.log_lines import LimitedLog, get_logger
 from .limits import (
     FRAME_CHECK_S,
     MIN_FRAME_BYTES_PER_S,
-    SERVE_SLICE_S,
+    SERVE_SLICE_MS,
     SPENT_RECEIVE_BYTES,
-    TURN_S,
+    TURN_MS,
 )
 from .requests import IncompleteFrame
 
@@ -49,8 +49,8 @@ class Client(Protocol):
     def abandon(self) -> None:
         """Close the connection at once."""
 
-    def serve_until(self, end: float) -> None:
-        """Serve waiting requests until a time, by ``time.perf_counter``."""
+    def serve_until(self, end_ms: int) -> None:
+        """Send unsent answers and serve waiting requests until a steady time."""
 
 
 class RequestMemory:
@@ -203,29 +203,31 @@ class AnswerMemory:
 class Turns:
     """The time that connections take in one turn of the event loop, and those that have to wait.
 
-    When requests and large answers have taken ``SERVE_SLICE_S``, connections with more of them wait
-    in line, and get one slice in each further turn together. Requests that are quick in any case
-    are served at once meanwhile.
+    When requests and large answers have taken ``SERVE_SLICE_MS``, connections with more of them
+    wait in line, and get one slice in each further turn together. Requests that are quick in any
+    case are served at once meanwhile.
 
+    :param now_ms: a steady clock
     :ivar is_spent: True if the slice of this turn is spent, or connections are in line
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self.now_ms = now_ms
         self.is_spent = False
         self._line: deque[Client] = deque()
-        self._end = 0.0
+        self._end_ms = 0
         self._is_scheduled = False
 
-    def end(self) -> float:
+    def end_ms(self) -> int:
         """Return the end of the slice of this turn of the event loop."""
         if not self._is_scheduled:
             self._schedule()
-            self._end = perf_counter() + SERVE_SLICE_S
-        return self._end
+            self._end_ms = self.now_ms() + SERVE_SLICE_MS
+        return self._end_ms
 
-    def took_until(self, now: float) -> None:
-        """Note that a request was served until ``now``."""
-        if now > self.end():
+    def served(self) -> None:
+        """Note that a request was served."""
+        if self.now_ms() > self.end_ms():
             self.is_spent = True
 
     def add(self, client: Client) -> None:
@@ -246,12 +248,12 @@ class Turns:
         if not line:
             self.is_spent = False
             return
-        end = self._end = perf_counter() + SERVE_SLICE_S
+        now_ms = self.now_ms()
+        end_ms = self._end_ms = now_ms + SERVE_SLICE_MS
         self._schedule()
-        now = perf_counter()
         for _ in range(len(line)):
-            line.popleft().serve_until(min(now + TURN_S, end))
-            now = perf_counter()
-            if now > end:
+            line.popleft().serve_until(min(now_ms + TURN_MS, end_ms))
+            now_ms = self.now_ms()
+            if now_ms > end_ms:
                 break
         self.is_spent = bool(line)

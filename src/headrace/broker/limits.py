@@ -18,12 +18,12 @@ MAX_QUEUED_REQUESTS = 64
 MAX_QUEUED_BYTES = 8 * 1024 * 1024
 """The bytes of unserved requests above which nothing is read from a connection."""
 
-SERVE_SLICE_S = 0.005
+SERVE_SLICE_MS = 5
 """The time for requests and large answers in one turn of the event loop. Then connections with more
 of them wait in line, except for requests that are quick in any case.
 """
 
-TURN_S = 0.001
+TURN_MS = 1
 """The time that one connection in line gets in a turn; at least one request is served."""
 
 SEND_AT_BYTES = 64 * 1024
