@@ -15,8 +15,14 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import AcknowledgeType, ConsumerGroupTopicPartitions, Message, TopicPartition
-from confluent_kafka.admin import ResourceType
+from confluent_kafka import (
+    AcknowledgeType,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import OffsetSpec, ResourceType
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 
@@ -39,11 +45,12 @@ from tests.clients.confluent import (
     share_consumer,
     share_from_earliest,
 )
-from tests.support import unique
+from tests.support import unique, wait_until
 
 pytestmark = pytest.mark.spark
 
 STEP_MS = 100
+TRANSACTION_TIMEOUT_S = 120.0
 STILL_S = 0.6
 """Time in which a group makes no progress: several steps."""
 
@@ -122,6 +129,17 @@ class Story:
             source.commit_sync(PATIENCE_S)
 
 
+def ends(
+    bootstrap_servers: str, isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+) -> list[int]:
+    """Return the end offsets of the partitions of `__consumer_offsets`."""
+    client, name = admin(bootstrap_servers), "__consumer_offsets"
+    partitions = client.list_topics(name, PATIENCE_S).topics[name].partitions
+    latest = {TopicPartition(name, number): OffsetSpec.latest() for number in sorted(partitions)}
+    found = client.list_offsets(latest, isolation_level=isolation_level)
+    return [future.result(PATIENCE_S).offset for future in found.values()]
+
+
 @pytest.fixture(scope="module")
 def uncompacted(bootstrap_servers: str) -> Iterator[None]:
     """Keep all new commits from being compacted away."""
@@ -129,6 +147,12 @@ def uncompacted(bootstrap_servers: str) -> Iterator[None]:
     told.commit("first", 0)  # creates the internal topic
     set_configs(
         bootstrap_servers, ResourceType.TOPIC, "__consumer_offsets", min_compaction_lag_ms="3600000"
+    )
+    wait_until(
+        lambda: ends(bootstrap_servers, IsolationLevel.READ_COMMITTED) == ends(bootstrap_servers),
+        TRANSACTION_TIMEOUT_S,
+        "the transactions of other tests to time out, as they hide later commits",
+        interval_s=1,
     )
     yield
     set_configs(
