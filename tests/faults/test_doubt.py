@@ -4,12 +4,17 @@ directory that is deleted under a running broker.
 
 from __future__ import annotations
 
+import json
 import os
+import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.clients.confluent import PATIENCE_S, admin, create_topic
+from tests.group_client import GroupClient
 from tests.support import COMMON_CONFIGS, HeadraceProcess, wait_until
 from tests.wire_client import batch, connection
 
@@ -192,3 +197,70 @@ def test_a_damaged_catalog_stops_the_start(ground, where):
     data[where : where + 40] = os.urandom(40)
     path.write_bytes(data)
     assert "headrace recover --data-dir" in ground.refusal()
+
+
+def recover(ground: Ground, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headrace", "recover", "--data-dir", str(ground.data_dir), *options],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=HeadraceProcess.environment(),
+    )
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "garbage"])
+def test_recover_rebuilds_the_catalog_from_the_directories(ground, damage):
+    with connection(ground.server.bootstrap_servers) as client:
+        topic_id = client.create_topic("empty", 3)
+        with GroupClient(ground.server.bootstrap_servers) as member:
+            assert member.commit(8, "billing", "orders", {0: 42}) == {0: 0}
+    busy = recover(ground, "--execute")
+    assert busy.returncode == 1 and "in use" in busy.stderr
+    ground.server.stop()
+    sound = recover(ground, "--execute")
+    assert sound.returncode == 0 and "nothing to recover" in sound.stdout
+    path = ground.data_dir / "headrace.db"
+    old = path.read_bytes()
+    path.unlink()
+    if damage != "missing":
+        path.write_bytes(b"" if damage == "empty" else os.urandom(len(old)))
+
+    tried = recover(ground, "-c", "offsets.topic.num.partitions=5")
+    assert tried.returncode == 0, tried.stderr
+    assert "orders" in tried.stdout and "Nothing was changed" in tried.stdout
+    assert "headrace recover --data-dir" in ground.refusal()
+    done = recover(ground, "--execute", "--json")
+    assert done.returncode == 0, done.stderr
+    found = {one["name"]: one for one in json.loads(done.stdout)["topics"]}
+    assert (found["orders"]["partitions"], found["orders"]["partitionsKnown"]) == (2, True)
+    assert found["orders"]["configs"]["retention.ms"] == "-1"
+    assert found["__consumer_offsets"]["partitions"] == 5
+    assert found["__consumer_offsets"]["configs"]["cleanup.policy"] == "compact"
+
+    ground.restart()
+    assert not ground.strays()
+    assert ground.offsets("orders", 0) == ground.offsets("orders", 1) == ALL_RECORDS
+    with GroupClient(ground.server.bootstrap_servers) as member:
+        assert member.fetch(8, "billing", {"orders": [0]})["orders"][0][0] == 42
+    with connection(ground.server.bootstrap_servers) as client:
+        assert client.produce("orders", batch([b"next"]), 1) == (0, RECORDS)
+        assert client.create_topic("empty", 3) != topic_id
+
+
+def test_recover_keeps_what_a_damaged_catalog_still_says(ground):
+    create_topic(ground.server.bootstrap_servers, "wide", partitions=7, retention_ms="123456789")
+    ground.server.stop()
+    path = ground.data_dir / "headrace.db"
+    before = sqlite3.connect(path)
+    (cluster_id,) = before.execute("SELECT value FROM cluster WHERE name = 'id'").fetchone()
+    before.execute("UPDATE cluster SET value = 'x' WHERE name = 'next_producer_id'")
+    before.commit()
+    before.close()
+    assert "headrace recover" in ground.refusal()
+    done = json.loads(recover(ground, "--execute", "--json").stdout)
+    assert done["clusterId"] == cluster_id
+    (wide,) = [one for one in done["topics"] if one["name"] == "wide"]
+    assert (wide["partitions"], wide["configs"]["retention.ms"]) == (7, "123456789")
+    ground.restart()
+    assert ground.offsets("orders", 0) == ALL_RECORDS

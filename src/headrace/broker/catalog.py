@@ -265,6 +265,20 @@ class Catalog:
             self._database.execute("UPDATE topics SET partitions = ? WHERE name = ?", (total, name))
         return self._put(replace(topic, partitions=total))
 
+    def fill(self, cluster_id: str, topics: Iterable[Topic], next_producer_id: int) -> None:
+        """Write the content of a new catalog. It is in memory when the catalog is opened again.
+
+        :raises CatalogError: when the database fails
+        """
+        with self._transaction("write the catalog"):
+            values = {"id": cluster_id, "next_producer_id": str(next_producer_id)}
+            for name, value in values.items():
+                self._database.execute("UPDATE cluster SET value = ? WHERE name = ?", (value, name))
+            for topic in topics:
+                row = (topic.name, topic.topic_id.bytes, topic.partitions, topic.internal)
+                self._database.execute("INSERT INTO topics VALUES (?, ?, ?, ?)", row)
+                self._store("topic", topic.name, topic.configs.items())
+
     # Configs --------------------------------------------------------------------------------------
 
     def configs(self, kind: str, name: str) -> Mapping[str, str]:
@@ -341,6 +355,22 @@ class Catalog:
     def close(self) -> None:
         """Close the database."""
         self._database.close()
+
+
+def create(
+    path: Path, cluster_id: str | None, topics: Iterable[Topic], next_producer_id: int
+) -> None:
+    """Create a catalog with topics.
+
+    :param path: a file that does not exist
+    :param cluster_id: None for a new one
+    :raises CatalogError: when the database fails
+    """
+    catalog = Catalog(path)
+    try:
+        catalog.fill(cluster_id or catalog.cluster_id, topics, next_producer_id)
+    finally:
+        catalog.close()
 
 
 def save(database: sqlite3.Connection, path: str) -> None:

@@ -154,7 +154,9 @@ class TopicLogs:
         open_log = self._open_logs.get((topic.topic_id, partition))
         if open_log is None and 0 <= partition < topic.partitions:
             config = self._config.log_config(topic)
-            open_log = self._directory.open(topic.name, topic.topic_id, partition, config)
+            open_log = self._directory.open(
+                topic.name, topic.topic_id, partition, config, partitions=topic.partitions
+            )
             if not open_log.is_offline:
                 self._open_logs[topic.topic_id, partition] = open_log
         return open_log

@@ -29,15 +29,25 @@ class LogDirectory:
         self._logs: dict[tuple[str, int], PartitionLog] = {}
 
     def open(
-        self, topic: str, topic_id: uuid.UUID, partition: int, config: LogConfig
+        self,
+        topic: str,
+        topic_id: uuid.UUID,
+        partition: int,
+        config: LogConfig,
+        *,
+        partitions: int = 0,
     ) -> PartitionLog:
         """Return the log of a partition, always the same object.
+
+        :param partitions: see :class:`~headrace.log.partition_log.PartitionLog`
 
         This touches no disk: the log reads its directory when it is first used.
         """
         log = self._logs.get((topic, partition))
         if log is None or log.topic_id != topic_id:
-            log = PartitionLog(self.directory, topic, topic_id, partition, config)
+            log = PartitionLog(
+                self.directory, topic, topic_id, partition, config, partitions=partitions
+            )
             self._logs[topic, partition] = log
         return log
 

@@ -66,6 +66,7 @@ class Appended(NamedTuple):
 class PartitionLog:
     """Batches in segment files, from ``log_start_offset`` up to ``end_offset``, exclusive.
 
+    :param partitions: the number of partitions of the topic, to be noted in a new directory
     :ivar path: the log's directory
     :ivar config: the topic's configuration; replaced when it changes
     :ivar syncs: True if files are forced to disk
@@ -82,7 +83,10 @@ class PartitionLog:
         topic_id: uuid.UUID,
         partition: int,
         config: LogConfig,
+        *,
+        partitions: int = 0,
     ) -> None:
+        self._partitions = partitions
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
@@ -202,7 +206,7 @@ class PartitionLog:
             self._directory.recovered(name)
 
     def _load_directory(self, name: str) -> None:
-        partition_metadata.complete(self.path, self.topic_id)
+        partition_metadata.complete(self.path, self.topic_id, self._partitions)
         distrusted = recovery.is_marked_offline(self.path)
         crashed = distrusted or self._directory.needs_recovery(name)
         loaded = recovery.load(
@@ -340,7 +344,7 @@ class PartitionLog:
         if not self._segments:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self.path)  # not its parents: the data directory must be there
-            partition_metadata.write(self.path, self.topic_id)
+            partition_metadata.write(self.path, self.topic_id, self._partitions)
             return self._add_segment(now_ms)
         active = self._segments[-1]
         full = active.must_roll_for(size, max_timestamp, last_offset, now_ms, self.config)

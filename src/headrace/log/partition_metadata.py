@@ -1,4 +1,8 @@
-"""The topic id of a partition directory, in Kafka's file ``partition.metadata``."""
+"""The topic id of a partition directory, in Kafka's file ``partition.metadata``.
+
+A third line, which Kafka ignores, has the number of partitions of the topic when the directory was
+created. ``headrace recover`` needs it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import binascii
 import re
 import uuid
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import NamedTuple
 
 from headrace.log.files import replace_file
 from headrace.log_lines import get_logger
@@ -13,24 +18,39 @@ from headrace.log_lines import get_logger
 logger = get_logger("headrace.log")
 
 METADATA_FILE = "partition.metadata"
-_TEXT = re.compile(rb"version: 0\ntopic_id: ([A-Za-z0-9_-]{22})\n?")
+_TEXT = re.compile(
+    rb"version: 0\ntopic_id: ([A-Za-z0-9_-]{22})(?:\npartitions: ([1-9][0-9]{0,9}))?\n?"
+)
 
 
 class UnreadableMetadata(ValueError):
     """A ``partition.metadata`` file that does not name a topic id. The message names the file."""
 
 
-def write(directory: str, topic_id: uuid.UUID) -> None:
+class PartitionMetadata(NamedTuple):
+    """The topic of a partition directory.
+
+    :ivar partitions: the number of partitions of the topic; 0 if it is not known
+    """
+
+    topic_id: uuid.UUID
+    partitions: int
+
+
+def write(directory: str, topic_id: uuid.UUID, partitions: int = 0) -> None:
     """Write the id of the topic that a directory belongs to.
 
+    :param partitions: the number of partitions of the topic; 0 to write none
     :raises OSError: when the disk fails
     """
     text = f"version: 0\ntopic_id: {text_of(topic_id)}\n"
+    if partitions:
+        text += f"partitions: {partitions}\n"
     replace_file(f"{directory}/{METADATA_FILE}", text.encode(), sync=False)
 
 
-def read(directory: str) -> uuid.UUID | None:
-    """Return the id of the topic that a directory belongs to; None if the file is missing, or if a
+def read(directory: str) -> PartitionMetadata | None:
+    """Return the topic that a directory belongs to; None if the file is missing, or if a
     power cut has emptied it.
 
     :raises UnreadableMetadata: when the file has anything else
@@ -53,7 +73,7 @@ def read(directory: str) -> uuid.UUID | None:
         raise UnreadableMetadata(f"{path} is damaged") from error
     if text_of(topic_id).encode() != found[1]:  # bits after the last byte
         raise UnreadableMetadata(f"{path} is damaged")
-    return topic_id
+    return PartitionMetadata(topic_id, int(found[2] or 0))
 
 
 def contradiction(directory: str, topic_id: uuid.UUID) -> str | None:
@@ -66,15 +86,15 @@ def contradiction(directory: str, topic_id: uuid.UUID) -> str | None:
         found = read(directory)
     except UnreadableMetadata:
         return None
-    if found is None or found == topic_id:
+    if found is None or found.topic_id == topic_id:
         return None
     return (
-        f"{directory}/{METADATA_FILE} names the topic id {text_of(found)}, and the catalog "
-        f"{text_of(topic_id)}"
+        f"{directory}/{METADATA_FILE} names the topic id {text_of(found.topic_id)}, and the "
+        f"catalog {text_of(topic_id)}"
     )
 
 
-def complete(directory: str, topic_id: uuid.UUID) -> None:
+def complete(directory: str, topic_id: uuid.UUID, partitions: int) -> None:
     """Write the id of the topic that a directory belongs to, unless the directory has one.
 
     :raises OSError: when the disk fails
@@ -86,7 +106,7 @@ def complete(directory: str, topic_id: uuid.UUID) -> None:
         found, problem = None, str(error)
     if found is None:
         logger.warning("%s: writing it again for the topic id %s", problem, text_of(topic_id))
-        write(directory, topic_id)
+        write(directory, topic_id, partitions)
 
 
 def text_of(topic_id: uuid.UUID) -> str:

@@ -1,0 +1,249 @@
+"""Rebuild a lost catalog from what the partition directories say."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import Refusal
+from headrace.internal_topics import INTERNAL_TOPICS
+from headrace.log import directory_format, partition_metadata
+from headrace.log.data_directory import DataDirectory
+from headrace.log.producer_state import ProducerState
+from headrace.log.segment import scan
+
+from .catalog import CATALOG_FILE, Catalog, CatalogError, Topic, create
+from .config.broker_config import Config
+from .config.topic_rules import check_topic_name
+
+PRODUCER_ID_HEADROOM = 1_000_000
+"""The next producer id after the largest one in the logs: producers may have been given ids that
+are in no log.
+"""
+KEEP_EVERYTHING: Mapping[str, str] = {"retention.ms": "-1", "retention.bytes": "-1"}
+"""The configs of a topic whose own are lost: retention by the defaults might delete its records."""
+_CLUSTER_ID_CHARS = 22
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTopic:
+    """A topic as its directories have it.
+
+    :ivar directories: number of directories
+    :ivar has_configs: True if its configs are known
+    :ivar is_counted: True if its number of partitions is known; otherwise it may have had more,
+        which never had a record
+    :ivar others: directories that name another topic id: the next start sets them aside
+    """
+
+    topic: Topic
+    directories: int
+    has_configs: bool
+    is_counted: bool
+    others: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """The plan of a rebuild.
+
+    :ivar reason: the reason why the catalog cannot be used; None if it can, so that nothing is to
+        be done
+    :ivar cluster_id: None if it is lost
+    """
+
+    reason: str | None
+    cluster_id: str | None
+    topics: Sequence[FoundTopic]
+    next_producer_id: int
+
+
+@dataclass(slots=True)
+class _Salvaged:
+    """The rows that can be read from a damaged catalog."""
+
+    cluster_id: str | None
+    next_producer_id: int
+    topics: dict[str, Topic]
+
+
+def plan(directory: DataDirectory, config: Config) -> Rebuild:
+    """Return what a rebuild would do. Nothing is changed.
+
+    :param config: for the numbers of partitions and the configs of internal topics
+    :raises OSError: when the disk fails
+    """
+    path = Path(directory.path) / CATALOG_FILE
+    names = [name for name in sorted(directory.partition_names()) if directory.holds_log(name)]
+    has_records = any(directory.holds_records(name) for name in names)
+    reason = _problem(path, has_records=has_records)
+    if reason is None:
+        return Rebuild(None, None, (), 0)
+    salvaged = _salvage(path)
+    known = directory_format.read(directory.path)
+    of_topic: dict[str, list[str]] = {}
+    for name in names:
+        topic_name = name.rpartition("-")[0]
+        if not isinstance(check_topic_name(topic_name), Refusal):
+            of_topic.setdefault(topic_name, []).append(name)
+    found = [
+        _found(directory, topic_name, here, salvaged.topics.get(topic_name), config)
+        for topic_name, here in of_topic.items()
+    ]
+    found += [
+        FoundTopic(topic, 0, True, True, ())
+        for topic in salvaged.topics.values()
+        if topic.name not in of_topic
+    ]
+    largest = max((_largest_producer_id(f"{directory.path}/{name}") for name in names), default=-1)
+    return Rebuild(
+        reason,
+        salvaged.cluster_id if known is None else known.cluster_id,
+        sorted(found, key=lambda one: one.topic.name),
+        max(salvaged.next_producer_id, largest + 1) + PRODUCER_ID_HEADROOM,
+    )
+
+
+def carry_out(directory: DataDirectory, rebuild: Rebuild) -> str | None:
+    """Write the catalog of a plan. The old files are kept; return the new name of the old catalog,
+    None if there was none.
+
+    :raises CatalogError: when the database fails
+    :raises OSError: when the disk fails
+    """
+    path = Path(directory.path) / CATALOG_FILE
+    made = path.with_name(f"{CATALOG_FILE}.rebuilt")
+    for suffix in ("", "-wal", "-shm"):
+        made.with_name(made.name + suffix).unlink(missing_ok=True)
+    topics = [found.topic for found in rebuild.topics]
+    create(made, rebuild.cluster_id, topics, rebuild.next_producer_id)
+    kept = None
+    mark = uuid.uuid4().hex
+    for suffix in ("-wal", "-shm", ""):
+        old = path.with_name(CATALOG_FILE + suffix)
+        if old.exists():
+            kept = f"{CATALOG_FILE}.{mark}-damaged"
+            old.rename(old.with_name(kept + suffix))
+    made.rename(path)
+    return kept
+
+
+def _problem(path: Path, *, has_records: bool) -> str | None:
+    """Return the reason why a catalog cannot be used; None if it can."""
+    if not path.exists():
+        return f"{path.name} is missing"
+    if not path.stat().st_size:
+        return f"{path.name} is empty"
+    try:
+        catalog = Catalog(path)
+    except CatalogError as error:
+        return str(error).partition(". Restore")[0]
+    try:
+        return f"{path.name} has no topics" if has_records and not catalog.topics else None
+    finally:
+        catalog.close()
+
+
+def _found(
+    directory: DataDirectory,
+    name: str,
+    directories: Sequence[str],
+    salvaged: Topic | None,
+    config: Config,
+) -> FoundTopic:
+    metadata = {}
+    for one in directories:
+        try:
+            found = partition_metadata.read(f"{directory.path}/{one}")
+        except partition_metadata.UnreadableMetadata:
+            found = None
+        if found is not None:
+            metadata[one] = found
+    votes = Counter(one.topic_id for one in metadata.values())
+    if salvaged is not None and (not votes or salvaged.topic_id in votes):
+        topic_id = salvaged.topic_id
+    else:
+        salvaged = None
+        topic_id = votes.most_common(1)[0][0] if votes else uuid.uuid4()
+    others = [one for one, held in metadata.items() if held.topic_id != topic_id]
+    counts = [held.partitions for held in metadata.values() if held.topic_id == topic_id]
+    least = 1 + max(int(one.rpartition("-")[2]) for one in directories)
+    partitions = max([least, *counts])
+    is_counted, configs = any(counts), None
+    if salvaged is not None:
+        partitions, is_counted = max(partitions, salvaged.partitions), True
+        configs = salvaged.configs
+    if name in INTERNAL_TOPICS:
+        default, configs = config.internal_topic(name)
+        partitions = partitions if is_counted else max(partitions, default)
+    topic = Topic(name, topic_id, partitions, KEEP_EVERYTHING if configs is None else configs)
+    return FoundTopic(topic, len(directories), configs is not None, is_counted, others)
+
+
+def _largest_producer_id(path: str) -> int:
+    """Return the largest producer id in the snapshots and the last segment of a log; -1 without."""
+    largest = -1
+    logs = []
+    for name in os.listdir(path):
+        if name.endswith(".snapshot"):
+            with open(f"{path}/{name}", "rb") as file:
+                producers = ProducerState.from_snapshot(file.read())
+            for producer_id, _ in producers or ():
+                largest = max(largest, producer_id)
+        elif name.endswith(".log") and name[:-4].isdigit():
+            logs.append(name)
+    for name in sorted(logs)[-1:]:
+        with open(f"{path}/{name}", "rb") as file:
+            for _, header, _ in scan(file.fileno(), 0, os.fstat(file.fileno()).st_size):
+                largest = max(largest, header.producer_id)
+    return largest
+
+
+def _salvage(path: Path) -> _Salvaged:
+    """Return what can be read from a damaged catalog, and is valid."""
+    salvaged = _Salvaged(None, 0, {})
+    if not path.exists() or not path.stat().st_size:
+        return salvaged
+    rows = _rows(path)
+    for name, value in rows("SELECT name, value FROM cluster"):
+        if name == "id" and isinstance(value, str) and len(value) == _CLUSTER_ID_CHARS:
+            salvaged.cluster_id = value
+        elif name == "next_producer_id" and str(value).isdigit():
+            salvaged.next_producer_id = int(value)
+    for name, topic_id, partitions in rows("SELECT name, topic_id, partitions FROM topics"):
+        if (
+            isinstance(name, str)
+            and check_topic_name(name) is None
+            and isinstance(topic_id, bytes)
+            and len(topic_id) == 16
+            and isinstance(partitions, int)
+            and partitions > 0
+        ):
+            salvaged.topics[name] = Topic(name, uuid.UUID(bytes=topic_id), partitions)
+    for kind, name, key, value in rows("SELECT kind, resource, name, value FROM configs"):
+        topic = salvaged.topics.get(name) if kind == "topic" else None
+        if topic is not None and isinstance(key, str) and isinstance(value, str):
+            salvaged.topics[name] = replace(topic, configs={**topic.configs, key: value})
+    return salvaged
+
+
+def _rows(path: Path) -> Callable[[str], Iterator[tuple[Any, ...]]]:
+    def rows(query: str) -> Iterator[tuple[Any, ...]]:
+        try:
+            database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        except sqlite3.Error:
+            return
+        try:
+            yield from database.execute(query)
+        except sqlite3.Error:
+            return  # the rows before the damage were found
+        finally:
+            database.close()
+
+    return rows

@@ -1,0 +1,136 @@
+"""``headrace recover``: rebuild a lost catalog from the partition directories."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from headrace.broker.catalog import CatalogError
+from headrace.broker.catalog_rebuild import Rebuild, carry_out, plan
+from headrace.broker.config.broker_config import Config, ConfigError
+from headrace.broker.limits import max_open_files
+from headrace.log.data_directory import DataDirectory
+from headrace.log.directory_format import UnusableDirectory
+from headrace.log.directory_lock import DirectoryInUse
+from headrace.log.partition_metadata import text_of
+
+from .errors import BadUsage, Failure
+from .options import DEFAULT_DATA_DIR, setting
+from .tables import one_line
+
+_LOST = (
+    "What the directories do not say is lost: topics without records, configs of brokers and "
+    "groups, and where a line above says so, configs of topics and partitions without records."
+)
+
+
+def declare(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = (
+        "Rebuild the catalog of a data directory (headrace.db) from its partition directories. "
+        "Without --execute nothing is changed. The broker must be stopped."
+    )
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        default=DEFAULT_DATA_DIR,
+        help="the broker's data directory (default: %(default)s)",
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--dry-run", action="store_true", help="print what would be done (the default)"
+    )
+    what.add_argument("--execute", action="store_true", help="write the new catalog")
+    parser.add_argument(
+        "-c",
+        dest="configs",
+        action="append",
+        default=[],
+        type=setting,
+        metavar="KEY=VALUE",
+        help="a config that the broker is started with, for the internal topics; may be repeated",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(options: Namespace) -> int:
+    """Print the plan, and carry it out with ``--execute``.
+
+    :returns: the exit status
+    :raises Failure: it failed
+    """
+    logging.basicConfig(level=logging.ERROR, format="%(message)s")
+    try:
+        config = Config(dict(options.configs))
+    except ConfigError as error:
+        raise BadUsage(str(error)) from error
+    if not options.data_dir.is_dir():
+        raise Failure(f"{options.data_dir} is not a directory")
+    try:
+        directory = DataDirectory(options.data_dir, max_open_files(), address="headrace recover")
+        try:
+            rebuild = plan(directory, config)
+            kept = None
+            if options.execute and rebuild.reason is not None:
+                kept = carry_out(directory, rebuild)
+        finally:
+            directory.abandon()
+    except (CatalogError, DirectoryInUse, UnusableDirectory, OSError) as error:
+        raise Failure(str(error)) from error
+    if options.json:
+        print(json.dumps(_as_json(rebuild, executed=options.execute, kept=kept)))
+    else:
+        _print(rebuild, executed=options.execute, kept=kept, data_dir=options.data_dir)
+    return 0
+
+
+def _print(rebuild: Rebuild, *, executed: bool, kept: str | None, data_dir: Path) -> None:
+    if rebuild.reason is None:
+        print("The catalog is sound: there is nothing to recover.")
+        return
+    print(f"{one_line(rebuild.reason)}.")
+    for found in rebuild.topics:
+        topic = found.topic
+        count = f"{topic.partitions} partitions" if topic.partitions > 1 else "1 partition"
+        notes = [f"{found.directories} with records" if found.directories else "no records"]
+        if not found.is_counted:
+            notes.append("there may have been more partitions")
+        if not found.has_configs:
+            notes.append("its configs are lost, retention is switched off")
+        notes += [f"{name} is of another topic and will be set aside" for name in found.others]
+        print(f"  {topic.name}, id {text_of(topic.topic_id)}: {count} ({'; '.join(notes)})")
+    if not rebuild.topics:
+        print("  no topics")
+    print(f"Cluster id: {rebuild.cluster_id or 'lost, a new one is made'}.")
+    print(_LOST)
+    if executed:
+        print(f"The catalog is rebuilt{f'; the old one is {kept}' if kept else ''}.")
+    else:
+        command = f"headrace recover --data-dir {os.fspath(data_dir)} --execute"
+        print(f"Nothing was changed. To rebuild the catalog: {command}")
+
+
+def _as_json(rebuild: Rebuild, *, executed: bool, kept: str | None) -> dict[str, object]:
+    return {
+        "reason": rebuild.reason,
+        "executed": executed and rebuild.reason is not None,
+        "oldCatalog": kept,
+        "clusterId": rebuild.cluster_id,
+        "topics": [
+            {
+                "name": found.topic.name,
+                "topicId": text_of(found.topic.topic_id),
+                "partitions": found.topic.partitions,
+                "partitionsKnown": found.is_counted,
+                "directories": found.directories,
+                "configs": dict(found.topic.configs),
+                "configsKnown": found.has_configs,
+                "ofOtherTopics": list(found.others),
+            }
+            for found in rebuild.topics
+        ],
+    }
