@@ -33,7 +33,7 @@ from .cleaner import Cleaner
 from .config.broker_config import Config
 from .fetch_sessions import FetchSessions
 from .internal_logs import InternalTopicLogs
-from .limits import max_open_files
+from .limits import descriptor_budget
 from .long_polls import LongPolls
 from .metrics.registry import Metrics
 from .reconcile import check_catalog_exists, check_catalog_has_topics, set_aside_unknown
@@ -77,7 +77,9 @@ class Broker:
         self.ephemeral = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="headrace-")) if data_dir is None else data_dir
         try:
-            directory = DataDirectory(self.data_dir, max_open_files(), sync=not self.ephemeral)
+            directory = DataDirectory(
+                self.data_dir, descriptor_budget().files, sync=not self.ephemeral
+            )
             self.catalog = self._open_catalog(directory)
         except BaseException:
             self._remove_if_ephemeral()

@@ -8,6 +8,14 @@ and others.
 from __future__ import annotations
 
 import resource
+import sys
+from typing import NamedTuple
+
+ACCEPTS_PER_TURN = 100
+"""The connections that a listener accepts in one turn of the event loop."""
+
+ACCEPT_RETRY_S = 0.1
+"""The pause after the system has refused to accept a connection."""
 
 MIN_REQUEST_BYTES = 8
 """The shortest request header: api key, version, correlation id."""
@@ -142,15 +150,33 @@ OPENING_WORK_S, OPENING_REST_S = 0.002, 0.001
 SEARCH_SLICE_S = 0.005
 """The time after which a search by timestamp lets other requests go on."""
 
-_FILES_FOR_OTHERS = 64
-"""File descriptors that are left for the database, the listeners and the interpreter."""
+_OTHER_DESCRIPTORS = 96
+_MAX_SEGMENT_FILES = 8192
 
 
-def max_open_files() -> int:
-    """Return how many segment files may be open at a time: half of the limit of the process, as
-    connections need the rest.
+class DescriptorBudget(NamedTuple):
+    """The file descriptors of the process.
+
+    :ivar files: segment files that are open at a time
+    :ivar connections: connections of clients at a time. Further ones are refused
     """
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return 8192
-    return max(16, min(8192, (soft - _FILES_FOR_OTHERS) // 2))
+
+    files: int
+    connections: int
+
+
+def descriptor_budget(limit: int | None = None) -> DescriptorBudget:
+    """Divide the file descriptors of the process among logs and connections.
+
+    Up to 96, but at most half, are left for the catalog, the listeners, indexes, directories,
+    compaction and metrics. Logs get half of the rest, up to 8,192, and connections the other half.
+
+    :param limit: the limit of the process; by default the present one (``ulimit -n``)
+    """
+    if limit is None:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return DescriptorBudget(_MAX_SEGMENT_FILES, sys.maxsize)
+    rest = limit - min(_OTHER_DESCRIPTORS, limit // 2)
+    files = min(_MAX_SEGMENT_FILES, rest // 2)
+    return DescriptorBudget(files, rest - files)

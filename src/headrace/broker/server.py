@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from .acceptor import Acceptor, ConnectionSlots, listening_sockets
 from .broker import Broker
 from .connection import Connection, Connections, Listener
 from .control import ControlServer
+from .limits import descriptor_budget
 
 if TYPE_CHECKING:
     from .metrics.server import MetricsServer
@@ -27,7 +30,8 @@ class Server:
         self.shared = Connections(broker)
         self.connections = self.shared.connections
         self.max_idle_ms = broker.config.get_int("connections.max.idle.ms")
-        self._servers: list[asyncio.Server] = []
+        self._slots = ConnectionSlots(descriptor_budget().connections, self.connections.__len__)
+        self._acceptors: list[Acceptor] = []
         self._reaper: asyncio.TimerHandle | None = None
         self._metrics_server: MetricsServer | None = None
         self._control: ControlServer | None = None
@@ -48,14 +52,13 @@ class Server:
         loop = asyncio.get_running_loop()
         try:
             for i, listener in enumerate(self.listeners):
-                server = await loop.create_server(
-                    lambda i=i: Connection(self.shared, self.listeners[i]),  # type: ignore[misc]
-                    listener.host,
-                    listener.port,
-                    backlog=1024,
-                )
-                self._servers.append(server)
-                self.listeners[i] = replace(listener, port=server.sockets[0].getsockname()[1])
+                sockets = await listening_sockets(listener.host, listener.port)
+                listener = replace(listener, port=sockets[0].getsockname()[1])
+                self.listeners[i] = listener
+                self._acceptors += [
+                    Acceptor(one, self._slots, partial(Connection, self.shared, listener))
+                    for one in sockets
+                ]
         except OSError:
             await self.close()
             raise
@@ -97,9 +100,9 @@ class Server:
             await self._metrics_server.close()
         if self._control is not None:
             self._control.close()
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
+        for acceptor in self._acceptors:
+            acceptor.close()
+        self._acceptors.clear()
         for connection in list(self.connections):
             connection.abandon()
         # Connections learn that they are lost in the next turns of the event loop.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -53,6 +55,7 @@ def run(options: Namespace) -> int:
     """
     _log_to_stderr()
     gc.set_threshold(GC_ALLOCATIONS)
+    _allow_all_descriptors()
     config = _config(options)
     listeners = _listeners(options.listen or [DEFAULT_LISTEN], options.advertise or [])
     data_dir = None if options.ephemeral else options.data_dir or DEFAULT_DATA_DIR
@@ -72,6 +75,13 @@ def _log_to_stderr() -> None:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.addFilter(make_safe)  # lines of other libraries, too
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+def _allow_all_descriptors() -> None:
+    """Use as many file descriptors as the process may have, as the JVM does."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # macOS refuses its own limit
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _config(options: Namespace) -> Config:

@@ -1,0 +1,140 @@
+"""Accept connections, as many as there are file descriptors for."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+
+from headrace.log_lines import LimitedLog, get_logger
+
+from .limits import ACCEPT_RETRY_S, ACCEPTS_PER_TURN
+
+log = LimitedLog(get_logger("headrace.server"))
+
+_BACKLOG = 1024
+_GONE = frozenset((errno.EAGAIN, errno.ECONNABORTED, errno.EINTR))
+
+
+async def listening_sockets(host: str, port: int) -> list[socket.socket]:
+    """Return a listening socket for each address of a host.
+
+    :param port: 0 picks a free port, the same for all addresses
+    :raises OSError: when an address is in use or cannot be bound; then nothing is listening
+    """
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            sock = socket.socket(family, kind, protocol)
+            sockets.append(sock)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            at = address[0], port, *address[2:]
+            try:
+                sock.bind(at)
+            except OSError as error:
+                message = f"cannot listen on {at[0]}:{port}: {error.strerror}"
+                raise OSError(error.errno, message) from None
+            port = sock.getsockname()[1]
+            sock.listen(_BACKLOG)
+            sock.setblocking(False)
+    except BaseException:
+        for sock in sockets:
+            sock.close()
+        raise
+    return sockets
+
+
+class ConnectionSlots:
+    """The number of connections that may be open.
+
+    :param limit: of all listeners together
+    :param count_open: returns the number of connections that are open now
+    :ivar beginning: accepted connections that are not open yet
+    """
+
+    def __init__(self, limit: int, count_open: Callable[[], int]) -> None:
+        self.limit = limit
+        self.beginning = 0
+        self._count_open = count_open
+
+    @property
+    def is_full(self) -> bool:
+        """True if no more connections may be opened."""
+        return self._count_open() + self.beginning >= self.limit
+
+
+class Acceptor:
+    """A listening socket. It accepts connections, and closes those that there is no room for.
+
+    asyncio's own servers accept all waiting connections before the first one is seen, and could
+    thus take the last file descriptor.
+
+    :param connected: makes the protocol of a connection
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        slots: ConnectionSlots,
+        connected: Callable[[], asyncio.BaseProtocol],
+    ) -> None:
+        self.listening = listening
+        self._slots = slots
+        self._connected = connected
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._retry: asyncio.TimerHandle | None = None
+        self._loop.add_reader(listening, self._accept)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._loop.remove_reader(self.listening)
+        if self._retry is not None:
+            self._retry.cancel()
+        self.listening.close()
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                sock, _ = self.listening.accept()
+            except OSError as error:
+                if error.errno not in _GONE:
+                    log.error("", "cannot accept a connection: %s", error.strerror)
+                    self._pause()
+                return
+            if self._slots.is_full:
+                sock.close()
+                log.warning(
+                    "",
+                    "refused a connection: %d are open, and the process has file descriptors for "
+                    "no more (ulimit -n)",
+                    self._slots.limit,
+                )
+                continue
+            sock.setblocking(False)
+            self._slots.beginning += 1
+            task = self._loop.create_task(self._begin(sock))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _begin(self, sock: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._connected, sock)
+        except OSError:  # it is gone already
+            sock.close()
+        finally:
+            self._slots.beginning -= 1
+
+    def _pause(self) -> None:
+        """Accept nothing for a moment, as the next attempt would fail, too."""
+        self._loop.remove_reader(self.listening)
+        self._retry = self._loop.call_later(
+            ACCEPT_RETRY_S, self._loop.add_reader, self.listening, self._accept
+        )
