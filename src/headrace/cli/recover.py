@@ -11,7 +11,7 @@ from pathlib import Path
 from headrace.broker.catalog import CatalogError
 from headrace.broker.catalog_rebuild import Rebuild, carry_out, plan
 from headrace.broker.config.broker_config import Config, ConfigError
-from headrace.broker.limits import max_open_files
+from headrace.broker.limits import descriptor_budget
 from headrace.log.data_directory import DataDirectory
 from headrace.log.directory_format import UnusableDirectory
 from headrace.log.directory_lock import DirectoryInUse
@@ -71,7 +71,9 @@ def run(options: Namespace) -> int:
     if not options.data_dir.is_dir():
         raise Failure(f"{options.data_dir} is not a directory")
     try:
-        directory = DataDirectory(options.data_dir, max_open_files(), address="headrace recover")
+        directory = DataDirectory(
+            options.data_dir, descriptor_budget().files, address="headrace recover"
+        )
         try:
             rebuild = plan(directory, config)
             kept = None
