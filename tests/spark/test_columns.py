@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.protocol import record_batch
+from headrace.protocol.primitives import varint
 from headrace.protocol.record_batch import Marker
 from headrace.spark.reader.batches import Batches, WantedOffsets
 from headrace.spark.reader.columns import decode
+from tests.bombs import batch_of, cost_of, liars, record
 
 HEADER = st.tuples(st.text(max_size=100), st.none() | st.binary(max_size=100))
 RECORD = st.tuples(
@@ -184,3 +186,34 @@ def test_aborted_records_and_markers_are_not_visible() -> None:
         for o in r.offset.tolist()
     ]
     assert seen == expected
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        batch_of(record(0) + record(1), 2_000_000_000) * 200,
+        batch_of(record(0) + record(1), 2_000_000_000),
+        batch_of(b"\x80" * 400_000 + b"\x01", 1),
+        batch_of(record(0, headers=varint(300_000) + b"\0\1" * 300_000), 1),
+        *liars(0).values(),
+        *liars(4).values(),
+    ],
+)
+def test_batches_that_lie(data: bytes) -> None:
+    """2 billion records in each of 200 batches were a MemoryError, 300,000 headers took 13 s."""
+    try:
+        found = sum(map(len, decode(Batches.find(data), headers=True)))
+    except record_batch.CorruptBatch:
+        return
+    assert found == record_batch.header_at(data).record_count == 2
+
+
+def test_a_bomb_is_not_opened_whole() -> None:
+    cost = cost_of(
+        "next(decode(Batches.find(data)))",
+        "from headrace.spark.reader.batches import Batches\n"
+        "from headrace.spark.reader.columns import decode\n"
+        "data = size_bomb(4, 1 << 30)",
+    )
+    assert cost.result == "TooLargeToOpen"
+    assert cost.grown_bytes < 300 << 20

@@ -36,10 +36,16 @@ class BatchOpener:
         self._turn = asyncio.Semaphore(1)
         self._stopped = threading.Event()
 
-    async def run(self, prepare: Callable[[], Callable[[Opening], T] | None]) -> T | None:
+    async def run(
+        self,
+        prepare: Callable[[], Callable[[Opening], T] | None],
+        keep: Callable[[T], None] | None = None,
+    ) -> T | None:
         """Wait for the turn of this call, prepare it on the loop, and run it in the thread.
 
         :param prepare: returns the function to run, or None if nothing is left to do
+        :param keep: called with the result before the next call is prepared, even if this one is
+            cancelled meanwhile
         :returns: the result of the function, or None
         """
         await self._turn.acquire()
@@ -56,8 +62,14 @@ class BatchOpener:
         finally:
             if future is None:
                 self._turn.release()
+
+        def finished(done: asyncio.Future[T]) -> None:
+            self._turn.release()
+            if keep is not None and not done.cancelled() and done.exception() is None:
+                keep(done.result())
+
         # The turn ends with the thread's work, even if the request is cancelled before.
-        future.add_done_callback(lambda _: self._turn.release())
+        future.add_done_callback(finished)
         return await asyncio.shield(future)
 
     def _pauses(self) -> Callable[[], None]:

@@ -139,8 +139,5 @@ class TimestampSearches:
                 return None
             return partial(wanted.opened, wanted.read())
 
-        opened = await self._opener.run(prepare)
-        if opened is None:
-            return remembered
-        self._remembered.add(key, opened)
-        return opened
+        opened = await self._opener.run(prepare, partial(self._remembered.add, key))
+        return remembered if opened is None else opened

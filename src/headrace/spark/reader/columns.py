@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.protocol.limits import MAX_RECORD_HEADERS
 from headrace.protocol.record_batch import (
     CODEC_MASK,
     HEADER_BYTES,
@@ -46,6 +47,10 @@ _MOST_BODY_BYTES = 2**31 - 1
 _MANY_BATCHES = 100
 """Number of batches from which decoding all of them in step is faster than a loop over their
 records (measured)."""
+_LEAST_RECORD_BYTES = 7
+"""The size of a record without anything: its length, and six fields."""
+_MOST_LENGTH_BITS = 28
+"""Bits before the last byte of the longest varint that is a length."""
 _MOST_MICROSECONDS_AS_MS = (2**63 - 1) // 1000
 
 
@@ -211,6 +216,8 @@ def _decode(body: _Body, wanted: WantedOffsets | None, headers: bool) -> Records
 def _fields(body: _Body, data: Any) -> _Fields:
     heads = body.heads
     counts = heads["record_count"].astype(np.int64)
+    if (counts * _LEAST_RECORD_BYTES > body.ends - body.starts).any():
+        raise CorruptBatch("a batch claims more records than fit into it")
     length, at = varints(data, _places(body, data, counts))
     end = at + length
     timestamp_delta, at = varints(data, at + 1)  # behind the attributes
@@ -294,6 +301,8 @@ def _places_one_by_one(
                     if byte < 0x80:
                         break
                     shift += 7
+                    if shift > _MOST_LENGTH_BITS:
+                        raise CorruptBatch("a record has a length of more than five bytes")
             at += length >> 1  # lengths are zigzag varints, and not negative
         if at != end:
             raise CorruptBatch("records do not fill their batch")
@@ -305,7 +314,7 @@ def _headers(body: Bytes, data: Any, fields: _Fields) -> Any:
     total = int(np.maximum(counts, 0).sum())
     if not total:
         return pa.nulls(len(counts), HEADERS_TYPE)
-    if (counts < 0).any() or total > len(body):
+    if (counts < 0).any() or (counts > MAX_RECORD_HEADERS).any() or total > len(body):
         raise CorruptBatch("a record has an impossible number of headers")
     offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
     bounds: Numbers = np.empty((total, 4), np.int64)
