@@ -46,7 +46,8 @@ def produce_librdkafka(bootstrap: str, topic: str) -> None:
     )
 
     def delivered(error: object, message: Message) -> None:
-        if error is None:
+        # a record that the broker already had, sent again, may have no offset
+        if error is None and message.offset() is not None and message.offset() >= 0:
             say("P", message.partition(), message.offset(), message.value().decode())
 
     for n in values():
