@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from pathlib import Path
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from tests.clients.confluent import PATIENCE_S, consumer, create_topic, share_from_earliest, take
 from tests.peer import jars
@@ -108,12 +108,7 @@ class SteadyClient:
         produced, committed = dict(self.produced), dict(self.committed)
         partitions = [TopicPartition(self.topic, partition, 0) for partition in PARTITIONS]
         with consumer(bootstrap_servers, unique("reader"), check_crcs=True) as source:
-            ends = [source.get_watermark_offsets(one, timeout=PATIENCE_S)[1] for one in partitions]
-            source.assign(partitions)
-            stored = {
-                (one.partition(), one.offset()): one.value().decode()
-                for one in take(source, sum(ends))
-            }
+            stored = _read(source, partitions)
         with consumer(bootstrap_servers, self.group) as source:
             found = {
                 one.partition: one.offset
@@ -126,6 +121,20 @@ class SteadyClient:
         back = {one: found[one] for one, offset in committed.items() if found[one] < offset}
         assert not back, f"{self.kind}: committed offsets went back from {committed} to {back}"
         assert not self.broken, f"{self.kind}: {self.broken[:5]}"
+
+
+def _read(source: Consumer, partitions: list[TopicPartition]) -> dict[tuple[int, int], str]:
+    """Return the values up to the present ends; more are being produced."""
+    stored: dict[tuple[int, int], str] = {}
+    for partition in partitions:
+        _, end = source.get_watermark_offsets(partition, timeout=PATIENCE_S)
+        source.assign([partition])
+        offset = 0
+        while offset < end:
+            for one in take(source, 1):
+                offset = one.offset() + 1
+                stored[one.partition(), one.offset()] = one.value().decode()
+    return stored
 
 
 class SteadyClients:
