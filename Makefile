@@ -5,7 +5,7 @@
 #   make test             everything that CI runs
 #   make demo [ROWS=n]    the reference pipeline: flights and weather joined in order, worked as a queue
 #   make bench [BENCH=…]  side by side with Apache Kafka; writes bench/RESULTS.md
-#   make soak             faults with new seeds, all rounds: SOAK_MINUTES=5 of simulation, 20 kills
+#   make soak [SOAK=…]    the long tests with new seeds, hours: fuzz, kills, faults, simulation, scale; or some of them
 #   make conformance-kafka   the same suites of behaviour, clients and Spark against a real Apache Kafka
 #   make clean            remove what the targets made, but not .venv
 
@@ -20,8 +20,8 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 ROWS ?=
 BENCH ?=
-SOAK_MINUTES ?= 5
-SOAK_KILLS ?= 20
+SOAK ?=
+SOAK_OPTIONS ?=
 
 help:
 	@sed -n '3,10s/^# *//p' Makefile
@@ -54,8 +54,8 @@ test: lint jars
 	$(PYTEST) tests
 
 soak: $(STAMP)
-	$(BIN)/python -m tests.simulation --minutes $(SOAK_MINUTES)
-	HEADRACE_TEST_KILLS=$(SOAK_KILLS) $(PYTEST) -rP tests/faults
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]' || echo "fuzzing is not guided: no Atheris for this platform"
+	@$(BIN)/python -m tests.soak $(SOAK) $(SOAK_OPTIONS)
 
 demo: $(STAMP) java
 	$(BIN)/python -m examples.departures $(if $(ROWS),--rows $(ROWS))

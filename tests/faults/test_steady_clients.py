@@ -26,7 +26,7 @@ def test_kills_with_all_clients(tmp_path: Path) -> None:
     server = headrace_on(tmp_path / "data")
     with server, SteadyClients(server) as clients:
         clients.progress()
-        for number in rounds("kills", 3, "HEADRACE_TEST_KILLS", 200):
+        for number in rounds("kills", 3, "HEADRACE_TEST_STEADY_KILLS", 200):
             time.sleep(rng.uniform(0, 0.3))
             server.kill()
             server.start()

@@ -1,12 +1,14 @@
-"""``python -m tests.fuzz [--frames N] [--seconds S] [--seed N] [--keep]``."""
+"""``python -m tests.fuzz [--frames N] [--seconds S] [--seed N] [--keep] [--sockets]``."""
 
 from __future__ import annotations
 
 import argparse
 import random
 import sys
+import tempfile
+from pathlib import Path
 
-from tests.fuzz import cases
+from tests.fuzz import cases, sockets
 from tests.fuzz.run import Report, run
 
 
@@ -16,8 +18,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="stop after so long")
     parser.add_argument("--seed", type=int, help="repeat this run")
     parser.add_argument("--keep", action="store_true", help="write findings to tests/fuzz/cases")
+    parser.add_argument("--sockets", action="store_true", help="over sockets, to a new process")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
+    if options.sockets:
+        with tempfile.TemporaryDirectory(prefix="headrace-fuzz-") as folder:
+            print(f"seed {seed}: {sockets.run(Path(folder), seed, options.frames, print)}")
+        return 0
 
     def tell(report: Report) -> None:
         print(report, flush=True)

@@ -33,6 +33,9 @@ from headrace.share.share_state import StateSummary
 
 from .context import RequestContext
 
+_LEAST_LAG = -(1 << 63)
+"""The least value of the field: a start offset may be set to anything."""
+
 
 def handle(
     broker: Broker, request: DescribeShareGroupOffsetsRequest, context: RequestContext
@@ -95,6 +98,7 @@ def _partition(
 
 def _lag(broker: Broker, topic: Topic | None, partition: int, summary: StateSummary) -> int:
     log = None if topic is None else broker.log(topic, partition)
-    if log is None or UNKNOWN in (summary.start_offset, summary.delivery_complete_count):
+    if log is None or min(summary.start_offset, summary.delivery_complete_count) < 0:
         return UNKNOWN
-    return log.end_offset - summary.start_offset - summary.delivery_complete_count
+    lag = log.end_offset - summary.start_offset - summary.delivery_complete_count
+    return max(lag, _LEAST_LAG)
