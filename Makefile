@@ -53,7 +53,7 @@ check: lint
 test: lint jars
 	$(PYTEST) tests
 
-soak: $(STAMP)
+soak: $(STAMP) jars
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]' || echo "fuzzing is not guided: no Atheris for this platform"
 	@$(BIN)/python -m tests.soak $(SOAK) $(SOAK_OPTIONS)
 

@@ -66,9 +66,9 @@ def fuzz_steps(options: argparse.Namespace) -> Iterator[Step]:
     """Yield the fuzzing of requests, over sockets, and of each target."""
     from tests.fuzz.targets import TARGETS
 
-    yield Step("fuzz", "requests", python("-m", "tests.fuzz", "--frames", options.frames))
-    sockets = ["--sockets", "--frames", options.frames // 20]
-    yield Step("fuzz", "sockets", python("-m", "tests.fuzz", *sockets))
+    requests = python("-m", "tests.fuzz", "--seed", "{seed}", "--frames")
+    yield Step("fuzz", "requests", [*requests, str(options.frames)])
+    yield Step("fuzz", "sockets", [*requests, str(options.frames // 20), "--sockets"])
     how = "atheris" if importlib.util.find_spec("atheris") else "unguided"
     for target in TARGETS:
         command = python("-m", "tests.fuzz.guided", target, "{tmp}/corpus", options.target_seconds)
@@ -80,7 +80,14 @@ def kill_steps(options: argparse.Namespace) -> Iterator[Step]:
     rounds = {"HEADRACE_TEST_STEADY_KILLS": str(options.kills)}
     steady = "tests/faults/test_steady_clients.py::test_kills_with_all_clients"
     yield Step("kills", "all clients", pytest(steady), rounds)
-    for suite in ("kill", "share_kill", "transaction_kill", "rebalance_kill", "kill_cleaning"):
+    for suite in (
+        "kill",
+        "share_kill",
+        "transaction_kill",
+        "rebalance_kill",
+        "kill_cleaning",
+        "backup",
+    ):
         fewer = {"HEADRACE_TEST_KILLS": str(max(1, options.kills // 10))}
         yield Step("kills", suite, pytest(f"tests/faults/test_{suite}.py"), fewer)
 
@@ -100,7 +107,7 @@ def fault_steps(options: argparse.Namespace) -> Iterator[Step]:
 
 def simulation_steps(options: argparse.Namespace) -> Iterator[Step]:
     """Yield simulated crashes."""
-    command = python("-m", "tests.simulation", "--crashes", options.crashes)
+    command = python("-m", "tests.simulation", "--seed", "{seed}", "--crashes", options.crashes)
     yield Step("simulation", "crashes", command)
 
 
@@ -124,7 +131,7 @@ def run(step: Step, result: Result, seed: int) -> None:
     """Run a step, print its lines, and note its result. Nothing of it is left afterwards."""
     with tempfile.TemporaryDirectory(prefix="headrace-soak-", ignore_cleanup_errors=True) as tmp:
         process = subprocess.Popen(
-            [word.replace("{tmp}", tmp) for word in step.command],
+            [word.replace("{tmp}", tmp).replace("{seed}", str(seed)) for word in step.command],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

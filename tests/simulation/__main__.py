@@ -1,4 +1,6 @@
-"""`python -m tests.simulation [--seed N] [--steps N] [--runs N | --minutes M] [--trace]`."""
+"""`python -m tests.simulation [--seed N] [--steps N] [--runs N | --minutes M | --crashes N]
+[--trace]`.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,23 @@ def main() -> int:
         help="how many runs (default: 1); their seeds follow each other",
     )
     parser.add_argument("--minutes", type=float, help="run for so long instead")
+    parser.add_argument("--crashes", type=int, help="run until the broker was started so often")
     parser.add_argument("--trace", action="store_true", help="print every step")
     options = parser.parse_args()
     first = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
     started, done, counts = time.monotonic(), 0, Counter[str]()
     try:
+        told = started
         while (
-            time.monotonic() - started < options.minutes * 60
+            counts["starts"] < options.crashes
+            if options.crashes
+            else time.monotonic() - started < options.minutes * 60
             if options.minutes
             else done < options.runs
         ):
+            if options.crashes and time.monotonic() - told > 10:
+                told = time.monotonic()
+                print(f"{done} runs, {counts['starts']} starts, {told - started:.0f} s", flush=True)
             result = simulate(first + done, options.steps, print if options.trace else None)
             counts.update(result.counts)
             done += 1
