@@ -21,6 +21,7 @@ from headrace.log.cleaner import CleaningStopped, Pace
 from headrace.log.partition_log import PartitionLog
 from headrace.outcome import Outcome
 from headrace.protocol.record_batch import build, headers, records
+from headrace.time_slices import run_now
 
 T = TypeVar("T")
 CONFIG = {"log.cleaner.backoff.ms": "10", "offsets.topic.num.partitions": "1"}
@@ -105,9 +106,8 @@ def test_a_topic_that_becomes_compacted_is_cleaned(tmp_path: Path) -> None:
         await asyncio.sleep(0.05)
         assert len(offsets(log)) == 200
         resource = config_changes.Resource(config_changes.TOPIC, "t")
-        (refusal,) = config_changes.alter(
-            broker, [(resource, lambda *_: {"cleanup.policy": "compact"})], validate_only=False
-        )
+        plan = [(resource, lambda *_: {"cleanup.policy": "compact"})]
+        (refusal,) = run_now(config_changes.alter(broker, plan, validate_only=False))
         assert refusal.code == ErrorCode.NONE
         await cleaned(broker)
         assert len(offsets(log)) < 40

@@ -513,6 +513,7 @@ def test_changes_of_the_log_between_two_steps(disk: Disk, step: int):
                         log.apply_retention(NOW)
                     elif what == "topic":
                         log.delete()
+                        os.rename(log.path, f"{log.path}.deleted")
                     else:
                         break
                 work()

@@ -316,11 +316,12 @@ def test_a_deleted_topic_is_gone(disk: Disk):
     log, other = disk.log(), disk.log("t-0")
     put(log, batch(b"a"))
     put(other, batch(b"b"))
-    disk.home.delete("t", TOPIC_ID)
+    disk.home.remove(disk.home.delete("t", TOPIC_ID))
     assert code(log.append(batch(b"a"), NOW)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert log.read(0, 100) == b"" and code(log.read(1, 100)) == ErrorCode.OFFSET_OUT_OF_RANGE
     assert disk.log().end_offset == 0
     assert values(other) == {0: b"b"}
+    disk.home.finish_removal()
     assert sorted(name for name in os.listdir(disk.path) if name.startswith("t-")) == ["t-0-0"]
 
 

@@ -260,6 +260,8 @@ def test_a_topic_made_again_does_not_see_the_old_one(disk: Disk):
 def test_half_deleted_directories_go_at_the_start(disk: Disk):
     put(disk.log(), batch(b"a"))
     disk.crash(lambda path: os.rename(path / "t-0", path / "t-0.abc-delete"))
+    disk.home.resume_removal()
+    disk.home.finish_removal()
     assert not [name for name in os.listdir(disk.path) if name.startswith("t-")]
 
 

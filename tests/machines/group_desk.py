@@ -276,7 +276,8 @@ class Desk:
         topic = self.topics.pop(name)
         self.version += 1
         with self.loop.turn():
-            self.coordinators.topic_deleted(topic)
+            for _ in self.coordinators.topics_deleted([topic]):
+                pass
 
     def configs(self, kind, name):
         return {}

@@ -158,7 +158,8 @@ def test_transactions_time_out_when_they_should(jump_ms: int) -> None:
             begin(transactions, "before")
             s.clock.wall_ahead_ms = jump_ms
             begin(transactions, "after")
-            s.broker.transactions.topic_deleted("t")  # which writes them again
+            for _ in s.broker.transactions.topics_deleted({"t"}):  # which writes them again
+                pass
             s.pass_ms(timeout_ms - 1)
             known = transactions.coordinator.transactions
             assert {one.state for one in known.values()} == {State.ONGOING}

@@ -26,6 +26,7 @@ from headrace.log import directory_format
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_directory import LogDirectory
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.time_slices import TimeSlices, run_now
 
 from .batch_opener import BatchOpener
 from .catalog import CATALOG_FILE, Catalog, Topic
@@ -38,6 +39,7 @@ from .long_polls import LongPolls
 from .metrics.registry import Metrics
 from .reconcile import check_catalog_exists, check_catalog_has_topics, set_aside_unknown
 from .timestamp_searches import TimestampSearches
+from .topic_deletions import TopicDeletions
 from .topic_logs import TopicLogs
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
     from headrace.coordinators.transactions import Transactions
     from headrace.groups.coordinator import GroupCoordinator
     from headrace.share.share_state import ShareCoordinator
+
+    from .topic_descriptions import TopicDescriptions
 
 log = get_logger("headrace.broker")
 limited = LimitedLog(log)
@@ -113,9 +117,15 @@ class Broker:
                 self.long_polls.notify,
             )
         )
+        self.slices = TimeSlices()
+        self.topic_descriptions: TopicDescriptions | None = None
+        self.topic_deletions = TopicDeletions(
+            self.catalog, topic_logs, self.coordinators, self.slices
+        )
         # The logs' own methods: Produce and Fetch call them for every partition.
         self.create_topic = topic_logs.create_topic
-        self.create_partitions = topic_logs.create_partitions
+        self.create_topics = topic_logs.create_topics
+        self.grow_topics = topic_logs.grow_topics
         self.apply_topic_config = topic_logs.apply_topic_config
         self.partition = topic_logs.partition
         self.partition_by_name = topic_logs.partition_by_name
@@ -189,6 +199,7 @@ class Broker:
         for group_id in self.catalog.configured("group"):
             for warning in self.config.clamped_group_configs(group_id):
                 log.warning("%s", warning)
+        self.topic_deletions.resume()
         self.topic_logs.start()
         self.cleaner.start()
 
@@ -200,6 +211,7 @@ class Broker:
             self.coordinators.close()
         except StorageError as error:
             log.error("cannot release acquired records: %s", error)
+        self.topic_deletions.close()
         self.cleaner.close()
         self.opener.close()
         self.topic_logs.close()
@@ -220,8 +232,7 @@ class Broker:
         :raises CatalogError: when the database fails; then nothing has changed
         :raises StorageError: when offsets or share state cannot be deleted now
         """
-        self.topic_logs.delete_topic(topic)
-        self.coordinators.topic_deleted(topic)
+        run_now(self.topic_deletions.delete([topic]))
 
     def disconnected(self, connection_id: int) -> None:
         """End the share sessions of a closed connection and release their records."""

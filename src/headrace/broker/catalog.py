@@ -1,9 +1,10 @@
 """Topics and configs: read from memory, kept in SQLite.
 
-Reads never touch the database. A write is one transaction, and memory changes only after its
-commit, so both are always equal. The database is in WAL mode with ``synchronous=FULL``: a write is
-on disk when it returns. It costs one fsync, and topics are rarely created. Without it a power cut
-could lose a topic whose records ``log.flush.interval.messages=1`` has promised to keep.
+Reads never touch the database. A write of one or many resources is one transaction, and memory
+changes only after its commit, so both are always equal. The database is in WAL mode with
+``synchronous=FULL``: a write is on disk when it returns. It costs one fsync, and topics are rarely
+created. Without it a power cut could lose a topic whose records ``log.flush.interval.messages=1``
+has promised to keep.
 
 The schema has the version of the data directory's format. A catalog of an older version is upgraded
 when it is opened, after a copy of it was saved beside it.
@@ -19,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from headrace.errors import StorageError
@@ -35,6 +36,10 @@ log = get_logger("headrace.broker")
 CATALOG_FILE = "headrace.db"
 """The catalog's file in the data directory."""
 _APPLICATION_ID = 0x48454144  # "HEAD"
+_DELETED_TOPICS = (
+    "CREATE TABLE deleted_topics (topic_id BLOB PRIMARY KEY, name TEXT NOT NULL, "
+    "partitions INTEGER NOT NULL) WITHOUT ROWID"
+)
 _SCHEMA = (
     "CREATE TABLE cluster (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE topics (name TEXT PRIMARY KEY, topic_id BLOB NOT NULL UNIQUE, partitions "
@@ -43,8 +48,9 @@ _SCHEMA = (
     "CREATE TABLE configs (kind TEXT NOT NULL, resource TEXT NOT NULL, name TEXT NOT NULL, "
     "value TEXT NOT NULL,"
     " PRIMARY KEY (kind, resource, name)) WITHOUT ROWID",
+    _DELETED_TOPICS,
 )
-_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType({1: ()})
+_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType({1: (_DELETED_TOPICS,)})
 """Version -> the statements that change a catalog of this version to the next one."""
 _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
@@ -74,6 +80,14 @@ class Topic:
         return self.name in INTERNAL_TOPICS
 
 
+class NewTopic(NamedTuple):
+    """A topic to create."""
+
+    name: str
+    partitions: int
+    configs: Mapping[str, str] = _NO_CONFIGS
+
+
 class Catalog:
     """The topics, configs and cluster id of a broker. Belongs to one thread.
 
@@ -91,6 +105,9 @@ class Catalog:
     topics_by_id: Mapping[UUID, Topic]
     """All topics by id. A live view."""
 
+    deleted_topics: dict[UUID, Topic]
+    """The deleted topics whose directories may still exist, by id; also after a restart."""
+
     version: int
     """The version of the topics; every change of a topic or its configs increases it."""
 
@@ -101,6 +118,8 @@ class Catalog:
         self._folded: dict[str, str] = {}
         self._configs: dict[tuple[str, str], dict[str, str]] = {}
         self._producer_ids = range(0)
+        self._sorted: tuple[int, list[str]] = (-1, [])
+        self.deleted_topics = {}
         self.topics = MappingProxyType(self._topics)
         self.topics_by_id = MappingProxyType(self._topics_by_id)
         self.version = 0
@@ -188,6 +207,10 @@ class Catalog:
         ):
             configs = MappingProxyType(dict(self._configs.get(("topic", name), {})))
             self._put(Topic(name, UUID(bytes=topic_id), partitions, configs))
+        for topic_id, name, partitions in self._database.execute("SELECT * FROM deleted_topics"):
+            self.deleted_topics[UUID(bytes=topic_id)] = Topic(
+                name, UUID(bytes=topic_id), partitions
+            )
 
     def _one(self, query: str) -> Any:
         row = self._database.execute(query).fetchone()
@@ -206,12 +229,10 @@ class Catalog:
                 self._database.execute("ROLLBACK")
             raise CatalogError(f"cannot {purpose}: {error}") from error
 
-    def _put(self, topic: Topic) -> Topic:
+    def _put(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
         self._topics_by_id[topic.topic_id] = topic
-        self._folded[_fold(topic.name)] = topic.name
-        self.version += 1
-        return topic
+        self._folded[fold(topic.name)] = topic.name
 
     # Topics ---------------------------------------------------------------------------------------
 
@@ -222,21 +243,41 @@ class Catalog:
 
         :raises CatalogError: when the database fails
         """
-        assert self.twin(name) is None, name
-        topic = Topic(name, _new_uuid(), partitions, MappingProxyType(dict(configs)))
-        with self._transaction(f"create topic {name}"):
-            row = (name, topic.topic_id.bytes, partitions, topic.internal)
-            self._database.execute("INSERT INTO topics VALUES (?, ?, ?, ?)", row)
-            self._store("topic", name, configs.items())
-        if configs:
-            self._configs["topic", name] = dict(configs)
-        return self._put(topic)
+        (topic,) = self.create_topics([NewTopic(name, partitions, configs)])
+        return topic
+
+    def create_topics(self, new: Sequence[NewTopic]) -> list[Topic]:
+        """Create topics in one transaction: all of them, or none. The caller has checked names and
+        configs; the names must not collide with each other.
+
+        :raises CatalogError: when the database fails
+        """
+        topics = []
+        for name, partitions, configs in new:
+            assert self.twin(name) is None, name
+            topics.append(Topic(name, _new_uuid(), partitions, MappingProxyType(dict(configs))))
+        rows = ((one.name, one.topic_id.bytes, one.partitions, one.internal) for one in topics)
+        with self._transaction(f"create {_named(topics)}"):
+            self._database.executemany("INSERT INTO topics VALUES (?, ?, ?, ?)", rows)
+            self._store("topic", ((topic.name, topic.configs) for topic in topics))
+        for topic in topics:
+            if topic.configs:
+                self._configs["topic", topic.name] = dict(topic.configs)
+            self._put(topic)
+        self.version += 1
+        return topics
+
+    def sorted_names(self) -> Sequence[str]:
+        """Return the names of all topics in order. They are sorted again after a change."""
+        if self._sorted[0] != self.version:
+            self._sorted = self.version, sorted(self._topics)
+        return self._sorted[1]
 
     def twin(self, name: str) -> str | None:
         """Return the topic whose name collides with ``name``, None if there is none. Names collide
         if they are equal when '.' and '_' count as the same character.
         """
-        return self._folded.get(_fold(name))
+        return self._folded.get(fold(name))
 
     def delete_topic(self, name: str) -> Topic:
         """Delete a topic and its configs.
@@ -244,26 +285,67 @@ class Catalog:
         :raises CatalogError: when the database fails
         """
         topic = self._topics[name]
-        with self._transaction(f"delete topic {name}"):
-            self._database.execute("DELETE FROM topics WHERE name = ?", (name,))
-            self._database.execute(
-                "DELETE FROM configs WHERE kind = 'topic' AND resource = ?", (name,)
-            )
-        self._configs.pop(("topic", name), None)
-        del self._topics[name], self._topics_by_id[topic.topic_id], self._folded[_fold(name)]
-        self.version += 1
+        self.delete_topics([topic])
         return topic
+
+    def delete_topics(self, topics: Sequence[Topic]) -> None:
+        """Delete topics and their configs in one transaction: all of them, or none. They are in
+        :attr:`deleted_topics` from then on.
+
+        :raises CatalogError: when the database fails
+        """
+        names = [(topic.name,) for topic in topics]
+        configured = [name for name in names if ("topic", *name) in self._configs]
+        deleted = [(one.topic_id.bytes, one.name, one.partitions) for one in topics]
+        with self._transaction(f"delete {_named(topics)}"):
+            self._database.executemany("DELETE FROM topics WHERE name = ?", names)
+            self._database.executemany(
+                "DELETE FROM configs WHERE kind = 'topic' AND resource = ?", configured
+            )
+            self._database.executemany("INSERT INTO deleted_topics VALUES (?, ?, ?)", deleted)
+        for topic in topics:
+            self._configs.pop(("topic", topic.name), None)
+            del self._topics[topic.name], self._topics_by_id[topic.topic_id]
+            del self._folded[fold(topic.name)]
+            self.deleted_topics[topic.topic_id] = topic
+        self.version += 1
+
+    def forget_deleted_topics(self, topic_ids: Sequence[UUID]) -> None:
+        """Forget deleted topics whose directories have been removed.
+
+        :raises CatalogError: when the database fails
+        """
+        with self._transaction("forget deleted topics"):
+            self._database.executemany(
+                "DELETE FROM deleted_topics WHERE topic_id = ?",
+                [(topic_id.bytes,) for topic_id in topic_ids],
+            )
+        for topic_id in topic_ids:
+            self.deleted_topics.pop(topic_id, None)
 
     def create_partitions(self, name: str, total: int) -> Topic:
         """Grow a topic to ``total`` partitions.
 
         :raises CatalogError: when the database fails
         """
-        topic = self._topics[name]
-        assert total > topic.partitions, topic
-        with self._transaction(f"add partitions to topic {name}"):
-            self._database.execute("UPDATE topics SET partitions = ? WHERE name = ?", (total, name))
-        return self._put(replace(topic, partitions=total))
+        self.grow_topics({name: total})
+        return self._topics[name]
+
+    def grow_topics(self, totals: Mapping[str, int]) -> None:
+        """Grow topics to these numbers of partitions in one transaction: all of them, or none.
+
+        :raises CatalogError: when the database fails
+        """
+        grown = [replace(self._topics[name], partitions=total) for name, total in totals.items()]
+        assert all(topic.partitions > self._topics[topic.name].partitions for topic in grown)
+        with self._transaction(f"add partitions to {_named(grown)}"):
+            self._database.executemany(
+                "UPDATE topics SET partitions = ? WHERE name = ?",
+                [(topic.partitions, topic.name) for topic in grown],
+            )
+        for topic in grown:
+            self._put(topic)
+        self.version += 1
 
     def fill(self, cluster_id: str, topics: Iterable[Topic], next_producer_id: int) -> None:
         """Write the content of a new catalog. It is in memory when the catalog is opened again.
@@ -277,7 +359,7 @@ class Catalog:
             for topic in topics:
                 row = (topic.name, topic.topic_id.bytes, topic.partitions, topic.internal)
                 self._database.execute("INSERT INTO topics VALUES (?, ?, ?, ?)", row)
-                self._store("topic", topic.name, topic.configs.items())
+                self._store("topic", ((topic.name, topic.configs),))
 
     # Configs --------------------------------------------------------------------------------------
 
@@ -298,25 +380,43 @@ class Catalog:
 
         :raises CatalogError: when the database fails
         """
-        kept = {**self.configs(kind, name), **changes}
-        configs = {key: value for key, value in kept.items() if value is not None}
-        with self._transaction(f"alter the configs of {kind} {name}"):
-            self._store(kind, name, changes.items())
-        if configs:
-            self._configs[kind, name] = configs
-        else:
-            self._configs.pop((kind, name), None)
-        if kind == "topic" and name in self._topics:
-            self._put(replace(self._topics[name], configs=MappingProxyType(configs)))
+        self.alter_many({(kind, name): changes})
 
-    def _store(self, kind: str, resource: str, changes: Iterable[tuple[str, str | None]]) -> None:
-        for name, value in changes:
-            if value is None:
-                statement = "DELETE FROM configs WHERE kind = ? AND resource = ? AND name = ?"
-                self._database.execute(statement, (kind, resource, name))
+    def alter_many(self, changes: Mapping[tuple[str, str], Mapping[str, str | None]]) -> None:
+        """Set configs of resources in one transaction: all of them, or none. Otherwise the same as
+        :meth:`alter_configs`.
+
+        :param changes: by kind and name of the resource
+        :raises CatalogError: when the database fails
+        """
+        first = " ".join(next(iter(changes)))
+        with self._transaction(f"alter the configs of {_and_others(first, len(changes))}"):
+            for (kind, name), changed in changes.items():
+                self._store(kind, ((name, changed),))
+        for (kind, name), changed in changes.items():
+            kept = {**self.configs(kind, name), **changed}
+            configs = {key: value for key, value in kept.items() if value is not None}
+            if configs:
+                self._configs[kind, name] = configs
             else:
-                statement = "INSERT OR REPLACE INTO configs VALUES (?, ?, ?, ?)"
-                self._database.execute(statement, (kind, resource, name, value))
+                self._configs.pop((kind, name), None)
+            if kind == "topic" and name in self._topics:
+                self._put(replace(self._topics[name], configs=MappingProxyType(configs)))
+        self.version += 1
+
+    def _store(
+        self, kind: str, changes: Iterable[tuple[str, Mapping[str, str | None] | Mapping[str, str]]]
+    ) -> None:
+        """Store changed configs of resources, given by name."""
+        kept = []
+        for resource, values in changes:
+            for name, value in values.items():
+                if value is None:
+                    statement = "DELETE FROM configs WHERE kind = ? AND resource = ? AND name = ?"
+                    self._database.execute(statement, (kind, resource, name))
+                else:
+                    kept.append((kind, resource, name, value))
+        self._database.executemany("INSERT OR REPLACE INTO configs VALUES (?, ?, ?, ?)", kept)
 
     # Producer ids ---------------------------------------------------------------------------------
 
@@ -402,8 +502,18 @@ def rebuild_hint(path: Path) -> str:
     )
 
 
-def _fold(name: str) -> str:
+def fold(name: str) -> str:
+    """Return the text that colliding topic names have in common, see :meth:`Catalog.twin`."""
     return name.replace(".", "_")
+
+
+def _named(topics: Sequence[Topic]) -> str:
+    return _and_others(f"topic {topics[0].name}", len(topics))
+
+
+def _and_others(first: str, count: int) -> str:
+    """Return the name of one resource, and how many others there are."""
+    return first if count == 1 else f"{first} and {count - 1} others"
 
 
 def _new_uuid() -> UUID:

@@ -11,7 +11,7 @@ no further request is served. What all connections take together is bounded in `
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -35,6 +35,7 @@ from headrace.protocol.frames import (
     request_header,
     whole_frames,
 )
+from headrace.protocol.large_responses import Frame, Sliced
 from headrace.protocol.messages import Codec, codec
 from headrace.protocol.refusals import refuse_all, refuse_nulls
 from headrace.protocol.request_templates import RequestTemplates
@@ -431,12 +432,15 @@ class Connection(asyncio.BufferedProtocol):
             return
         except Exception as error:
             response = self._failed(error, adapted.request, header)
+        if isinstance(response, Sliced):
+            response = self._write_sliced(response, adapted, header, wire)
         if isinstance(response, Deferred):
             self.task = response
             response.waiter = partial(self._finish, adapted, header, wire, started)
         elif hasattr(response, "__await__"):
-            finish = partial(self._finish, adapted, header, wire, started)
-            self.task = asyncio.get_running_loop().create_task(_wait(response, finish))
+            self.task = asyncio.get_running_loop().create_task(
+                self._wait(response, adapted, header, wire, started)
+            )
         else:
             self._answer(response, adapted, header, wire)
             self.shared.metrics.requests[header.api_key].answered(started, response)
@@ -506,6 +510,41 @@ class Connection(asyncio.BufferedProtocol):
         )
         return self._context
 
+    async def _wait(
+        self,
+        response: Awaitable[Any],
+        adapted: Adapted,
+        header: RequestHeader,
+        wire: Codec,
+        started: float,
+    ) -> None:
+        """Wait for the response of a handler, and answer the request."""
+        try:
+            answer = await response
+            if isinstance(answer, Sliced):
+                answer = await self._write_sliced(answer, adapted, header, wire)
+        except Exception as error:
+            answer = error
+        self._finish(adapted, header, wire, started, answer)
+
+    async def _write_sliced(
+        self, answer: Sliced, adapted: Adapted, header: RequestHeader, wire: Codec
+    ) -> Frame:
+        """Write a large response in slices."""
+        slices = self.shared.broker.slices
+        await slices.next()
+        writing = wire.write_response_sliced(
+            header.correlation_id, adapted.to_response(answer.response)
+        )
+        while True:
+            try:
+                next(writing)
+            except StopIteration as written:
+                frame: Frame = written.value
+                return frame
+            if slices.is_over:
+                await slices.next()
+
     def _finish(
         self, adapted: Adapted, header: RequestHeader, wire: Codec, started: float, answer: Any
     ) -> None:
@@ -523,6 +562,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answer(self, response: Any, adapted: Adapted, header: RequestHeader, wire: Codec) -> None:
         if response is None or self.transport is None:  # Produce with acks=0 has no answer
+            return
+        if isinstance(response, Frame):
+            self._answers += response.pieces
             return
         try:
             pieces = wire.write_response(header.correlation_id, adapted.to_response(response))
@@ -709,11 +751,3 @@ class Connection(asyncio.BufferedProtocol):
         self.shared.connections.discard(self)
         self.shared.counts.closed(self.host[1:])
         self.shared.broker.disconnected(self.connection_id)
-
-
-async def _wait(response: Awaitable[Any], finish: Callable[[Any], None]) -> None:
-    try:
-        answer = await response
-    except Exception as error:
-        answer = error
-    finish(answer)

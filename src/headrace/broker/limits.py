@@ -109,6 +109,24 @@ MAX_SHARE_MEMBER_ID_LENGTH = 36
 MAX_PARTITIONS_PER_REQUEST = 10_000
 """Kafka's own: the partitions that one request may create."""
 
+MAX_TOPICS_PER_TRANSACTION = 2000
+"""The topics or configured resources that one transaction of the catalog creates, changes or
+deletes. A request with more takes several transactions, and other requests are served between them.
+"""
+
+SLICED_ABOVE = 100
+"""A request about more resources than this is served in slices, see
+:mod:`headrace.time_slices`.
+"""
+
+MAX_METADATA_VERSIONS = 3
+"""The versions of the response to Metadata for all topics that are kept as bytes, at about 150
+bytes for each topic.
+"""
+
+MAX_SHARED_DESCRIPTIONS = 100
+"""The descriptions of configs that topics with equal configs share in one response."""
+
 PRODUCER_ID_BLOCK = 1000
 """Producer ids are allocated in blocks: one catalog transaction each, and at most one block is lost
 in a crash.

@@ -35,19 +35,23 @@ def check_catalog_has_topics(directory: DataDirectory, catalog: Catalog, path: P
 
     :raises CatalogError: when it is; nothing was changed
     """
-    if not catalog.topics:
+    if not catalog.topics and not catalog.deleted_topics:
         _refuse_if_records(directory, path, "has no topics")
 
 
 def set_aside_unknown(directory: DataDirectory, catalog: Catalog) -> None:
-    """Set aside the directories of partitions that the catalog does not have. The topic id of a
-    directory is checked when its log is first used.
+    """Set aside the directories of partitions that the catalog does not have, except those of
+    deleted topics, which are removed. The topic id of a directory is checked when its log is first
+    used or removed.
 
     :raises OSError: when the disk fails
     """
+    deleted = {topic.name for topic in catalog.deleted_topics.values()}
     for name in directory.partition_names():
         topic_name, _, partition = name.rpartition("-")
         topic = catalog.topics.get(topic_name)
+        if topic is None and topic_name in deleted:
+            continue
         if topic is None:
             reason = f"the catalog has no topic {topic_name}"
         elif int(partition) >= topic.partitions:
@@ -56,6 +60,7 @@ def set_aside_unknown(directory: DataDirectory, catalog: Catalog) -> None:
             continue
         if directory.holds_log(name):
             directory.set_aside(name, reason)
+            directory.forget(topic_name, [int(partition)])
 
 
 def _refuse_if_records(directory: DataDirectory, path: Path, state: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -11,10 +11,11 @@ from headrace.clock import Clock
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import Appended, PartitionLog
+from headrace.log.removal import DeletedLog
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.record_batch import OPEN_ANY, BatchHeader, Opening
 
-from .catalog import Catalog, Topic
+from .catalog import Catalog, NewTopic, Topic
 from .config.broker_config import Config
 from .config.topic_rules import check_new_topic_name
 from .flusher import Flusher
@@ -86,23 +87,51 @@ class TopicLogs:
         """
         return self._catalog.create_topic(name, partitions, configs or {})
 
-    def create_partitions(self, topic: Topic, total: int) -> Topic:
-        """Grow a topic to ``total`` partitions.
+    def create_topics(self, new: Sequence[NewTopic]) -> list[Topic]:
+        """Create topics in one transaction: all of them, or none.
 
         :raises CatalogError: when the database fails
         """
-        return self._catalog.create_partitions(topic.name, total)
+        return self._catalog.create_topics(new)
 
-    def delete_topic(self, topic: Topic) -> None:
-        """Delete a topic with its records.
+    def grow_topics(self, totals: Mapping[str, int]) -> None:
+        """Grow topics to these numbers of partitions in one transaction: all of them, or none.
 
         :raises CatalogError: when the database fails
         """
-        self._catalog.delete_topic(topic.name)
-        for partition in range(topic.partitions):
-            self._open_logs.pop((topic.topic_id, partition), None)
-            self._notify(("log", topic.topic_id, partition))
-        self._directory.delete(topic.name, topic.topic_id)
+        self._catalog.grow_topics(totals)
+
+    def delete_topics(self, topics: Sequence[Topic], removed: Callable[[], object]) -> None:
+        """Delete topics in one transaction of the catalog, and close their logs. Their directories
+        are removed in the background.
+
+        :param removed: called in a thread when all directories are gone
+        :raises CatalogError: when the database fails; then nothing has changed
+        """
+        self._catalog.delete_topics(topics)
+        deleted: list[DeletedLog] = []
+        for topic in topics:
+            for partition in self._directory.used_partitions(topic.name):
+                self._open_logs.pop((topic.topic_id, partition), None)
+                self._notify(("log", topic.topic_id, partition))
+            deleted += self._directory.delete(topic.name, topic.topic_id)
+        self._directory.remove(deleted, removed)
+
+    def resume_deletion(self, topics: Sequence[Topic], removed: Callable[[], object]) -> None:
+        """Continue the removal of topics' directories after a restart; otherwise as
+        :meth:`delete_topics`.
+        """
+        self._directory.resume_removal()
+        self._directory.remove(
+            [
+                left
+                for topic in topics
+                for left in self._directory.left_of(
+                    topic.name, topic.topic_id, is_used=topic.name in self._catalog.topics
+                )
+            ],
+            removed,
+        )
 
     def topic_value(self, topic: str, name: str) -> str | None:
         """Return a configuration of a topic that exists, as text."""
@@ -111,10 +140,18 @@ class TopicLogs:
     def apply_topic_config(self, topic: Topic) -> None:
         """Apply the current configuration of a topic to its open logs."""
         config = self._config.log_config(topic)
-        for partition in range(topic.partitions):
+        for partition in self._directory.used_partitions(topic.name):
             open_log = self._open_logs.get((topic.topic_id, partition))
             if open_log is not None:
                 open_log.config = config
+
+    def apply_broker_config(self) -> Generator[None, None, None]:
+        """Apply the current configuration of the broker to all open logs; yield after each."""
+        for (topic_id, _), open_log in list(self._open_logs.items()):
+            topic = self._catalog.topics_by_id.get(topic_id)
+            if topic is not None:
+                open_log.config = self._config.log_config(topic)
+            yield
 
     def internal_topic(self, name: str) -> Topic:
         """Return the internal topic of a coordinator, created with its first record.

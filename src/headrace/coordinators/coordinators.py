@@ -6,7 +6,7 @@ as most of the broker's code belongs to the coordinators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -170,22 +170,26 @@ class Coordinators:
         if logs.exists(TRANSACTION_STATE):
             loader.load(logs, self.transactions.coordinator)
 
-    def topic_deleted(self, topic: Topic) -> None:
-        """Delete the state of a deleted topic from all coordinators.
+    def topics_deleted(self, topics: Sequence[Topic]) -> Generator[None, None, None]:
+        """Delete the state of deleted topics from all coordinators; yield between pieces of work.
 
         :raises StorageError: when the disk fails; the next start deletes the rest
         """
         if self.loaded_transactions is not None:
-            self.loaded_transactions.topic_deleted(topic.name)
+            names = frozenset(topic.name for topic in topics)
+            yield from self.loaded_transactions.topics_deleted(names)
+        topic_ids = frozenset(topic.topic_id for topic in topics)
         if self.loaded_share is not None:
-            self.loaded_share.topic_deleted(topic)
+            yield from self.loaded_share.topics_deleted(topic_ids)
         if self.loaded_groups is not None:
-            now_ms = self.environment.clock.now_ms()
-            for group_id, forgotten in self.loaded_groups.topic_deleted(topic, now_ms):
+            for group_id, forgotten in self.loaded_groups.topics_deleted(topics):
                 self.group_runtime.write_now(group_id, forgotten)
+                yield
         if self.loaded_share_state is not None:
-            for key, tombstones in self.loaded_share_state.topic_deleted(topic.topic_id):
-                self.share_state_runtime.write_now(key, tombstones)
+            for topic_id in topic_ids:
+                for key, tombstones in self.loaded_share_state.topic_deleted(topic_id):
+                    self.share_state_runtime.write_now(key, tombstones)
+                    yield
 
     def close(self) -> None:
         """Stop the timer and release acquired records, as locks do not survive a restart.

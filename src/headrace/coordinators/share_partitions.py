@@ -8,7 +8,7 @@ keeps the durable state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from time import perf_counter
@@ -32,7 +32,6 @@ from .limits import RETRY_MS
 from .runtime import CoordinatorRuntime
 
 if TYPE_CHECKING:
-    from headrace.groups.settings import Topic
     from headrace.log.partition_log import PartitionLog
 
 log = LimitedLog(get_logger("headrace.share"))
@@ -373,12 +372,13 @@ class SharePartitions:
             self._fenced.setdefault(group_id, set()).add((topic_id, partition))
         self.drop(group_id, topic_id, partition)
 
-    def topic_deleted(self, topic: Topic) -> None:
-        """Drop all share-partitions of a topic."""
+    def topics_deleted(self, topic_ids: Collection[UUID]) -> Iterator[None]:
+        """Drop all share-partitions of topics; yield between pieces of work."""
         for group_id, group in list(self._groups.items()):
             for topic_id, partition in list(group):
-                if topic_id == topic.topic_id:
+                if topic_id in topic_ids:
                     self.drop(group_id, topic_id, partition)
+            yield
 
     def close(self) -> None:
         """Release all acquired records before the broker stops.

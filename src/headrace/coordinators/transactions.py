@@ -8,7 +8,7 @@ changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from headrace.errors import ErrorCode, Refusal, StorageError
@@ -173,10 +173,14 @@ class Transactions:
         )
         return self._submit(transactional_id, outcome)
 
-    def topic_deleted(self, topic: str) -> None:
-        """Remove a deleted topic from all open transactions."""
-        for transactional_id, outcome in self.coordinator.forget_partitions(topic):
+    def topics_deleted(self, topics: Collection[str]) -> Iterator[None]:
+        """Remove deleted topics from all open transactions; yield between pieces of work.
+
+        :raises StorageError: when the disk fails
+        """
+        for transactional_id, outcome in self.coordinator.forget_partitions(topics):
             self.runtime.write_now(transactional_id, outcome)
+            yield
 
     def _submit(self, transactional_id: str, outcome: Reply) -> Producer | Refusal:
         if transactional_id in self.coordinator.prepared:  # writing its markers failed so far

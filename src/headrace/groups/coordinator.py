@@ -225,16 +225,18 @@ class GroupCoordinator:
         offsets = self.offsets.committed.tombstones(group_id)
         return Outcome(ErrorCode.NONE, (*offsets, *group.tombstones()))
 
-    def topic_deleted(
-        self, topic: Topic, now_ms: int
+    def topics_deleted(
+        self, topics: Iterable[Topic]
     ) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
-        """Delete the offsets and share state of a deleted topic; yield (group id, outcome) for each
-        group that has any.
+        """Delete the offsets and share state of deleted topics; yield (group id, outcome) for each
+        group that has any. Apply each one before requesting the next.
         """
-        for group_id, tombstones in list(self.offsets.committed.topic_tombstones(topic.name)):
+        deleted = {topic.name: topic.topic_id for topic in topics}
+        for group_id, tombstones in self.offsets.committed.topic_tombstones(deleted):
             yield group_id, Outcome(None, tombstones)
+        topic_ids = frozenset(deleted.values())
         for group in self.share.all():
-            outcome = group.deleted((topic.topic_id,))
+            outcome = group.deleted(topic_ids)
             if outcome.records:
                 yield group.group_id, outcome
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.changes import Plan, Resource, alter
 from headrace.protocol.messages import NO_THROTTLE
+
+from .slicing import run_sliced, sliced
 
 
 def alter_resources(
@@ -19,12 +21,19 @@ def alter_resources(
     :param response: kio's class of the response
     :param resource_response: kio's class of the result for a resource
     """
+    steps = _alter_all(broker, request, plan, response, resource_response)
+    return run_sliced(broker, steps, len(request.resources))
+
+
+def _alter_all(
+    broker: Broker, request: Any, plan: Callable[[Any], Plan], response: Any, resource_response: Any
+) -> Generator[None, None, Any]:
     resources = [
         (Resource(asked.resource_type, asked.resource_name), plan(asked.configs))
         for asked in request.resources
     ]
-    refusals = alter(broker, resources, validate_only=request.validate_only)
-    return response(
+    refusals = yield from alter(broker, resources, validate_only=request.validate_only)
+    answer = response(
         throttle_time=NO_THROTTLE,
         responses=tuple(
             resource_response(
@@ -36,3 +45,4 @@ def alter_resources(
             for (resource, _), refusal in zip(resources, refusals, strict=True)
         ),
     )
+    return sliced(answer, len(resources))

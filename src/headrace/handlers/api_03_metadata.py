@@ -25,7 +25,9 @@ Version notes:
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Generator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v13.response import (
@@ -36,15 +38,19 @@ from kio.schema.metadata.v13.response import (
 )
 
 from headrace.broker.broker import Broker
-from headrace.broker.catalog import CatalogError, Topic
+from headrace.broker.catalog import CatalogError, NewTopic, Topic, fold
 from headrace.broker.config.broker_config import NODE_ID
 from headrace.broker.config.topic_rules import check_new_topic_name, check_topic_name
+from headrace.broker.limits import MAX_TOPICS_PER_TRANSACTION, SLICED_ABOVE
+from headrace.broker.topic_descriptions import TopicDescriptions
 from headrace.errors import ErrorCode
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
+from .slicing import chunks, run_sliced, sliced
 
 log = LimitedLog(get_logger("headrace.metadata"))
 
@@ -55,19 +61,20 @@ LEADER_EPOCH = 0
 """The leader epoch of every partition: its leader never changes."""
 
 
-def handle(broker: Broker, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+def handle(
+    broker: Broker, request: MetadataRequest, context: RequestContext
+) -> MetadataResponse | Sliced | Awaitable[MetadataResponse | Sliced]:
     """Describe this broker and the topics of a request."""
-    if context.api_version < _FIRST_WITH_TOPIC_IDS and any(
-        asked.name is None or asked.topic_id is not None for asked in request.topics or ()
-    ):
-        return _refused(request)
     if request.topics is None:
+        count = len(broker.catalog.topics)
+        if count > SLICED_ABOVE:
+            return Sliced(_response(broker, _descriptions(broker).all(), context))
         topics = tuple(map(_described, broker.catalog.topics.values()))
-    else:
-        create = request.allow_auto_topic_creation and broker.config.get_bool(
-            "auto.create.topics.enable"
-        )
-        topics = tuple(_asked(broker, asked, create) for asked in request.topics)
+        return _response(broker, topics, context)
+    return run_sliced(broker, _describe_asked(broker, request, context), len(request.topics))
+
+
+def _response(broker: Broker, topics: Any, context: RequestContext) -> MetadataResponse:
     me = MetadataResponseBroker(
         node_id=NODE_ID,
         host=context.listener_host,
@@ -84,46 +91,85 @@ def handle(broker: Broker, request: MetadataRequest, context: RequestContext) ->
     )
 
 
-def _refused(request: MetadataRequest) -> MetadataResponse:
-    """Refuse topic ids in a version that cannot describe topics without a name."""
-    return MetadataResponse(
-        throttle_time=NO_THROTTLE,
-        brokers=(),
-        cluster_id=None,
-        controller_id=-1,
-        topics=tuple(_unknown(asked, ErrorCode.INVALID_REQUEST) for asked in request.topics),
-        error_code=ErrorCode.INVALID_REQUEST,
+def _descriptions(broker: Broker) -> TopicDescriptions:
+    """Return the descriptions of all topics, created with the first request for them."""
+    if broker.topic_descriptions is None:
+        broker.topic_descriptions = TopicDescriptions(broker.catalog, _described)
+    return broker.topic_descriptions
+
+
+def _describe_asked(
+    broker: Broker, request: MetadataRequest, context: RequestContext
+) -> Generator[None, None, MetadataResponse | Sliced]:
+    create = request.allow_auto_topic_creation and broker.config.get_bool(
+        "auto.create.topics.enable"
     )
+    refusals: dict[str, ErrorCode] = {}
+    if create:
+        unknown = [
+            asked.name
+            for asked in request.topics
+            if asked.topic_id is None
+            and asked.name is not None
+            and asked.name not in broker.catalog.topics
+        ]
+        for names in chunks(list(dict.fromkeys(unknown)), MAX_TOPICS_PER_TRANSACTION):
+            refusals |= _create(broker, names)
+            yield
+    topics: list[MetadataResponseTopic] = []
+    for asked in request.topics:
+        topics.append(_asked(broker, asked, refusals))
+        yield
+    return sliced(_response(broker, tuple(topics), context), len(topics))
 
 
-def _asked(broker: Broker, asked: MetadataRequestTopic, create: bool) -> MetadataResponseTopic:
+def _asked(
+    broker: Broker, asked: MetadataRequestTopic, refusals: Mapping[str, ErrorCode]
+) -> MetadataResponseTopic:
+    """Describe a requested topic.
+
+    :param refusals: the errors of topics that could not be created, by name
+    """
     if asked.topic_id is not None:
         topic = broker.catalog.topics_by_id.get(asked.topic_id)
         return _unknown(asked, ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else _described(topic)
     if asked.name is None:
         return _unknown(asked, ErrorCode.INVALID_REQUEST)
     topic = broker.catalog.topics.get(asked.name)
-    if topic is None and check_topic_name(asked.name) is not None:
+    if topic is not None:
+        return _described(topic)
+    if check_topic_name(asked.name) is not None:
         return _unknown(asked, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if topic is None:
-        found = _create(broker, asked.name) if create else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if isinstance(found, ErrorCode):
-            return _unknown(asked, found)
-        topic = found
-    return _described(topic)
+    return _unknown(asked, refusals.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
 
-def _create(broker: Broker, name: str) -> Topic | ErrorCode:
-    refusal = check_new_topic_name(name, broker.catalog.twin(name))
-    if refusal is not None:
-        return refusal.code
-    try:
-        if name in INTERNAL_TOPICS:
-            return broker.topic_logs.internal_topic(name)
-        return broker.create_topic(name, broker.config.get_int("num.partitions"))
-    except CatalogError as error:
-        log.error("clients", "cannot create the topic %s: %s", name, error)
-        return ErrorCode.KAFKA_STORAGE_ERROR
+def _create(broker: Broker, names: Sequence[str]) -> Mapping[str, ErrorCode]:
+    """Create topics in one transaction; return the errors of those that cannot be created."""
+    refusals: dict[str, ErrorCode] = {}
+    new: dict[str, NewTopic] = {}
+    for name in names:
+        same = new.get(fold(name))
+        refusal = check_new_topic_name(
+            name, broker.catalog.twin(name) or (None if same is None else same.name)
+        )
+        try:
+            if refusal is not None:
+                refusals[name] = refusal.code
+            elif name in INTERNAL_TOPICS:
+                broker.topic_logs.internal_topic(name)
+            else:
+                partitions = broker.config.get_int("num.partitions")
+                new[fold(name)] = NewTopic(name, partitions)
+        except CatalogError as error:
+            log.error("clients", "cannot create the topic %s: %s", name, error)
+            refusals[name] = ErrorCode.KAFKA_STORAGE_ERROR
+    if new:
+        try:
+            broker.create_topics(list(new.values()))
+        except CatalogError as error:
+            log.error("clients", "cannot create topics: %s", error)
+            refusals |= {one.name: ErrorCode.KAFKA_STORAGE_ERROR for one in new.values()}
+    return refusals
 
 
 def _unknown(asked: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:

@@ -17,8 +17,9 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from kio.schema.offset_fetch.v10.request import (
@@ -33,8 +34,10 @@ from kio.schema.offset_fetch.v10.response import (
 )
 
 from headrace.broker.broker import Broker
+from headrace.broker.limits import SLICED_ABOVE
 from headrace.errors import ErrorCode
 from headrace.groups.offsets.committed import TopicOffsets
+from headrace.protocol.large_responses import LazyArray, Sliced, lazy_map
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
@@ -42,14 +45,22 @@ from .context import RequestContext
 
 def handle(
     broker: Broker, request: OffsetFetchRequest, context: RequestContext
-) -> OffsetFetchResponse:
+) -> OffsetFetchResponse | Sliced:
     """Return the committed offsets of each group of a request."""
-    return OffsetFetchResponse(
-        throttle_time=NO_THROTTLE,
-        groups=tuple(
-            _group(broker, group, stable=request.require_stable) for group in request.groups
-        ),
-    )
+    count = sum(_partition_count(broker, group) for group in request.groups)
+    answers = (_group(broker, group, stable=request.require_stable) for group in request.groups)
+    if count <= SLICED_ABOVE:
+        return OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=tuple(answers))
+    groups = tuple(answers) if len(request.groups) == 1 else LazyArray(len(request.groups), answers)
+    return Sliced(OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=groups))
+
+
+def _partition_count(broker: Broker, group: OffsetFetchRequestGroup) -> int:
+    """Return about how many partitions the answer for a group has, at least 1."""
+    if group.topics is None:
+        committed = broker.groups.offsets.committed.of_group(group.group_id)
+        return 1 + sum(map(len, committed.values()))
+    return 1 + sum(len(topic.partition_indexes) for topic in group.topics)
 
 
 class _Partition(NamedTuple):
@@ -70,21 +81,27 @@ def _group(
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=(), error_code=refused)
     group_id = group.group_id
     committed = broker.groups.offsets.committed.of_group(group_id)
-    answered: list[tuple[UUID, tuple[_Partition, ...]]] = []
+    rows: Callable[[Any], tuple[UUID, tuple[_Partition, ...]]]
+    wanted: Sequence[Any]
     if group.topics is None:
-        for name, offsets in committed.items():
-            topic = broker.catalog.topics.get(name)
-            if topic is not None:
-                answered.append((topic.topic_id, _whole_topic(offsets)))
+        named = ((broker.catalog.topics.get(name), found) for name, found in committed.items())
+        wanted = [(topic.topic_id, found) for topic, found in named if topic is not None]
+        rows = _whole_topic
     else:
-        answered = [(asked.topic_id, _topic(broker, asked, committed)) for asked in group.topics]
+        wanted = group.topics
+        rows = partial(_topic, broker, committed)
     pending = broker.groups.offsets.committed.pending.of_group(group_id) if stable else ()
-    if pending:
-        answered = [
-            (topic_id, _stable_only(broker, topic_id, rows, pending)) for topic_id, rows in answered
-        ]
-    topics = tuple(
-        OffsetFetchResponseTopics(topic_id=topic_id, partitions=rows) for topic_id, rows in answered
+
+    def answer(one: Any) -> OffsetFetchResponseTopics:
+        topic_id, partitions = rows(one)
+        if pending:
+            partitions = _stable_only(broker, topic_id, partitions, pending)
+        return OffsetFetchResponseTopics(topic_id=topic_id, partitions=partitions)
+
+    topics = (
+        tuple(map(answer, wanted))
+        if len(wanted) <= SLICED_ABOVE
+        else lazy_map(answer, LazyArray(len(wanted), wanted))
     )
     return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
@@ -108,24 +125,25 @@ def _stable_only(
     )
 
 
-def _whole_topic(offsets: TopicOffsets) -> tuple[_Partition, ...]:
-    return tuple(
-        [
-            _Partition(index, one.offset, one.leader_epoch, one.metadata)
-            for index, one in offsets.items()
-        ]
-    )
+def _whole_topic(topic: tuple[UUID, TopicOffsets]) -> tuple[UUID, tuple[_Partition, ...]]:
+    topic_id, offsets = topic
+    partitions = [
+        _Partition(index, one.offset, one.leader_epoch, one.metadata)
+        for index, one in offsets.items()
+    ]
+    return topic_id, tuple(partitions)
 
 
 def _topic(
-    broker: Broker, asked: OffsetFetchRequestTopics, committed: Mapping[str, TopicOffsets]
-) -> tuple[_Partition, ...]:
+    broker: Broker, committed: Mapping[str, TopicOffsets], asked: OffsetFetchRequestTopics
+) -> tuple[UUID, tuple[_Partition, ...]]:
     topic = broker.catalog.topics_by_id.get(asked.topic_id)
     if topic is None:
-        return tuple(
+        unknown = [
             _Partition(index, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
             for index in asked.partition_indexes
-        )
+        ]
+        return asked.topic_id, tuple(unknown)
     offsets, known_ids = committed.get(topic.name, {}), (None, topic.topic_id)
     partitions = []
     for index in asked.partition_indexes:
@@ -136,4 +154,4 @@ def _topic(
             partitions.append(
                 _Partition(index, offset.offset, offset.leader_epoch, offset.metadata)
             )
-    return tuple(partitions)
+    return asked.topic_id, tuple(partitions)

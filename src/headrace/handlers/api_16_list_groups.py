@@ -13,28 +13,33 @@ from kio.schema.list_groups.v5.request import ListGroupsRequest
 from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
 
 from headrace.broker.broker import Broker
+from headrace.broker.limits import SLICED_ABOVE
 from headrace.errors import ErrorCode
+from headrace.protocol.large_responses import LazyArray, Sliced
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
+from .slicing import sliced
 
 
 def handle(
     broker: Broker, request: ListGroupsRequest, context: RequestContext
-) -> ListGroupsResponse:
+) -> ListGroupsResponse | Sliced:
     """List the groups that match the filters."""
-    return ListGroupsResponse(
+    listed = broker.groups.list(request.states_filter, request.types_filter)
+    count = len(listed)
+    groups = (
+        ListedGroup(
+            group_id=group_id,
+            protocol_type=protocol_type,
+            group_state=state,
+            group_type=type_name,
+        )
+        for group_id, protocol_type, state, type_name in listed
+    )
+    response = ListGroupsResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.NONE,
-        groups=tuple(
-            ListedGroup(
-                group_id=group_id,
-                protocol_type=protocol_type,
-                group_state=state,
-                group_type=type_name,
-            )
-            for group_id, protocol_type, state, type_name in broker.groups.list(
-                request.states_filter, request.types_filter
-            )
-        ),
+        groups=tuple(groups) if count <= SLICED_ABOVE else LazyArray(count, groups),
     )
+    return sliced(response, count)

@@ -14,6 +14,7 @@ Version notes:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Generator, Sequence
 from uuid import UUID
 
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
@@ -24,23 +25,31 @@ from kio.schema.create_topics.v7.response import (
 )
 
 from headrace.broker.broker import Broker
-from headrace.broker.catalog import CatalogError, Topic
+from headrace.broker.catalog import CatalogError, NewTopic, Topic, fold
 from headrace.broker.config.described import describe_topic
 from headrace.broker.config.topic_rules import check_new_topic_name, partition_count
-from headrace.broker.limits import MAX_PARTITIONS_PER_REQUEST
+from headrace.broker.limits import MAX_PARTITIONS_PER_REQUEST, MAX_TOPICS_PER_TRANSACTION
 from headrace.errors import ErrorCode, Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
+from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
+from .slicing import SharedDescriptions, chunks, run_sliced, sliced
 
 _NO_ID = UUID(int=0)
 
 
 def handle(
     broker: Broker, request: CreateTopicsRequest, context: RequestContext
-) -> CreateTopicsResponse:
+) -> CreateTopicsResponse | Sliced | Awaitable[CreateTopicsResponse | Sliced]:
     """Create topics, each on its own. With ``validate_only`` create none."""
+    return run_sliced(broker, _create_all(broker, request), len(request.topics))
+
+
+def _create_all(
+    broker: Broker, request: CreateTopicsRequest
+) -> Generator[None, None, CreateTopicsResponse | Sliced]:
     times = Counter(asked.name for asked in request.topics)
     once = [asked for asked in request.topics if times[asked.name] == 1]
     default = broker.config.get_int("num.partitions")
@@ -48,50 +57,110 @@ def handle(
         len(asked.assignments) or (default if asked.num_partitions == -1 else asked.num_partitions)
         for asked in once
     )
+    results: list[CreatableTopicResult]
     if total > MAX_PARTITIONS_PER_REQUEST:
         excessive = Refusal(
             ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
         )
         results = [_refused(asked.name, excessive) for asked in once]
     else:
-        results = [_create(broker, asked, request.validate_only) for asked in once]
+        results = []
+        descriptions = SharedDescriptions()
+        for some in chunks(once, MAX_TOPICS_PER_TRANSACTION):
+            plans = yield from _plan_all(broker, some, request.validate_only)
+            if not request.validate_only:
+                plans = _create(broker, plans)
+            for plan in plans:
+                results.append(_result(broker, plan, descriptions))
+                yield
     duplicate = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results += [_refused(name, duplicate) for name, count in times.items() if count > 1]
-    return CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=tuple(results))
+    response = CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=tuple(results))
+    return sliced(response, len(results))
 
 
-def _create(broker: Broker, asked: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
-    planned = _plan(broker, asked)
-    if isinstance(planned, Refusal):
-        return _refused(asked.name, planned)
-    if not validate_only:
+Planned = tuple[str, Topic | Refusal]
+"""The name of a topic; the topic to create, without an id, or the created one, or its error."""
+
+
+def _plan_all(
+    broker: Broker, topics: Sequence[CreatableTopic], validate_only: bool
+) -> Generator[None, None, list[Planned]]:
+    taken: dict[str, str] = {}
+    plans: list[Planned] = []
+    for asked in topics:
+        twin = broker.catalog.twin(asked.name) or taken.get(fold(asked.name))
+        planned = _plan(broker, asked, twin)
+        if not validate_only and isinstance(planned, Topic):
+            taken[fold(asked.name)] = asked.name
+        plans.append((asked.name, planned))
+        yield
+    return plans
+
+
+def _create(broker: Broker, plans: Sequence[Planned]) -> list[Planned]:
+    """Create the planned topics in one transaction. Another request may have created some of them
+    since they were planned.
+    """
+    new: list[NewTopic] = []
+    checked: list[Planned] = []
+    for name, planned in plans:
+        twin = broker.catalog.twin(name)
+        refusal = None if twin is None else check_new_topic_name(name, twin)
+        if isinstance(planned, Topic) and refusal is None:
+            new.append(NewTopic(name, planned.partitions, planned.configs))
+            checked.append((name, planned))
+        else:
+            checked.append((name, refusal if isinstance(planned, Topic) and refusal else planned))
+    created: dict[str, Topic | Refusal] = {}
+    if new:
         try:
-            planned = broker.create_topic(planned.name, planned.partitions, planned.configs)
+            created = {topic.name: topic for topic in broker.create_topics(new)}
         except CatalogError as error:
-            return _refused(asked.name, Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+            failed = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            created = {one.name: failed for one in new}
+    return [(name, created.get(name, planned)) for name, planned in checked]
+
+
+def _result(
+    broker: Broker, plan: Planned, descriptions: SharedDescriptions
+) -> CreatableTopicResult:
+    name, topic = plan
+    if isinstance(topic, Refusal):
+        return _refused(name, topic)
     return CreatableTopicResult(
-        name=planned.name,
-        topic_id=None if planned.topic_id == _NO_ID else planned.topic_id,
+        name=name,
+        topic_id=None if topic.topic_id == _NO_ID else topic.topic_id,
         error_code=ErrorCode.NONE,
         error_message=None,
-        num_partitions=planned.partitions,
+        num_partitions=topic.partitions,
         replication_factor=1,
-        configs=tuple(
-            CreatableTopicConfigs(
-                name=described.key.name,
-                value=described.value,
-                read_only=False,
-                config_source=described.source,
-                is_sensitive=described.sensitive,
-            )
-            for described in describe_topic(broker.config, planned)
+        configs=descriptions.get(
+            (name if topic.internal else None, tuple(sorted(topic.configs.items()))),
+            lambda: _described(broker, topic),
         ),
     )
 
 
-def _plan(broker: Broker, asked: CreatableTopic) -> Topic | Refusal:
-    """Return the topic to create, without an id, or its error."""
-    refusal = check_new_topic_name(asked.name, broker.catalog.twin(asked.name))
+def _described(broker: Broker, topic: Topic) -> tuple[CreatableTopicConfigs, ...]:
+    return tuple(
+        CreatableTopicConfigs(
+            name=described.key.name,
+            value=described.value,
+            read_only=False,
+            config_source=described.source,
+            is_sensitive=described.sensitive,
+        )
+        for described in describe_topic(broker.config, topic)
+    )
+
+
+def _plan(broker: Broker, asked: CreatableTopic, twin: str | None) -> Topic | Refusal:
+    """Return the topic to create, without an id, or its error.
+
+    :param twin: a topic whose name collides
+    """
+    refusal = check_new_topic_name(asked.name, twin)
     if refusal is not None:
         return refusal
     without_value = [config.name for config in asked.configs if config.value is None]

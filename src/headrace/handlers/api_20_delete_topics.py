@@ -13,7 +13,7 @@ Version notes:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from uuid import UUID
 
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
@@ -21,10 +21,13 @@ from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTop
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError, Topic
+from headrace.broker.limits import MAX_TOPICS_PER_TRANSACTION
 from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
+from .slicing import chunks, run_sliced, sliced
 
 _DISABLED = Refusal(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
 _UNKNOWN_NAME = Refusal(
@@ -35,39 +38,62 @@ _UNKNOWN_ID = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host thi
 
 async def handle(
     broker: Broker, request: DeleteTopicsRequest, context: RequestContext
-) -> DeleteTopicsResponse:
+) -> DeleteTopicsResponse | Sliced:
     """Delete topics, each on its own."""
+    results: Sequence[DeletableTopicResult]
     if broker.config.get_bool("delete.topic.enable"):
-        results = tuple(_delete_all(broker, request.topics))
+        work = run_sliced(broker, _delete_all(broker, request.topics), len(request.topics))
+        results = work if isinstance(work, list) else await work
         await broker.durable()  # Deleting a topic also deletes its offsets and share state.
     else:
         # Versions 1 and 2 do not know TOPIC_DELETION_DISABLED.
         code = ErrorCode.INVALID_REQUEST if context.api_version < 3 else _DISABLED.code
-        results = tuple(
+        results = [
             _refused(asked.name, asked.topic_id, Refusal(code, _DISABLED.message))
             for asked in request.topics
-        )
-    return DeleteTopicsResponse(throttle_time=NO_THROTTLE, responses=results)
+        ]
+    response = DeleteTopicsResponse(throttle_time=NO_THROTTLE, responses=tuple(results))
+    return sliced(response, len(results))
 
 
 def _delete_all(
     broker: Broker, topics: tuple[DeleteTopicState, ...]
-) -> Iterator[DeletableTopicResult]:
+) -> Generator[None, None, list[DeletableTopicResult]]:
+    found: list[tuple[DeleteTopicState, Topic | DeletableTopicResult]] = []
+    for one in _find_all(broker, topics):
+        found.append(one)
+        yield
+    existing = [topic for _, topic in found if isinstance(topic, Topic)]
+    refusals: dict[UUID, Refusal] = {}
+    for some in chunks(existing, MAX_TOPICS_PER_TRANSACTION):
+        refusals |= yield from _delete(broker, some)
+    return [
+        _result(asked, topic, refusals[topic.topic_id]) if isinstance(topic, Topic) else topic
+        for asked, topic in found
+    ]
+
+
+def _find_all(
+    broker: Broker, topics: tuple[DeleteTopicState, ...]
+) -> Iterator[tuple[DeleteTopicState, Topic | DeletableTopicResult]]:
+    """Yield each topic to delete, or the result of one that is refused."""
     names = Counter(asked.name for asked in topics if asked.name is not None)
     ids = Counter(asked.topic_id for asked in topics if asked.topic_id is not None)
     for asked in dict.fromkeys(topics):  # duplicate entries get one response
         message = _malformed(asked, names, ids)
         if message is not None:
-            yield _refused(asked.name, asked.topic_id, Refusal(ErrorCode.INVALID_REQUEST, message))
+            refusal = Refusal(ErrorCode.INVALID_REQUEST, message)
+            yield asked, _refused(asked.name, asked.topic_id, refusal)
             continue
         found = _found(broker, asked)
         if isinstance(found, Refusal):
-            yield _refused(asked.name, asked.topic_id, found)
+            yield asked, _refused(asked.name, asked.topic_id, found)
         elif found.name not in names or found.topic_id not in ids:
-            yield _delete(broker, found)
+            yield asked, found
         elif asked.name is not None:  # also requested by id: refused, with one response
             message = "The provided topic name maps to an ID that was already supplied."
-            yield _refused(found.name, found.topic_id, Refusal(ErrorCode.INVALID_REQUEST, message))
+            refusal = Refusal(ErrorCode.INVALID_REQUEST, message)
+            yield asked, _refused(found.name, found.topic_id, refusal)
 
 
 def _malformed(asked: DeleteTopicState, names: Counter[str], ids: Counter[UUID]) -> str | None:
@@ -96,12 +122,27 @@ def _found(broker: Broker, asked: DeleteTopicState) -> Topic | Refusal:
     return topic
 
 
-def _delete(broker: Broker, topic: Topic) -> DeletableTopicResult:
+def _delete(broker: Broker, topics: Sequence[Topic]) -> Generator[None, None, dict[UUID, Refusal]]:
+    """Delete topics in one transaction; return the result of each. Another request may have deleted
+    some of them since they were found.
+    """
+    present = broker.catalog.topics_by_id
+    existing = [present[topic.topic_id] for topic in topics if topic.topic_id in present]
     refusal = Refusal(ErrorCode.NONE)
-    try:
-        broker.delete_topic(topic)
-    except CatalogError as error:
-        refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    if existing:
+        try:
+            yield from broker.topic_deletions.delete(existing)
+        except CatalogError as error:
+            refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    return dict.fromkeys((topic.topic_id for topic in topics), _UNKNOWN_NAME) | {
+        topic.topic_id: refusal for topic in existing
+    }
+
+
+def _result(asked: DeleteTopicState, topic: Topic, refusal: Refusal) -> DeletableTopicResult:
+    if refusal is _UNKNOWN_NAME:
+        unknown = _UNKNOWN_ID if asked.name is None else _UNKNOWN_NAME
+        return _refused(asked.name, asked.topic_id, unknown)
     return DeletableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id,

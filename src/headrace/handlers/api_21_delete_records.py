@@ -10,6 +10,8 @@ Version notes:
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Generator
+
 from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsRequest
 from kio.schema.delete_records.v2.response import (
     DeleteRecordsPartitionResult,
@@ -19,25 +21,36 @@ from kio.schema.delete_records.v2.response import (
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
+from .slicing import run_sliced, sliced
+
+_FSYNC_WEIGHT = 20
+"""One deletion takes about as long as describing so many resources: it waits for the disk."""
 
 
 def handle(
     broker: Broker, request: DeleteRecordsRequest, context: RequestContext
-) -> DeleteRecordsResponse:
+) -> DeleteRecordsResponse | Sliced | Awaitable[DeleteRecordsResponse | Sliced]:
     """Delete the records before an offset in each partition of a request."""
-    return DeleteRecordsResponse(
-        throttle_time=NO_THROTTLE,
-        topics=tuple(
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=tuple(_delete(broker, topic.name, asked) for asked in topic.partitions),
-            )
-            for topic in request.topics
-        ),
-    )
+    count = sum(len(topic.partitions) for topic in request.topics)
+    return run_sliced(broker, _delete_all(broker, request, count), count * _FSYNC_WEIGHT)
+
+
+def _delete_all(
+    broker: Broker, request: DeleteRecordsRequest, count: int
+) -> Generator[None, None, DeleteRecordsResponse | Sliced]:
+    topics: list[DeleteRecordsTopicResult] = []
+    for topic in request.topics:
+        partitions: list[DeleteRecordsPartitionResult] = []
+        for asked in topic.partitions:
+            partitions.append(_delete(broker, topic.name, asked))
+            yield
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=tuple(partitions)))
+    response = DeleteRecordsResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
+    return sliced(response, count)
 
 
 def _delete(

@@ -9,6 +9,8 @@ Version notes:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
 from kio.schema.describe_configs.v4.response import (
     DescribeConfigsResourceResult,
@@ -29,20 +31,29 @@ from headrace.broker.config.described import (
     describe_topic,
 )
 from headrace.broker.config.topic_rules import check_topic_name
+from headrace.broker.limits import SLICED_ABOVE
 from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.large_responses import LazyArray, Sliced
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
+from .slicing import SharedDescriptions, sliced
 
 
 def handle(
     broker: Broker, request: DescribeConfigsRequest, context: RequestContext
-) -> DescribeConfigsResponse:
+) -> DescribeConfigsResponse | Sliced:
     """Describe the configs of each resource of a request."""
-    return DescribeConfigsResponse(
-        throttle_time=NO_THROTTLE,
-        results=tuple(_describe(broker, asked, request, context) for asked in request.resources),
+    descriptions = SharedDescriptions()
+    count = len(request.resources)
+    results = (
+        _describe(broker, asked, request, context, descriptions) for asked in request.resources
     )
+    response = DescribeConfigsResponse(
+        throttle_time=NO_THROTTLE,
+        results=tuple(results) if count <= SLICED_ABOVE else LazyArray(count, results),
+    )
+    return sliced(response, count)
 
 
 def _describe(
@@ -50,20 +61,40 @@ def _describe(
     asked: DescribeConfigsResource,
     request: DescribeConfigsRequest,
     context: RequestContext,
+    descriptions: SharedDescriptions,
 ) -> DescribeConfigsResult:
+    topic = broker.catalog.topics.get(asked.resource_name)
+    if asked.resource_type == TOPIC and topic is not None and not topic.internal:
+        config_names = None if asked.configuration_keys is None else (*asked.configuration_keys,)
+        key = tuple(sorted(topic.configs.items())), config_names
+        return DescribeConfigsResult(
+            error_code=ErrorCode.NONE,
+            error_message="",
+            resource_type=TOPIC,
+            resource_name=topic.name,
+            configs=descriptions.get(
+                key, lambda: _wanted(describe_topic(broker.config, topic), asked, request)
+            ),
+        )
     found = _configs(broker, asked.resource_type, asked.resource_name, context)
     refusal = found if isinstance(found, Refusal) else Refusal(ErrorCode.NONE)
-    wanted = asked.configuration_keys
     return DescribeConfigsResult(
         error_code=refusal.code,
         error_message=refusal.message or "",
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
-        configs=()
-        if isinstance(found, Refusal)
-        else tuple(
-            _packed(config, request) for config in found if not wanted or config.key.name in wanted
-        ),
+        configs=() if isinstance(found, Refusal) else _wanted(found, asked, request),
+    )
+
+
+def _wanted(
+    found: Sequence[DescribedConfig],
+    asked: DescribeConfigsResource,
+    request: DescribeConfigsRequest,
+) -> tuple[DescribeConfigsResourceResult, ...]:
+    wanted = asked.configuration_keys
+    return tuple(
+        _packed(config, request) for config in found if not wanted or config.key.name in wanted
     )
 
 

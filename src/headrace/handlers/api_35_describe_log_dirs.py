@@ -11,7 +11,7 @@ Version notes:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from kio.schema.describe_log_dirs.v5.request import DescribeLogDirsRequest
 from kio.schema.describe_log_dirs.v5.response import (
@@ -23,57 +23,68 @@ from kio.schema.describe_log_dirs.v5.response import (
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
+from headrace.broker.limits import SLICED_ABOVE
 from headrace.errors import ErrorCode
+from headrace.protocol.large_responses import LazyArray, Sliced, lazy_map
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
+from .slicing import sliced
 
 
 def handle(
     broker: Broker, request: DescribeLogDirsRequest, context: RequestContext
-) -> DescribeLogDirsResponse:
+) -> DescribeLogDirsResponse | Sliced:
     """Describe the data directory and the partitions of a request in it."""
     topics = broker.catalog.topics
+    wanted: list[tuple[Topic, Sequence[int]]]
     if request.topics is None:
-        described = [
-            _described(broker, topic, range(topic.partitions)) for topic in topics.values()
-        ]
+        wanted = [(topic, range(topic.partitions)) for topic in topics.values()]
     else:
-        described = [
-            _described(broker, topics[asked.topic], asked.partitions)
+        wanted = [
+            (topics[asked.topic], asked.partitions)
             for asked in request.topics
             if asked.topic in topics
         ]
+    count = sum(len(partitions) for _, partitions in wanted)
+    described = lazy_map(lambda one: _described(broker, *one), LazyArray(len(wanted), wanted))
     room = os.statvfs(broker.data_dir)
     result = DescribeLogDirsResult(
         error_code=ErrorCode.NONE,
         log_dir=str(broker.data_dir.absolute()),
-        topics=tuple(described),
+        topics=tuple(described) if count <= SLICED_ABOVE else described,
         total_bytes=room.f_blocks * room.f_frsize,
         usable_bytes=room.f_bavail * room.f_frsize,
     )
-    return DescribeLogDirsResponse(
+    response = DescribeLogDirsResponse(
         throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, results=(result,)
     )
+    return sliced(response, count)
 
 
-def _described(broker: Broker, topic: Topic, partitions: Iterable[int]) -> DescribeLogDirsTopic:
-    written = set(broker.logs.existing_partitions(topic.name, topic.partitions))
-
-    def size_bytes(partition: int) -> int:
-        partition_log = broker.log(topic, partition) if partition in written else None
-        return 0 if partition_log is None else partition_log.size_bytes()
-
+def _described(broker: Broker, topic: Topic, partitions: Sequence[int]) -> DescribeLogDirsTopic:
+    known = [partition for partition in partitions if 0 <= partition < topic.partitions]
+    described = (
+        DescribeLogDirsPartition(
+            partition_index=partition,
+            partition_size=_size_bytes(broker, topic, partition),
+            offset_lag=0,
+            is_future_key=False,
+        )
+        for partition in known
+    )
     return DescribeLogDirsTopic(
         name=topic.name,
-        partitions=tuple(
-            DescribeLogDirsPartition(
-                partition_index=partition,
-                partition_size=size_bytes(partition),
-                offset_lag=0,
-                is_future_key=False,
-            )
-            for partition in partitions
-            if 0 <= partition < topic.partitions
-        ),
+        partitions=tuple(described)
+        if len(known) <= SLICED_ABOVE
+        else LazyArray(len(known), described),
     )
+
+
+def _size_bytes(broker: Broker, topic: Topic, partition: int) -> int:
+    """Return the size of a partition's log, 0 without records or after the topic was deleted."""
+    if not broker.logs.exists(topic.name, partition):
+        return 0
+    present = broker.catalog.topics_by_id.get(topic.topic_id)
+    partition_log = None if present is None else broker.log(present, partition)
+    return 0 if partition_log is None else partition_log.size_bytes()

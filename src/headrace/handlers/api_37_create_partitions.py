@@ -11,6 +11,7 @@ Version notes:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Generator
 
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
 from kio.schema.create_partitions.v3.response import (
@@ -21,30 +22,49 @@ from kio.schema.create_partitions.v3.response import (
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError
 from headrace.broker.config.topic_rules import check_growth
-from headrace.broker.limits import MAX_PARTITIONS_PER_REQUEST
+from headrace.broker.limits import MAX_PARTITIONS_PER_REQUEST, MAX_TOPICS_PER_TRANSACTION
 from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
+from .slicing import chunks, run_sliced, sliced
 
 
 def handle(
     broker: Broker, request: CreatePartitionsRequest, context: RequestContext
-) -> CreatePartitionsResponse:
+) -> CreatePartitionsResponse | Sliced | Awaitable[CreatePartitionsResponse | Sliced]:
     """Add partitions to topics, each on its own."""
+    return run_sliced(broker, _grow_all(broker, request), len(request.topics))
+
+
+def _grow_all(
+    broker: Broker, request: CreatePartitionsRequest
+) -> Generator[None, None, CreatePartitionsResponse | Sliced]:
     times = Counter(asked.name for asked in request.topics)
     results = [
         _result(name, Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
         for name, count in times.items()
         if count > 1
     ]
-    for asked in request.topics:
-        if times[asked.name] == 1:
-            results.append(_result(asked.name, _grow(broker, asked, request.validate_only)))
-    return CreatePartitionsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
+    once = [asked for asked in request.topics if times[asked.name] == 1]
+    for some in chunks(once, MAX_TOPICS_PER_TRANSACTION):
+        refusals = {asked.name: _check(broker, asked) for asked in some}
+        totals = {asked.name: asked.count for asked in some if refusals[asked.name] is None}
+        if totals and not request.validate_only:
+            try:
+                broker.grow_topics(totals)
+            except CatalogError as error:
+                failed = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                refusals |= dict.fromkeys(totals, failed)
+        results += [_result(name, refusal) for name, refusal in refusals.items()]
+        yield
+    response = CreatePartitionsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
+    return sliced(response, len(results))
 
 
-def _grow(broker: Broker, asked: CreatePartitionsTopic, validate_only: bool) -> Refusal | None:
+def _check(broker: Broker, asked: CreatePartitionsTopic) -> Refusal | None:
+    """Return the error for growing a topic, None if it can grow."""
     topic = broker.catalog.topics.get(asked.name)
     if topic is None:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -59,11 +79,6 @@ def _grow(broker: Broker, asked: CreatePartitionsTopic, validate_only: bool) -> 
         refusal = Refusal(
             ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
         )
-    if refusal is None and not validate_only:
-        try:
-            broker.create_partitions(topic, asked.count)
-        except CatalogError as error:
-            refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     return refusal
 
 

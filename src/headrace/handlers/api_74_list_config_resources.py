@@ -16,9 +16,11 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import NODE_ID
 from headrace.broker.config.changes import BROKER, GROUP, TOPIC
 from headrace.errors import ErrorCode
+from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
+from .slicing import sliced
 
 _BROKER_LOGGER, _CLIENT_METRICS = 8, 16
 _KNOWN = (GROUP, _CLIENT_METRICS, _BROKER_LOGGER, BROKER, TOPIC)
@@ -26,7 +28,7 @@ _KNOWN = (GROUP, _CLIENT_METRICS, _BROKER_LOGGER, BROKER, TOPIC)
 
 def handle(
     broker: Broker, request: ListConfigResourcesRequest, context: RequestContext
-) -> ListConfigResourcesResponse:
+) -> ListConfigResourcesResponse | Sliced:
     """List the resources of the requested types."""
     wanted = request.resource_types or _KNOWN
     if context.api_version == 0:
@@ -37,7 +39,7 @@ def handle(
         BROKER: [str(NODE_ID)],
         TOPIC: list(broker.catalog.topics),
     }
-    return ListConfigResourcesResponse(
+    response = ListConfigResourcesResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.NONE if known else ErrorCode.UNSUPPORTED_VERSION,
         config_resources=tuple(
@@ -47,3 +49,4 @@ def handle(
             for name in names.get(resource_type, ())
         ),
     )
+    return sliced(response, len(response.config_resources))

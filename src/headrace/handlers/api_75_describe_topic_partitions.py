@@ -6,7 +6,9 @@ the next page begins.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import lru_cache
+from itertools import islice
 
 from kio.schema.describe_topic_partitions.v0.request import Cursor as RequestCursor
 from kio.schema.describe_topic_partitions.v0.request import DescribeTopicPartitionsRequest
@@ -33,14 +35,16 @@ def handle(
 ) -> DescribeTopicPartitionsResponse:
     """Describe a page of topics."""
     cursor = request.cursor
-    names = sorted({asked.name for asked in request.topics} or broker.catalog.topics)
+    asked_names = {asked.name for asked in request.topics}
+    names = sorted(asked_names) if asked_names else broker.catalog.sorted_names()
     if cursor is not None and cursor.partition_index < 0:
         refused = tuple(_refused(name, ErrorCode.INVALID_REQUEST) for name in names)
         return _response(refused, None)
     largest = broker.config.get_int("max.request.partition.size.limit")
     room = max(1, min(request.response_partition_limit, largest))
     topics = []
-    for name in names:
+    begin = 0 if cursor is None else bisect_left(names, cursor.topic_name)
+    for name in islice(names, begin, None):
         first = _first_partition(name, cursor)
         if first is None:
             continue

@@ -8,9 +8,8 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from zlib import crc32
 
@@ -49,6 +48,8 @@ class DataDirectory:
     :ivar files: the open segment files of all logs
     :ivar on_change: called with the path of a log before it deletes or replaces files, or first
         reads its directory
+    :ivar partitions: the partitions that have a directory, because they had a record at some time,
+        by topic
     :ivar on_offline: called with topic id and partition of a log that goes offline, from any thread
     """
 
@@ -66,6 +67,7 @@ class DataDirectory:
         self._was_clean = False
         try:
             directory_format.check(self.path)
+            self.partitions = self._find_partitions()
             self._unverified = self._take_marker()
         except BaseException:
             self.release()
@@ -73,12 +75,34 @@ class DataDirectory:
 
     # ------------------------------------------------------------------ partition directories
 
+    def _find_partitions(self) -> dict[str, set[int]]:
+        found: dict[str, set[int]] = {}
+        with os.scandir(self.path) as entries:
+            for entry in entries:
+                matched = _PARTITION.fullmatch(entry.name)
+                if matched is not None and entry.is_dir():
+                    found.setdefault(matched[1], set()).add(int(matched[2]))
+        return found
+
     def partition_names(self) -> list[str]:
         """Return the names of the partition directories, such as ``orders-0``."""
-        with os.scandir(self.path) as entries:
-            return [
-                entry.name for entry in entries if is_partition_name(entry.name) and entry.is_dir()
-            ]
+        return [
+            f"{topic}-{partition}"
+            for topic, partitions in self.partitions.items()
+            for partition in partitions
+        ]
+
+    def created(self, topic: str, partition: int) -> None:
+        """Note that a partition has a directory now."""
+        self.partitions.setdefault(topic, set()).add(partition)
+
+    def forget(self, topic: str, partitions: Iterable[int]) -> None:
+        """Note that partitions have no directory any more, or will not have it soon."""
+        for partition in partitions:
+            self._unverified.discard(f"{topic}-{partition}")
+        left = self.partitions.pop(topic, set()).difference(partitions)
+        if left:
+            self.partitions[topic] = left
 
     def holds_log(self, name: str) -> bool:
         """Return True if a directory has files of a log, so that it is a partition directory."""
@@ -97,7 +121,7 @@ class DataDirectory:
 
     def set_aside(self, name: str, reason: str) -> str:
         """Keep a partition directory under another name, as its records may be needed; return the
-        name.
+        name. Any thread may call it.
 
         :param reason: the reason why it cannot be used, for the broker's log
         :raises OSError: when the disk fails
@@ -105,9 +129,7 @@ class DataDirectory:
         self.changes(f"{self.path}/{name}")
         stray = f"{name}.{uuid.uuid4().hex}{STRAY_SUFFIX}"
         os.rename(f"{self.path}/{name}", f"{self.path}/{stray}")
-        if self.sync:
-            fsync_path(self.path)
-        self._unverified.discard(name)
+        self.make_durable()
         logger.error(
             "Set aside %s/%s as %s, with all its records: %s. See docs/behaviour/disk-failures.md "
             "for how to take it back; delete it if it is not needed",
@@ -118,19 +140,33 @@ class DataDirectory:
         )
         return stray
 
-    def remove(self, name: str, topic_id: uuid.UUID) -> None:
-        """Delete a partition directory. It is renamed first, so that a crash leaves no half of a
-        log. If it may belong to another topic, it is set aside instead.
+    def rename_deleted(self, name: str, topic_id: uuid.UUID) -> str | None:
+        """Rename the directory of a deleted partition to a name that is not used for a log; return
+        the name. If it may belong to another topic, set it aside instead and return None. Any
+        thread may call it.
+
+        :raises OSError: when the disk fails
         """
         contradiction = partition_metadata.contradiction(f"{self.path}/{name}", topic_id)
         if contradiction is not None:
             self.set_aside(name, contradiction)
-            return
+            return None
         self.changes(f"{self.path}/{name}")
-        doomed = f"{self.path}/{name}.{uuid.uuid4().hex}{DELETED_SUFFIX}"
-        os.rename(f"{self.path}/{name}", doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
-        self._unverified.discard(name)
+        doomed = f"{name}.{uuid.uuid4().hex}{DELETED_SUFFIX}"
+        os.rename(f"{self.path}/{name}", f"{self.path}/{doomed}")
+        return doomed
+
+    def renamed(self) -> list[str]:
+        """Return the names of directories that were renamed to be removed."""
+        return [name for name in os.listdir(self.path) if name.endswith(DELETED_SUFFIX)]
+
+    def make_durable(self) -> None:
+        """Force the names of directories to disk.
+
+        :raises OSError: when the disk fails
+        """
+        if self.sync:
+            fsync_path(self.path)
 
     def changes(self, path: str) -> None:
         """Announce that the log in ``path`` is about to delete or replace files, or to read its
@@ -233,9 +269,6 @@ class DataDirectory:
         crash. Without the mark they are all logs.
         """
         marker = f"{self.path}/{CLEAN_SHUTDOWN_FILE}"
-        for name in os.listdir(self.path):
-            if name.endswith(DELETED_SUFFIX):
-                shutil.rmtree(f"{self.path}/{name}", ignore_errors=True)
         try:
             with open(marker, "rb") as file:
                 unverified = _names_in(file.read())

@@ -3,8 +3,8 @@ is not complete.
 
 ==== ===============================================================================================
 1    no ``meta.properties``; schema 1 of the catalog
-2    ``meta.properties`` with the version and the cluster id; schema 2 of the catalog, the same
-     tables
+2    ``meta.properties`` with the version and the cluster id; schema 2 of the catalog, with the
+     deleted topics whose directories are still to be removed
 ==== ===============================================================================================
 
 The schema of the catalog has the same number. The catalog upgrades itself, see

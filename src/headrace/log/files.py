@@ -6,10 +6,9 @@ indexes, so that thousands of partitions need few handles and little memory.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-from collections import deque
+from collections import OrderedDict
 from typing import Protocol
 
 from headrace.log_lines import get_logger
@@ -37,7 +36,7 @@ class OpenFiles:
 
     def __init__(self, limit: int) -> None:
         self.limit = max(2, limit)
-        self._ring: deque[OpenSegment] = deque()
+        self._ring: OrderedDict[OpenSegment, None] = OrderedDict()
         self._kept = 0
         """Handles of deleted segments that are still being sent to clients."""
 
@@ -75,20 +74,19 @@ class OpenFiles:
                     self.limit,
                 )
                 self._release_one()
-        self._ring.append(segment)
+        self._ring[segment] = None
         return fd
 
     def forget(self, segment: OpenSegment) -> None:
         """Remove a segment that has closed its handle."""
-        with contextlib.suppress(ValueError):
-            self._ring.remove(segment)
+        self._ring.pop(segment, None)
 
     def _release_one(self) -> None:
         while True:
-            segment = self._ring.popleft()
+            segment, _ = self._ring.popitem(last=False)
             if segment.used:
                 segment.used = False
-                self._ring.append(segment)
+                self._ring[segment] = None
             else:
                 segment.release(forget=False)
                 return

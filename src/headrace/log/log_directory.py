@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+from headrace.log import partition_metadata
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
+from headrace.log.removal import DeletedLog, Removals
 from headrace.log_lines import get_logger
 
 logger = get_logger("headrace.log")
@@ -26,7 +27,8 @@ class LogDirectory:
 
     def __init__(self, directory: DataDirectory) -> None:
         self.directory = directory
-        self._logs: dict[tuple[str, int], PartitionLog] = {}
+        self._logs: dict[str, dict[int, PartitionLog]] = {}
+        self._removals = Removals(directory)
 
     def open(
         self,
@@ -39,41 +41,81 @@ class LogDirectory:
     ) -> PartitionLog:
         """Return the log of a partition, always the same object.
 
-        :param partitions: see :class:`~headrace.log.partition_log.PartitionLog`
+        This touches no disk, except after the deletion of a topic of the same name: the log reads
+        its directory when it is first used.
 
-        This touches no disk: the log reads its directory when it is first used.
+        :param partitions: see :class:`~headrace.log.partition_log.PartitionLog`
         """
-        log = self._logs.get((topic, partition))
+        logs = self._logs.setdefault(topic, {})
+        log = logs.get(partition)
         if log is None or log.topic_id != topic_id:
+            self._removals.rename_now(f"{topic}-{partition}")
             log = PartitionLog(
                 self.directory, topic, topic_id, partition, config, partitions=partitions
             )
-            self._logs[topic, partition] = log
+            logs[partition] = log
         return log
 
     def __iter__(self) -> Iterator[PartitionLog]:
         """Yield the logs that :meth:`open` has returned and that are not deleted."""
-        return iter(self._logs.values())
+        for logs in self._logs.values():
+            yield from logs.values()
+
+    def exists(self, topic: str, partition: int) -> bool:
+        """Return True if a partition has a directory, because it had a record at some time."""
+        return partition in self.directory.partitions.get(topic, ())
 
     def existing_partitions(self, topic: str, partitions: int) -> list[int]:
         """Return the numbers of a topic's first ``partitions`` partitions that have a directory,
         because they had a record at some time.
         """
-        return [
-            partition
-            for partition in range(partitions)
-            if os.path.isdir(f"{self.directory.path}/{topic}-{partition}")
-        ]
+        existing = self.directory.partitions.get(topic, ())
+        return sorted(partition for partition in existing if partition < partitions)
 
-    def delete(self, topic: str, topic_id: uuid.UUID) -> None:
-        """Delete all logs of a topic, used or not since the start. A directory that may belong to
-        another topic is set aside.
+    def used_partitions(self, topic: str) -> list[int]:
+        """Return the numbers of a topic's partitions whose logs were opened since the start."""
+        return list(self._logs.get(topic, ()))
+
+    def left_of(self, topic: str, topic_id: uuid.UUID, *, is_used: bool) -> list[DeletedLog]:
+        """Return the logs of a deleted topic whose directories are left after a restart.
+
+        :param is_used: a new topic has the same name: the directories may be its own
         """
-        for key in [key for key in self._logs if key[0] == topic]:
-            self._logs.pop(key).delete()
-        for name in self.directory.partition_names():
-            if name.rpartition("-")[0] == topic:
-                self.directory.remove(name, topic_id)
+        path, names = self.directory.path, partition_metadata.names
+        left = [
+            partition
+            for partition in self.directory.partitions.get(topic, ())
+            if not is_used or names(f"{path}/{topic}-{partition}", topic_id)
+        ]
+        self.directory.forget(topic, left)
+        return [DeletedLog(topic, topic_id, partition) for partition in left]
+
+    def delete(self, topic: str, topic_id: uuid.UUID) -> list[DeletedLog]:
+        """Close all logs of a topic, used or not since the start, and refuse later appends. Give
+        the result to :meth:`remove`.
+        """
+        for log in self._logs.pop(topic, {}).values():
+            log.delete()
+        existing = sorted(self.directory.partitions.get(topic, ()))
+        self.directory.forget(topic, existing)
+        return [DeletedLog(topic, topic_id, partition) for partition in existing]
+
+    def remove(
+        self, logs: Iterable[DeletedLog], removed: Callable[[], object] | None = None
+    ) -> None:
+        """Remove the directories of deleted logs, in a thread.
+
+        :param removed: called in the thread when all of them are gone, forced to disk
+        """
+        self._removals.add(logs, removed)
+
+    def resume_removal(self) -> None:
+        """Remove the directories whose removal a stop or a crash has interrupted, in a thread."""
+        self._removals.remove_renamed()
+
+    def finish_removal(self) -> None:
+        """Wait until the directories of all deleted logs are gone."""
+        self._removals.finish()
 
     def close(self) -> None:
         """Flush and close all logs, mark the stop as clean, and release the data directory.
@@ -84,8 +126,9 @@ class LogDirectory:
         if not directory.is_held:
             return
         directory.on_offline = None
+        self._removals.close()
         directory.finish_background_work()
-        for log in self._logs.values():
+        for log in self:
             log.close()
         try:
             if directory.sync:
@@ -100,9 +143,7 @@ class LogDirectory:
         directory.release()
 
     def _flush_changed(self) -> None:
-        changed = [
-            log for log in self._logs.values() if log.unflushed_records and not log.is_offline
-        ]
+        changed = [log for log in self if log.unflushed_records and not log.is_offline]
         if len(changed) > SYNC_ALL_ABOVE:
             self.directory.sync_all()
             return

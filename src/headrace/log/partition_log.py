@@ -201,6 +201,7 @@ class PartitionLog:
                 raise CorruptLog.doubtful(self.path, contradiction)
             else:
                 self._directory.set_aside(name, contradiction)
+                self._directory.forget(self.topic, [self.partition])
         self._loaded = True
         if self._offline is None:
             self._directory.recovered(name)
@@ -344,6 +345,7 @@ class PartitionLog:
         if not self._segments:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self.path)  # not its parents: the data directory must be there
+            self._directory.created(self.topic, self.partition)
             partition_metadata.write(self.path, self.topic_id, self._partitions)
             return self._add_segment(now_ms)
         active = self._segments[-1]
@@ -700,13 +702,11 @@ class PartitionLog:
                 )
 
     def delete(self) -> None:
-        """Delete everything; later appends are refused."""
+        """Close the files and refuse later appends. The caller removes the directory."""
         self.announce_change()
         self.is_deleted = True
         self._offline = None
         for segment in self._segments:
-            segment.delete()
+            segment.abandon()
         self._segments, self._loaded = SegmentList(), True
         self._log_start_offset = self._end_offset = self._flushed_offset = 0
-        with contextlib.suppress(FileNotFoundError):
-            self._directory.remove(os.path.basename(self.path), self.topic_id)

@@ -94,6 +94,18 @@ def contradiction(directory: str, topic_id: uuid.UUID) -> str | None:
     )
 
 
+def names(directory: str, topic_id: uuid.UUID) -> bool:
+    """Return True if a directory says that it belongs to a topic.
+
+    :raises OSError: when the disk fails
+    """
+    try:
+        found = read(directory)
+    except UnreadableMetadata:
+        return False
+    return found is not None and found.topic_id == topic_id
+
+
 def complete(directory: str, topic_id: uuid.UUID, partitions: int) -> None:
     """Write the id of the topic that a directory belongs to, unless the directory has one.
 

@@ -8,7 +8,7 @@ Messages are kio's classes. kio reads requests after :mod:`.skimmer` has checked
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -19,9 +19,10 @@ from kio.serial import entity_reader
 
 from .file_range import FileRange, Piece, joined
 from .frames import SIZE, BadFrame, NullInRequest
+from .large_responses import Frame
 from .primitives import NullArray, skip_tagged_fields
 from .skimmer import skimmer
-from .writer import NO_TIME, Write, writer
+from .writer import NO_TIME, SlicedWrite, Write, sliced_writer, writer
 
 NO_THROTTLE = NO_TIME
 """The ``throttle_time`` of every response: this broker never throttles."""
@@ -46,15 +47,14 @@ _JOIN_BYTES = 64 * 1024
 _PAGE_BYTES = 4096
 
 
-def frame_of(parts: list[Any]) -> list[Piece]:
-    """Return the frame of ``parts`` with its size, as pieces to send."""
-    size = sum(map(len, parts))
-    parts.insert(0, SIZE.pack(size))
-    if size < _JOIN_BYTES or max(map(len, parts)) < _PAGE_BYTES:
-        try:
-            return [b"".join(parts)]
-        except TypeError:  # only a file range has no bytes
-            return [joined(parts)]
+_PARTS_TO_JOIN = 4096
+"""So many parts of a response that is written in slices are joined at a time."""
+
+
+def _joined(parts: list[Any]) -> list[Piece]:
+    """Join parts, but do not copy those that are a page or more."""
+    if max(map(len, parts)) < _PAGE_BYTES:
+        return [_as_one(parts)]
     pieces: list[Piece] = []
     small: list[Any] = []
     for part in parts:
@@ -65,6 +65,20 @@ def frame_of(parts: list[Any]) -> list[Piece]:
             small = []
     pieces.append(b"".join(small))
     return pieces
+
+
+def _as_one(parts: list[Any]) -> Piece:
+    try:
+        return b"".join(parts)
+    except TypeError:  # only a file range has no bytes
+        return joined(parts)
+
+
+def frame_of(parts: list[Any]) -> list[Piece]:
+    """Return the frame of ``parts`` with its size, as pieces to send."""
+    size = sum(map(len, parts))
+    parts.insert(0, SIZE.pack(size))
+    return [_as_one(parts)] if size < _JOIN_BYTES else _joined(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +99,7 @@ class Codec:
     by_hand: bool
     _read_request: Read
     _write_response: Write
+    _write_response_sliced: SlicedWrite | None
     _flexible_request: bool
     _flexible_response_header: bool
 
@@ -122,6 +137,22 @@ class Codec:
         self._write_response(parts.append, response)
         return frame_of(parts)
 
+    def write_response_sliced(
+        self, correlation_id: int, response: Any
+    ) -> Generator[None, None, Frame]:
+        """Return a generator that writes a response piece by piece, and returns its frame."""
+        assert self._write_response_sliced is not None, self.response_type
+        parts: list[Any] = [SIZE.pack(correlation_id)]
+        if self._flexible_response_header:
+            parts.append(b"\0")
+        chunks: list[Any] = []
+        for _ in self._write_response_sliced(parts.append, response):
+            if len(parts) >= _PARTS_TO_JOIN:
+                chunks += _joined(parts)
+                parts.clear()
+            yield
+        return Frame(frame_of(chunks + parts))
+
 
 def _skimmed(request_type: Any, *, allow_nulls: bool = False) -> Read:
     """Return kio's reader, preceded by the skimmer."""
@@ -155,6 +186,7 @@ def codec(api_key: int, version: int) -> Codec:
         by_hand=module is not None,
         _read_request=module.reader(version) if module else _skimmed(request_type),
         _write_response=module.writer(version) if module else writer(response_type),
+        _write_response_sliced=None if module else sliced_writer(response_type),
         _flexible_request=request_type.__header_schema__.__version__ >= 2,
         _flexible_response_header=response_type.__header_schema__.__version__ >= 1,
     )

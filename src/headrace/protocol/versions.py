@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from headrace.errors import ErrorCode
 
 from . import offset_commit
+from .large_responses import lazy_map
 from .messages import Codec, codec
 from .writer import nested_type
 
@@ -204,8 +205,8 @@ class TopicIds:
         :param unknown: the error that replaces UNKNOWN_TOPIC_ID
         """
         name_field, partitions_field = _topic_fields(old_type)
-        named = []
-        for one in topics:
+
+        def named(one: Any) -> Any:
             partitions = getattr(one, partitions_field)
             if any(partition.error_code == ErrorCode.UNKNOWN_TOPIC_ID for partition in partitions):
                 partitions = tuple(
@@ -214,10 +215,11 @@ class TopicIds:
                     else partition
                     for partition in partitions
                 )
-            named.append(
-                old_type(**{name_field: self.name_of(one.topic_id), partitions_field: partitions})
+            return old_type(
+                **{name_field: self.name_of(one.topic_id), partitions_field: partitions}
             )
-        return tuple(named)
+
+        return lazy_map(named, topics)
 
 
 @cache
@@ -302,13 +304,15 @@ def _offset_fetch(request: Any, old: Codec, latest: Codec, catalog: TopicNames) 
     old_topic_type = _topic_type(old.response_type, *topics_path)
 
     def to_response(response: Any) -> Any:
-        named = tuple(
-            _Replaced(group, topics=ids.downgrade(group.topics, old_topic_type, ErrorCode.NONE))
-            for group in response.groups
+        named = lazy_map(
+            lambda group: _Replaced(
+                group, topics=ids.downgrade(group.topics, old_topic_type, ErrorCode.NONE)
+            ),
+            response.groups,
         )
         if not single:
             return _Replaced(response, groups=named)
-        only = named[0]
+        (only,) = named
         topics = only.topics
         if old.version < 2 and only.error_code:  # version 1 has error codes only in partitions
             topics = ids.downgrade(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from datetime import timedelta
 from functools import cache, partial
 from operator import attrgetter, ne
@@ -21,6 +21,9 @@ from .primitives import compact_length, i32, tagged_fields
 
 Write = Callable[[Callable[[Any], object], Any], None]
 """``write(put, message)``: passes the message's bytes to ``put``, piece by piece."""
+
+SlicedWrite = Callable[[Callable[[Any], object], Any], Generator[None]]
+"""As :data:`Write`, but a generator that yields after each item of an array of messages."""
 
 NO_TIME = timedelta(0)
 
@@ -66,14 +69,40 @@ def nested_type(hint: Any) -> tuple[Any, bool]:
 @cache
 def writer(message_type: Any) -> Write:
     """Return the function that writes instances of ``message_type``, or objects with its fields."""
-    return _Generator(message_type).function()
+    return typing.cast(Write, _Generator(message_type).function())
+
+
+@cache
+def sliced_writer(message_type: Any) -> SlicedWrite:
+    """Return the function that writes instances of ``message_type`` in slices.
+
+    An array may be a :class:`~headrace.protocol.large_responses.LazyArray` or an
+    :class:`~headrace.protocol.large_responses.EncodedArray`.
+    """
+    return typing.cast(SlicedWrite, _Generator(message_type, sliced=True).function())
+
+
+@cache
+def _has_messages(message_type: Any) -> bool:
+    """Return True if a message class has an array of messages."""
+    hints = typing.get_type_hints(message_type)
+    return any(
+        nested is not None and many
+        for nested, many in (
+            nested_type(hints[one.name]) for one in dataclasses.fields(message_type)
+        )
+    )
 
 
 class _Generator:
-    """The generator of one message class's writer."""
+    """The generator of one message class's writer.
 
-    def __init__(self, message_type: Any) -> None:
+    :param sliced: the writer is a generator, see :func:`sliced_writer`
+    """
+
+    def __init__(self, message_type: Any, *, sliced: bool = False) -> None:
         self._type = message_type
+        self._sliced = sliced
         self._flexible: bool = message_type.__flexible__
         self._lines: list[str] = []
         self._formats: list[str] = []
@@ -89,7 +118,7 @@ class _Generator:
             "tagged": _tagged,
         }
 
-    def function(self) -> Write:
+    def function(self) -> Any:
         hints = typing.get_type_hints(self._type)
         fields = dataclasses.fields(self._type)
         tagged = []
@@ -101,6 +130,8 @@ class _Generator:
         self._flush()
         if self._flexible:
             self._tags(sorted(tagged, key=lambda field: int(field.metadata["tag"])), hints)
+        if self._sliced:
+            self._lines += ["if False:", "    yield"]
         source = "def write(put, message):\n" + "\n".join(
             f"    {line}" for line in self._lines or ["pass"]
         )
@@ -108,7 +139,7 @@ class _Generator:
             compile(source, f"<writer of {self._type.__name__} v{self._type.__version__}>", "exec"),
             self._names,
         )
-        return typing.cast(Write, self._names["write"])
+        return self._names["write"]
 
     def _name(self, value: Any) -> str:
         name = f"_{len(self._names)}"
@@ -143,8 +174,11 @@ class _Generator:
         self._lines += [
             f"items = {value}",
             "put(length(-1 if items is None else len(items)))",
-            "for item in items or ():",
         ]
+        if nested is not None and self._sliced:
+            self._sliced_array(nested)
+            return
+        self._lines.append("for item in items or ():")
         if nested is not None:
             self._lines.append(f"    {self._name(writer(nested))}(put, item)")
         elif kind in FIXED_FORMATS:
@@ -152,6 +186,21 @@ class _Generator:
             self._lines.append(f"    put({pack}({_AS_NUMBER.get(kind, '{}').format('item')}))")
         else:
             self._lines.append("    " + _put_text_or_data(kind, "item"))
+
+    def _sliced_array(self, nested: Any) -> None:
+        write = self._name(writer(nested))
+        if _has_messages(nested):
+            write_item = f"yield from {self._name(sliced_writer(nested))}(put, item)"
+        else:
+            write_item = f"{write}(put, item)"
+        self._lines += [
+            "if hasattr(items, 'is_encoded'):",
+            f"    yield from items.put(put, {write})",
+            "else:",
+            "    for item in items or ():",
+            f"        {write_item}",
+            "        yield",
+        ]
 
     def _struct(self, nested: Any, nullable: bool, value: str) -> None:
         write = f"{self._name(writer(nested))}(put, {value})"

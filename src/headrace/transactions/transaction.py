@@ -18,7 +18,7 @@ KIP-890; ``docs/behaviour/transactions.md``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 from headrace.deadlines import Deadlines
@@ -295,11 +295,11 @@ class TransactionCoordinator:
         return Outcome(None, (TransactionRecord(transactional_id, ended),))
 
     def forget_partitions(
-        self, topic: str
+        self, topics: Collection[str]
     ) -> Iterable[tuple[str, Outcome[TransactionRecord, None]]]:
-        """Remove the partitions of a deleted topic from open transactions."""
+        """Remove the partitions of deleted topics from open transactions."""
         for transactional_id, known in list(self.transactions.items()):
-            left = frozenset(one for one in known.partitions if one[0] != topic)
+            left = frozenset(one for one in known.partitions if one[0] not in topics)
             if left != known.partitions:
                 yield (
                     transactional_id,

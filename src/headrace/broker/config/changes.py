@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.catalog import CatalogError
+from headrace.broker.limits import MAX_TOPICS_PER_TRANSACTION
 from headrace.errors import ErrorCode, Refusal
 
 from . import rules
@@ -59,20 +61,39 @@ those to remove.
 
 def alter(
     broker: Broker, resources: Sequence[tuple[Resource, Plan]], *, validate_only: bool
-) -> Iterator[Refusal]:
-    """Change the configs of resources by their plans, or only validate the changes.
+) -> Generator[None, None, list[Refusal]]:
+    """Change the configs of resources by their plans, or only validate the changes. Yield between
+    pieces of work.
 
     :returns: the result for each resource, with code NONE for success
     """
-    named = [resource for resource, _ in resources]
-    for resource, plan in resources:
-        if named.count(resource) > 1:
-            yield Refusal(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-        else:
-            yield _alter(broker, resource, plan, validate_only) or Refusal(ErrorCode.NONE)
+    times = Counter(resource for resource, _ in resources)
+    twice = Refusal(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+    results: list[Refusal] = []
+    for first in range(0, len(resources), MAX_TOPICS_PER_TRANSACTION):
+        some = resources[first : first + MAX_TOPICS_PER_TRANSACTION]
+        planned = [
+            twice if times[resource] > 1 else _plan(broker, resource, plan)
+            for resource, plan in some
+        ]
+        if not validate_only:
+            changed = {
+                resource: changes
+                for (resource, _), changes in zip(some, planned, strict=True)
+                if not isinstance(changes, Refusal)
+            }
+            failed = _store(broker, changed)
+            if failed is not None:
+                planned = [one if isinstance(one, Refusal) else failed for one in planned]
+            else:
+                yield from _apply(broker, changed)
+        results += [one if isinstance(one, Refusal) else Refusal(ErrorCode.NONE) for one in planned]
+        yield
+    return results
 
 
-def _alter(broker: Broker, resource: Resource, plan: Plan, validate_only: bool) -> Refusal | None:
+def _plan(broker: Broker, resource: Resource, plan: Plan) -> Changes:
+    """Return the valid changes of a resource, or its error."""
     refusal = _check_resource(broker, resource)
     if refusal is not None:
         return refusal
@@ -81,20 +102,35 @@ def _alter(broker: Broker, resource: Resource, plan: Plan, validate_only: bool) 
     changes = plan(kind, name, present)
     if isinstance(changes, Refusal):
         return changes
-    refusal = _check_changes(broker, kind, name, present, changes)
-    if refusal is not None or validate_only:
-        return refusal
+    return _check_changes(broker, kind, name, present, changes) or changes
+
+
+def _store(broker: Broker, changed: Mapping[Resource, Mapping[str, str | None]]) -> Refusal | None:
+    """Store changes in one transaction; return the error if that fails."""
+    if not changed:
+        return None
     try:
-        broker.catalog.alter_configs(kind, name, changes)
+        broker.catalog.alter_many(
+            {(_KINDS[one.type], one.name): changes for one, changes in changed.items()}
+        )
     except CatalogError as error:
         return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-    if kind == "topic":
-        broker.apply_topic_config(broker.catalog.topics[name])
-    elif kind == "broker":
+    if any(resource.type == BROKER for resource in changed):
         broker.config.refresh()
-        for topic in broker.catalog.topics.values():
-            broker.apply_topic_config(topic)
     return None
+
+
+def _apply(broker: Broker, changed: Iterable[Resource]) -> Generator[None, None, None]:
+    """Apply stored changes to open logs."""
+    changed = list(changed)
+    if any(resource.type == BROKER for resource in changed):
+        yield from broker.topic_logs.apply_broker_config()
+        return
+    for resource in changed:
+        topic = broker.catalog.topics.get(resource.name) if resource.type == TOPIC else None
+        if topic is not None:
+            broker.apply_topic_config(topic)
+        yield
 
 
 def _check_resource(broker: Broker, resource: Resource) -> Refusal | None:

@@ -19,6 +19,9 @@ from .pending import PendingOffsets
 NO_RETENTION = -1
 """The retention of a commit without its own; the broker's applies."""
 
+TOMBSTONES_AT_ONCE = 1000
+"""The most tombstones that are written together when topics are deleted."""
+
 
 def commit_record(
     group_id: str,
@@ -101,21 +104,37 @@ class CommittedOffsets:
         known = [(topic, partition) for topic in topics for partition in topics[topic]]
         return self.deletions(group_id, (*known, *self.pending.of_group(group_id)))
 
-    def topic_tombstones(self, topic: str) -> Iterable[tuple[str, tuple[GroupRecord, ...]]]:
-        """Yield (group id, tombstones) for each group with offsets in a deleted topic."""
-        partitions: dict[str, set[int]] = {}
-        for group_id, topics in self._groups.items():
-            if topic in topics:
-                partitions[group_id] = set(topics[topic])
-        for group_id, partition in self.pending.in_topic(topic):
-            partitions.setdefault(group_id, set()).add(partition)
-        for group_id, found in partitions.items():
-            yield (
-                group_id,
-                tuple(
-                    OffsetCommit(group_id, topic, partition, None) for partition in sorted(found)
-                ),
-            )
+    def topic_tombstones(
+        self, deleted: Mapping[str, UUID]
+    ) -> Iterator[tuple[str, tuple[GroupRecord, ...]]]:
+        """Yield (group id, tombstones) for each group with offsets in deleted topics, at most
+        :data:`TOMBSTONES_AT_ONCE` at a time. Apply them before requesting the next.
+
+        The groups are those at the time of the first call. An offset in a new topic of the same
+        name is kept.
+
+        :param deleted: the topic ids by name
+        """
+        pending: dict[str, set[tuple[str, int]]] = {}
+        for group_id, topic, partition in self.pending.in_topics(deleted):
+            pending.setdefault(group_id, set()).add((topic, partition))
+        group_ids = [
+            group_id
+            for group_id, topics in self._groups.items()
+            if group_id in pending or not deleted.keys().isdisjoint(topics)
+        ]
+        group_ids += [group_id for group_id in pending if group_id not in self._groups]
+        for group_id in group_ids:
+            topics = self.of_group(group_id)
+            found = pending.get(group_id, set())
+            for topic in deleted.keys() & topics.keys():
+                for partition, value in topics[topic].items():
+                    if value.topic_id is None or value.topic_id == deleted[topic]:
+                        found.add((topic, partition))
+            in_order = sorted(found)
+            for first in range(0, len(in_order), TOMBSTONES_AT_ONCE):
+                some = in_order[first : first + TOMBSTONES_AT_ONCE]
+                yield group_id, tuple(OffsetCommit(group_id, *one, None) for one in some)
 
     def replay(self, record: OffsetCommit, at: Position = NOWHERE) -> None:
         """Apply one durable record."""

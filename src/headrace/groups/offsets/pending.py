@@ -7,7 +7,7 @@ not return the partition.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import NamedTuple
 
 from headrace.groups.records import CommittedOffset, OffsetCommit
@@ -45,9 +45,9 @@ class PendingOffsets:
         """Return the (topic, partition) pairs that are pending in a group."""
         return [(key.topic, key.partition) for key in self._groups.get(group_id, ())]
 
-    def in_topic(self, topic: str) -> list[tuple[str, int]]:
-        """Return the (group id, partition) pairs that are pending in a topic."""
-        return [(key.group_id, key.partition) for key in self._keys if key.topic == topic]
+    def in_topics(self, topics: Container[str]) -> list[tuple[str, str, int]]:
+        """Return the (group id, topic, partition) triples that are pending in topics."""
+        return [(*key,) for key in self._keys if key.topic in topics]
 
     def replay(self, record: OffsetCommit, at: Position) -> None:
         """Add the offset of a transactional record."""

@@ -1,0 +1,64 @@
+"""Requests about many resources: their work and their responses in slices."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from typing import Any, TypeVar
+
+from headrace.broker.broker import Broker
+from headrace.broker.limits import MAX_SHARED_DESCRIPTIONS, SLICED_ABOVE
+from headrace.protocol.large_responses import SharedArray, Sliced
+from headrace.time_slices import run_now
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+def run_sliced(broker: Broker, steps: Generator[None, None, R], count: int) -> R | Awaitable[R]:
+    """Run the work for a request and return its value: at once for few resources, else in slices.
+
+    :param steps: yields between its steps, where no other request may see half a change
+    :param count: the number of resources
+    """
+    return run_now(steps) if count <= SLICED_ABOVE else broker.slices.run(steps)
+
+
+def sliced(response: R, count: int) -> R | Sliced:
+    """Have a response written in slices, if it describes many resources.
+
+    :param count: the number of resources
+    """
+    return response if count <= SLICED_ABOVE else Sliced(response)
+
+
+def chunks(
+    items: Sequence[T], max_weight: int, weight: Callable[[T], int] = lambda _: 1
+) -> Iterator[list[T]]:
+    """Yield runs of items that weigh at most ``max_weight`` together, or are a single item."""
+    run: list[T] = []
+    total = 0
+    for item in items:
+        one = weight(item)
+        if run and total + one > max_weight:
+            yield run
+            run, total = [], 0
+        run.append(item)
+        total += one
+    if run:
+        yield run
+
+
+class SharedDescriptions:
+    """The descriptions of configs in one response: resources with equal configs share them."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, SharedArray[Any]] = {}
+
+    def get(self, key: Any, describe: Callable[[], tuple[Any, ...]]) -> SharedArray[Any]:
+        """Return the description for a key, made with the first call."""
+        found = self._known.get(key)
+        if found is None:
+            found = SharedArray(describe())
+            if len(self._known) < MAX_SHARED_DESCRIPTIONS:
+                self._known[key] = found
+        return found

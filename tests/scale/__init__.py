@@ -1,0 +1,1 @@
+"""Requests at scale, beside an honest client: no request may hold the event loop."""

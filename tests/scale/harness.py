@@ -1,0 +1,136 @@
+"""An honest client beside large requests: it records its latencies while another client asks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from kio.index import load_request_schema
+
+from tests.wire_client import (
+    PRODUCE,
+    Connection,
+    batch,
+    connection,
+    decode,
+    encode,
+    fitted,
+    message,
+    receive_frame,
+)
+
+HONEST_TOPIC = "honest"
+PAUSE_S = 0.002
+"""The time between two requests of the honest client."""
+
+
+@dataclass
+class Watch:
+    """What the honest client saw during one piece of work.
+
+    :ivar latencies_s: the latencies of its requests
+    :ivar took_s: the time that the work took
+    """
+
+    latencies_s: list[float] = field(default_factory=list)
+    took_s: float = 0.0
+
+    @property
+    def worst_s(self) -> float:
+        """The largest latency."""
+        return max(self.latencies_s)
+
+
+class HonestClient:
+    """A client that produces one small record after the other, in a thread of its own."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._watch = Watch()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> HonestClient:
+        with connection(self._bootstrap_servers) as client:
+            if (
+                client.ask(
+                    3,
+                    9,
+                    topics=[{"name": HONEST_TOPIC}],
+                    allow_auto_topic_creation=False,
+                    include_cluster_authorized_operations=False,
+                    include_topic_authorized_operations=False,
+                )
+                .topics[0]
+                .error_code
+            ):
+                client.create_topic(HONEST_TOPIC)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with connection(self._bootstrap_servers, timeout_s=120) as client:
+            request_class = load_request_schema(PRODUCE, 3)
+            partition = {"index": 0, "records": batch([b"honest"])}
+            topic = {"name": HONEST_TOPIC, "partition_data": [partition]}
+            request = message(
+                request_class,
+                **fitted(
+                    PRODUCE,
+                    3,
+                    {
+                        "transactional_id": None,
+                        "acks": -1,
+                        "timeout": 30_000,
+                        "topic_data": [topic],
+                    },
+                ),
+            )
+            frame = encode(request, 1)
+            while not self._stopping.is_set():
+                started = time.perf_counter()
+                client.send(frame)
+                if receive_frame(client.socket) is None:
+                    return
+                self._watch.latencies_s.append(time.perf_counter() - started)
+                time.sleep(PAUSE_S)
+
+    @contextmanager
+    def watching(self) -> Iterator[Watch]:
+        """Collect the latencies during a block, and of the request after it."""
+        watch = self._watch = Watch()
+        started = time.perf_counter()
+        yield watch
+        watch.took_s = time.perf_counter() - started
+        seen = len(watch.latencies_s)
+        deadline = time.monotonic() + 120
+        while len(watch.latencies_s) <= seen + 1 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        self._watch = Watch()
+
+
+def request_frame(api_key: int, version: int, **fields: Any) -> bytes:
+    """Return the frame of a request with the correlation id 1."""
+    request_class = load_request_schema(api_key, version)
+    return encode(message(request_class, **fitted(api_key, version, fields)), 1)
+
+
+def exchange(client: Connection, frame: bytes) -> bytes:
+    """Send a frame, and return the response from its correlation id on."""
+    client.send(frame)
+    response = client.receive()
+    assert response is not None, "the broker closed the connection"
+    return response
+
+
+def decoded(api_key: int, version: int, response: bytes) -> Any:
+    """Return a response of :func:`exchange` as a message."""
+    return decode(api_key, version, response)
