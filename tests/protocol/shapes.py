@@ -21,7 +21,12 @@ from headrace.protocol.primitives import compact_length
 from headrace.protocol.record_batch import build
 from headrace.protocol.writer import FIXED_FORMATS, nested_type
 
-NUMBERS = {"timedelta_i32": "int32", "timedelta_i64": "int64", "datetime_i64": "int64"}
+NUMBERS = {
+    "timedelta_i32": "int32",
+    "timedelta_i64": "int64",
+    "datetime_i64": "int64",
+    "error_code": "int16",
+}
 
 BASE: Mapping[str, Any] = {
     # text
@@ -162,21 +167,30 @@ def length(count: int, flexible: bool, legacy: str) -> bytes:
 
 
 class Shape:
-    """The requests of one version.
+    """The requests, or other messages, of one version.
 
     :param topic_id: the id of the topic that requests are about
+    :param message_type: kio's class of the messages; None for requests
+    :param base: values of the valid message by field name, besides those of requests
     """
 
-    def __init__(self, api_key: int, version: int, topic_id: UUID) -> None:
+    def __init__(
+        self,
+        api_key: int,
+        version: int,
+        topic_id: UUID,
+        message_type: Any = None,
+        base: Mapping[str, Any] | None = None,
+    ) -> None:
         self.api_key, self.version = api_key, version
-        self._type = load_request_schema(api_key, version)
-        self._base = {**BASE, "topic_id": topic_id, **DELETED.get(api_key, {})}
+        self._type = message_type or load_request_schema(api_key, version)
+        self._base = {**BASE, "topic_id": topic_id, **DELETED.get(api_key, {}), **(base or {})}
 
     def body(self, path: str | None = None, odd: Write | None = None) -> bytes:
         """Return a body, with the field at `path` written by `odd`. Of a path with arrays, the
         first element.
         """
-        header = b"\0" if self._type.__header_schema__.__version__ >= 2 else b""
+        header = b"\0" if self._type.__header_schema__.__flexible__ else b""
         return header + self._struct(self._type, "", path, odd)
 
     def fields(self) -> Iterator[Field]:

@@ -14,6 +14,7 @@ from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, To
 
 from headrace.client import ApiMissing, ClientError, Cluster, Connection, RequestRefused
 from headrace.client.coordinators import backing_off
+from headrace.client.errors import InvalidResponse
 from headrace.client.group_listing import list_groups
 from headrace.client.group_requests import (
     asking_for_commits,
@@ -288,7 +289,9 @@ async def _change(
     response = (await cluster.coordinators.ask([group_id], ask, timeout_ms))[group_id]
     if isinstance(response, ClientError):
         return dict.fromkeys(keys, response)
-    found = outcomes(response)
+    found = _read(response, outcomes)
+    if isinstance(found, ClientError):
+        return dict.fromkeys(keys, found)
     missing = RequestRefused(
         what, ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's answer does not mention it"
     )
@@ -299,9 +302,17 @@ def _converted(
     answers: Mapping[K, Any], convert: Callable[[Any], V | ClientError]
 ) -> dict[K, V | ClientError]:
     return {
-        key: answer if isinstance(answer, ClientError) else convert(answer)
+        key: answer if isinstance(answer, ClientError) else _read(answer, convert)
         for key, answer in answers.items()
     }
+
+
+def _read(answer: Any, convert: Callable[[Any], V | ClientError]) -> V | ClientError:
+    """Convert a part of a response; confluent-kafka's classes refuse some names and numbers."""
+    try:
+        return convert(answer)
+    except (OverflowError, ValueError) as error:
+        return InvalidResponse(f"the broker's answer cannot be read: {error}")
 
 
 def _not_a_consumer_group(group: Any) -> RequestRefused | None:

@@ -58,5 +58,10 @@ def _width(text: str) -> int:
 
 def as_json(objects: Iterable[Mapping[str, Any]]) -> str:
     """Format a JSON array with one object on each line, for programs and for ``grep``."""
-    lines = ",\n ".join(json.dumps(one, ensure_ascii=False) for one in objects)
+    lines = ",\n ".join(map(_json_line, objects))
     return f"[{lines}]"
+
+
+def _json_line(value: Mapping[str, Any]) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

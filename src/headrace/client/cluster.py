@@ -6,16 +6,18 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from headrace.errors import ErrorCode
 
 from .connection import Connection
 from .coordinators import MOVED, Coordinators
-from .errors import ClientError, ConnectionFailed, RequestRefused, UnknownTopic
+from .errors import ClientError, ConnectionFailed, InvalidResponse, RequestRefused, UnknownTopic
 from .group_requests import asking_for_share_offsets
 from .security import PLAINTEXT, Security
+
+T = TypeVar("T")
 
 _GROUP_RESOURCE_TYPE = 32
 _SET_OPERATION = 0
@@ -259,7 +261,7 @@ class Cluster:
         request = messages.IncrementalAlterConfigsRequest(
             resources=(resource,), validate_only=validate_only
         )
-        (answer,) = (await connection.request(request, timeout_ms=self.timeout_ms)).responses
+        answer = only((await connection.request(request, timeout_ms=self.timeout_ms)).responses)
         if answer.error_code:
             what = f"setting {dict(configs)} on group '{group_id}'"
             raise RequestRefused(what, int(answer.error_code), answer.error_message)
@@ -284,7 +286,7 @@ class Cluster:
             configuration_keys=tuple(names),
         )
         request = messages.DescribeConfigsRequest(resources=(resource,))
-        (answer,) = (await connection.request(request, timeout_ms=self.timeout_ms)).results
+        answer = only((await connection.request(request, timeout_ms=self.timeout_ms)).results)
         if answer.error_code:
             what = f"asking for {', '.join(names)} of group '{group_id}'"
             raise RequestRefused(what, int(answer.error_code), answer.error_message)
@@ -317,6 +319,16 @@ class Cluster:
             for p in topic.partitions
         ]
         return sorted(lags, key=lambda lag: (lag.topic, lag.partition))
+
+
+def only(answers: Sequence[T]) -> T:
+    """Return the one answer of a response to one question.
+
+    :raises InvalidResponse: there is none, or more than one
+    """
+    if len(answers) != 1:
+        raise InvalidResponse(f"the broker sent {len(answers)} answers to one question")
+    return answers[0]
 
 
 def _topic_metadata(topic: Any) -> TopicMetadata | ErrorCode:

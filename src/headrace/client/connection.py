@@ -14,6 +14,9 @@ from typing import Any
 from kio.index import load_response_schema
 from kio.serial import entity_reader, entity_writer
 
+from headrace.log_lines import shown
+from headrace.protocol.skimmer import skimmer
+
 from .errors import ApiMissing, AuthenticationFailed, ConnectionFailed, RequestRefused, error_name
 from .frames import Frames
 from .security import PLAINTEXT, Sasl, Security, conversation
@@ -106,6 +109,8 @@ class Connection:
             if _is_about_our_certificate(error):
                 raise _certificate_refused(address, error) from None
             raise ConnectionFailed(f"no TLS with {address}: {error.reason or error}") from None
+        except (UnicodeError, OverflowError, ValueError) as error:
+            raise ConnectionFailed(f"no broker answers at {address}: {error}") from None
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             raise ConnectionFailed(
@@ -247,7 +252,7 @@ class Connection:
             if not answer.done():
                 answer.set_result(_decode(payload, frame))
         except Exception as error:
-            self._fail(f"{self.address} sent a response that cannot be parsed: {error!r}")
+            self._fail(f"{self.address} sent a response that cannot be parsed: {shown(error)}")
 
     def _closed_by_broker(self, reason: str | None) -> None:
         if reason:
@@ -302,6 +307,8 @@ def _encode(payload: Any, correlation_id: int, client_id: str) -> bytes:
 def _decode(payload: Any, frame: memoryview) -> Any:
     response_type = load_response_schema(payload.__api_key__, payload.__version__)
     _, header_size = entity_reader(response_type.__header_schema__)(frame, 0)
+    # kio would allocate what an array claims, and read a null array as None.
+    skimmer(response_type)(frame, header_size, len(frame))
     response, _ = entity_reader(response_type)(frame, header_size)
     return response
 

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from headrace.errors import ErrorCode
+from headrace.log_lines import shown
+
+_MAX_TEXT_CHARS = 4000
 
 
 class ClientError(Exception):
     """The base of all errors of :mod:`headrace.client`. Its text is one line: the failure and, if
-    known, its reason.
+    known, its reason. Control characters in what a broker has sent are escaped.
     """
+
+    def __init__(self, text: object = "") -> None:
+        super().__init__(shown(text, _MAX_TEXT_CHARS))
 
 
 class ConnectionFailed(ClientError):
     """A broker could not be reached, closed the connection, or did not answer in time."""
+
+
+class InvalidResponse(ConnectionFailed):
+    """A broker sent a response that does not answer its request."""
 
 
 class ApiMissing(ClientError):

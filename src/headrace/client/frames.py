@@ -1,6 +1,7 @@
 """The framing of a connection: bytes of a socket in, frames of Kafka's protocol out.
 
-Small frames are copied out of a shared buffer. A large frame is received into memory of its own.
+Small frames are copied out of a shared buffer. A large frame is received into memory of its own,
+which grows as bytes arrive: a broker may claim more than it sends.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from headrace.protocol.frames import SIZE, BadFrameSize, cut_frames
 
 _FRAME_BYTES = range(SIZE.size, (1 << 30) + 1)
 _SCRATCH_BYTES = 64 * 1024
+_FIRST_FRAME_BYTES = 4 * 1024 * 1024
+"""The memory with which a large frame begins."""
+_GROWTH = 4
+"""The factor by which its memory grows when it is full."""
 
 
 class Frames(asyncio.BufferedProtocol):
@@ -29,7 +34,8 @@ class Frames(asyncio.BufferedProtocol):
         self._scratch = bytearray(_SCRATCH_BYTES)
         self._scratch_filled = 0
         self._frame: memoryview | None = None
-        """The large frame being received, if any."""
+        """The memory of the large frame being received, if any; maybe not yet for all of it."""
+        self._frame_bytes = 0
         self._frame_filled = 0
         self.lost: Exception | None = None
 
@@ -88,9 +94,11 @@ class Frames(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._frame is not None:
             self._frame_filled += nbytes
-            if self._frame_filled == len(self._frame):
+            if self._frame_filled == self._frame_bytes:
                 frame, self._frame = self._frame, None
                 self._take(frame.toreadonly())
+            elif self._frame_filled == len(self._frame):
+                self._grow(len(self._frame) * _GROWTH)
             return
         self._scratch_filled += nbytes
         self._cut()
@@ -107,12 +115,20 @@ class Frames(asyncio.BufferedProtocol):
         if len(rest) >= SIZE.size:
             (size_bytes,) = SIZE.unpack_from(rest)
             if SIZE.size + size_bytes > _SCRATCH_BYTES:
-                self._frame = memoryview(bytearray(size_bytes))
-                self._frame_filled = len(rest) - SIZE.size
-                self._frame[: self._frame_filled] = rest[SIZE.size :]
+                self._frame_bytes = size_bytes
+                self._frame = memoryview(rest)[SIZE.size :]
+                self._frame_filled = len(self._frame)
+                self._grow(_FIRST_FRAME_BYTES)
                 rest = b""
         self._scratch[: len(rest)] = rest
         self._scratch_filled = len(rest)
+
+    def _grow(self, capacity_bytes: int) -> None:
+        """Move the bytes of the large frame to larger memory."""
+        assert self._frame is not None
+        grown = memoryview(bytearray(min(capacity_bytes, self._frame_bytes)))
+        grown[: self._frame_filled] = self._frame[: self._frame_filled]
+        self._frame = grown
 
     def _take_copy(self, frame: memoryview) -> None:
         self._take(memoryview(bytes(frame)))

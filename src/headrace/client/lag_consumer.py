@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,9 +17,10 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from headrace.log_lines import get_logger
 from headrace.tasks import CurrentLag
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 ListedEnd = tuple["PartitionName", int | None, int | None]
 """(partition, position at the time of the request, end offset or None if the request failed)"""

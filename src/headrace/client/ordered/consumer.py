@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,11 +11,12 @@ from confluent_kafka import KafkaException, Message, TopicPartition
 
 from headrace.client.errors import ConnectionFailed
 from headrace.client.lag_consumer import LagConsumer, PartitionName
+from headrace.log_lines import get_logger
 from headrace.tasks import IDLING_DISABLED, OrderedTask, Readiness, TaskMetrics
 
 from .topics import InvalidTopics, check_co_partitioned, checked_topics, consumer_config, translated
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 MAX_BUFFERED_RECORDS = 20_000
 """The number of buffered records at which a partition is paused. Kafka Streams has 1,000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping
@@ -12,9 +11,16 @@ from uuid import UUID
 
 from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.connection import Connection
-from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused, error_name
+from headrace.client.errors import (
+    ClientError,
+    ConnectionFailed,
+    InvalidResponse,
+    RequestRefused,
+    error_name,
+)
 from headrace.client.security import PLAINTEXT, Security
 from headrace.errors import ErrorCode
+from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
 
 from .node import AcknowledgeBatch, ShareNode, monotonic_ms, renewals
@@ -29,7 +35,7 @@ from .types import (
     FetchLimits,
 )
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _RETRY_PAUSE_MS = 100
 _CLOSE_TIMEOUT_MS = 3000
@@ -241,7 +247,12 @@ class ShareConsumer:
         data: dict[TopicPartition, bytes] = {}
         troubled = False
         for topic_response in response.responses:
-            topic = self._topics[topic_response.topic_id]
+            topic = self._topics.get(topic_response.topic_id)
+            if topic is None:
+                raise InvalidResponse(
+                    f"the response to ShareFetch has topic {topic_response.topic_id}, which was "
+                    "not requested"
+                )
             for partition in topic_response.partitions:
                 key = (topic.name, int(partition.partition_index))
                 if partition.error_code:
@@ -323,6 +334,8 @@ class ShareConsumer:
                 _log.warning("heartbeat of group %s: %s", self.group_id, failure)
             except ClientError as error:
                 self._ended = error
+            except Exception as error:  # else the consumer would wait for ever
+                self._ended = ClientError(f"heartbeat of group {self.group_id}: {error!r}")
         self._membership_changed.set()
 
     async def _heartbeat(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -13,13 +12,14 @@ from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection
 from headrace.client.errors import ConnectionFailed, error_name
 from headrace.errors import ErrorCode
+from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicIdPartition
 
 from .session import CLOSE_EPOCH, HeldRecords, SessionStep, ShareSession
 from .spans import Span
 from .types import AcknowledgeType, FetchLimits
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _RETRY_PAUSE_MS = 100
 _SESSION_GONE = {ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH}
@@ -75,10 +75,9 @@ class ShareNode:
                 await self._refused(int(response.error_code), "ShareFetch")
                 return None
             self.session.fetched(step)
-            self.lock_timeout_ms = (
-                response.acquisition_lock_timeout // timedelta(milliseconds=1)
-                or self.lock_timeout_ms
-            )
+            lock_timeout_ms = response.acquisition_lock_timeout // timedelta(milliseconds=1)
+            if lock_timeout_ms > 0:
+                self.lock_timeout_ms = lock_timeout_ms
             return response
 
     async def acknowledge(

@@ -29,6 +29,8 @@ _RETRY = {
 }
 
 _EAGER_HEARTBEAT_INTERVAL_MS = 100
+_MIN_HEARTBEAT_INTERVAL_MS = 100
+"""The shortest interval between heartbeats, whatever the broker says."""
 
 
 @dataclass(slots=True)
@@ -69,7 +71,7 @@ class ShareMembership:
         """
         self._announced = self._announcing  # not the topics of now: they may have changed meanwhile
         self.member_epoch = member_epoch
-        self.heartbeat_interval_ms = heartbeat_interval_ms
+        self.heartbeat_interval_ms = max(_MIN_HEARTBEAT_INTERVAL_MS, heartbeat_interval_ms)
         if assigned is not None:
             self.assignment = assigned
         self._eager_heartbeats = 0 if self.assignment else self._eager_heartbeats + 1
