@@ -226,10 +226,8 @@ def test_only_one_backup_of_a_broker_at_a_time(tmp_path: Path) -> None:
             assert "another backup is running" in line
             assert list((tmp_path / "data").glob("snapshot.*"))
         check_nothing_left(tmp_path / "backup")
-        wait_until(
-            lambda: not list((tmp_path / "data").glob("snapshot.*")), PATIENCE_S, "its deletion"
-        )
-        commands.backup(str(tmp_path / "data"), str(tmp_path / "backup"), no_progress, verify=True)
+        for name in "abc":  # one after the other is no problem
+            commands.backup(str(tmp_path / "data"), str(tmp_path / name), no_progress, verify=True)
 
 
 def test_a_broker_that_does_not_answer_is_named(stopped: Path, tmp_path: Path) -> None:
@@ -405,6 +403,6 @@ def test_a_stop_does_not_wait_for_a_backup(tmp_path: Path) -> None:
         assert server.stop(timeout_s=5) == 0
         assert connection.recv(1000) == b""
     server.start()
-    assert not list((tmp_path / "data").glob("snapshot.*"))
+    wait_until(lambda: not list((tmp_path / "data").glob("snapshot.*")), PATIENCE_S, "its deletion")
     server.stop()
     assert not [line for line in server.output if "Traceback" in line or "ERROR" in line]

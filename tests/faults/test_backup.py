@@ -345,7 +345,9 @@ def test_a_broker_that_is_killed_fails_its_backup(full: HeadraceProcess, tmp_pat
         else:  # it had what it needed, or found no broker any more
             subprocess.run(["rm", "-r", str(target)], check=True)
         full.start()
-        assert not snapshots_of(tmp_path / "data")
+        wait_until(
+            lambda: not snapshots_of(tmp_path / "data"), PATIENCE_S, "the snapshot to be deleted"
+        )
     print(f"{failed} of {KILLS} backups failed")
     assert failed
     assert run(*arguments)[0] == 0

@@ -111,10 +111,19 @@ class Work:
             self.disk.home.delete("t", TOPIC_ID)
 
     def forget(self) -> None:
-        """Continue in a new life, in which no log is loaded."""
-        if self.may_restart:
-            self.disk.stop()
-            self.disk.start()
+        """Continue in a new life, in which no log is loaded; half of the time after a crash that
+        has left torn tails.
+        """
+        if not self.may_restart:
+            return
+        self.disk.stop()
+        if self.rng.random() < 0.5:
+            (self.disk.path / "clean-shutdown").unlink()
+            torn = batch(b"torn" * 100)
+            for directory in self.disk.path.glob("t-*"):
+                newest = max(directory.glob("*.log"))
+                newest.write_bytes(newest.read_bytes() + torn[: self.rng.randrange(len(torn))])
+        self.disk.start()
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -123,6 +132,8 @@ def test_the_copy_has_the_state_at_the_cut(disk: Disk, tmp_path: Path, seed: int
     work = Work(disk, rng)
     for _ in range(rng.randrange(60)):
         work.step()
+    if rng.random() < 0.3:
+        work.forget()
     before = disk.path.with_name("before")
     work.may_restart = False
     snapshot = new_snapshot(disk)
@@ -132,7 +143,7 @@ def test_the_copy_has_the_state_at_the_cut(disk: Disk, tmp_path: Path, seed: int
             snapshot.keep(work.log().path)
         work.step()
     snapshot.link_all()
-    for _ in range(20):
+    for _ in range(rng.randrange(40)):
         work.step()
     expected = LogDirectory(DataDirectory(before, 16, sync=False))
     found = copied(snapshot, tmp_path / "copy")

@@ -65,7 +65,7 @@ def backup(data_dir: str, into: str, stage: Stage, *, verify: bool) -> Report:
     started = time.monotonic()
     with _readable_errors(), target.building(into) as directory:
         with source.opened(data_dir) as opened:
-            entries = _copy(opened.files, directory, stage, opened.check)
+            entries = _copy(opened.files, opened.directory, directory, stage, opened.check)
         catalog = _check_catalog(f"{directory}/{CATALOG_FILE}")
         created = datetime.now(UTC).isoformat(timespec="seconds")
         header = Header(catalog.version, __version__, created, catalog.cluster_id)
@@ -92,12 +92,9 @@ def restore(backup_dir: str, data_dir: str, stage: Stage, *, verify: bool) -> Re
     with _readable_errors(), _held(backup_dir):
         _, entries = manifest.read(backup_dir)
         _check_sizes(entries, backup_dir)
-        files = [
-            SourceFile(entry.name, f"{backup_dir}/{entry.name}", entry.size_bytes)
-            for entry in entries
-        ]
+        files = [SourceFile(entry.name, entry.size_bytes) for entry in entries]
         with target.building(data_dir) as directory:
-            copied = _copy(files, directory, stage, lambda: None)
+            copied = _copy(files, backup_dir, directory, stage, lambda: None)
             for expected, found in zip(entries, copied, strict=True):
                 if found != expected:
                     raise _changed(f"{backup_dir}/{expected.name}")
@@ -159,24 +156,24 @@ def _changed(path: str) -> BackupError:
 
 
 def _copy(
-    files: Sequence[SourceFile], directory: str, stage: Stage, check: Callable[[], None]
+    files: Sequence[SourceFile],
+    directory: str,
+    into: str,
+    stage: Stage,
+    check: Callable[[], None],
 ) -> list[Entry]:
     total_bytes = sum(file.size_bytes for file in files)
-    free_bytes = _free_bytes(directory)
+    free_bytes = _free_bytes(into)
     if total_bytes > free_bytes:
-        raise BackupError(
-            f"{os.path.dirname(directory)} has {free_bytes} bytes free, and {total_bytes} are "
-            "needed"
-        )
+        raise BackupError(f"{into} has {free_bytes} bytes free, and {total_bytes} are needed")
     entries: list[Entry] = []
-    made = {"", *(os.path.dirname(file.name) for file in files)}
-    for name in made - {""}:
-        os.mkdir(f"{directory}/{name}")
+    for name in {os.path.dirname(file.name) for file in files} - {""}:
+        os.mkdir(f"{into}/{name}")
     with stage("copying", total_bytes) as advance:
         for file in files:
             check()
             try:
-                entries.append(copy_file(file, f"{directory}/{file.name}", advance))
+                entries.append(copy_file(file, directory, into, advance))
             except FileNotFoundError:
                 check()
                 raise

@@ -24,35 +24,33 @@ Advance = Callable[[int], object]
 class SourceFile(NamedTuple):
     """A file to copy.
 
-    :ivar name: path below the directory of the copy
-    :ivar path: where it is now
+    :ivar name: path below the directory
     :ivar size_bytes: how much of it to copy, from its start
     """
 
     name: str
-    path: str
     size_bytes: int
 
 
-def copy_file(source: SourceFile, target: str, advance: Advance) -> Entry:
+def copy_file(source: SourceFile, directory: str, into: str, advance: Advance) -> Entry:
     """Copy a file with its modification time, which is the age of a segment without timestamps.
     Return its entry for the manifest.
 
-    :param target: path of the copy, which must not exist
+    :param directory: the directory that has it
+    :param into: the directory of the copy, without this file
     :raises BackupError: when the file is shorter than it should be
     :raises OSError: when the disk fails
     """
+    path, target = f"{directory}/{source.name}", f"{into}/{source.name}"
     crc = copied = 0
-    reading = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
+    reading = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             while copied < source.size_bytes:
                 data = os.read(reading, min(CHUNK_BYTES, source.size_bytes - copied))
                 if not data:
-                    raise BackupError(
-                        f"{source.path} has {copied} bytes instead of {source.size_bytes}"
-                    )
+                    raise BackupError(f"{path} has {copied} bytes instead of {source.size_bytes}")
                 crc = crc32c(data, crc)
                 _write(writing, data, target)
                 copied += len(data)
@@ -64,7 +62,7 @@ def copy_file(source: SourceFile, target: str, advance: Advance) -> Entry:
         finally:
             os.close(writing)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, error.filename or source.path) from error
+        raise OSError(error.errno, error.strerror, error.filename or path) from error
     finally:
         os.close(reading)
     return Entry(source.name, copied, crc)

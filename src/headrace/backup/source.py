@@ -29,11 +29,13 @@ _CONNECT_TIMEOUT_S = 10.0
 class Source:
     """The files of a data directory at one moment. They do not change up to their sizes.
 
+    :ivar directory: the directory that has them
     :ivar is_running: True for a snapshot of a running broker
     :ivar offline: names of the logs that the broker has taken offline
     :ivar check: raises :class:`BackupError` when the files may be gone
     """
 
+    directory: str
     files: list[SourceFile]
     is_running: bool
     offline: list[str]
@@ -84,7 +86,7 @@ def _stopped(data_dir: str) -> Iterator[Source]:
         raise BackupError(f"{error}, which does not answer on its control socket") from error
     try:
         _check_catalog(f"{data_dir}/{CATALOG_FILE}")
-        yield Source(_files(data_dir, {}), False, [], lambda: None)
+        yield Source(data_dir, _files(data_dir, {}), False, [], lambda: None)
     finally:
         os.close(lock)
 
@@ -114,7 +116,7 @@ def _running(data_dir: str, connection: socket.socket) -> Iterator[Source]:
     try:
         with open(f"{directory}/{SIZES_FILE}", encoding="utf-8") as file:
             sizes = json.load(file)
-        yield Source(_files(directory, sizes), True, list(response["offline"]), check)
+        yield Source(directory, _files(directory, sizes), True, list(response["offline"]), check)
     except FileNotFoundError:
         check()
         raise
@@ -159,6 +161,7 @@ def _files(directory: str, sizes: dict[str, int]) -> list[SourceFile]:
 
 
 def _file(directory: str, name: str, sizes: dict[str, int]) -> SourceFile:
-    path = f"{directory}/{name}"
     size_bytes = sizes.get(name)
-    return SourceFile(name, path, os.stat(path).st_size if size_bytes is None else size_bytes)
+    if size_bytes is None:
+        size_bytes = os.stat(f"{directory}/{name}").st_size
+    return SourceFile(name, size_bytes)

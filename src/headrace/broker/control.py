@@ -82,10 +82,20 @@ class ControlServer:
             request = None
         if request != {"request": SNAPSHOT}:
             await _respond(writer, {"error": "unknown request"})
-        elif self._snapshot is not None:
+        elif not await self._is_free():
             await _respond(writer, {"error": "another backup is running"})
         else:
             await self._lend_snapshot(reader, writer)
+
+    async def _is_free(self) -> bool:
+        """Return True if no client uses a snapshot. Wait a moment for one that has just gone."""
+        for _ in range(10):
+            if self._removing is not None:
+                await asyncio.wait((self._removing,))
+            if self._snapshot is None:
+                return True
+            await asyncio.sleep(0.05)
+        return False
 
     async def _lend_snapshot(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -115,7 +125,7 @@ class ControlServer:
     async def _remove(self, snapshot: Snapshot, filling: asyncio.Future[None]) -> None:
         await asyncio.wait((filling,))
         await asyncio.to_thread(snapshot.remove)
-        self._snapshot = None
+        self._snapshot = self._removing = None
 
 
 def _fill(snapshot: Snapshot, catalog: sqlite3.Connection) -> None:

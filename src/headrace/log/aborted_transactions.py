@@ -17,6 +17,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from headrace.log import checksums
+from headrace.log.files import replace_file
 from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import BatchHeader
 
@@ -186,8 +187,7 @@ def write(path: str, entries: Sequence[AbortedTransaction]) -> bool:
         if not data:
             return False
     if data:
-        with open(path, "wb") as file:
-            file.write(data)
+        replace_file(path, data, sync=False)
     else:
         os.unlink(path)
     return True

@@ -8,6 +8,7 @@ so its tools can check the files.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from bisect import bisect_right
@@ -36,12 +37,16 @@ class _Index:
         return len(self.data) // self.entry_bytes
 
     def save(self, path: str) -> None:
-        """Append the new entries to the file, which is created if missing.
+        """Append the new entries to the file, which is created if missing. A file of other entries
+        is replaced, and not overwritten, as a snapshot may have a link to it.
 
         :raises OSError: when the disk fails
         """
         if self.saved_bytes == len(self.data) and self.data:
             return
+        if not self.saved_bytes:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             os.ftruncate(fd, self.saved_bytes)

@@ -401,12 +401,29 @@ class Segment:
         return end
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the file after a rebuild.
+        """Cut the file after a rebuild. If a snapshot has a link to the file, the link keeps all of
+        it.
 
         :raises OSError: when the disk fails
         """
-        os.ftruncate(self.open(), size_bytes)
+        fd = self.open()
+        if os.fstat(fd).st_nlink > 1:
+            self._replace_by_copy(size_bytes)
+        else:
+            os.ftruncate(fd, size_bytes)
         self.size_bytes = size_bytes
+
+    def _replace_by_copy(self, size_bytes: int) -> None:
+        """Replace the file by a copy of its first ``size_bytes`` bytes."""
+        path = self.path(".log")
+        temporary = f"{path}.tmp"
+        with open(temporary, "wb") as copy:
+            for position in range(0, size_bytes, RECOVERY_CHUNK_BYTES):
+                copy.write(self.read(position, min(RECOVERY_CHUNK_BYTES, size_bytes - position)))
+        os.replace(temporary, path)
+        os.close(self.fd)
+        self._files.forget(self)
+        self.fd = self._files.open(path, self)
 
     # ------------------------------------------------------------------ appending
 
