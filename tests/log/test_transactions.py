@@ -64,6 +64,34 @@ def test_reads_return_the_aborted_transactions_of_their_range(disk: Disk):
     assert log.aborted.overlapping(6, 7) == []
 
 
+def test_a_recovery_does_not_empty_the_index_before_it_is_on_disk(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+):
+    """Entries before the recovery point are nowhere else."""
+    log = disk.log()
+    send(log, 1, 0)
+    end(log, 1, ABORT)
+    disk.stop()
+    disk.start()
+    index = disk.path / "t-0" / f"{0:020d}.txnindex"
+    before = index.read_bytes()
+    log = disk.log()
+    send(log, 1, 1)
+    end(log, 1, ABORT)
+    replace, replaced = os.replace, []
+
+    def watched(old: str, new: str) -> None:
+        if new.endswith(".txnindex"):
+            assert Path(new).read_bytes() == before
+            replaced.append(new)
+        replace(old, new)
+
+    monkeypatch.setattr(os, "replace", watched)
+    disk.crash(lambda path: os.truncate(path / "t-0" / index.name, len(before)))
+    assert len(disk.log().aborted) == 2
+    assert replaced
+
+
 def test_the_marker_is_a_control_batch_that_clients_can_read(disk: Disk):
     log = disk.log()
     send(log, 1, 0)

@@ -60,6 +60,14 @@ def test_targets_are_computed_once_in_an_interval(desk):
     assert told(desk, desk.consume("m", 2)) == {"t": [0, 1]}
 
 
+def test_a_wall_clock_that_is_set_back_holds_no_target_up(desk):
+    desk.config.values["consumer.assignment.interval.ms"] = 1_000
+    desk.consume("m", 0, ["t"])
+    desk.wall_ahead_ms -= 3_600_000
+    desk.consume("n", 0, ["t"])
+    assert told(desk, desk.consume("m", 2)) == {"t": [0, 1]}
+
+
 def test_who_does_not_give_up_in_time_is_removed(desk):
     desk.consume("m", 0, ["t"], rebalance_timeout_ms=5_000)
     desk.consume("n", 0, ["t"])

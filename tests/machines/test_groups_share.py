@@ -316,6 +316,15 @@ def test_assignments_are_computed_no_more_often_than_the_interval():
     assert sorted(given(desk, m)["t"] + given(desk, n)["t"]) == [0, 1, 2]
 
 
+def test_a_wall_clock_that_is_set_back_holds_no_assignment_up():
+    desk = Desk(share_assignment_interval_ms=1_000)
+    desk.add_topic("t", 2)
+    desk.beat("m", 0, ["t"])
+    desk.wall_ahead_ms -= 3_600_000
+    desk.beat("n", 0, ["t"])
+    assert len(given(desk, desk.beat("m", 2))["t"]) == 1
+
+
 def test_groups_of_another_type_are_refused(desk):
     desk.stable(1, group="classic")
     assert refused(desk.beat("m", 0, ["t"], group="classic")) == (

@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 
-from .run import Failure, simulate
+from .run import WORLDS, Failure, simulate
 
 
 def main() -> int:
@@ -27,6 +27,7 @@ def main() -> int:
     )
     parser.add_argument("--minutes", type=float, help="run for so long instead")
     parser.add_argument("--crashes", type=int, help="run until the broker was started so often")
+    parser.add_argument("--world", choices=WORLDS, default="broker", help="what is simulated")
     parser.add_argument("--trace", action="store_true", help="print every step")
     options = parser.parse_args()
     first = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
@@ -43,7 +44,9 @@ def main() -> int:
             if options.crashes and time.monotonic() - told > 10:
                 told = time.monotonic()
                 print(f"{done} runs, {counts['starts']} starts, {told - started:.0f} s", flush=True)
-            result = simulate(first + done, options.steps, print if options.trace else None)
+            result = simulate(
+                first + done, options.steps, print if options.trace else None, world=options.world
+            )
             counts.update(result.counts)
             done += 1
             if done == 1 or options.trace:

@@ -482,6 +482,8 @@ class Disk:
         if not self._is_mine(old):
             real(old, new, **options)
             return
+        if str(old) not in self._names:
+            real(old, new)  # which fails: there is no such file
         self._named(("move", f"{old}\0{new}", None), lambda: real(old, new), str(old))
 
     def _os_link(self, old: Any, new: Any, **options: Any) -> None:
@@ -489,7 +491,10 @@ class Disk:
         if not self._is_mine(old):
             real(old, new, **options)
             return
-        self._named(("put", str(new), self._names[str(old)]), lambda: real(old, new), str(new))
+        file = self._names.get(str(old))
+        if file is None:
+            real(old, new)  # which fails: there is no such file
+        self._named(("put", str(new), file), lambda: real(old, new), str(new))
 
     def _os_unlink(self, path: Any, **options: Any) -> None:
         real = self._real["unlink"]

@@ -75,6 +75,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._ready.append(handle)
         return handle
 
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:

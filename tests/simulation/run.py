@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import shutil
 import tempfile
@@ -12,12 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
-from uuid import UUID
-
-from headrace.broker import catalog
 
 from .disk import Disk, Power
 from .ending import drain
+from .whole.world import World as BrokerWorld
 from .witness import Violation
 from .world import World
 
@@ -74,50 +73,81 @@ def _directory() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def simulate(seed: int, steps: int, say: Callable[[str], None] | None = None) -> Result:
+WORLDS = ("share", "broker")
+"""Kinds of runs: share groups, with every delivery foreseen; and the whole broker."""
+
+
+def simulate(
+    seed: int, steps: int, say: Callable[[str], None] | None = None, *, world: str = "share"
+) -> Result:
     """Run once.
 
     :param say: is called with a line for every step
+    :param world: one of :data:`WORLDS`
     :raises Failure: if something happened that must not; the text has the command that repeats the
         run
     """
-    ids = random.Random(f"ids of {seed}")
+    with _captured_errors() as errors, _chance(seed), _directory() as data_dir:
+        disk = Disk(data_dir, Power(), random.Random(f"disk of {seed}"))
+        run: World | BrokerWorld = (
+            World(seed, disk, say) if world == "share" else BrokerWorld(seed, disk, say)
+        )
+        try:
+            with run.machine.running():
+                run.begin()
+                run.run(steps)
+                if isinstance(run, World):
+                    drain(run)
+                else:
+                    run.finish()
+                _check_log(run, errors)
+                run.machine.stop()
+            counts = run.witness.counts if isinstance(run, World) else run.counts
+            return Result(seed, steps, {**counts, **disk.counts}, run.digest)
+        except Exception as error:
+            tail = "\n".join(run.tail)
+            logged = "\n".join(f"the broker logged: {one.getMessage()}" for one in errors[-5:])
+            raise Failure(
+                f"seed {seed}, step {run.step}: {type(error).__name__}: {error}\n{tail}\n{logged}\n"
+                f"repeat it: python -m tests.simulation --world {world} --seed {seed} "
+                f"--steps {steps}"
+            ) from error
+        finally:
+            asyncio._set_running_loop(None)
+
+
+def _check_log(run: World | BrokerWorld, errors: list[logging.LogRecord]) -> None:
+    """Check what the broker logged: nothing but what a crash or a failing disk explains."""
+    for record in errors:
+        text = record.getMessage()
+        if record.exc_info:
+            raise Violation(f"the broker logged an exception: {text}") from record.exc_info[1]
+        if isinstance(run, World) and not any(part in text for part in INTERRUPTED):
+            raise Violation(f"the broker logged: {text}")
+
+
+@contextmanager
+def _captured_errors() -> Iterator[list[logging.LogRecord]]:
+    """Collect the errors that the broker logs, and print none."""
     errors = _Errors()
     logger = logging.getLogger("headrace")
-    level, propagate = logger.level, logger.propagate
+    propagate = logger.propagate
     logger.addHandler(errors)
     logger.propagate = False
-    world: World | None = None
     try:
-        with (
-            _directory() as data_dir,
-            mock.patch.object(
-                catalog, "uuid4", side_effect=lambda: UUID(int=ids.getrandbits(128), version=4)
-            ),
-        ):
-            disk = Disk(data_dir, Power(), random.Random(f"disk of {seed}"))
-            world = World(seed, disk, say)
-            with world.machine.running():
-                world.begin()
-                world.run(steps)
-                drain(world)
-                for record in errors.records:
-                    if not any(text in record.getMessage() for text in INTERRUPTED):
-                        raise Violation(f"the broker logged: {record.getMessage()}")
-                world.machine.stop()
-            return Result(seed, steps, dict(world.witness.counts), world.digest)
-    except Exception as error:
-        step = world.step if world is not None else 0
-        tail = "\n".join(world.tail if world is not None else ())
-        logged = "\n".join(
-            f"the broker logged: {record.getMessage()}" for record in errors.records[-5:]
-        )
-        raise Failure(
-            f"seed {seed}, step {step}: {type(error).__name__}: {error}\n{tail}\n{logged}\n"
-            f"repeat it: python -m tests.simulation --seed {seed} --steps {steps}"
-        ) from error
+        yield errors.records
     finally:
-        asyncio._set_running_loop(None)
         logger.removeHandler(errors)
-        logger.setLevel(level)
         logger.propagate = propagate
+
+
+@contextmanager
+def _chance(seed: int) -> Iterator[None]:
+    """Have everything that is left to chance decided by the seed."""
+    state, ids = random.getstate(), random.Random(f"ids of {seed}")
+    random.seed(f"chance of {seed}")
+    try:
+        with mock.patch.object(os, "urandom", ids.randbytes):
+            yield
+    finally:
+        random.setstate(state)

@@ -172,7 +172,7 @@ class TopicLogs:
         """
         if topic_id is not None:
             open_log = self._open_logs.get((topic_id, partition))
-            if open_log is not None:
+            if open_log is not None and open_log.is_loaded:
                 return open_log
             topic = self._catalog.topics_by_id.get(topic_id)
             if topic is not None:

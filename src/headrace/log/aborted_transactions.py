@@ -176,6 +176,9 @@ def write(path: str, entries: Sequence[AbortedTransaction]) -> bool:
     """Replace the ``.txnindex`` file of a segment; without entries, remove it. Return False if the
     file has these entries already.
 
+    A power cut leaves the old file or the new one: entries before the recovery point are found
+    nowhere else.
+
     :raises OSError: when the disk fails
     """
     data = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
@@ -187,7 +190,7 @@ def write(path: str, entries: Sequence[AbortedTransaction]) -> bool:
         if not data:
             return False
     if data:
-        replace_file(path, data, sync=False)
+        replace_file(path, data)
     else:
         os.unlink(path)
     return True

@@ -128,11 +128,13 @@ class LogDirectory:
         directory.on_offline = None
         self._removals.close()
         directory.finish_background_work()
-        for log in self:
-            log.close()
         try:
-            if directory.sync:
-                self._flush_changed()
+            try:
+                if directory.sync:
+                    self._flush_changed()  # before the snapshots, which are recovery points
+            finally:
+                for log in self:
+                    log.close()
             directory.mark_clean()
         except OSError as error:
             logger.error(

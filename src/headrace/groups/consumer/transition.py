@@ -177,7 +177,9 @@ class MemberTransition:
         return topics_hash([topics[name] for name in sorted(subscribed) if name in topics])
 
     def _assignment_due(self) -> bool:
-        return self.wall_ms - self.target_epoch.timestamp_ms >= self.settings.assignment_interval_ms
+        age_ms = self.wall_ms - self.target_epoch.timestamp_ms
+        # The wall clock may have been set back since.
+        return not 0 <= age_ms < self.settings.assignment_interval_ms
 
     def _assign(self) -> None:
         """Compute a target assignment."""

@@ -68,7 +68,9 @@ class ShareMemberTransition:
         self.records.append(record)
 
     def _assignment_due(self) -> bool:
-        return self.wall_ms - self.target_epoch.timestamp_ms >= self.settings.assignment_interval_ms
+        age_ms = self.wall_ms - self.target_epoch.timestamp_ms
+        # The wall clock may have been set back since.
+        return not 0 <= age_ms < self.settings.assignment_interval_ms
 
     def _bump_epoch(self) -> None:
         new_hash = topics_hash(self.topics)
