@@ -16,7 +16,7 @@ from unittest import mock
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.broker.server import Listener, Server
-from headrace.log import cleaner, data_directory, removal, removal
+from headrace.log import cleaner, data_directory, removal
 
 from .disk import Disk
 from .loop import EPOCH_MS, VirtualLoop
@@ -61,7 +61,6 @@ class Machine:
         with (
             self.disk.attached(),
             mock.patch.object(data_directory, "ThreadPoolExecutor", _Inline),
-            mock.patch.object(removal, "ThreadPoolExecutor", _Inline),
             mock.patch.object(removal, "ThreadPoolExecutor", _Inline),
             mock.patch.object(cleaner, "WORK_S", float("inf")),
         ):
