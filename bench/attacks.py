@@ -35,7 +35,7 @@ def _pipelined_fetches(broker: Broker, scale: Scale) -> contextlib.AbstractConte
 
 
 def _pipelined_metadata(broker: Broker, scale: Scale) -> contextlib.AbstractContextManager[None]:
-    harness.create_topics(broker, scale.attack_topics)
+    harness.create_topics(broker.bootstrap_servers, scale.attack_topics)
     return _holding(broker, harness.metadata_of_all() * 1000, 1, scale.attack_s)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from headrace.log_lines import LimitedLog, get_logger
 
 from .limits import ACCEPT_RETRY_S, ACCEPTS_PER_TURN
+from .metrics.registry import Metrics
 
 log = LimitedLog(get_logger("headrace.server"))
 
@@ -55,19 +56,19 @@ class ConnectionSlots:
     """The number of connections that may be open.
 
     :param limit: of all listeners together
-    :param count_open: returns the number of connections that are open now
+    :param metrics: counts the open and the refused connections
     :ivar beginning: accepted connections that are not open yet
     """
 
-    def __init__(self, limit: int, count_open: Callable[[], int]) -> None:
+    def __init__(self, limit: int, metrics: Metrics) -> None:
         self.limit = limit
+        self.metrics = metrics
         self.beginning = 0
-        self._count_open = count_open
 
     @property
     def is_full(self) -> bool:
         """True if no more connections may be opened."""
-        return self._count_open() + self.beginning >= self.limit
+        return len(self.metrics.connections) + self.beginning >= self.limit
 
 
 class Acceptor:
@@ -111,6 +112,7 @@ class Acceptor:
                 return
             if self._slots.is_full:
                 sock.close()
+                self._slots.metrics.connections_refused += 1
                 log.warning(
                     "",
                     "refused a connection: %d are open, and the process has file descriptors for "

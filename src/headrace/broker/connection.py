@@ -115,9 +115,11 @@ class Connections:
         self.received = self.receive_buffer.toreadonly()
         self.send_buffer = memoryview(bytearray(SEND_BUFFER_BYTES))
         self.request_memory = RequestMemory(
-            broker.config.get_int("queued.max.request.bytes"), self.receive_buffer
+            broker.metrics.request_memory,
+            broker.config.get_int("queued.max.request.bytes"),
+            self.receive_buffer,
         )
-        self.answer_memory = AnswerMemory(MAX_UNSENT_BYTES)
+        self.answer_memory = AnswerMemory(broker.metrics.response_memory, MAX_UNSENT_BYTES)
         self.turns = Turns(broker.clock.now_ms)
 
 

@@ -25,6 +25,7 @@ from .limits import (
     SPENT_RECEIVE_BYTES,
     TURN_MS,
 )
+from .metrics.registry import MemoryUse
 from .requests import IncompleteFrame
 
 log = LimitedLog(get_logger("headrace.server"))
@@ -56,17 +57,15 @@ class Client(Protocol):
 class RequestMemory:
     """The memory of all requests that are not served yet.
 
+    :param use: counts it
     :param limit_bytes: -1 for no limit
     :param receive_buffer: the buffer that all connections receive into
-    :ivar used_bytes: the memory in use
     :ivar room: the part of the receive buffer to use now
-    :ivar closed: the connections closed for being slow
     """
 
-    def __init__(self, limit_bytes: int, receive_buffer: memoryview) -> None:
-        self.limit_bytes = limit_bytes
-        self.used_bytes = 0
-        self.closed = 0
+    def __init__(self, use: MemoryUse, limit_bytes: int, receive_buffer: memoryview) -> None:
+        use.limit_bytes = limit_bytes
+        self._use = use
         self.room = receive_buffer
         self._receive_buffer = receive_buffer
         self._held: dict[Client, int] = {}
@@ -76,19 +75,14 @@ class RequestMemory:
     @property
     def is_spent(self) -> bool:
         """True if no memory is left."""
-        return 0 <= self.limit_bytes <= self.used_bytes
-
-    @property
-    def waiting(self) -> int:
-        """The number of connections that wait for memory."""
-        return len(self._waiting)
+        return 0 <= self._use.limit_bytes <= self._use.used_bytes
 
     def hold(self, client: Client, size_bytes: int) -> None:
         """Set the memory that a connection's requests take."""
         before = self._held.pop(client, 0)
         if size_bytes:
             self._held[client] = size_bytes
-        self.used_bytes += size_bytes - before
+        self._use.used_bytes += size_bytes - before
         buffer = self._receive_buffer
         self.room = buffer[:SPENT_RECEIVE_BYTES] if self.is_spent else buffer
         if size_bytes < before and self._waiting:
@@ -113,7 +107,7 @@ class RequestMemory:
             self._grant()
 
     def _exceeds(self, more_bytes: int) -> bool:
-        return 0 <= self.limit_bytes < self.used_bytes + more_bytes
+        return 0 <= self._use.limit_bytes < self._use.used_bytes + more_bytes
 
     def _grant(self) -> None:
         """Let as many grow as fit, and the first in line in any case."""
@@ -152,9 +146,9 @@ class RequestMemory:
                 "closing %d connections that send large requests slowly: others wait for the "
                 "memory, and queued.max.request.bytes is %d",
                 len(slow),
-                self.limit_bytes,
+                self._use.limit_bytes,
             )
-        self.closed += len(slow)
+        self._use.closed_connections += len(slow)
         for client in slow:
             client.abandon()
         self._check = asyncio.get_running_loop().call_later(FRAME_CHECK_S, self._close_slow)
@@ -163,40 +157,38 @@ class RequestMemory:
 class AnswerMemory:
     """The memory of all answers that clients have not read.
 
-    :ivar used_bytes: the memory in use
-    :ivar closed: the connections closed because it was spent
+    :param use: counts it
     """
 
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.used_bytes = 0
-        self.closed = 0
+    def __init__(self, use: MemoryUse, limit_bytes: int) -> None:
+        use.limit_bytes = limit_bytes
+        self._use = use
         self._held: dict[Client, int] = {}
         """In the order of the last time that a client has read."""
 
     def hold(self, client: Client, size_bytes: int) -> None:
         """Set the memory that a connection's answers take, after they were made or sent."""
-        held = self._held
-        self.used_bytes += size_bytes - held.pop(client, 0)
+        held, use = self._held, self._use
+        use.used_bytes += size_bytes - held.pop(client, 0)
         if size_bytes:
             held[client] = size_bytes
-        if self.used_bytes <= self.limit_bytes:
+        if use.used_bytes <= use.limit_bytes:
             return
         closed = 0
-        while self.used_bytes > self.limit_bytes and len(held) > 1:
+        while use.used_bytes > use.limit_bytes and len(held) > 1:
             stalled = next(iter(held))
-            self.used_bytes -= held.pop(stalled)
+            use.used_bytes -= held.pop(stalled)
             stalled.abandon()
             closed += 1
-        self.closed += closed
+        use.closed_connections += closed
         if closed:
             log.warning(
                 "",
                 "closed %d connections that do not read their responses: %d bytes wait to be sent, "
                 "and at most %d may",
                 closed,
-                self.used_bytes,
-                self.limit_bytes,
+                use.used_bytes,
+                use.limit_bytes,
             )
 
 

@@ -30,7 +30,7 @@ class Server:
         self.shared = Connections(broker)
         self.connections = self.shared.connections
         self.max_idle_ms = broker.config.get_int("connections.max.idle.ms")
-        self._slots = ConnectionSlots(descriptor_budget().connections, self.connections.__len__)
+        self._slots = ConnectionSlots(descriptor_budget().connections, broker.metrics)
         self._acceptors: list[Acceptor] = []
         self._reaper: asyncio.TimerHandle | None = None
         self._metrics_server: MetricsServer | None = None

@@ -18,6 +18,7 @@ from headrace.handlers import APIS
 from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.share.share_session import ShareSessions
 
+from .registry import Metrics
 from .scrape import MetricsScrape
 from .text import MetricsPage, labels
 
@@ -97,6 +98,7 @@ def _write_requests(broker: Broker, page: MetricsPage) -> None:
     page.single(
         f"{prefix}outgoing_byte_total", "counter", "Bytes sent to clients.", metrics.sent_bytes
     )
+    _write_memory(metrics, page)
     name = "kafka_server_brokertopicmetrics_failedproducerequests_total"
     page.family(name, "counter", "Batches refused, by topic.")
     for topic, count in sorted(metrics.refused_produces.items()):
@@ -188,6 +190,49 @@ async def _write_share(broker: Broker, page: MetricsPage) -> None:
         for label, counts in known:
             page.sample(getattr(counts, attribute), label)
             await page.end_slice_if_full()
+
+
+def _write_memory(metrics: Metrics, page: MetricsPage) -> None:
+    requests, responses = metrics.request_memory, metrics.response_memory
+    prefix = "kafka_network_socketserver_"
+    page.single(
+        f"{prefix}memorypoolused",
+        "gauge",
+        "Memory of requests that are not served yet, in bytes.",
+        requests.used_bytes,
+    )
+    if requests.limit_bytes >= 0:
+        page.single(
+            f"{prefix}memorypoolavailable",
+            "gauge",
+            "What is left of queued.max.request.bytes.",
+            max(requests.limit_bytes - requests.used_bytes, 0),
+        )
+    page.single(
+        "headrace_unsent_response_bytes",
+        "gauge",
+        "Memory of responses that clients have not read, without records.",
+        responses.used_bytes,
+    )
+    page.single(
+        "headrace_unsent_response_limit_bytes",
+        "gauge",
+        "The most that headrace_unsent_response_bytes may be, and one response more.",
+        responses.limit_bytes,
+    )
+    page.family(
+        "headrace_slow_connections_closed_total",
+        "counter",
+        "Connections closed because they took memory and did not use it.",
+    )
+    page.sample(requests.closed_connections, labels(memory="requests"))
+    page.sample(responses.closed_connections, labels(memory="responses"))
+    page.single(
+        "headrace_connections_refused_total",
+        "counter",
+        "Connections refused because the process has too few file descriptors.",
+        metrics.connections_refused,
+    )
 
 
 def _write_coordinators(broker: Broker, page: MetricsPage) -> None:

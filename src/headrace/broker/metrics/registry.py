@@ -101,6 +101,21 @@ class CleanerMetrics:
         self.keys += one.keys
 
 
+class MemoryUse:
+    """The memory of requests or of responses, of all connections together.
+
+    :ivar used_bytes: the memory in use
+    :ivar limit_bytes: the most that may be in use; -1 for no limit
+    :ivar closed_connections: the connections that were closed because the memory was spent
+    """
+
+    __slots__ = ("closed_connections", "limit_bytes", "used_bytes")
+
+    def __init__(self) -> None:
+        self.used_bytes = self.closed_connections = 0
+        self.limit_bytes = -1
+
+
 class Metrics:
     """All counters of one broker.
 
@@ -108,6 +123,9 @@ class Metrics:
     :ivar started: the start of the broker, in seconds since the epoch
     :ivar requests: counters by API key
     :ivar connections: the open connections
+    :ivar connections_refused: connections for which there was no file descriptor
+    :ivar request_memory: requests that are not served yet
+    :ivar response_memory: responses that are not sent yet
     :ivar refused_produces: number of refused batches of producers, by topic name
     :ivar coordinators: counters by the name of the coordinator's topic
     """
@@ -118,6 +136,9 @@ class Metrics:
         self.requests: defaultdict[int, RequestMetrics] = defaultdict(RequestMetrics)
         self.connections_accepted = 0
         self.connections: set[Any] = set()
+        self.connections_refused = 0
+        self.request_memory = MemoryUse()
+        self.response_memory = MemoryUse()
         self.received_bytes = 0
         self.sent_bytes = 0
         self.refused_produces: Counter[str] = Counter()
