@@ -110,6 +110,7 @@ class ControlServer:
             await _respond(writer, {"error": f"cannot take a snapshot: {error}"})
             return
         self._snapshot = snapshot
+        log.info("took the snapshot %s for a backup", snapshot.name)
         filling = asyncio.ensure_future(asyncio.to_thread(_fill, snapshot, catalog))
         gone = asyncio.ensure_future(_end_of(reader))
         try:
@@ -124,8 +125,12 @@ class ControlServer:
 
     async def _remove(self, snapshot: Snapshot, filling: asyncio.Future[None]) -> None:
         await asyncio.wait((filling,))
-        await asyncio.to_thread(snapshot.remove)
-        self._snapshot = self._removing = None
+        try:
+            await asyncio.to_thread(snapshot.remove)
+        except OSError as error:
+            log.warning("cannot delete the snapshot %s: %s", snapshot.path, error)
+        finally:
+            self._snapshot = self._removing = None
 
 
 def _fill(snapshot: Snapshot, catalog: sqlite3.Connection) -> None:
