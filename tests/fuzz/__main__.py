@@ -31,8 +31,8 @@ def main() -> int:
 
     report = run(seed, options.frames, tell, options.seconds)
     print(report)
-    for signature, (finding, stream) in sorted(report.findings.items()):
-        print(f"\n{report.times[signature]} times: {finding}\nstream: {stream.hex()[:2000]}")
+    for signature, (_, stream) in sorted(report.findings.items()):
+        print(f"{report.times[signature]} times: {signature}")
         if options.keep and stream:
             pieces = cases.reduce(stream, signature)
             if pieces is None:

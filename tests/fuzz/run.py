@@ -47,7 +47,9 @@ class Report:
     times: Counter[str] = field(default_factory=Counter)
 
     def note(self, finding: Finding, stream: bytes) -> None:
-        """Count a finding."""
+        """Count a finding, and print it when it is new."""
+        if finding.signature not in self.findings:
+            print(f"found with seed {self.seed}: {finding}\nstream: {stream.hex()}", flush=True)
         self.findings.setdefault(finding.signature, (finding, stream))
         self.times[finding.signature] += 1
 
