@@ -65,6 +65,10 @@ def handle(
     broker: Broker, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse | Sliced | Awaitable[MetadataResponse | Sliced]:
     """Describe this broker and the topics of a request."""
+    if context.api_version < _FIRST_WITH_TOPIC_IDS and any(
+        asked.name is None or asked.topic_id is not None for asked in request.topics or ()
+    ):
+        return _refused(request)
     if request.topics is None:
         count = len(broker.catalog.topics)
         if count > SLICED_ABOVE:
@@ -88,6 +92,18 @@ def _response(broker: Broker, topics: Any, context: RequestContext) -> MetadataR
         controller_id=NODE_ID,
         topics=topics,
         error_code=ErrorCode.NONE,
+    )
+
+
+def _refused(request: MetadataRequest) -> MetadataResponse:
+    """Refuse topic ids in a version that cannot describe topics without a name."""
+    return MetadataResponse(
+        throttle_time=NO_THROTTLE,
+        brokers=(),
+        cluster_id=None,
+        controller_id=-1,
+        topics=tuple(_unknown(asked, ErrorCode.INVALID_REQUEST) for asked in request.topics),
+        error_code=ErrorCode.INVALID_REQUEST,
     )
 
 

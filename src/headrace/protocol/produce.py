@@ -215,6 +215,9 @@ def write(put: Callable[[Any], object], response: Any) -> None:
     """
     pieces = [compact_length(len(response.responses))]
     for topic in response.responses:
+        if topic.topic_id is None:
+            _write_any(put, response)
+            return
         pieces += (topic.topic_id.bytes, compact_length(len(topic.partition_responses)))
         for one in topic.partition_responses:
             if one.error_code:
