@@ -12,7 +12,7 @@ import pytest
 from headrace.protocol.primitives import string
 from tests.clients.confluent import consumer, create_topic, produce, take
 from tests.protocol.shapes import NULL, Shape
-from tests.support import unique
+from tests.support import unique, wait_until
 from tests.wire_client import (
     Connection,
     batch,
@@ -128,6 +128,47 @@ def test_a_null_array_with_a_meaning_is_served(
     with connection(bootstrap_servers) as client:
         sent = client.send_body(api_key, version, null_body(api_key, version, path))
         assert client.receive_message(sent)
+
+
+def wanted(*indexes: int) -> dict[str, object]:
+    return {
+        "partitions": [
+            {"partition_index": i, "current_leader_epoch": -1, "timestamp": -2} for i in indexes
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "codes"),
+    [
+        ([wanted(0, 0, 1)], {0: INVALID_REQUEST, 1: 0}),
+        ([wanted(0, 1), wanted(1, 2)], {0: 0, 1: INVALID_REQUEST, 2: 0}),
+        ([wanted(0), wanted(1)], {0: 0, 1: 0}),
+        ([wanted(2, 1, 0)], {0: 0, 1: 0, 2: 0}),
+    ],
+)
+def test_list_offsets_refuses_partitions_that_it_repeats(
+    bootstrap_servers: str, topic_name: str, asked: list[dict[str, object]], codes: dict[int, int]
+) -> None:
+    """Their answer comes once."""
+    with connection(bootstrap_servers) as client:
+        client.create_topic(topic_name, 3)
+        everything = [wanted(0, 1, 2)]
+        wait_until(lambda: not any(listed(client, topic_name, everything).values()), 20, "leaders")
+        assert listed(client, topic_name, asked) == codes
+
+
+def listed(client: Connection, topic: str, asked: list[dict[str, object]]) -> dict[int, int]:
+    """Return the error code of each partition; each is answered once."""
+    topics = [{"name": topic, **one} for one in asked]
+    response = client.ask(2, 7, replica_id=-1, isolation_level=0, topics=topics)
+    codes = [
+        (one.partition_index, int(one.error_code))
+        for topic_response in response.topics
+        for one in topic_response.partitions
+    ]
+    assert len(dict(codes)) == len(codes)
+    return dict(codes)
 
 
 @pytest.mark.parametrize("api_key", [78, 79], ids=["fetch", "acknowledge"])

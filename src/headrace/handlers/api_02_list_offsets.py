@@ -20,10 +20,15 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest
+from kio.schema.list_offsets.v11.request import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from kio.schema.list_offsets.v11.response import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -62,13 +67,41 @@ def handle(
     """Look up an offset for each partition of a request. Searches by timestamp let other requests
     go on meanwhile.
     """
+    request, repeated = _each_once(request)
     look_ups = [
-        [_look_up(broker, topic.name, asked, request, context) for asked in topic.partitions]
+        [
+            _refused(asked, ErrorCode.INVALID_REQUEST)
+            if (topic.name, asked.partition_index) in repeated
+            else _look_up(broker, topic.name, asked, request, context)
+            for asked in topic.partitions
+        ]
         for topic in request.topics
     ]
     if any(isinstance(one, _Search) for topic in look_ups for one in topic):
         return _searched(broker, request, look_ups)
     return _response(request, look_ups)
+
+
+def _each_once(
+    request: ListOffsetsRequest,
+) -> tuple[ListOffsetsRequest, Collection[tuple[str, int]]]:
+    """Return the request with each partition once, and the partitions that it repeats, which are
+    refused.
+    """
+    topics: dict[str, dict[int, ListOffsetsPartition]] = {}
+    repeated = set()
+    for topic in request.topics:
+        partitions = topics.setdefault(topic.name, {})
+        for asked in topic.partitions:
+            if partitions.setdefault(asked.partition_index, asked) is not asked:
+                repeated.add((topic.name, asked.partition_index))
+    if not repeated and len(topics) == len(request.topics):
+        return request, ()
+    once = tuple(
+        ListOffsetsTopic(name=name, partitions=tuple(partitions.values()))
+        for name, partitions in topics.items()
+    )
+    return replace(request, topics=once), repeated
 
 
 class _Search(NamedTuple):
