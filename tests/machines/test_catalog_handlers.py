@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -28,6 +29,7 @@ from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.protocol import record_batch
 
 CONTEXT = RequestContext(0, "test", "/127.0.0.1", 1, "broker.example", 9092)
+METADATA_CONTEXT = replace(CONTEXT, api_version=13)
 MINUTE = timedelta(minutes=1)
 
 
@@ -116,7 +118,7 @@ def metadata(
         allow_auto_topic_creation=auto_create,
         include_topic_authorized_operations=False,
     )
-    return list(handler(3)(broker, request, CONTEXT).topics)
+    return list(handler(3)(broker, request, METADATA_CONTEXT).topics)
 
 
 def test_a_topic_is_created_as_asked_and_its_configs_are_told(broker: Broker) -> None:
@@ -401,7 +403,7 @@ def test_metadata_tells_where_the_broker_is_and_who_it_is(broker: Broker) -> Non
     request = metadata_request.MetadataRequest(
         topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False
     )
-    response = handler(3)(broker, request, CONTEXT)
+    response = handler(3)(broker, request, METADATA_CONTEXT)
     assert [(one.node_id, one.host, one.port, one.rack) for one in response.brokers] == [
         (1, "broker.example", 9092, None)
     ]
