@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from headrace.errors import ErrorCode
 from tests.clients.confluent import PATIENCE_S, admin, create_topic
 from tests.group_client import GroupClient
 from tests.support import COMMON_CONFIGS, HeadraceProcess, wait_until
@@ -264,3 +267,53 @@ def test_recover_keeps_what_a_damaged_catalog_still_says(ground):
     assert (wide["partitions"], wide["configs"]["retention.ms"]) == (7, "123456789")
     ground.restart()
     assert ground.offsets("orders", 0) == ALL_RECORDS
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved", "replaced"])
+def test_a_data_directory_lost_under_a_running_broker_ends_it(ground, how, tmp_path):
+    process = ground.server.process
+    with connection(ground.server.bootstrap_servers) as client:
+        assert client.produce("orders", batch([b"a"]), 0) == (0, RECORDS)
+        if how == "deleted":
+            shutil.rmtree(ground.data_dir)
+        else:
+            ground.data_dir.rename(tmp_path / "moved")
+        if how == "replaced":
+            shutil.copytree(
+                tmp_path / "moved", ground.data_dir, ignore=shutil.ignore_patterns("*.sock")
+            )
+        acknowledged, gone = 0, False
+        deadline = time.monotonic() + 5
+        while not gone and time.monotonic() < deadline:
+            try:
+                error, _ = client.produce("orders", batch([b"b"]), 0)
+            except (OSError, AssertionError, EOFError):
+                gone = True
+            else:
+                acknowledged += not error
+                gone = bool(error)
+            time.sleep(0.005)
+    assert gone
+    assert acknowledged <= 100  # a check is every 0.2 s
+    assert process.wait(PATIENCE_S) == 1
+    wait_until(lambda: ground.told("headrace serve: "), PATIENCE_S, "a reason")
+    assert ground.told("was deleted, moved or replaced") and not ground.told("Traceback")
+    if how == "deleted":
+        assert not ground.data_dir.exists()
+    elif how == "replaced":  # nothing was written into the directory of another broker
+        assert (ground.data_dir / "lock").read_bytes() == (tmp_path / "moved/lock").read_bytes()
+        assert not (ground.data_dir / "clean-shutdown").exists()
+
+
+def test_a_directory_deleted_before_the_stop_is_a_failure(ground):
+    shutil.rmtree(ground.data_dir)
+    assert ground.server.stop() == 1
+
+
+def test_a_partition_deleted_under_a_running_broker_goes_offline(ground):
+    with connection(ground.server.bootstrap_servers) as client:
+        shutil.rmtree(ground.data_dir / "orders-0")
+        wait_until(lambda: ground.told("offline"), PATIENCE_S, "the check")
+        assert client.produce("orders", batch([b"b"]), 0)[0] == ErrorCode.KAFKA_STORAGE_ERROR
+        assert client.produce("orders", batch([b"b"]), 1) == (0, RECORDS)
+    assert ground.told("orders-0") and ground.server.stop() == 0

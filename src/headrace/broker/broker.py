@@ -32,6 +32,7 @@ from .batch_opener import BatchOpener
 from .catalog import CATALOG_FILE, Catalog, Topic
 from .cleaner import Cleaner
 from .config.broker_config import Config
+from .directory_watch import DirectoryWatch
 from .fetch_sessions import FetchSessions
 from .internal_logs import InternalTopicLogs
 from .limits import descriptor_budget
@@ -89,6 +90,8 @@ class Broker:
             self._remove_if_ephemeral()
             raise
         self.logs = LogDirectory(directory)
+        self.on_failure: Callable[[], object] = lambda: None
+        """Called when the broker cannot go on, see :attr:`failure`."""
         config.attach(self.catalog)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.metrics = Metrics(self.catalog.topics_by_id)
@@ -101,6 +104,7 @@ class Broker:
         topic_logs = self.topic_logs = TopicLogs(
             config, self.catalog, self.logs, self.clock, self.metrics, self.long_polls.notify
         )
+        self.directory_watch = DirectoryWatch(self.logs, lambda: self.on_failure())
         self.cleaner = Cleaner(
             config, self.catalog, topic_logs, self.clock.wall_ms, self.metrics.cleaner
         )
@@ -134,6 +138,11 @@ class Broker:
         self.appended = topic_logs.appended
         self.durable = topic_logs.durable
         self.when_durable = topic_logs.when_durable
+
+    @property
+    def failure(self) -> str | None:
+        """The reason why the broker cannot go on; None if it can."""
+        return self.directory_watch.loss
 
     def _open_catalog(self, directory: DataDirectory) -> Catalog:
         """Return the catalog of a data directory, and set aside the directories of partitions that
@@ -202,11 +211,13 @@ class Broker:
         self.topic_deletions.resume()
         self.topic_logs.start()
         self.cleaner.start()
+        self.directory_watch.start()
 
     def close(self) -> None:
         """Stop the timers, flush and close the files. Acquired records are released, as locks do
         not survive a restart.
         """
+        self.directory_watch.close()
         try:
             self.coordinators.close()
         except StorageError as error:

@@ -130,6 +130,7 @@ class EmbeddedBroker:
     async def _serve(self, ready: threading.Event) -> None:
         self._stopping = asyncio.Event()
         broker = Broker(self._config, self._data_dir)
+        broker.on_failure = self._stopping.set
         server = Server(broker, [self._listener])
         try:
             broker.start()

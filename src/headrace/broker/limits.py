@@ -165,6 +165,14 @@ OPENING_WORK_S, OPENING_REST_S = 0.002, 0.001
 ``OPENING_WORK_S`` seconds of work, so that the event loop can run.
 """
 
+DIRECTORY_CHECK_INTERVAL_S = 0.2
+"""The time between two checks that the data directory was not deleted, moved or replaced. Records
+that were acknowledged since the last check are lost with it.
+"""
+
+DIRECTORY_CHECK_LOGS = 500
+"""The logs of which one check makes sure that their active segments were not deleted."""
+
 SEARCH_SLICE_S = 0.005
 """The time after which a search by timestamp lets other requests go on."""
 

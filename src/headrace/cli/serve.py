@@ -137,6 +137,7 @@ async def _serve(
         broker = Broker(config, data_dir)
     except (CatalogError, DirectoryInUse, UnusableDirectory, OSError) as error:
         raise Failure(_one_line(error)) from error
+    broker.on_failure = stopping.set
     server = Server(broker, listeners)
     try:
         try:
@@ -161,6 +162,8 @@ async def _serve(
     finally:
         await server.close()
         broker.close()
+    if broker.failure is not None:
+        raise Failure(broker.failure)
 
 
 async def _serve_metrics(server: Server, at: Address) -> Address:

@@ -5,6 +5,7 @@ resources that its logs share.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -50,6 +51,7 @@ class DataDirectory:
         reads its directory
     :ivar partitions: the partitions that have a directory, because they had a record at some time,
         by topic
+    :ivar lost: the reason why the directory must not be used any more; None if it may
     :ivar on_offline: called with topic id and partition of a log that goes offline, from any thread
     """
 
@@ -61,6 +63,7 @@ class DataDirectory:
         self.sync = sync
         self.on_change: Callable[[str], object] | None = None
         self.on_offline: Callable[[uuid.UUID, int], object] | None = None
+        self.lost: str | None = None
         self._executor: ThreadPoolExecutor | None = None
         os.makedirs(self.path, exist_ok=True)
         self._lock = directory_lock.take(self.path, address)
@@ -204,6 +207,7 @@ class DataDirectory:
 
         def run() -> None:
             try:
+                self.check_held()
                 work()
             except FileNotFoundError:
                 pass  # the log was deleted meanwhile
@@ -222,6 +226,36 @@ class DataDirectory:
         if self._executor is not None:
             self._executor.shutdown()
             self._executor = None
+
+    # ------------------------------------------------------------------ loss
+
+    def find_loss(self) -> str | None:
+        """Check that the directory is still the one that this process holds: the lock file at its
+        path is the locked one. Return the reason if it is not, from now on in :attr:`lost`, too.
+        """
+        if self.lost is None and self.is_held:
+            try:
+                is_same = os.path.samestat(
+                    os.stat(f"{self.path}/{directory_lock.LOCK_FILE}"), os.fstat(self._lock)
+                )
+            except FileNotFoundError:
+                is_same = False
+            except OSError:
+                return None  # the disk fails, which says nothing about the directory
+            if not is_same:
+                self.lost = (
+                    f"the data directory {self.path} was deleted, moved or replaced while the "
+                    "broker was using it"
+                )
+        return self.lost
+
+    def check_held(self) -> None:
+        """Check that the directory is not lost.
+
+        :raises OSError: when it is
+        """
+        if self.lost is not None:
+            raise OSError(errno.ENOENT, self.lost)
 
     # ------------------------------------------------------------------ start and stop
 
@@ -246,6 +280,7 @@ class DataDirectory:
 
         :raises OSError: when the disk fails; then the next start verifies all logs
         """
+        self.check_held()
         replace_file(
             f"{self.path}/{CLEAN_SHUTDOWN_FILE}", clean_marker(self._unverified), sync=self.sync
         )

@@ -117,6 +117,20 @@ class LogDirectory:
         """Wait until the directories of all deleted logs are gone."""
         self._removals.finish()
 
+    def logs(self) -> list[PartitionLog]:
+        """Return all logs that were opened since the start."""
+        return list(self)
+
+    def find_loss(self) -> str | None:
+        """Check that the data directory is still there. If it is not, all logs refuse reads and
+        writes from now on; return the reason.
+        """
+        reason = self.directory.find_loss()
+        if reason is not None:
+            for log in self:
+                log.lose(reason)
+        return reason
+
     def close(self) -> None:
         """Flush and close all logs, mark the stop as clean, and release the data directory.
 
@@ -126,6 +140,7 @@ class LogDirectory:
         if not directory.is_held:
             return
         directory.on_offline = None
+        self.find_loss()
         self._removals.close()
         directory.finish_background_work()
         try:

@@ -191,6 +191,7 @@ class PartitionLog:
         return self
 
     def _load(self) -> None:
+        self._directory.check_held()
         self.announce_change()
         name = os.path.basename(self.path)
         if os.path.isdir(self.path):
@@ -675,6 +676,20 @@ class PartitionLog:
         if self._directory.on_offline is not None:
             self._directory.on_offline(self.topic_id, self.partition)
         return offline
+
+    def check_files(self) -> None:
+        """Take the log offline if its active segment was deleted by somebody else."""
+        if not self._loaded or self.is_deleted or self.is_offline or not self._segments:
+            return
+        active = self._segments[-1]
+        if active.fd >= 0 and not os.fstat(active.fd).st_nlink:
+            path = active.path(".log")
+            self.take_offline(FileNotFoundError(errno.ENOENT, f"{path} was deleted", path))
+
+    def lose(self, reason: str) -> None:
+        """Refuse reads and writes, as the data directory is lost. Nothing is written any more."""
+        self._offline = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, reason)
+        self.is_uncleanable = True
 
     def close(self) -> None:
         """Save the indexes and the snapshot of producers, which make the next start quick, and

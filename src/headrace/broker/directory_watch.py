@@ -1,0 +1,66 @@
+"""Notice that the data directory, or a file in use, was deleted under the running broker.
+
+A deleted file can still be written, so that records would be acknowledged that nobody can ever read
+again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from headrace.log.log_directory import LogDirectory
+from headrace.log.partition_log import PartitionLog
+from headrace.log_lines import get_logger
+
+from .limits import DIRECTORY_CHECK_INTERVAL_S, DIRECTORY_CHECK_LOGS
+
+log = get_logger("headrace.broker")
+
+
+class DirectoryWatch:
+    """Checks the data directory at an interval. Belongs to the broker's event loop.
+
+    :param on_loss: called once when the directory is lost
+    :ivar loss: the reason why the directory cannot be used any more; None if it can
+    """
+
+    def __init__(self, logs: LogDirectory, on_loss: Callable[[], object]) -> None:
+        self.loss: str | None = None
+        self._logs = logs
+        self._on_loss = on_loss
+        self._unchecked: list[PartitionLog] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Check from now on."""
+        self._timer = asyncio.get_running_loop().call_later(
+            DIRECTORY_CHECK_INTERVAL_S, self._check_again
+        )
+
+    def close(self) -> None:
+        """Stop, after a last check."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self.check()
+
+    def check(self) -> None:
+        """Check the directory, and the next few logs."""
+        if self.loss is not None:
+            return
+        self.loss = self._logs.find_loss()
+        if self.loss is not None:
+            log.error("%s: no record is acknowledged any more, and the broker stops", self.loss)
+            self._on_loss()
+            return
+        if not self._unchecked:
+            self._unchecked = self._logs.logs()
+        for partition_log in self._unchecked[-DIRECTORY_CHECK_LOGS:]:
+            partition_log.check_files()
+        del self._unchecked[-DIRECTORY_CHECK_LOGS:]
+
+    def _check_again(self) -> None:
+        self.check()
+        if self.loss is None:
+            self.start()
