@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, Entry] = {
     "serve": Entry(".serve", "run a broker"),
     "backup": Entry(".backup", "copy the data directory of a running or stopped broker"),
     "restore": Entry(".restore", "copy a backup to a new data directory"),
+    "verify": Entry(".verify", "verify all batches of a data directory"),
     "recover": Entry(".recover", "rebuild the lost catalog of a data directory"),
     "share-groups": Entry(".share_groups.command", "list, describe, reset and delete share groups"),
     "consumer-groups": Entry(

@@ -1,0 +1,128 @@
+"""``headrace verify``: verify the checksums of all batches of a data directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from headrace.log import directory_lock
+from headrace.log.data_directory import is_partition_name
+from headrace.log.directory_lock import DirectoryInUse
+from headrace.log.verify import LogFile, Verified, log_files, metadata_problem, verify_file
+
+from .errors import Failure
+from .options import DEFAULT_DATA_DIR
+
+
+def declare(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = (
+        "Read all batches of a data directory and verify their checksums and offsets. Nothing is "
+        "changed. It may run beside the broker."
+    )
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        default=DEFAULT_DATA_DIR,
+        help="the broker's data directory (default: %(default)s)",
+    )
+    parser.add_argument("--topic", metavar="TOPIC", help="verify only this topic")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(options: Namespace) -> int:
+    """Verify the directory and print what is damaged.
+
+    :returns: the exit status: 1 if anything is damaged
+    :raises Failure: it cannot be read
+    """
+    directory = os.fspath(options.data_dir)
+    if not options.data_dir.is_dir():
+        raise Failure(f"{directory} is not a directory")
+    verified = Verified()
+    problems: list[dict[str, Any]] = []
+    try:
+        is_live = _is_in_use(directory)
+        names = [
+            name
+            for name in sorted(os.listdir(directory))
+            if is_partition_name(name)
+            and os.path.isdir(f"{directory}/{name}")
+            and options.topic in (None, name.rpartition("-")[0])
+        ]
+        files = log_files(directory, names)
+        verified.partitions = len({file.partition for file in files})
+        for name in sorted({file.partition for file in files}):
+            problem = metadata_problem(f"{directory}/{name}")
+            if problem is not None:
+                problems.append({"problem": problem})
+        with _progress(sum(file.size_bytes for file in files)) as advance:
+            for file in files:
+                problems += _verify(file, verified, is_live=is_live)
+                advance(file.size_bytes)
+    except OSError as error:
+        raise Failure(f"cannot read {error.filename or directory}: {error.strerror}") from error
+    if options.json:
+        counts = {
+            "partitions": verified.partitions,
+            "files": verified.files,
+            "batches": verified.batches,
+            "records": verified.records,
+            "bytes": verified.size_bytes,
+        }
+        print(json.dumps({"dataDir": directory, **counts, "problems": problems}))
+    else:
+        for found in problems:
+            print(found["problem"])
+        print(
+            f"verified {verified.records} records in {verified.batches} batches, "
+            f"{verified.size_bytes} bytes, {verified.partitions} partitions: "
+            f"{len(problems) or 'no'} problem{'' if len(problems) == 1 else 's'}"
+        )
+    return 1 if problems else 0
+
+
+def _verify(file: LogFile, verified: Verified, *, is_live: bool) -> Iterator[dict[str, Any]]:
+    for found in verify_file(file, is_live=is_live, verified=verified):
+        yield {
+            "problem": str(found),
+            "partition": file.partition,
+            "file": found.path,
+            "position": found.position,
+            "endPosition": found.end_position,
+            "offset": found.first_offset,
+            "endOffset": found.end_offset,
+        }
+
+
+def _is_in_use(directory: str) -> bool:
+    """Return True if a broker holds the directory, so that files change while they are read."""
+    try:
+        lock = directory_lock.take_shared(directory)
+    except DirectoryInUse:
+        return True
+    if lock is not None:
+        with closing(os.fdopen(lock, "rb")):
+            pass
+    return False
+
+
+@contextmanager
+def _progress(size_bytes: int) -> Iterator[Any]:
+    """Yield a function to report bytes to; a progress bar shows them on a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda size_bytes: None
+        return
+    from rich.console import Console  # slow to import, and rarely needed
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("Verifying", total=size_bytes)
+        yield lambda done: bar.advance(task, done)

@@ -1,0 +1,144 @@
+"""Verify all batches of a data directory, beside a running broker or without one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from headrace.log import damage, partition_metadata
+from headrace.log.cleanable import CLEANER_OFFSET_FILE
+from headrace.protocol.record_batch import BatchHeader
+
+TAIL_ATTEMPTS = 5
+"""Attempts to read the end of a file that a running broker may be writing to."""
+TAIL_PAUSE_S = 0.1
+_MAX_OFFSET = 2**63 - 1
+
+
+class LogFile(NamedTuple):
+    """A segment's file.
+
+    :ivar end_offset: base offset of the next segment; the largest offset for the last one
+    :ivar has_gaps: the log was compacted, so that offsets are missing
+    """
+
+    partition: str
+    path: str
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    has_gaps: bool
+
+
+class Verified:
+    """The counts of a verification so far."""
+
+    def __init__(self) -> None:
+        self.partitions = 0
+        self.files = 0
+        self.batches = 0
+        self.records = 0
+        self.size_bytes = 0
+
+    def count(self, header: BatchHeader) -> None:
+        """Count a whole batch."""
+        self.batches += 1
+        self.records += header.record_count
+
+
+def log_files(directory: str, names: list[str]) -> list[LogFile]:
+    """Return the files of logs, in the order of their offsets. Those deleted meanwhile are left
+    out.
+
+    :param names: the names of the partition directories
+    """
+    found = []
+    for name in names:
+        path = f"{directory}/{name}"
+        try:
+            sizes = {
+                int(entry.name[:-4]): entry.stat().st_size
+                for entry in os.scandir(path)
+                if entry.name.endswith(".log") and entry.name[:-4].isdigit()
+            }
+        except FileNotFoundError:
+            continue
+        bases = sorted(sizes)
+        ends = [*bases[1:], _MAX_OFFSET]
+        has_gaps = os.path.exists(f"{path}/{CLEANER_OFFSET_FILE}")
+        for base, end in zip(bases, ends, strict=True):
+            found.append(LogFile(name, f"{path}/{base:020d}.log", base, end, sizes[base], has_gaps))
+    return found
+
+
+def verify_file(
+    file: LogFile,
+    *,
+    is_live: bool,
+    verified: Verified,
+    on_batch: Callable[[BatchHeader], None] | None = None,
+) -> Iterator[damage.Damage]:
+    """Yield the damaged batches of a file. A file that was deleted meanwhile has none.
+
+    :param is_live: a broker may be appending to the file: a batch that is not whole at its end is
+        read again
+    :param on_batch: called with the header of each whole batch
+    :raises OSError: when the disk fails
+    """
+    try:
+        fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+
+    def whole(header: BatchHeader) -> None:
+        verified.count(header)
+        if on_batch is not None:
+            on_batch(header)
+
+    try:
+        size_bytes = file.size_bytes
+        for found in damage.find(
+            fd,
+            file.path,
+            file.base_offset,
+            size_bytes,
+            file.end_offset,
+            gaps=file.has_gaps,
+            on_batch=whole,
+        ):
+            is_tail = found.end_position == size_bytes and file.end_offset == _MAX_OFFSET
+            if is_live and is_tail and _is_whole_now(fd, found.position):
+                continue
+            yield found._replace(end_offset=found.first_offset + 1) if is_tail else found
+        verified.files += 1
+        verified.size_bytes += size_bytes
+    finally:
+        os.close(fd)
+
+
+def _is_whole_now(fd: int, position: int) -> bool:
+    """Return True if a whole batch begins at a position, or the file ends there, after a while."""
+    for _ in range(TAIL_ATTEMPTS):
+        time.sleep(TAIL_PAUSE_S)
+        end = os.fstat(fd).st_size
+        if end <= position:
+            return True
+        following = damage.next_batch(fd, position, end, 0)
+        if following is not None and following[0] == position:
+            return True
+    return False
+
+
+def metadata_problem(directory: str) -> str | None:
+    """Return the problem of the ``partition.metadata`` of a directory; None if it has none."""
+    try:
+        found = partition_metadata.read(directory)
+    except FileNotFoundError:
+        return None
+    except partition_metadata.UnreadableMetadata as error:
+        return str(error)
+    if found is None and os.path.isdir(directory):
+        return f"{directory}/{partition_metadata.METADATA_FILE} is missing or empty"
+    return None
