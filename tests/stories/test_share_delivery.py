@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from headrace.errors import ErrorCode, StorageError
+from headrace.protocol.file_range import FileRange
 from headrace.share.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW
 from tests.stories.share_stage import GROUP, stage, story
 
@@ -815,3 +816,23 @@ def test_a_restart_keeps_what_was_acknowledged(tmp_path):
 
     before()
     after()
+
+
+@story
+async def test_large_records_are_read_from_the_log_when_they_are_sent():
+    """More than a megabyte: only the headers of batches are read to acquire."""
+    async with stage() as s:
+        s.produce(*[3] * 12, value=b"x" * 60_000)
+        m = s.member()
+        end = 0
+        while end < 36:
+            ((_, last, _),) = await m.fetch(max_records=500)
+            end = last + 1
+        await m.ack((0, 35, RELEASE))
+        response = await m.share_fetch(max_records=500)
+        ((one,),) = (topic.partitions for topic in response.responses)
+        assert isinstance(one.records, FileRange) and one.records.data is None
+        log = s.broker.log(s.broker.catalog.topics["t"], 0)
+        assert log is not None and bytes(one.records) == log.read(0, 1 << 30)
+        assert one.acquired_records[0].first_offset == 0
+        assert one.acquired_records[-1].last_offset == 35
