@@ -15,6 +15,9 @@ from headrace.protocol import record_batch
 from headrace.protocol.limits import MAX_RECORD_ERRORS
 from headrace.protocol.record_batch import Opening
 
+_RECORDS_AT_A_TIME = 50
+"""Records that are decoded in a thread, for about a millisecond, before it may pause."""
+
 
 def check_coordinator_records(
     broker: Broker, log: PartitionLog, data: memoryview, opening: Opening | None
@@ -55,6 +58,8 @@ def _check(
     unreadable: list[int] = []
     try:
         for index, record in enumerate(record_batch.records(data, opening)):
+            if opening.pause is not None and not index % _RECORDS_AT_A_TIME:
+                opening.pause()
             if not _is_readable(coordinator, record):
                 unreadable.append(index)
                 if len(unreadable) == MAX_RECORD_ERRORS:
