@@ -37,6 +37,7 @@ from .fetch_sessions import FetchSessions
 from .internal_logs import InternalTopicLogs
 from .limits import descriptor_budget
 from .long_polls import LongPolls
+from .loop_watch import LoopWatch
 from .metrics.registry import Metrics
 from .reconcile import check_catalog_exists, check_catalog_has_topics, set_aside_unknown
 from .timestamp_searches import TimestampSearches
@@ -122,6 +123,7 @@ class Broker:
             )
         )
         self.slices = TimeSlices()
+        self.loop_watch = LoopWatch(self.metrics.loop)
         self.topic_descriptions: TopicDescriptions | None = None
         self.topic_deletions = TopicDeletions(
             self.catalog, topic_logs, self.coordinators, self.slices
@@ -222,6 +224,7 @@ class Broker:
             self.coordinators.close()
         except StorageError as error:
             log.error("cannot release acquired records: %s", error)
+        self.loop_watch.close()
         self.topic_deletions.close()
         self.cleaner.close()
         self.opener.close()

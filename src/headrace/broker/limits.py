@@ -114,6 +114,15 @@ MAX_TOPICS_PER_TRANSACTION = 2000
 deletes. A request with more takes several transactions, and other requests are served between them.
 """
 
+LOOP_WATCH_MS = 100
+"""The time between two measurements of the event loop's delay."""
+
+LOOP_HELD_MS = 100
+"""A longer delay of the event loop is logged with the request or timer that held it."""
+
+MAX_LOOP_HOLDERS = 200
+"""The names of requests and timers for which delays of the event loop are counted."""
+
 SLICED_ABOVE = 100
 """A request about more resources than this is served in slices, see
 :mod:`headrace.time_slices`.

@@ -65,6 +65,7 @@ class Server:
         if not self.broker.ephemeral:
             self._control = ControlServer(self.broker)
             await self._control.start()
+        self.broker.loop_watch.start()
         self.broker.advertise([(str(host), port) for host, port in self.addresses])
         if self.max_idle_ms > 0:
             self._reaper = loop.call_later(self.max_idle_ms / 2000, self._reap)

@@ -36,6 +36,7 @@ async def metrics_page(broker: Broker) -> bytes:
     page = MetricsPage()
     scrape = MetricsScrape(broker, page)
     _write_requests(broker, page)
+    _write_loop(broker, page)
     _write_process(broker, page)
     await scrape.logs()
     await scrape.groups()
@@ -297,6 +298,29 @@ def _write_cleaner(broker: Broker, page: MetricsPage) -> None:
         ("keys", "Different keys in the parts of logs compacted for the first time.", counted.keys),
     ):
         page.single(f"headrace_cleaner_{name}_total", "counter", meaning, count)
+
+
+def _write_loop(broker: Broker, page: MetricsPage) -> None:
+    loop = broker.metrics.loop
+    page.family(
+        "headrace_loop_delay_ms",
+        "histogram",
+        "Time by which a timer of the event loop was late, in milliseconds.",
+    )
+    page.histogram(loop.delay_ms)
+    page.single(
+        "headrace_loop_delay_max_ms",
+        "gauge",
+        "The longest delay of the event loop since the start, in milliseconds.",
+        round(loop.longest_ms, 3),
+    )
+    page.family(
+        "headrace_loop_held_ms_total",
+        "counter",
+        "Long delays of the event loop in milliseconds, by the request or timer that held it.",
+    )
+    for name, held_ms in sorted(loop.held_ms.items()):
+        page.sample(held_ms, labels(by=name))
 
 
 def _write_process(broker: Broker, page: MetricsPage) -> None:

@@ -13,6 +13,8 @@ from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from headrace.broker.limits import MAX_LOOP_HOLDERS
+
 from .histogram import DURATION_BOUNDS_MS, Histogram
 
 if TYPE_CHECKING:
@@ -116,6 +118,33 @@ class MemoryUse:
         self.limit_bytes = -1
 
 
+class LoopMetrics:
+    """The delays of the event loop.
+
+    :ivar delay_ms: how late a timer ran, measured every ``LOOP_WATCH_MS``
+    :ivar longest_ms: the longest delay since the start
+    :ivar held_ms: the sum of the delays of at least ``LOOP_HELD_MS``, by what held the loop
+    """
+
+    def __init__(self) -> None:
+        self.delay_ms = Histogram(DURATION_BOUNDS_MS)
+        self.longest_ms = 0.0
+        self.held_ms: Counter[str] = Counter()
+
+    def delayed(self, delay_ms: float) -> None:
+        """Count a measurement."""
+        self.delay_ms.observe(delay_ms)
+        self.longest_ms = max(self.longest_ms, delay_ms)
+
+    def held(self, name: str, delay_ms: float) -> None:
+        """Count a long delay.
+
+        :param name: what held the loop
+        """
+        if name in self.held_ms or len(self.held_ms) < MAX_LOOP_HOLDERS:
+            self.held_ms[name] += int(delay_ms)
+
+
 class Metrics:
     """All counters of one broker.
 
@@ -143,6 +172,7 @@ class Metrics:
         self.sent_bytes = 0
         self.refused_produces: Counter[str] = Counter()
         self.cleaner = CleanerMetrics()
+        self.loop = LoopMetrics()
         self.coordinators: defaultdict[str, CoordinatorMetrics] = defaultdict(CoordinatorMetrics)
 
     @cached_property

@@ -1,0 +1,142 @@
+"""The watchdog of the event loop: it measures the loop's delay, and says what held it.
+
+A timer on the loop measures how late it runs. When it is late, a thread looks at what the loop is
+doing at that moment. Requests and timers are not touched: the watchdog costs them nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from time import perf_counter
+from types import FrameType
+from typing import NamedTuple
+
+from headrace.handlers import APIS
+from headrace.handlers.context import RequestContext
+from headrace.log_lines import LimitedLog, get_logger
+from headrace.protocol.frames import RequestHeader
+
+from .limits import LOOP_HELD_MS, LOOP_WATCH_MS
+from .metrics.registry import LoopMetrics
+
+log = LimitedLog(get_logger("headrace.loop"))
+
+_HANDLERS = "headrace.handlers.api_"
+_OWN = "headrace."
+_STARTERS = ("headrace.cli", "headrace.broker.embedded")
+"""The modules that run the loop."""
+
+
+class Holder(NamedTuple):
+    """The code that the event loop runs.
+
+    :ivar name: the API as Kafka writes it, or the function of a timer
+    :ivar client_id: the client of the request; None for a timer
+    """
+
+    name: str
+    client_id: str | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.client_id is None else f"{self.name} of {self.client_id}"
+
+
+UNKNOWN = Holder("unknown")
+
+
+class LoopWatch:
+    """Watches one event loop. Create, start and close it on the loop.
+
+    :param metrics: counts the delays
+    """
+
+    def __init__(self, metrics: LoopMetrics) -> None:
+        self._metrics = metrics
+        self._loop_thread = 0
+        self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._holder: Holder | None = None
+        """What held the loop when it was last found late; None if it was not late."""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(
+            target=self._look_out, name="headrace-loop-watch", daemon=True
+        )
+
+    def start(self) -> None:
+        """Watch from now on."""
+        self._loop_thread = threading.get_ident()
+        self._schedule(asyncio.get_running_loop())
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._stopping.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._due = perf_counter() + LOOP_WATCH_MS / 1000
+        self._timer = loop.call_later(LOOP_WATCH_MS / 1000, self._tick, loop)
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        delay_ms = max((perf_counter() - self._due) * 1000, 0.0)
+        holder, self._holder = self._holder, None
+        self._metrics.delayed(delay_ms)
+        if delay_ms >= LOOP_HELD_MS:
+            holder = holder or UNKNOWN
+            self._metrics.held(holder.name, delay_ms)
+            log.warning(
+                holder.name, "the event loop was held for %d ms by %s", int(delay_ms), holder
+            )
+        self._schedule(loop)
+
+    # In the thread --------------------------------------------------------------------------------
+
+    def _look_out(self) -> None:
+        while not self._stopping.wait(LOOP_WATCH_MS / 1000):
+            late_ms = (perf_counter() - self._due) * 1000
+            if late_ms >= LOOP_HELD_MS / 2 and self._holder is None:
+                frame = sys._current_frames().get(self._loop_thread)
+                if frame is not None:
+                    self._holder = holder_of(frame)
+
+
+def holder_of(frame: FrameType) -> Holder:
+    """Return what the code of a frame, and the frames that have called it, belongs to."""
+    name, client_id = None, None
+    inner: FrameType | None = frame
+    while inner is not None:
+        module = inner.f_globals.get("__name__", "")
+        if module.startswith(_HANDLERS) and name is None:
+            name = _api_name(module.removeprefix(_HANDLERS).partition("_")[2])
+        elif module.startswith(_OWN):
+            for value in list(inner.f_locals.values()):
+                if isinstance(value, RequestHeader):
+                    api = APIS.get(value.api_key)
+                    known = UNKNOWN.name if api is None else _api_name(api.name)
+                    return Holder(name or known, value.client_id or "")
+        if client_id is None:
+            contexts = [one for one in inner.f_locals.values() if isinstance(one, RequestContext)]
+            client_id = contexts[0].client_id or "" if contexts else None
+        inner = inner.f_back
+    if name is not None:
+        return Holder(name, client_id)
+    return Holder(_outermost(frame))
+
+
+def _outermost(frame: FrameType) -> str:
+    """Return the function of this program that the loop has called."""
+    name = UNKNOWN.name
+    inner: FrameType | None = frame
+    while inner is not None:
+        module = inner.f_globals.get("__name__", "")
+        if module.startswith(_OWN) and not module.startswith(_STARTERS):
+            name = inner.f_code.co_qualname
+        inner = inner.f_back
+    return name
+
+
+def _api_name(text: str) -> str:
+    return "".join(part.capitalize() for part in text.split("_"))

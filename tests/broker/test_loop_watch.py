@@ -1,0 +1,63 @@
+"""The watchdog of the event loop: it counts delays, and names what held the loop."""
+
+from __future__ import annotations
+
+import logging
+import time
+import urllib.request
+from typing import Any
+
+import pytest
+
+import headrace
+from headrace.broker.topic_logs import TopicLogs
+from headrace.groups.coordinator import GroupCoordinator
+from tests.wire_client import batch, connection
+
+HOLD_S = 0.4
+
+
+def metric(page: str, name: str) -> float:
+    (line,) = (line for line in page.splitlines() if line.startswith(f"{name} "))
+    return float(line.rsplit(" ", 1)[1])
+
+
+def scrape(broker: Any) -> str:
+    with urllib.request.urlopen(broker.metrics_url) as response:
+        return str(response.read().decode())
+
+
+def test_a_request_that_holds_the_loop_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def slow(self: GroupCoordinator, *filters: object) -> list[Any]:
+        time.sleep(HOLD_S)
+        return []
+
+    monkeypatch.setattr(GroupCoordinator, "list", slow)
+    with caplog.at_level(logging.WARNING), headrace.Broker(metrics_port=0) as broker:
+        time.sleep(0.3)
+        with connection(broker.bootstrap_servers, client_id="the client") as client:
+            client.ask(16, 5, states_filter=[], types_filter=[])
+        time.sleep(0.3)
+        page = scrape(broker)
+    assert 'headrace_loop_held_ms_total{by="ListGroups"}' in page
+    assert metric(page, "headrace_loop_delay_max_ms") > 0.5 * HOLD_S * 1000
+    assert metric(page, "headrace_loop_delay_ms_count") >= 3
+    assert any(
+        "the event loop was held for" in line and "by ListGroups of the client" in line
+        for line in caplog.messages
+    )
+
+
+def test_a_timer_that_holds_the_loop_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(TopicLogs, "_apply_retention", lambda *_: time.sleep(HOLD_S))
+    config = {"log.retention.check.interval.ms": "100"}
+    with caplog.at_level(logging.WARNING), headrace.Broker(config=config) as broker:
+        with connection(broker.bootstrap_servers) as client:
+            client.create_topic("t")
+            client.produce("t", batch([b"a"]))
+        time.sleep(1.5)
+    assert any("TopicLogs._retain" in line for line in caplog.messages), caplog.messages
