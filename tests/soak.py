@@ -115,7 +115,7 @@ def scale_steps(options: argparse.Namespace) -> Iterator[Step]:
     """Yield the attacks on live brokers and the tests at scale."""
     for name in ("attacks", "scale"):
         if any((ROOT / "tests" / name).glob("test_*.py")):
-            yield Step("scale", name, pytest(f"tests/{name}"))
+            yield Step("scale", name, pytest(f"tests/{name}"), {"HEADRACE_TEST_SCALE": "50"})
 
 
 PARTS = {

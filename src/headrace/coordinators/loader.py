@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from headrace.log.replay import FoundBatch
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.outcome import Coordinator, Position
+from headrace.outcome import Coordinator, Position, make
 from headrace.protocol import record_batch
 
 from .logs import InternalLogs
@@ -45,34 +45,39 @@ def _replay(
     """Replay one batch; skip the records that cannot be replayed."""
     header = found.header
     producer_id = header.producer_id if header.is_transactional else record_batch.NO_PRODUCER_ID
-    for record in _readable_records(found):
-        if record.key is None:
+    plain = record_batch.plain_records(found.data, header)
+    records = _readable_records(found) if plain is None else plain
+    is_control, decode, replay = header.is_control, coordinator.decode, coordinator.replay
+    for offset, key, value in records:
+        if key is None:
             continue
         try:
-            if header.is_control:
+            if is_control:
                 marker = record_batch.marker_in(found.data)
                 if marker is not None and end_transaction is not None:
                     end_transaction(producer_id, partition, commit=marker.commit)
             else:
-                decoded = coordinator.decode(record.key, record.value)
+                decoded = decode(key, value)
                 if decoded is not None:  # else a record type that this version does not know
-                    coordinator.replay(decoded, Position(partition, record.offset, producer_id))
+                    replay(decoded, make(Position, (partition, offset, producer_id)))
         except Exception as error:
             limited.warning(
                 found.path,
                 "skipped the record at offset %d of %s: %s",
-                record.offset,
+                offset,
                 found.path,
                 error if isinstance(error, ValueError) else repr(error),
             )
 
 
-def _readable_records(found: FoundBatch) -> Iterator[record_batch.Record]:
-    """Yield the records of a batch up to the first one that cannot be read."""
+def _readable_records(found: FoundBatch) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    """Yield offset, key and value of the records of a batch, up to the first one that cannot be
+    read.
+    """
     offset = found.header.base_offset
     try:
         for record in record_batch.records(found.data):
-            yield record
+            yield record.offset, record.key, record.value
             offset = record.offset + 1
     except record_batch.CorruptBatch as error:
         message = "skipped the records of %s from offset %d on: %s"
