@@ -11,6 +11,7 @@ from bench import (
     columnar_reader,
     fetch_sessions,
     idle_groups,
+    many_topics,
     offset_commits,
     ordered_consumer,
     share_partition,
@@ -134,6 +135,15 @@ def ordered_inputs(scale: Scale) -> list[Cost]:
     ]
 
 
+def starts(scale: Scale) -> list[Cost]:
+    """Run `bench/many_topics.py`: a start with many partitions, and with many commits."""
+    partitions, commits = scale.start_partitions, scale.start_commits
+    return [
+        Cost(f"start with {partitions:,} partitions", "s", many_topics.start_s(partitions, 0)),
+        Cost(f"start with {commits:,} commits", "s", many_topics.start_s(0, commits), below=5),
+    ]
+
+
 def spark_share(scale: Scale) -> list[Cost]:
     """Run `bench/spark_share.py`: kafka-share on Spark."""
     two, one = (
@@ -252,6 +262,7 @@ ALONE: Mapping[str, Callable[[Scale], list[Cost]]] = {
     "share-partition": share_partition_requests,
     "idle-groups": idle_share_groups,
     "offset-fetch": offset_fetch,
+    "starts": starts,
     "ordered-consumer": ordered_inputs,
     "fetch-sessions": idle_polls,
     "columnar-reader": columnar,

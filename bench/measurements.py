@@ -52,12 +52,33 @@ class Scale:
     attack_s: float = 5
     attack_topics: int = 500
     attack_bytes: int = 50 * MIB
+    many_topics: int = 10_000
+    start_partitions: int = 100_000
+    start_commits: int = 1_000_000
 
     @classmethod
     def quick(cls) -> Scale:
         """Return a scale that shows whether everything works; its numbers mean little."""
         return cls(
-            20_000, 50_000, 20_000, 2, 200, 200, 2, 50, 1_000, 500, 5, 200_000, 20, 2, 50, 5 * MIB
+            20_000,
+            50_000,
+            20_000,
+            2,
+            200,
+            200,
+            2,
+            50,
+            1_000,
+            500,
+            5,
+            200_000,
+            20,
+            2,
+            50,
+            5 * MIB,
+            500,
+            1_000,
+            10_000,
         )
 
 
@@ -120,6 +141,20 @@ def resident_mib(pid: int) -> float:
 
 def memory(broker: Broker, scale: Scale) -> tuple[float, ...]:
     return (resident_mib(broker.pid),)
+
+
+def many_topics(broker: Broker, scale: Scale) -> tuple[float, ...]:
+    """Create and delete topics, with one request each; return the times in seconds."""
+    client = admin(broker.bootstrap_servers)
+    prefix = unique("many")
+    names = [f"{prefix}-{n}" for n in range(scale.many_topics)]
+    started = time.perf_counter()
+    for created in client.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+        created.result(300)
+    created_at = time.perf_counter()
+    for deleted in client.delete_topics(names, operation_timeout=300).values():
+        deleted.result(300)
+    return created_at - started, time.perf_counter() - created_at
 
 
 def produce_large(broker: Broker, scale: Scale) -> tuple[float, ...]:
@@ -206,6 +241,13 @@ def rebalance(
 
 MEASUREMENTS: Mapping[str, Measurement] = {
     "memory-idle": Measurement((Metric("resident memory, idle", "MiB", 6, True),), memory),
+    "many-topics": Measurement(
+        (
+            Metric("create 10,000 topics with one request", "s", less_is_better=True),
+            Metric("delete 10,000 topics with one request", "s", less_is_better=True),
+        ),
+        many_topics,
+    ),
     "produce-1k": Measurement(
         (Metric("produce, Java, 1 KiB records, acks=all", "MiB/s", 1.3),), produce_large
     ),
