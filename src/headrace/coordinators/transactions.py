@@ -1,14 +1,15 @@
 """Transactions (KIP-98): decisions of the transaction coordinator, and the markers in the logs.
 
-As soon as a transaction is decided, its markers are appended to its partitions, and then the
-coordinator records the completion. After a crash in between, the next start finds the decision in
-``__transaction_state`` and writes the markers again. A marker for a transaction that has ended
-changes nothing.
+When the decision on a transaction is durable, its markers are appended to its partitions, and when
+they are durable, the coordinator records the completion. After a crash in between, the next start
+finds the decision in ``__transaction_state`` and writes the markers again. A marker for a
+transaction that has ended changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from headrace.errors import ErrorCode, Refusal, StorageError
@@ -78,6 +79,8 @@ class Transactions:
         self._retry_ms: int | None = None
         # transactional id -> the partitions that have the marker of its decided transaction
         self._marked: dict[str, set[TopicPartition]] = {}
+        self._completing: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: Producer
@@ -199,20 +202,59 @@ class Transactions:
             self._complete(transactional_id)
 
     def _complete(self, transactional_id: str) -> None:
-        """Write the markers of a decided transaction, then record that it is complete. When the
-        disk fails, try again later.
+        """Write the markers of a decided transaction, then record that it is complete.
+
+        Each step waits until the one before is as durable as the flush settings require. Otherwise
+        a power cut could leave a marker without the decision, or the completion without a marker.
         """
+        if transactional_id not in self._completing:
+            self._completing.add(transactional_id)
+            self._when_durable(transactional_id, self._mark)
+
+    def _mark(self, transactional_id: str) -> None:
+        self._write_markers(transactional_id)
+        self._when_durable(transactional_id, self._record_completion)
+
+    def _record_completion(self, transactional_id: str) -> None:
+        completed = self.coordinator.complete(transactional_id, self._stamp())
+        self.runtime.write_now(transactional_id, completed)
+        del self._marked[transactional_id]
+        self._completing.remove(transactional_id)
+
+    def _when_durable(self, transactional_id: str, step: Callable[[str], None]) -> None:
+        """Take the next step of a completion, usually at once."""
+        if self._internal_logs.is_durable:
+            self._take(transactional_id, step)
+            return
+        waiting = self._take_later(self._internal_logs.durable(), transactional_id, step)
+        task = asyncio.get_running_loop().create_task(waiting)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _take_later(
+        self, durable: Awaitable[None], transactional_id: str, step: Callable[[str], None]
+    ) -> None:
         try:
-            self._write_markers(transactional_id)
-            completed = self.coordinator.complete(transactional_id, self._stamp())
-            self.runtime.write_now(transactional_id, completed)
+            await durable
         except StorageError as error:
-            self._retry_ms = self._clock.now_ms() + RETRY_MS
-            message = "cannot complete the transaction of %s yet: %s"
-            log.error(transactional_id, message, transactional_id, error)
-            self._schedule_timer()
+            self._marked.pop(transactional_id, None)  # the markers may be lost
+            self._failed(transactional_id, error)
         else:
-            del self._marked[transactional_id]
+            self._take(transactional_id, step)
+
+    def _take(self, transactional_id: str, step: Callable[[str], None]) -> None:
+        try:
+            step(transactional_id)
+        except StorageError as error:
+            self._failed(transactional_id, error)
+
+    def _failed(self, transactional_id: str, error: StorageError) -> None:
+        """Try again later."""
+        self._completing.discard(transactional_id)
+        self._retry_ms = self._clock.now_ms() + RETRY_MS
+        message = "cannot complete the transaction of %s yet: %s"
+        log.error(transactional_id, message, transactional_id, error)
+        self._schedule_timer()
 
     def _write_markers(self, transactional_id: str) -> None:
         """Write the markers of a decided transaction to the partitions that do not have them yet.
@@ -225,6 +267,7 @@ class Transactions:
         marked = self._marked.setdefault(transactional_id, set())
         producer = Producer(decided.producer_id, decided.producer_epoch)
         marker = Marker(decided.state == State.PREPARE_COMMIT, COORDINATOR_EPOCH)
+        self._check_decision(transactional_id)
         first_error: StorageError | None = None
         for topic, partition in sorted(decided.partitions - marked):
             partition_log = self._logs.partition_by_name(topic, partition)
@@ -238,6 +281,17 @@ class Transactions:
                 first_error = first_error or error
         if first_error is not None:
             raise first_error
+
+    def _check_decision(self, transactional_id: str) -> None:
+        """Write no markers for a decision that may not be on disk.
+
+        :raises StorageError: when the log with the decision is offline
+        """
+        topic = self.coordinator.topic
+        count = self._internal_logs.partition_count(topic)
+        partition = internal_partition(transactional_id, count)
+        if self._logs.partition_by_name(topic, partition) is ErrorCode.KAFKA_STORAGE_ERROR:
+            raise StorageError(f"{topic}-{partition} is offline")
 
     def write_marker(self, partition_log: PartitionLog, producer: Producer, marker: Marker) -> None:
         """End a producer's transaction in one partition and wake the fetches that wait there.
