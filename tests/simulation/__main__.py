@@ -27,7 +27,7 @@ def main() -> int:
     )
     parser.add_argument("--minutes", type=float, help="run for so long instead")
     parser.add_argument("--crashes", type=int, help="run until the broker was started so often")
-    parser.add_argument("--world", choices=WORLDS, default="broker", help="what is simulated")
+    parser.add_argument("--world", choices=WORLDS, help="what is simulated; default: both in turn")
     parser.add_argument("--trace", action="store_true", help="print every step")
     options = parser.parse_args()
     first = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
@@ -45,7 +45,10 @@ def main() -> int:
                 told = time.monotonic()
                 print(f"{done} runs, {counts['starts']} starts, {told - started:.0f} s", flush=True)
             result = simulate(
-                first + done, options.steps, print if options.trace else None, world=options.world
+                first + done,
+                options.steps,
+                print if options.trace else None,
+                world=options.world or WORLDS[(first + done) % len(WORLDS)],
             )
             counts.update(result.counts)
             done += 1

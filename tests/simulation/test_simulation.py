@@ -30,6 +30,12 @@ def test_share_groups_survive_bad_luck_that_nobody_has_seen_before(seed: int) ->
     simulate(seed, STEPS)
 
 
+@pytest.mark.parametrize("seed", [*range(1, 11), FRESH])
+def test_the_whole_broker_survives_bad_luck(seed: int) -> None:
+    print(f"python -m tests.simulation --world broker --seed {seed} --steps 300")
+    simulate(seed, 300, world="broker")
+
+
 def test_everything_that_may_happen_happens() -> None:
     happened: set[str] = set()
     for seed in (133, 134, 136):
@@ -40,7 +46,8 @@ def test_everything_that_may_happen_happens() -> None:
 
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_a_run_by_seed_is_always_the_same(hash_seed: str) -> None:
-    command = [sys.executable, "-m", "tests.simulation", "--seed", "7", "--steps", "500"]
+    command = [sys.executable, "-m", "tests.simulation", "--world", "broker"]
+    command += ["--seed", "7", "--steps", "200"]
     environment = {
         **os.environ,
         "PYTHONHASHSEED": hash_seed,
@@ -49,7 +56,7 @@ def test_a_run_by_seed_is_always_the_same(hash_seed: str) -> None:
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=120, env=environment, cwd=ROOT, check=True
     )
-    assert simulate(7, 500).digest in done.stdout
+    assert simulate(7, 200, world="broker").digest in done.stdout
 
 
 def test_a_failure_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,6 +64,7 @@ def test_a_failure_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatch) -> Non
         "tests.simulation.witness.Witness.end_offset", lambda witness, where: 1 << 40
     )
     with pytest.raises(
-        Failure, match=r"(?s)seed 3, step \d+: .*python -m tests.simulation --seed 3 --steps 300$"
+        Failure,
+        match=r"(?s)seed 3, step \d+: .*-m tests.simulation --world share --seed 3 --steps 300$",
     ):
         simulate(3, 300)

@@ -62,10 +62,15 @@ class Page:
 
     sent: dict[bytes, Entry] = field(default_factory=dict)
     acknowledged: dict[int, Entry] = field(default_factory=dict)
-    tombstones: set[bytes | None] = field(default_factory=set)
+    tombstones: dict[bytes | None, list[Entry]] = field(default_factory=dict)
     may_start_at: int = 0
     must_start_at: int = 0
     seen: dict[bytes, int] = field(default_factory=dict)
+
+
+def _may_be_deleted(page: Page, key: bytes | None, offset: int) -> bool:
+    """Return whether a tombstone of a key may be at an offset or after it."""
+    return any(one.offset is None or one.offset >= offset for one in page.tombstones.get(key, ()))
 
 
 class Book:
@@ -85,7 +90,9 @@ class Book:
         page = self.page(where)
         for entry in entries:
             if entry.value is None:
-                page.tombstones.add(entry.key)
+                known = page.tombstones.setdefault(entry.key, [])
+                if entry not in known:
+                    known.append(entry)
             else:
                 page.sent[entry.value] = entry
 
@@ -157,7 +164,9 @@ class Book:
         for offset, entry in page.acknowledged.items():
             if offset in there:
                 continue
-            if compacted and (latest.get(entry.key, -1) > offset or entry.value is None):
+            if compacted and (
+                latest.get(entry.key, -1) > offset or _may_be_deleted(page, entry.key, offset)
+            ):
                 continue
             if not compacted and offset < page.may_start_at:
                 continue

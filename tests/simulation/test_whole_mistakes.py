@@ -1,0 +1,193 @@
+"""Mistakes made in every coordinator and in the log on purpose: runs of the whole broker find each
+of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.broker import flusher
+from headrace.broker.catalog import Catalog
+from headrace.broker.flusher import Flusher
+from headrace.coordinators.transactions import Transactions
+from headrace.errors import ErrorCode
+from headrace.groups.consumer.state import ConsumerState
+from headrace.groups.coordinator import GroupCoordinator
+from headrace.groups.offsets.service import OffsetService
+from headrace.groups.records import OffsetCommit
+from headrace.log import partition_log, recovery
+from headrace.log.aborted_transactions import AbortedTransactions
+from headrace.log.compaction import LatestOffsets
+from headrace.log.producer_state import ProducerState
+from headrace.share import acknowledgement
+from headrace.share.acknowledgement import ACCEPT, AVAILABLE
+from headrace.transactions.transaction import TransactionCoordinator
+
+from .run import Failure, simulate
+
+pytestmark = pytest.mark.slow
+
+RUNS, STEPS = 15, 400
+Patch = pytest.MonkeyPatch
+MISTAKES: list[Callable[[Patch], None]] = []
+
+
+def mistake(make: Callable[[Patch], None]) -> Callable[[Patch], None]:
+    MISTAKES.append(make)
+    return make
+
+
+# Of the log
+
+
+@mistake
+def writes_are_acknowledged_before_they_are_durable(patch: Patch) -> None:
+    patch.setattr(Flusher, "pending", property(lambda self: False))
+    patch.setattr(Flusher, "durable", lambda self: flusher._DURABLE)
+    patch.setattr(Flusher, "_flush_due", lambda self: None)
+
+
+@mistake
+def torn_tails_are_not_cut(patch: Patch) -> None:
+    patch.setattr(recovery, "_recover", lambda *arguments, **options: None)
+
+
+@mistake
+def doubled_batches_are_stored_twice(patch: Patch) -> None:
+    patch.setattr(ProducerState, "check", lambda self, header: None)
+
+
+@mistake
+def retention_deletes_one_segment_too_many(patch: Patch) -> None:
+    delete = partition_log.segments_to_delete
+
+    def eager(segments: Any, *rest: Any) -> int:
+        return min(delete(segments, *rest) + 1, len(segments) - 1)
+
+    patch.setattr(partition_log, "segments_to_delete", eager)
+
+
+@mistake
+def compaction_takes_the_latest_value(patch: Patch) -> None:
+    get = LatestOffsets.get
+
+    def ahead(self: Any, key: bytes, default: int) -> int:
+        found = get(self, key, default)
+        return found if found == default else found + 1
+
+    patch.setattr(LatestOffsets, "get", ahead)
+
+
+# Of transactions
+
+
+@mistake
+def aborted_records_are_not_skipped(patch: Patch) -> None:
+    patch.setattr(AbortedTransactions, "overlapping", lambda *arguments: [])
+
+
+@mistake
+def a_marker_is_lost(patch: Patch) -> None:
+    write_marker = Transactions.write_marker
+
+    def forgetful(self: Any, log: Any, *rest: Any) -> None:
+        if log.partition != 1:
+            write_marker(self, log, *rest)
+
+    patch.setattr(Transactions, "write_marker", forgetful)
+
+
+@mistake
+def decisions_are_not_replayed_at_a_start(patch: Patch) -> None:
+    patch.setattr(TransactionCoordinator, "decode", lambda *arguments: None)
+
+
+@mistake
+def decisions_are_not_finished_at_a_start(patch: Patch) -> None:
+    patch.setattr(Transactions, "complete_prepared", lambda self: None)
+
+
+@mistake
+def offsets_of_aborted_transactions_are_taken(patch: Patch) -> None:
+    end = OffsetService.end_transaction
+
+    def careless(self: Any, producer_id: int, partition: int, *, commit: bool) -> None:
+        end(self, producer_id, partition, commit=True)
+
+    patch.setattr(OffsetService, "end_transaction", careless)
+
+
+# Of groups and their offsets
+
+
+@mistake
+def offsets_are_not_replayed_at_a_start(patch: Patch) -> None:
+    decode = GroupCoordinator.decode
+
+    def forgetful(self: Any, *record: Any) -> Any:
+        decoded = decode(self, *record)
+        return None if isinstance(decoded, OffsetCommit) else decoded
+
+    patch.setattr(GroupCoordinator, "decode", forgetful)
+
+
+@mistake
+def groups_are_not_replayed_at_a_start(patch: Patch) -> None:
+    decode = GroupCoordinator.decode
+
+    def forgetful(self: Any, *record: Any) -> Any:
+        decoded = decode(self, *record)
+        return decoded if isinstance(decoded, OffsetCommit) else None
+
+    patch.setattr(GroupCoordinator, "decode", forgetful)
+
+
+@mistake
+def anyone_may_commit(patch: Patch) -> None:
+    patch.setattr(OffsetService, "check_commit", lambda *arguments: (ErrorCode.NONE, None))
+
+
+@mistake
+def partitions_are_given_before_they_are_free(patch: Patch) -> None:
+    patch.setattr(ConsumerState, "is_free", lambda self, topic_id, partition: True)
+
+
+@mistake
+def accepted_records_come_back(patch: Patch) -> None:
+    patch.setitem(acknowledgement.NEXT_STATE, ACCEPT, AVAILABLE)
+
+
+# Of the catalog
+
+
+@mistake
+def the_catalog_is_not_forced_to_disk(patch: Patch) -> None:
+    prepare = Catalog._prepare
+
+    def hasty(self: Any) -> None:
+        prepare(self)
+        self._database.execute("PRAGMA synchronous = OFF")
+
+    patch.setattr(Catalog, "_prepare", hasty)
+
+
+@mistake
+def configs_are_not_stored(patch: Patch) -> None:
+    patch.setattr(Catalog, "_store", lambda *arguments: None)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
+def test_a_mistake_is_found(mistake: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    mistake(monkeypatch)
+    found = None
+    for seed in range(1, 1 + RUNS):
+        try:
+            simulate(seed, STEPS, world="broker")
+        except Failure as failure:
+            found = failure
+            break
+    assert found is not None
+    print(str(found).splitlines()[0])
