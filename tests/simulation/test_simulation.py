@@ -30,7 +30,7 @@ def test_share_groups_survive_bad_luck_that_nobody_has_seen_before(seed: int) ->
     simulate(seed, STEPS)
 
 
-@pytest.mark.parametrize("seed", [*range(1, 11), FRESH])
+@pytest.mark.parametrize("seed", range(1, 7))
 def test_the_whole_broker_survives_bad_luck(seed: int) -> None:
     print(f"python -m tests.simulation --world broker --seed {seed} --steps 300")
     simulate(seed, 300, world="broker")
