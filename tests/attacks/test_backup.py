@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +17,7 @@ from headrace.broker.catalog import CATALOG_FILE, Catalog
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
-from tests.attacks.harness import MIB, watching
+from tests.attacks.harness import MIB, Watch, watching
 from tests.cli.command import run
 from tests.log.disk import batch, put
 from tests.support import HeadraceProcess
@@ -21,12 +25,14 @@ from tests.support import HeadraceProcess
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PARTITIONS = 5_000
+USUAL_S = 5
 BATCHES, BATCH_BYTES = 600, 1_000_000
 
 
 def filled(data_dir: Path, partitions: int, data: bytes, batches: int) -> Path:
     """Create a data directory with a topic ``orders`` that has batches in each partition."""
-    catalog = Catalog(data_dir_with(data_dir) / CATALOG_FILE)
+    data_dir.mkdir()
+    catalog = Catalog(data_dir / CATALOG_FILE)
     topic = catalog.create_topic("orders", partitions)
     catalog.close()
     home = LogDirectory(DataDirectory(data_dir, 64, sync=False))
@@ -36,11 +42,6 @@ def filled(data_dir: Path, partitions: int, data: bytes, batches: int) -> Path:
             put(log, data)
     home.close()
     return data_dir
-
-
-def data_dir_with(path: Path) -> Path:
-    path.mkdir(parents=True)
-    return path
 
 
 def use_all(bootstrap_servers: str, partitions: int) -> None:
@@ -53,19 +54,39 @@ def use_all(bootstrap_servers: str, partitions: int) -> None:
         assert future.result(120).offset == 1
 
 
-def test_many_partitions(tmp_path: Path) -> None:
-    data_dir = filled(tmp_path / "data", PARTITIONS, batch(b"x"), 1)
+def check_stalls(watch: Watch, usual: Watch) -> None:
+    """Compare an honest producer's latencies with those without a backup, as the machine may be
+    busy.
+    """
+    assert not watch.honest.errors
+    assert watch.honest.p99_ms < max(100, 3 * usual.honest.p99_ms)
+    assert watch.honest.worst_ms < max(200, 3 * usual.honest.worst_ms)
+
+
+@pytest.fixture
+def memory_path() -> Iterator[Path]:
+    """A directory in memory if there is one: a disk that many files are created on stalls writes by
+    itself.
+    """
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="headrace-backup-", dir=memory) as path:
+        yield Path(path)
+
+
+def test_many_partitions(memory_path: Path) -> None:
+    data_dir = filled(memory_path / "data", PARTITIONS, batch(b"x"), 1)
     with HeadraceProcess(data_dir) as broker:
         use_all(broker.bootstrap_servers, PARTITIONS)
+        with watching(broker) as usual:
+            time.sleep(USUAL_S)
         with watching(broker) as watch:
             status, output, errors = run(
-                "backup", str(tmp_path / "backup"), "--data-dir", str(data_dir), timeout_s=300
+                "backup", str(memory_path / "backup"), "--data-dir", str(data_dir), timeout_s=300
             )
         assert (status, errors) == (0, [])
         print(output.decode())
-    assert f"with {PARTITIONS + 1} used partitions" in output.decode()
-    assert watch.honest.worst_ms < 200
-    assert not watch.honest.errors
+    assert f"with {PARTITIONS + 2} used partitions" in output.decode()
+    check_stalls(watch, usual)
 
 
 def test_many_bytes(tmp_path: Path) -> None:
@@ -73,11 +94,13 @@ def test_many_bytes(tmp_path: Path) -> None:
         tmp_path / "data", 1, batch(uuid.uuid4().bytes * (BATCH_BYTES // 16)), BATCHES
     )
     with HeadraceProcess(data_dir) as broker:
+        with watching(broker) as usual:
+            time.sleep(USUAL_S)
         with watching(broker) as watch:
             status, output, errors = run(
                 "backup", str(tmp_path / "backup"), "--data-dir", str(data_dir), timeout_s=300
             )
         assert (status, errors) == (0, [])
         print(output.decode())
-    assert watch.honest.p99_ms < 100
+    check_stalls(watch, usual)
     assert watch.grown_bytes < 20 * MIB
