@@ -14,7 +14,7 @@ import pytest
 from headrace.log.verify import Verified, log_files, verify_file
 from headrace.protocol.record_batch import headers
 from tests.clients.confluent import PATIENCE_S, create_topic
-from tests.support import COMMON_CONFIGS, HeadraceProcess
+from tests.support import COMMON_CONFIGS, HeadraceProcess, wait_until
 from tests.wire_client import batch, connection
 
 pytestmark = pytest.mark.broker
@@ -110,6 +110,21 @@ def test_beside_a_broker_that_is_written_to(server):
     finally:
         ended.set()
         writer.join()
+
+
+def test_a_running_broker_names_damaged_batches(server):
+    server.stop()
+    position = spoil(log_of(server, 1), 3, 70)
+    server.output.clear()
+    server.start()
+
+    def told() -> list[str]:
+        return [line for line in server.output if "is damaged at position" in line]
+
+    wait_until(told, PATIENCE_S, "the damage")
+    (line,) = told()
+    assert f"{log_of(server, 1)} is damaged at position {position}, offset 9 to 11" in line
+    assert server.stop() == 0
 
 
 def test_no_directory_is_a_failure(tmp_path):

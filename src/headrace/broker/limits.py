@@ -182,6 +182,15 @@ that were acknowledged since the last check are lost with it.
 DIRECTORY_CHECK_LOGS = 500
 """The logs of which one check makes sure that their active segments were not deleted."""
 
+SCRUB_BYTES_PER_SECOND = 4 * 1024 * 1024
+"""The rate at which stored batches are verified in the background."""
+
+SCRUB_LEAST_BATCH_BYTES = 1024
+"""A smaller batch counts as so many bytes, as it takes as much time."""
+
+SCRUB_INTERVAL_S = 24 * 3600
+"""The time from the start of one verification of all batches to the next, if it takes no longer."""
+
 SEARCH_SLICE_S = 0.005
 """The time after which a search by timestamp lets other requests go on."""
 
