@@ -93,6 +93,12 @@ class Removals:
             try:
                 if work() and done is not None:
                     done()
+            except OSError as error:
+                logger.error(
+                    "cannot remove the directories of deleted topics: %s; the next start tries "
+                    "again",
+                    error,
+                )
             except Exception:
                 logger.exception(
                     "cannot remove the directories of deleted topics; the next start tries again"
