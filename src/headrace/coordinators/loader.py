@@ -63,9 +63,10 @@ def _replay(
         except Exception as error:
             limited.warning(
                 found.path,
-                "skipped the record at offset %d of %s: %s",
+                "skipped the record at offset %d of %s, with the key %s: %s",
                 offset,
                 found.path,
+                "null" if key is None else key.hex(),
                 error if isinstance(error, ValueError) else repr(error),
             )
 
