@@ -66,7 +66,7 @@ def _replay(
                 "skipped the record at offset %d of %s, with the key %s: %s",
                 offset,
                 found.path,
-                "null" if key is None else key.hex(),
+                key.hex(),
                 error if isinstance(error, ValueError) else repr(error),
             )
 
