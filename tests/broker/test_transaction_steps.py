@@ -1,13 +1,29 @@
-"""The steps that end a transaction: each waits until the one before is on disk."""
+"""The steps of a transaction: each waits until the one before is on disk."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from kio.index import load_request_schema
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
+from headrace.errors import ErrorCode
+from headrace.handlers import api_00_produce, api_28_txn_offset_commit
+from headrace.handlers.context import RequestContext
+from headrace.hashing import internal_partition
+from headrace.internal_topics import TRANSACTION_STATE
+from headrace.log.partition_log import PartitionLog
+from headrace.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
 from headrace.transactions.producer import NO_PRODUCER, Producer
+from tests.wire_client import message
+
+CONTEXT = RequestContext(13, "client", "/client", 1, "broker", 9092)
 
 
 def test_a_marker_follows_the_durable_decision_and_the_completion_the_durable_marker(
@@ -39,3 +55,92 @@ def test_a_marker_follows_the_durable_decision_and_the_completion_the_durable_ma
         broker.close()
 
     asyncio.run(asyncio.wait_for(story(), 20))
+
+
+def test_records_follow_the_durable_place_of_their_partition_in_the_transaction(
+    tmp_path: Path,
+) -> None:
+    """Otherwise a power cut may keep the records and forget the partition, and no marker would ever
+    end the transaction there.
+    """
+
+    async def story() -> None:
+        broker = Broker(Config({"log.flush.interval.messages": "1"}), tmp_path)
+        broker.start()
+        topic = broker.create_topic("t", 2)
+        producer = broker.transactions.init_producer_id("id", 60_000, NO_PRODUCER)
+        assert isinstance(producer, Producer)
+        await broker.durable()
+        count = broker.catalog.topics[TRANSACTION_STATE].partitions
+        state = broker.partition_by_name(TRANSACTION_STATE, internal_partition("id", count))
+        assert isinstance(state, PartitionLog)
+        flushed = state.end_offset
+        written = [broker.log(topic, partition) for partition in range(2)]
+        served = api_00_produce.handle(broker, _produce(topic.topic_id, producer), CONTEXT)
+        assert state.end_offset > flushed
+        assert not any(log is not None and log.end_offset for log in written)
+        response = await served
+        codes = [one.error_code for one in response.responses[0].partition_responses]
+        assert codes == [ErrorCode.NONE] * 2
+        assert all(log is not None and log.end_offset == 1 for log in written)
+        assert not state.unflushed_records
+        transaction = broker.transactions.coordinator.transactions["id"]
+        assert transaction.partitions == {("t", 0), ("t", 1)}
+        broker.close()
+
+    asyncio.run(asyncio.wait_for(story(), 20))
+
+
+def _produce(topic_id: UUID, producer: Producer) -> ProduceRequest:
+    records = build(
+        [(None, b"value")],
+        timestamp_ms=int(time.time() * 1000),
+        attributes=TRANSACTIONAL_BIT,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=0,
+    )
+    data = tuple(PartitionProduceData(index, memoryview(records)) for index in range(2))
+    return ProduceRequest("id", -1, 30_000, (TopicProduceData(topic_id, data),))
+
+
+def test_offsets_follow_the_durable_place_of_their_group_in_the_transaction(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        broker = Broker(Config({"log.flush.interval.messages": "1"}), tmp_path)
+        broker.start()
+        broker.create_topic("t", 1)
+        producer = broker.transactions.init_producer_id("id", 60_000, NO_PRODUCER)
+        assert isinstance(producer, Producer)
+        await broker.durable()
+        place = broker.transactions.offsets_partition("group")
+        offsets = broker.partition_by_name(*place)
+        assert isinstance(offsets, PartitionLog)
+        served = api_28_txn_offset_commit.handle(broker, _commit(producer), CONTEXT)
+        assert broker.transactions.coordinator.transactions["id"].partitions == {place}
+        assert not offsets.end_offset, "an offset without a transaction"
+        response = await served
+        assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
+        assert offsets.end_offset
+        assert not offsets.unflushed_records
+        broker.close()
+
+    asyncio.run(asyncio.wait_for(story(), 20))
+
+
+def _commit(producer: Producer) -> Any:
+    partition = {
+        "partition_index": 0,
+        "committed_offset": 7,
+        "committed_leader_epoch": -1,
+        "committed_metadata": "",
+    }
+    fields = {
+        "transactional_id": "id",
+        "group_id": "group",
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "topics": [{"name": "t", "partitions": [partition]}],
+    }
+    return message(load_request_schema(28, 5), **fields)

@@ -18,7 +18,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import Marker
-from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer
+from headrace.transactions.producer import EPOCH_PER_TRANSACTION, NotYetDurable, Producer
 from headrace.transactions.records import State
 from headrace.transactions.transaction import (
     CONCURRENT_TRANSACTIONS,
@@ -124,14 +124,18 @@ class Transactions:
         partition_log: PartitionLog,
         *,
         adds_partition: bool,
+        waited: bool = False,
     ) -> Refusal | None:
         """Return the error for a transactional write of a producer to a partition, None if it is
         allowed.
 
         If the producer has an open transaction in the partition, the coordinator is not asked, as
-        in Kafka.
+        in Kafka. So a write must not be stored before its partition is in the transaction durably:
+        nobody would end the transaction there.
 
         :param adds_partition: True if the write adds the partition to the transaction (KIP-890)
+        :param waited: True if the logs were durable since the partition was added
+        :raises NotYetDurable: when they may not be
         """
         producers = partition_log.producers
         epoch = producers.epoch(producer.producer_id)
@@ -146,10 +150,16 @@ class Transactions:
         if not transactional_id:
             return Refusal(ErrorCode.INVALID_REQUEST)
         partition = (partition_log.topic, partition_log.partition)
-        if not adds_partition:
-            return self.coordinator.takes_part(transactional_id, producer, partition)
-        added = self.add_partitions(transactional_id, producer, [partition], EPOCH_PER_TRANSACTION)
-        return added if isinstance(added, Refusal) else None
+        if adds_partition:
+            added = self.add_partitions(
+                transactional_id, producer, [partition], EPOCH_PER_TRANSACTION
+            )
+            refusal = added if isinstance(added, Refusal) else None
+        else:
+            refusal = self.coordinator.takes_part(transactional_id, producer, partition)
+        if refusal is None and not waited and not self._internal_logs.is_durable:
+            raise NotYetDurable
+        return refusal
 
     def add_group(
         self, transactional_id: str, producer: Producer, group_id: str

@@ -20,6 +20,7 @@ Version notes:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from inspect import isawaitable
@@ -56,7 +57,7 @@ from headrace.protocol.record_batch import (
     BatchHeader,
     Opening,
 )
-from headrace.transactions.producer import NO_PRODUCER_ID, Producer
+from headrace.transactions.producer import NO_PRODUCER_ID, NotYetDurable, Producer
 
 from .context import CloseConnection, RequestContext
 from .internal_records import check_coordinator_records, coordinator_records_check
@@ -102,31 +103,37 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
     try:
         for one in batches:
             answers.append(_append(broker, request, one, context, OPEN_ON_LOOP))
-    except OpenElsewhere:
+    except (OpenElsewhere, NotYetDurable):
         left = [_kept(one) for one in batches[len(answers) :]]
-        return _append_with_openings(broker, request, left, context, answers)
+        return _append_later(broker, request, left, context, answers)
     return _answer(broker, request, answers)
 
 
-async def _append_with_openings(
+async def _append_later(
     broker: Broker,
     request: ProduceRequest,
     batches: Sequence[_Batch],
     context: RequestContext,
     answers: list[PartitionProduceResponse],
 ) -> Any:
-    """Append batches, some of which must be opened and are too large for the event loop.
+    """Append batches, some of which must wait: for their partitions to be in the transaction
+    durably, or to be opened, because they are too large for the event loop.
 
     :param answers: those for the partitions before ``batches``
     """
+    version = context.api_version
+    for one in batches:  # all before the first append, as in Kafka, so that they wait once
+        with suppress(NotYetDurable):
+            _check_transaction(broker, request, one, version, waited=False)
+    await broker.durable()
     for one in batches:
         try:
-            answer = _append(broker, request, one, context, OPEN_ON_LOOP)
+            answer = _append(broker, request, one, context, OPEN_ON_LOOP, waited=True)
         except OpenElsewhere:
             refusal = await broker.opener.run(partial(_check_of, broker, one))
             log = broker.partition(one.topic_id, one.data.index)
             if refusal is None or isinstance(log, ErrorCode):
-                answer = _append(broker, request, one, context, None)
+                answer = _append(broker, request, one, context, None, waited=True)
             else:
                 broker.topic_logs.refused(log, refusal)
                 answer = _refused_by(log, one.data.index, refusal)
@@ -239,10 +246,14 @@ def _append(
     batch: _Batch,
     context: RequestContext,
     opening: Opening | None,
+    *,
+    waited: bool = False,
 ) -> PartitionProduceResponse:
     """Check and append a batch.
 
     :param opening: the limits on opening it; None if its records were checked
+    :param waited: see :meth:`~headrace.coordinators.transactions.Transactions.may_write`
+    :raises NotYetDurable: when the partition may not be in the transaction durably
     :raises OpenElsewhere: when it must be opened and exceeds these limits
     """
     topic_id, data, header = batch
@@ -256,7 +267,7 @@ def _append(
         return _refused(index, header)
     version, is_transactional = context.api_version, header.attributes & TRANSACTIONAL_BIT
     if is_transactional:
-        refusal = _check_transaction(broker, request.transactional_id or "", log, header, version)
+        refusal = _check_transaction(broker, request, batch, version, waited=waited)
         if refusal is not None:
             return _refused(index, refusal)
     if request.acks not in _ACKS:
@@ -289,16 +300,28 @@ def _refused_by(log: PartitionLog, index: int, refusal: Refusal) -> PartitionPro
 
 
 def _check_transaction(
-    broker: Broker, transactional_id: str, log: PartitionLog, header: BatchHeader, version: int
+    broker: Broker, request: ProduceRequest, batch: _Batch, version: int, *, waited: bool
 ) -> Refusal | None:
-    """Return the error for a transactional batch in this request version, or None."""
-    if header.producer_id == NO_PRODUCER_ID:
+    """Return the error for a transactional batch in this request version, or None.
+
+    :param waited: see :meth:`~headrace.coordinators.transactions.Transactions.may_write`
+    :raises NotYetDurable: when the partition may not be in the transaction durably
+    """
+    topic_id, data, header = batch
+    log = broker.partition(topic_id, data.index)
+    if (
+        isinstance(log, ErrorCode)
+        or not isinstance(header, BatchHeader)
+        or not header.is_transactional
+        or header.producer_id == NO_PRODUCER_ID
+    ):
         return None
     refusal = broker.transactions.may_write(
-        transactional_id,
+        request.transactional_id or "",
         Producer(header.producer_id, header.producer_epoch),
         log,
         adds_partition=version >= _FIRST_THAT_ADDS_PARTITION,
+        waited=waited,
     )
     if refusal is None:
         return None

@@ -30,7 +30,7 @@ from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.records import GroupRecord, OffsetCommit
 from headrace.outcome import Outcome
 from headrace.protocol.messages import NO_THROTTLE
-from headrace.transactions.producer import Producer
+from headrace.transactions.producer import NotYetDurable, Producer
 
 from .context import RequestContext
 from .offset_commits import Committer, decide_commit, topic_of
@@ -41,10 +41,34 @@ _FIRST_THAT_ADDS_GROUP = 5
 
 def handle(broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext) -> Any:
     """Write offsets that take effect when the transaction is committed."""
+    try:
+        return broker.when_durable(_commit(broker, request, context, waited=False))
+    except NotYetDurable:
+        return _commit_later(broker, request, context)
+
+
+async def _commit_later(
+    broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse:
+    await broker.durable()
+    response = _commit(broker, request, context, waited=True)
+    await broker.durable()
+    return response
+
+
+def _commit(
+    broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext, *, waited: bool
+) -> TxnOffsetCommitResponse:
+    """Write the offsets.
+
+    :param waited: see :meth:`~headrace.coordinators.transactions.Transactions.may_write`
+    :raises NotYetDurable: when the group may not be in the transaction durably
+    """
     producer = Producer(request.producer_id, request.producer_epoch)
 
     def commit(commits: list[OffsetCommit]) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
-        refused = _check_transaction(broker, request, producer, context.api_version)
+        version = context.api_version
+        refused = _check_transaction(broker, request, producer, version, waited=waited)
         if refused:
             return Outcome((refused,) * len(commits))
         committer = Committer(
@@ -62,11 +86,10 @@ def handle(broker: Broker, request: TxnOffsetCommitRequest, context: RequestCont
     if outcome.records:
         broker.group_runtime.write_now(request.group_id, outcome, producer)
     codes = iter(outcome.reply)
-    response = TxnOffsetCommitResponse(
+    return TxnOffsetCommitResponse(
         throttle_time=NO_THROTTLE,
         topics=tuple(_response_topic(asked, codes) for asked, _ in topics),
     )
-    return broker.when_durable(response)
 
 
 def _response_topic(
@@ -83,7 +106,12 @@ def _response_topic(
 
 
 def _check_transaction(
-    broker: Broker, request: TxnOffsetCommitRequest, producer: Producer, version: int
+    broker: Broker,
+    request: TxnOffsetCommitRequest,
+    producer: Producer,
+    version: int,
+    *,
+    waited: bool,
 ) -> ErrorCode:
     """Return the error if the group is not part of the producer's transaction, or NONE."""
     if not request.group_id:
@@ -96,6 +124,7 @@ def _check_transaction(
         producer,
         offsets_log,
         adds_partition=version >= _FIRST_THAT_ADDS_GROUP,
+        waited=waited,
     )
     if refusal is None:
         return ErrorCode.NONE

@@ -19,3 +19,9 @@ class Producer(NamedTuple):
 
 
 NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+class NotYetDurable(Exception):
+    """A write to a partition whose place in the transaction a power cut may still forget: wait
+    until the logs are durable, and ask again.
+    """
