@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import ErrorCode, Refusal
+from headrace.log.data_directory import DataDirectory
+from headrace.log.log_config import LogConfig
+from headrace.log.log_directory import LogDirectory
 from headrace.log.producer_state import ProducerState
-from tests.log.disk import NOW, Disk, batch, put, values
+from headrace.log.recovery import snapshot_path
+from tests.log.disk import NOW, TOPIC_ID, Disk, batch, put, values
 
 
 def send(log, sequence: int, *, epoch: int = 0, producer: int = 1, count: int = 1, at: int = NOW):
@@ -159,3 +163,33 @@ def test_deleted_records_keep_their_producers(disk: Disk):
 @pytest.mark.parametrize("data", [b"", b"x" * 9, b"x" * 60, ProducerState().snapshot() + b"x"])
 def test_invalid_bytes_are_no_snapshot(data: bytes):
     assert ProducerState.from_snapshot(data) is None
+
+
+def test_producers_are_on_disk_before_retention_deletes_all_their_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A power cut must not leave an older snapshot, which would refuse the next batch."""
+    on_disk: set[int] = set()
+    deleted: list[str] = []
+    fsync, unlink = os.fsync, os.unlink
+
+    def noted_fsync(fd: int) -> None:
+        on_disk.add(os.fstat(fd).st_ino)
+        fsync(fd)
+
+    def checked_unlink(path: str) -> None:
+        if path.endswith(".log"):
+            assert os.stat(snapshot_path(log.path, log.end_offset)).st_ino in on_disk
+            deleted.append(path)
+        unlink(path)
+
+    directory = DataDirectory(tmp_path, 8)
+    monkeypatch.setattr(directory, "in_background", lambda work: None)
+    home = LogDirectory(directory)
+    log = home.open("t", TOPIC_ID, 0, LogConfig(retention_ms=1000))
+    send(log, 0)
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "unlink", checked_unlink)
+    assert log.apply_retention(NOW + 2000) == 1
+    assert deleted
+    home.close()

@@ -544,8 +544,8 @@ class PartitionLog:
         self.announce_change()
         if count == len(self._segments):
             self.roll(now_ms)
-            recovery.write_snapshot(
-                self.path, self._end_offset, self._producers.snapshot(), sync=False
+            recovery.write_snapshot(  # no batch will have the producers any more
+                self.path, self._end_offset, self._producers.snapshot(), sync=self.syncs
             )
         for _ in range(count):
             self._log_start_offset = max(self._log_start_offset, self._segments[1].base_offset)
