@@ -50,9 +50,9 @@ class Flusher:
     """Decides when logs are flushed, and lets writers wait. Belongs to the broker's event loop."""
 
     def __init__(self) -> None:
-        self._due: set[PartitionLog] = set()
-        """Logs whose writers wait for the next round."""
-        self._timed: set[PartitionLog] = set()
+        self._due: dict[PartitionLog, None] = {}
+        """Logs whose writers wait for the next round, in the order of their appends."""
+        self._timed: dict[PartitionLog, None] = {}
         """Logs to flush in the next round because flush.ms has passed, without waiting writers."""
         self._next: asyncio.Future[None] | None = None
         self._running: asyncio.Future[None] | None = None
@@ -72,7 +72,7 @@ class Flusher:
         if partition.unflushed_records >= config.flush_messages:
             if not self._due:  # nobody may call durable(), for example after a timeout
                 asyncio.get_running_loop().call_soon(self._flush_due)
-            self._due.add(partition)
+            self._due[partition] = None
         elif config.flush_ms < FOREVER and partition not in self._timers:
             loop = asyncio.get_running_loop()
             self._timers[partition] = loop.call_later(
@@ -99,7 +99,7 @@ class Flusher:
 
     def _flush_later(self, partition: PartitionLog) -> None:
         del self._timers[partition]
-        self._timed.add(partition)
+        self._timed[partition] = None
         self._next_round()
 
     def _next_round(self) -> asyncio.Future[None]:
@@ -116,7 +116,7 @@ class Flusher:
             end, self._next = self._next, None
             self._running = end if self._due else None
             logs = self._due | self._timed
-            self._due, self._timed = set(), set()
+            self._due, self._timed = {}, {}
             try:
                 await loop.run_in_executor(self._executor, _flush_all, logs)
             except OSError as error:
