@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
 from kio.index import load_request_schema
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.errors import ErrorCode
+from headrace.errors import ErrorCode, StorageError
 from headrace.handlers import api_00_produce, api_28_txn_offset_commit
 from headrace.handlers.context import RequestContext
 from headrace.hashing import internal_partition
@@ -144,3 +146,35 @@ def _commit(producer: Producer) -> Any:
         "topics": [{"name": "t", "partitions": [partition]}],
     }
     return message(load_request_schema(28, 5), **fields)
+
+
+def test_a_partition_whose_place_in_the_transaction_could_not_be_flushed_is_not_written_to(
+    tmp_path: Path,
+) -> None:
+    """The coordinator knows the place, and a restart may forget it."""
+
+    async def story() -> None:
+        broker = Broker(Config({"log.flush.interval.messages": "1"}), tmp_path)
+        broker.start()
+        topic = broker.create_topic("t", 2)
+        producer = broker.transactions.init_producer_id("id", 60_000, NO_PRODUCER)
+        assert isinstance(producer, Producer)
+        await broker.durable()
+        count = broker.catalog.topics[TRANSACTION_STATE].partitions
+        state = broker.partition_by_name(TRANSACTION_STATE, internal_partition("id", count))
+        assert isinstance(state, PartitionLog)
+        request = _produce(topic.topic_id, producer)
+        served = api_00_produce.handle(broker, request, CONTEXT)
+        state.take_offline(OSError(errno.EIO, "Input/output error"))
+        with pytest.raises(StorageError):
+            await served
+        for _ in range(2):
+            with pytest.raises(StorageError):
+                await api_00_produce.handle(broker, request, CONTEXT)
+            with pytest.raises(StorageError):
+                broker.transactions.add_partitions("id", producer, [("t", 0)])
+        log = broker.log(topic, 0)
+        assert log is None or not log.end_offset
+        broker.close()
+
+    asyncio.run(asyncio.wait_for(story(), 20))

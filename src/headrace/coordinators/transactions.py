@@ -156,6 +156,7 @@ class Transactions:
             )
             refusal = added if isinstance(added, Refusal) else None
         else:
+            self._check_online(transactional_id)
             refusal = self.coordinator.takes_part(transactional_id, producer, partition)
         if refusal is None and not waited and not self._internal_logs.is_durable:
             raise NotYetDurable
@@ -198,6 +199,7 @@ class Transactions:
     def _submit(self, transactional_id: str, outcome: Reply) -> Producer | Refusal:
         if transactional_id in self.coordinator.prepared:  # writing its markers failed so far
             return CONCURRENT_TRANSACTIONS
+        self._check_online(transactional_id)  # also for an outcome without records
         reply = self.runtime.write_now(transactional_id, outcome)
         if transactional_id in self.coordinator.prepared:
             self._complete(transactional_id)
@@ -277,7 +279,7 @@ class Transactions:
         marked = self._marked.setdefault(transactional_id, set())
         producer = Producer(decided.producer_id, decided.producer_epoch)
         marker = Marker(decided.state == State.PREPARE_COMMIT, COORDINATOR_EPOCH)
-        self._check_decision(transactional_id)
+        self._check_online(transactional_id)
         first_error: StorageError | None = None
         for topic, partition in sorted(decided.partitions - marked):
             partition_log = self._logs.partition_by_name(topic, partition)
@@ -292,12 +294,14 @@ class Transactions:
         if first_error is not None:
             raise first_error
 
-    def _check_decision(self, transactional_id: str) -> None:
-        """Write no markers for a decision that may not be on disk.
+    def _check_online(self, transactional_id: str) -> None:
+        """Answer nothing, and write no markers, from a state that may not be on disk.
 
-        :raises StorageError: when the log with the decision is offline
+        :raises StorageError: when the log with the state of an id is offline
         """
         topic = self.coordinator.topic
+        if not self._internal_logs.exists(topic):
+            return
         count = self._internal_logs.partition_count(topic)
         partition = internal_partition(transactional_id, count)
         if self._logs.partition_by_name(topic, partition) is ErrorCode.KAFKA_STORAGE_ERROR:
