@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+from headrace import time_slices
+from headrace.broker import batch_opener, timestamp_searches
+
 from .disk import Disk, Power
 from .ending import drain
 from .whole.world import World as BrokerWorld
@@ -146,8 +149,28 @@ def _chance(seed: int) -> Iterator[None]:
     """Have everything that is left to chance decided by the seed."""
     state, ids = random.getstate(), random.Random(f"ids of {seed}")
     random.seed(f"chance of {seed}")
+    work = _work(seed)
     try:
-        with mock.patch.object(os, "urandom", ids.randbytes):
+        with (
+            mock.patch.object(os, "urandom", ids.randbytes),
+            mock.patch.object(time_slices, "perf_counter", work),
+            mock.patch.object(timestamp_searches, "perf_counter", work),
+            mock.patch.object(batch_opener, "OPENING_WORK_S", float("inf")),
+        ):
             yield
     finally:
         random.setstate(state)
+
+
+def _work(seed: int) -> Callable[[], float]:
+    """Return a clock of the broker's work, by which its slices of time end: each look at it finds
+    it where it was, or some ms later.
+    """
+    rng, seconds = random.Random(f"work of {seed}"), 0.0
+
+    def clock() -> float:
+        nonlocal seconds
+        seconds += rng.choice((0, 0, 0.001, 0.01))
+        return seconds
+
+    return clock
