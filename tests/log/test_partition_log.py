@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import stat
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import ErrorCode, Refusal
+from headrace.log.data_directory import DataDirectory
 from headrace.log.index import OffsetIndex, TimeIndex
+from headrace.log.log_config import LogConfig
+from headrace.log.log_directory import LogDirectory
 from headrace.protocol.record_batch import build, header_at, headers, seal
 from tests.log.disk import NOW, TOPIC_ID, Disk, batch, put, values
 
@@ -344,3 +348,29 @@ def test_an_empty_segment_is_not_rolled(disk: Disk) -> None:
     assert len(log.segments) == 1
     disk.crash()
     assert values(disk.log()) == {1: b"b"}
+
+
+def test_the_log_start_is_on_disk_when_records_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its file, and after that the name of the file."""
+    home = LogDirectory(DataDirectory(tmp_path, 8))
+    log = home.open("t", TOPIC_ID, 0, LogConfig())
+    put(log, batch(b"a", b"b"))
+    log.flush()
+    steps: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def noted_fsync(fd: int) -> None:
+        steps.append("directory" if stat.S_ISDIR(os.fstat(fd).st_mode) else "file")
+        fsync(fd)
+
+    def noted_replace(old: str, new: str) -> None:
+        steps.append("name")
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    assert log.delete_records(1) == 1
+    assert steps == ["file", "name", "directory"]
+    home.close()

@@ -368,6 +368,8 @@ def write_log_start(directory: str, offset: int, *, sync: bool) -> None:
     :raises OSError: when the disk fails
     """
     checkpoint.write(f"{directory}/{LOG_START_FILE}", offset, sync=sync)
+    if sync:
+        fsync_path(directory)  # the file has a new name there
 
 
 def _read_log_start(directory: str) -> int:
