@@ -92,6 +92,30 @@ def test_a_recovery_does_not_empty_the_index_before_it_is_on_disk(
     assert replaced
 
 
+def test_a_torn_tail_is_no_error_when_the_index_is_found_again(
+    disk: Disk, caplog: pytest.LogCaptureFixture
+):
+    log = disk.log()
+    send(log, 1, 0)
+    end(log, 1, ABORT)
+    disk.stop()
+    disk.start()
+    log = disk.log()
+    send(log, 1, 1)
+    end(log, 1, ABORT)
+
+    def spoil(path: Path) -> None:
+        stem = path / "t-0" / f"{0:020d}"
+        stem.with_suffix(".txnindex").write_bytes(b"damaged")
+        with open(stem.with_suffix(".log"), "ab") as file:
+            file.write(bytes(10))
+
+    disk.crash(spoil)
+    assert len(disk.log().aborted) == 2
+    assert "finding the aborted transactions again" in caplog.text
+    assert not [one for one in caplog.records if one.levelname == "ERROR"]
+
+
 def test_the_marker_is_a_control_batch_that_clients_can_read(disk: Disk):
     log = disk.log()
     send(log, 1, 0)

@@ -187,12 +187,16 @@ def _find_aborted(segments: list[Segment], point: int) -> AbortedTransactions:
     producers, aborted = ProducerState(), AbortedTransactions()
     on_batch = _replay_from(segments[0].base_offset, producers, aborted)
     for segment in segments:
-        for position, header, data in scan(segment.open(), 0, segment.size_bytes):
-            if header.base_offset >= point:
-                break
-            on_batch(
-                header, segment.read(position, header.size_bytes) if header.is_control else data
-            )
+        if segment.base_offset >= point:
+            break
+        fd = os.open(segment.path(".log"), os.O_RDONLY | os.O_CLOEXEC)
+        try:  # not by the indexes: the tail may be torn
+            for _, header, data in scan(fd, 0, segment.size_bytes, whole=True):
+                if header.base_offset >= point:
+                    break
+                on_batch(header, data)
+        finally:
+            os.close(fd)
     _save_aborted(segments, 0, aborted)
     return aborted
 
