@@ -61,8 +61,15 @@ def shown(value: object, max_chars: int = MAX_VALUE_CHARS) -> str:
         text = str(value)
     except Exception as error:  # the text of an exception may fail, too
         text = f"<{type(value).__name__} without text: {type(error).__name__}>"
-    cut_chars = len(text) - max_chars
-    text = _BYTES.sub("<bytes>", text[:max_chars])
+    return _line(_BYTES.sub("<bytes>", text[:max_chars]), len(text) - max_chars)
+
+
+def printable(text: str, max_chars: int = MAX_VALUE_CHARS) -> str:
+    """Return a text with escapes for characters that are not printable, cut if it is long."""
+    return _line(text[:max_chars], len(text) - max_chars)
+
+
+def _line(text: str, cut_chars: int) -> str:
     if not text.isprintable():
         text = "".join(one if one.isprintable() else _escaped(one) for one in text)
     return f"{text}... and {cut_chars} more characters" if cut_chars > 0 else text

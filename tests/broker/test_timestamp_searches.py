@@ -124,7 +124,7 @@ def test_a_topic_that_is_created_again_is_searched_again(opened: list[tuple[int,
         broker.append(log, large_batch(10))
         searches = broker.timestamp_searches
         assert await searches.offset_for_timestamp(log, NOW_MS + 3) == (3, NOW_MS + 3)
-        broker.topic_logs.delete_topic(broker.catalog.topics["t"])
+        broker.delete_topic(broker.catalog.topics["t"])
         assert await searches.offset_for_timestamp(log, NOW_MS + 3) is None
         again = broker.log(broker.create_topic("t", 1), 0)
         assert again is not None
@@ -143,7 +143,7 @@ def test_a_log_that_is_deleted_while_its_batch_is_opened() -> None:
             broker.timestamp_searches.offset_for_timestamp(log, NOW_MS + 3)
         )
         await asyncio.sleep(0)
-        broker.topic_logs.delete_topic(broker.catalog.topics["t"])
+        broker.delete_topic(broker.catalog.topics["t"])
         assert await search is None
 
     with_log(work)

@@ -9,6 +9,7 @@ parent.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import random
 import sys
 import time
@@ -23,6 +24,7 @@ def guided(target: str, corpus: Path, seconds: float) -> None:
     """Fuzz with Atheris, which ends the process."""
     import atheris
 
+    logging.getLogger("headrace").setLevel(logging.CRITICAL)  # else it is slowed down by warnings
     with atheris.instrument_imports(include=["headrace", "tests.fuzz.targets"]):
         from tests.fuzz import targets
 

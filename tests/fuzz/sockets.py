@@ -126,7 +126,7 @@ def run(
         assert server.process is not None
         assert server.process.poll() is None, "the broker has died"
     assert server.stop() == 0
-    with server.start(), connection(server.bootstrap_servers) as honest:
+    with server, connection(server.bootstrap_servers) as honest:
         check_honest_data(honest, values)
     bad = [line for line in server.output if any(word in line for word in FORBIDDEN_LINES)]
     assert not bad, "\n".join(bad[:20])

@@ -7,7 +7,6 @@ of the broker before a target is first called, so that coverage can be measured.
 from __future__ import annotations
 
 import contextlib
-import logging
 import random
 import struct
 import time
@@ -301,7 +300,6 @@ def _recorded() -> Mapping[str, tuple[bytes, ...]]:
     from tests.fuzz.ground import Ground
     from tests.fuzz.run import Fuzzer, Report
 
-    logging.getLogger("headrace").setLevel(logging.CRITICAL)
     rng = random.Random(1)
     found: dict[str, tuple[bytes, ...]] = {}
     with Ground(1) as ground:

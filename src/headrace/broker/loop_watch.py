@@ -98,9 +98,15 @@ class LoopWatch:
         while not self._stopping.wait(LOOP_WATCH_MS / 1000):
             late_ms = (perf_counter() - self._due) * 1000
             if late_ms >= LOOP_HELD_MS / 2 and self._holder is None:
-                frame = sys._current_frames().get(self._loop_thread)
-                if frame is not None:
-                    self._holder = holder_of(frame)
+                self._holder = holder_in(self._loop_thread)
+
+
+def holder_in(thread_id: int) -> Holder | None:
+    """Return what a thread is busy with. Keep no reference to its frames, whose variables may be
+    requests of many megabytes.
+    """
+    frame = sys._current_frames().get(thread_id)
+    return None if frame is None else holder_of(frame)
 
 
 def holder_of(frame: FrameType) -> Holder:

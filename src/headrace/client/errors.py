@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.errors import ErrorCode
-from headrace.log_lines import shown
+from headrace.log_lines import printable
 
 _MAX_TEXT_CHARS = 4000
 
@@ -14,7 +14,7 @@ class ClientError(Exception):
     """
 
     def __init__(self, text: object = "") -> None:
-        super().__init__(shown(text, _MAX_TEXT_CHARS))
+        super().__init__(printable(str(text), _MAX_TEXT_CHARS))
 
 
 class ConnectionFailed(ClientError):
