@@ -33,8 +33,8 @@ from headrace.share.share_state import StateSummary
 
 from .context import RequestContext
 
-_LEAST_LAG = -(1 << 63)
-"""The least value of the field: a start offset may be set to anything."""
+_LEAST_LAG, _GREATEST_LAG = -(1 << 63), (1 << 63) - 1
+"""The bounds of the field: a start offset may be set to anything."""
 
 
 def handle(
@@ -98,7 +98,7 @@ def _partition(
 
 def _lag(broker: Broker, topic: Topic | None, partition: int, summary: StateSummary) -> int:
     log = None if topic is None else broker.log(topic, partition)
-    if log is None or min(summary.start_offset, summary.delivery_complete_count) < 0:
+    if log is None or UNKNOWN in (summary.start_offset, summary.delivery_complete_count):
         return UNKNOWN
     lag = log.end_offset - summary.start_offset - summary.delivery_complete_count
-    return max(lag, _LEAST_LAG)
+    return max(_LEAST_LAG, min(lag, _GREATEST_LAG))
