@@ -14,7 +14,14 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 def main() -> None:
     bootstrap, topic, wanted = sys.argv[1], sys.argv[2], int(sys.argv[3])
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            # By default librdkafka pauses for a second when its queue is full: the quicker the
+            # broker, the more often.
+            "fetch.queue.backoff.ms": 10,
+        }
     )
     partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
     consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
