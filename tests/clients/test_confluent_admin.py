@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from confluent_kafka import (
     ConsumerGroupState,
@@ -11,6 +13,7 @@ from confluent_kafka import (
     KafkaException,
     TopicCollection,
     TopicPartition,
+    Uuid,
 )
 from confluent_kafka.admin import (
     AdminClient,
@@ -95,12 +98,14 @@ def test_a_topic_created_anew_is_empty_and_has_a_new_id(
         "the deletion",
     )
     create_topic(bootstrap_servers, topic_name)
-    second = (
-        client.describe_topics(TopicCollection([topic_name]))[topic_name]
-        .result(PATIENCE_S)
-        .topic_id
-    )
-    assert str(first) != str(second)
+
+    def topic_id() -> Uuid | None:  # Kafka may describe it a little later
+        with contextlib.suppress(KafkaException):
+            found = client.describe_topics(TopicCollection([topic_name]))[topic_name]
+            return found.result(PATIENCE_S).topic_id
+        return None
+
+    assert str(first) != str(wait_until(topic_id, PATIENCE_S, "the new topic"))
     produce(bootstrap_servers, topic_name, [b"new"])
     with consumer(bootstrap_servers, unique("group")) as source:
         source.subscribe([topic_name])
