@@ -343,7 +343,7 @@ def test_a_signal_leaves_nothing(
     data_dir, target = tmp_path / "data", tmp_path / "backup"
     shutil.copytree(stopped, data_dir)
     with open(data_dir / "orders-0" / "00000000000000900000.log", "wb") as file:
-        file.truncate(4 << 30)  # a hole, which takes a while to copy
+        file.truncate(16 << 30)  # a hole, which takes a while to copy
     backup = start("backup", str(target), "--data-dir", str(data_dir))
     try:
         partial = target.with_name("backup.partial")
