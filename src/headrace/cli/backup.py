@@ -8,7 +8,7 @@ from pathlib import Path
 from headrace.backup.commands import backup
 
 from .copying import copy_options, run_copy, show_progress
-from .options import DEFAULT_DATA_DIR
+from .options import data_dir_option
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -20,13 +20,7 @@ def declare(parser: ArgumentParser) -> None:
     parser.add_argument(
         "target", type=Path, metavar="BACKUP", help="directory to create, or an empty one"
     )
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        metavar="DIR",
-        default=DEFAULT_DATA_DIR,
-        help="the broker's data directory, on this machine (default: %(default)s)",
-    )
+    data_dir_option(parser, "the broker's data directory, on this machine")
     copy_options(parser)
 
 

@@ -1,4 +1,6 @@
-"""The options of ``headrace serve``, and the parsing of values of options."""
+"""The options of ``headrace serve``, the data directory of other commands, and the parsing of
+values of options.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,17 @@ class Address(NamedTuple):
 
 
 DEFAULT_LISTEN = Address("127.0.0.1", 9092)
+
+
+def data_dir_option(parser: ArgumentParser, help_text: str) -> None:
+    """Declare ``--data-dir`` of the commands that work on a data directory, with its default."""
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        default=DEFAULT_DATA_DIR,
+        help=f"{help_text} (default: %(default)s)",
+    )
 
 
 def serve_options(parser: ArgumentParser) -> None:

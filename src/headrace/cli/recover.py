@@ -18,7 +18,7 @@ from headrace.log.directory_lock import DirectoryInUse
 from headrace.log.partition_metadata import text_of
 
 from .errors import BadUsage, Failure
-from .options import DEFAULT_DATA_DIR, setting
+from .options import data_dir_option, setting
 from .tables import one_line
 
 _LOST = (
@@ -33,13 +33,7 @@ def declare(parser: ArgumentParser) -> None:
         "Rebuild the catalog of a data directory (headrace.db) from its partition directories. "
         "Without --execute nothing is changed. The broker must be stopped."
     )
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        metavar="DIR",
-        default=DEFAULT_DATA_DIR,
-        help="the broker's data directory (default: %(default)s)",
-    )
+    data_dir_option(parser, "the broker's data directory")
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
         "--dry-run", action="store_true", help="print what would be done (the default)"

@@ -8,7 +8,7 @@ from pathlib import Path
 from headrace.backup.commands import restore
 
 from .copying import copy_options, run_copy, show_progress
-from .options import DEFAULT_DATA_DIR
+from .options import data_dir_option
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -17,13 +17,7 @@ def declare(parser: ArgumentParser) -> None:
         "Copy a backup to a new data directory, and check it against its checksums."
     )
     parser.add_argument("source", type=Path, metavar="BACKUP", help="directory of the backup")
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        metavar="DIR",
-        default=DEFAULT_DATA_DIR,
-        help="data directory to create, or an empty one (default: %(default)s)",
-    )
+    data_dir_option(parser, "data directory to create, or an empty one")
     copy_options(parser)
 
 

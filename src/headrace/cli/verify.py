@@ -8,7 +8,6 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any
 
 from headrace.log import directory_lock
@@ -17,7 +16,7 @@ from headrace.log.directory_lock import DirectoryInUse
 from headrace.log.verify import LogFile, Verified, log_files, metadata_problem, verify_file
 
 from .errors import Failure
-from .options import DEFAULT_DATA_DIR
+from .options import data_dir_option
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -26,13 +25,7 @@ def declare(parser: ArgumentParser) -> None:
         "Read all batches of a data directory and verify their checksums and offsets. Nothing is "
         "changed. It may run beside the broker."
     )
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        metavar="DIR",
-        default=DEFAULT_DATA_DIR,
-        help="the broker's data directory (default: %(default)s)",
-    )
+    data_dir_option(parser, "the broker's data directory")
     parser.add_argument("--topic", metavar="TOPIC", help="verify only this topic")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
