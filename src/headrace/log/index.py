@@ -84,13 +84,6 @@ class OffsetIndex(_Index):
         )
         return self.entry(number - 1) if number else None
 
-    def position_for(self, relative_offset: int) -> int:
-        """Return the position of the last indexed batch that ends at or before an offset; 0 if
-        there is none.
-        """
-        found = self.entry_for(relative_offset)
-        return found[1] if found is not None else 0
-
     def entry_before(self, position: int) -> tuple[int, int] | None:
         """Return the last entry with a position that is not after ``position``; None if there is
         none.
