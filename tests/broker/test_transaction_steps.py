@@ -28,19 +28,27 @@ from tests.wire_client import message
 CONTEXT = RequestContext(13, "client", "/client", 1, "broker", 9092)
 
 
+async def begun(path: Path, partitions: int = 1) -> tuple[Broker, Producer]:
+    """Start a broker that forces each write to disk, with a topic `t`; return it and the producer
+    of the transactional id `id`.
+    """
+    broker = Broker(Config({"log.flush.interval.messages": "1"}), path)
+    broker.start()
+    broker.create_topic("t", partitions)
+    producer = broker.transactions.init_producer_id("id", 60_000, NO_PRODUCER)
+    assert isinstance(producer, Producer)
+    await broker.durable()
+    return broker, producer
+
+
 def test_a_marker_follows_the_durable_decision_and_the_completion_the_durable_marker(
     tmp_path: Path,
 ) -> None:
     async def story() -> None:
-        broker = Broker(Config({"log.flush.interval.messages": "1"}), tmp_path)
-        broker.start()
+        broker, producer = await begun(tmp_path)
         transactions = broker.transactions
-        topic = broker.create_topic("t", 1)
-        log = broker.log(topic, 0)
+        log = broker.log(broker.catalog.topics["t"], 0)
         assert log is not None
-        producer = transactions.init_producer_id("id", 60_000, NO_PRODUCER)
-        assert isinstance(producer, Producer)
-        await broker.durable()
         transactions.add_partitions("id", producer, [("t", 0)])
         await broker.durable()
         ended = transactions.end("id", producer, commit=True, client_version=0)
@@ -67,12 +75,8 @@ def test_records_follow_the_durable_place_of_their_partition_in_the_transaction(
     """
 
     async def story() -> None:
-        broker = Broker(Config({"log.flush.interval.messages": "1"}), tmp_path)
-        broker.start()
-        topic = broker.create_topic("t", 2)
-        producer = broker.transactions.init_producer_id("id", 60_000, NO_PRODUCER)
-        assert isinstance(producer, Producer)
-        await broker.durable()
+        broker, producer = await begun(tmp_path, partitions=2)
+        topic = broker.catalog.topics["t"]
         count = broker.catalog.topics[TRANSACTION_STATE].partitions
         state = broker.partition_by_name(TRANSACTION_STATE, internal_partition("id", count))
         assert isinstance(state, PartitionLog)
@@ -110,12 +114,7 @@ def test_offsets_follow_the_durable_place_of_their_group_in_the_transaction(
     tmp_path: Path,
 ) -> None:
     async def story() -> None:
-        broker = Broker(Config({"log.flush.interval.messages": "1"}), tmp_path)
-        broker.start()
-        broker.create_topic("t", 1)
-        producer = broker.transactions.init_producer_id("id", 60_000, NO_PRODUCER)
-        assert isinstance(producer, Producer)
-        await broker.durable()
+        broker, producer = await begun(tmp_path)
         place = broker.transactions.offsets_partition("group")
         offsets = broker.partition_by_name(*place)
         assert isinstance(offsets, PartitionLog)
@@ -154,12 +153,8 @@ def test_a_partition_whose_place_in_the_transaction_could_not_be_flushed_is_not_
     """The coordinator knows the place, and a restart may forget it."""
 
     async def story() -> None:
-        broker = Broker(Config({"log.flush.interval.messages": "1"}), tmp_path)
-        broker.start()
-        topic = broker.create_topic("t", 2)
-        producer = broker.transactions.init_producer_id("id", 60_000, NO_PRODUCER)
-        assert isinstance(producer, Producer)
-        await broker.durable()
+        broker, producer = await begun(tmp_path, partitions=2)
+        topic = broker.catalog.topics["t"]
         count = broker.catalog.topics[TRANSACTION_STATE].partitions
         state = broker.partition_by_name(TRANSACTION_STATE, internal_partition("id", count))
         assert isinstance(state, PartitionLog)

@@ -23,6 +23,7 @@ from headrace.share.records import ShareSnapshot, ShareUpdate
 from headrace.share.share_partition import SharePartition
 from headrace.share.share_state import ReadState, ShareCoordinator
 
+from .forgetting import forget
 from .run import Failure, simulate
 
 pytestmark = pytest.mark.slow
@@ -150,13 +151,7 @@ def share_state_is_not_written_at_all(patch: Patch) -> None:
 
 @mistake
 def updates_are_not_replayed_at_start(patch: Patch) -> None:
-    decode = ShareCoordinator.decode
-
-    def forgetful(self: Any, *record: Any) -> Any:
-        decoded = decode(self, *record)
-        return None if isinstance(decoded, ShareUpdate) else decoded
-
-    patch.setattr(ShareCoordinator, "decode", forgetful)
+    forget(patch, ShareCoordinator, lambda record: isinstance(record, ShareUpdate))
 
 
 @mistake

@@ -26,6 +26,7 @@ from headrace.share import acknowledgement
 from headrace.share.acknowledgement import ACCEPT, AVAILABLE
 from headrace.transactions.transaction import TransactionCoordinator
 
+from .forgetting import forget
 from .run import Failure, simulate
 
 pytestmark = pytest.mark.slow
@@ -125,24 +126,12 @@ def offsets_of_aborted_transactions_are_taken(patch: Patch) -> None:
 
 @mistake
 def offsets_are_not_replayed_at_a_start(patch: Patch) -> None:
-    decode = GroupCoordinator.decode
-
-    def forgetful(self: Any, *record: Any) -> Any:
-        decoded = decode(self, *record)
-        return None if isinstance(decoded, OffsetCommit) else decoded
-
-    patch.setattr(GroupCoordinator, "decode", forgetful)
+    forget(patch, GroupCoordinator, lambda record: isinstance(record, OffsetCommit))
 
 
 @mistake
 def groups_are_not_replayed_at_a_start(patch: Patch) -> None:
-    decode = GroupCoordinator.decode
-
-    def forgetful(self: Any, *record: Any) -> Any:
-        decoded = decode(self, *record)
-        return decoded if isinstance(decoded, OffsetCommit) else None
-
-    patch.setattr(GroupCoordinator, "decode", forgetful)
+    forget(patch, GroupCoordinator, lambda record: not isinstance(record, OffsetCommit))
 
 
 @mistake
