@@ -1,7 +1,8 @@
 """The long tests: ``python -m tests.soak [PART...]`` runs all parts, or those that are named.
 
-Every part runs in processes of its own, which end with it, also after Ctrl-C. What the parts print
-is printed as it comes, and a table at the end says how each step ended.
+Every step runs in processes of its own, which end with it, also after Ctrl-C. What the steps print
+is printed as it comes, and a table at the end says how each step ended. ``--jobs 2`` runs two parts
+at a time; parts that measure time run alone, after the others.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +28,12 @@ from typing import NamedTuple
 from tests.support import ROOT
 
 ENDS_WITHIN_S = 30
-"""The time that a step gets after Ctrl-C before it is killed."""
+"""The time that steps get after Ctrl-C before they are killed."""
+
+MARK = "HEADRACE_SOAK"
+"""The variable by which tests know that this is a soak. Its value is the step's own directory, by
+which the processes of a step are found.
+"""
 
 
 class Step(NamedTuple):
@@ -127,47 +135,162 @@ PARTS = {
 }
 
 
-def run(step: Step, result: Result, seed: int) -> None:
-    """Run a step, print its lines, and note its result. Nothing of it is left afterwards."""
-    with tempfile.TemporaryDirectory(prefix="headrace-soak-", ignore_cleanup_errors=True) as tmp:
-        process = subprocess.Popen(
-            [word.replace("{tmp}", tmp).replace("{seed}", str(seed)) for word in step.command],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            cwd=ROOT,
-            start_new_session=True,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(
-                    filter(None, [f"{ROOT / 'src'}", f"{ROOT}", os.environ.get("PYTHONPATH")])
-                ),
-                "HEADRACE_SOAK": "1",
-                "HEADRACE_TEST_SEED": str(seed),
-                "TMPDIR": tmp,
-                **step.environment,
-            },
-        )
-        started = time.monotonic()
+ALONE = {"scale"}
+"""Parts with timed assertions."""
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A step that runs.
+
+    :ivar directory: its temporary files; everything of it is below
+    """
+
+    process: subprocess.Popen[str]
+    directory: Path
+
+
+class Soak:
+    """A run of parts: some of them at the same time, the steps of each one after the other.
+
+    :param results: of all steps; each is noted when its step has ended
+    """
+
+    def __init__(self, results: list[Result], seed: int) -> None:
+        self._results, self._seed = results, seed
+        self._started = time.monotonic()
+        self._lock = threading.Lock()
+        self._begun = 0
+        self._running: list[Running] = []
+        self._is_stopping = False
+
+    def run(self, jobs: int) -> None:
+        """Run all steps.
+
+        :param jobs: how many parts run at the same time
+        :raises KeyboardInterrupt: after Ctrl-C, when all steps have ended
+        """
+        parts: dict[str, list[Result]] = {}
+        for result in self._results:
+            parts.setdefault(result.step.part, []).append(result)
+        together = [steps for part, steps in parts.items() if jobs == 1 or part not in ALONE]
+        alone = [steps for part, steps in parts.items() if jobs > 1 and part in ALONE]
+        self._run_parts(together, jobs)
+        self._run_parts(alone, 1)
+
+    def _run_parts(self, parts: Iterable[list[Result]], jobs: int) -> None:
+        queue = deque(parts)
+        threads = [
+            threading.Thread(target=self._run_queue, args=(queue,))
+            for _ in range(min(jobs, len(queue)))
+        ]
         try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                text = line.rstrip()
-                if text and "|rdkafka#" not in text:  # librdkafka says when a broker is down
-                    result.lines = [*result.lines[-200:], text]
-                    print(f"{step.part} {step.name} | {text[:500]}", flush=True)
-            status = process.wait()
-            result.outcome = "passed" if status == 0 else f"FAILED ({status})"
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
         except KeyboardInterrupt:
-            result.outcome = "stopped"
-            _end(process)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)  # the end takes a bounded time
+            self._stop()
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join()
             raise
-        finally:
-            _end(process)
-            _unmount(Path(tmp))
-            result.seconds = time.monotonic() - started
-            result.says = _summary(result.lines)
+
+    def _run_queue(self, queue: deque[list[Result]]) -> None:
+        """Run one part after the other until there are no more."""
+        while queue:
+            try:
+                steps = queue.popleft()
+            except IndexError:
+                return
+            for result in steps:
+                self._run_step(result)
+
+    def _run_step(self, result: Result) -> None:
+        """Run a step, print its lines, and note its result. Nothing of it is left afterwards."""
+        step = result.step
+        with tempfile.TemporaryDirectory(
+            prefix="headrace-soak-", ignore_cleanup_errors=True
+        ) as tmp:
+            started = time.monotonic()
+            running = self._start(step, tmp)
+            if running is None:
+                return
+            try:
+                assert running.process.stdout is not None
+                for line in running.process.stdout:
+                    text = line.rstrip()
+                    if text and "|rdkafka#" not in text:  # librdkafka says when a broker is down
+                        result.lines = [*result.lines[-200:], text]
+                        self._say(f"{step.part} {step.name} | {text[:500]}")
+                status = running.process.wait()
+                passed = "passed" if status == 0 else f"FAILED ({status})"
+                result.outcome = "stopped" if self._is_stopping else passed
+            finally:
+                _kill(running)
+                _unmount(running.directory)
+                with self._lock:
+                    self._running.remove(running)
+                result.seconds = time.monotonic() - started
+                result.says = _summary(result.lines)
+
+    def _start(self, step: Step, tmp: str) -> Running | None:
+        """Start a step; return None if no more steps are to start."""
+        command = [
+            word.replace("{tmp}", tmp).replace("{seed}", str(self._seed)) for word in step.command
+        ]
+        path = [f"{ROOT / 'src'}", f"{ROOT}", os.environ.get("PYTHONPATH")]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, path)),
+            MARK: tmp,
+            "HEADRACE_TEST_SEED": str(self._seed),
+            "TMPDIR": tmp,
+            **step.environment,
+        }
+        with self._lock:
+            if self._is_stopping:
+                return None
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                cwd=ROOT,
+                start_new_session=True,
+                env=environment,
+            )
+            running = Running(process, Path(tmp))
+            self._running.append(running)
+            self._begun += 1
+            number = self._begun
+        minutes = (time.monotonic() - self._started) / 60
+        where = f"{number} of {len(self._results)}, seed {self._seed}, {minutes:.1f} min"
+        self._say(f"=== {step.part}: {step.name} ({where})")
+        return running
+
+    def _say(self, text: str) -> None:
+        with self._lock:
+            print(text, flush=True)
+
+    def _stop(self) -> None:
+        """End all steps: with SIGINT, so that they clean up, and then for good."""
+        with self._lock:
+            self._is_stopping = True
+            running = list(self._running)
+        for one in running:
+            if one.process.poll() is None:
+                _signal(one.process, signal.SIGINT)
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        for one in running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                one.process.wait(max(0, deadline - time.monotonic()))
+        for one in running:
+            _kill(one)
 
 
 def _summary(lines: list[str]) -> str:
@@ -177,28 +300,62 @@ def _summary(lines: list[str]) -> str:
     return told[-1] if told else (lines[-1] if lines else "")
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    """End a step with all its processes: with SIGINT, so that it cleans up, and then for good."""
-    for number, patience_s in ((signal.SIGINT, ENDS_WITHIN_S), (signal.SIGKILL, 5)):
-        if process.poll() is None or number == signal.SIGKILL:
+def _signal(process: subprocess.Popen[str], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def _kill(running: Running) -> None:
+    """Kill what is left of a step, also processes that have a session of their own."""
+    _signal(running.process, signal.SIGKILL)
+    for _ in range(50):
+        left = _processes(running.directory)
+        if not left:
+            break
+        for pid in left:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(patience_s)
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.1)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        running.process.wait(5)
+
+
+def _processes(directory: Path) -> list[int]:
+    """Return the processes of a step, by its mark in their environment; none where there is no
+    /proc.
+    """
+    mark, found = f"{MARK}={directory}".encode(), []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark in entry.read_bytes().split(b"\0"):
+                found.append(int(entry.parent.name))
+    return found
 
 
 def _unmount(below: Path) -> None:
     """Unmount what a step that was killed has left mounted, and detach its loop devices."""
-    if shutil.which("umount") is None:
+    if not sys.platform.startswith("linux") or shutil.which("umount") is None:
         return
+    devices = [device for device, file in _loop_devices() if file.is_relative_to(below)]
     mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
     for mount in reversed([one for one in mounts if Path(one).is_relative_to(below)]):
-        device = subprocess.run(
-            ["findmnt", "-n", "-o", "SOURCE", mount], capture_output=True, text=True, check=False
-        ).stdout.strip()
         subprocess.run(["umount", "-l", mount], check=False)
-        if device.startswith("/dev/loop"):
-            subprocess.run(["losetup", "--detach", device], check=False)
+    for device in devices:
+        subprocess.run(["losetup", "--detach", device], check=False)
+
+
+def _loop_devices() -> list[tuple[str, Path]]:
+    """Return all loop devices with the files behind them."""
+    if shutil.which("losetup") is None:
+        return []
+    listed = subprocess.run(
+        ["losetup", "--list", "--noheadings", "--raw", "--output", "NAME,BACK-FILE"],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    pairs = (line.split(None, 1) for line in listed.splitlines())
+    return [(pair[0], Path(pair[1])) for pair in pairs if len(pair) == 2]
 
 
 def table(results: list[Result]) -> str:
@@ -219,18 +376,16 @@ def main() -> int:
     parser.add_argument("--target-seconds", type=int, default=60, help="for each fuzzing target")
     parser.add_argument("--kills", type=int, default=200, help="rounds of kill -9")
     parser.add_argument("--crashes", type=int, default=10_000, help="simulated crashes")
+    parser.add_argument("--jobs", type=int, default=1, help="parts at a time (default: 1)")
     options = parser.parse_args()
+    if options.jobs < 1:
+        parser.error("--jobs must be at least 1")
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
-    parts = options.parts or list(PARTS)
+    parts = list(dict.fromkeys(options.parts)) or list(PARTS)
     results = [Result(step) for part in parts for step in PARTS[part](options)]
     print(f"seed {seed}: {len(results)} steps of {', '.join(parts)}", flush=True)
-    started = time.monotonic()
     try:
-        for number, result in enumerate(results, 1):
-            minutes = (time.monotonic() - started) / 60
-            where = f"{number} of {len(results)}, seed {seed}, {minutes:.1f} min"
-            print(f"=== {result.step.part}: {result.step.name} ({where})", flush=True)
-            run(result.step, result, seed)
+        Soak(results, seed).run(options.jobs)
     except KeyboardInterrupt:
         print("stopped", flush=True)
     print(table(results))
@@ -238,5 +393,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # also in the background of a shell
+        signal.signal(number, signal.default_int_handler)
     sys.exit(main())
