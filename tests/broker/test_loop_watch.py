@@ -53,7 +53,10 @@ def test_a_request_that_holds_the_loop_is_named(
 def test_a_timer_that_holds_the_loop_is_named(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(TopicLogs, "_apply_retention", lambda *_: time.sleep(HOLD_S))
+    async def hold(*_: object) -> None:
+        time.sleep(HOLD_S)  # noqa: ASYNC251
+
+    monkeypatch.setattr(TopicLogs, "_apply_retention", hold)
     config = {"log.retention.check.interval.ms": "100"}
     with caplog.at_level(logging.WARNING), headrace.Broker(config=config) as broker:
         with connection(broker.bootstrap_servers) as client:

@@ -171,17 +171,17 @@ def test_producers_are_on_disk_before_retention_deletes_all_their_batches(
     """A power cut must not leave an older snapshot, which would refuse the next batch."""
     on_disk: set[int] = set()
     deleted: list[str] = []
-    fsync, unlink = os.fsync, os.unlink
+    fsync, rename = os.fsync, os.rename
 
     def noted_fsync(fd: int) -> None:
         on_disk.add(os.fstat(fd).st_ino)
         fsync(fd)
 
-    def checked_unlink(path: str) -> None:
+    def checked_rename(path: str, new_path: str) -> None:
         if path.endswith(".log"):
             assert os.stat(snapshot_path(log.path, log.end_offset)).st_ino in on_disk
             deleted.append(path)
-        unlink(path)
+        rename(path, new_path)
 
     directory = DataDirectory(tmp_path, 8)
     monkeypatch.setattr(directory, "in_background", lambda work: None)
@@ -189,7 +189,7 @@ def test_producers_are_on_disk_before_retention_deletes_all_their_batches(
     log = home.open("t", TOPIC_ID, 0, LogConfig(retention_ms=1000))
     send(log, 0)
     monkeypatch.setattr(os, "fsync", noted_fsync)
-    monkeypatch.setattr(os, "unlink", checked_unlink)
+    monkeypatch.setattr(os, "rename", checked_rename)
     assert log.apply_retention(NOW + 2000) == 1
     assert deleted
     home.close()

@@ -20,7 +20,7 @@ from headrace.protocol.record_batch import CorruptBatch
 
 from .catalog import Catalog
 from .config.broker_config import Config
-from .limits import INTERNAL_CLEANED_BYTES, INTERNAL_DIRTY_BYTES
+from .limits import INTERNAL_CLEANED_BYTES, INTERNAL_DIRTY_BYTES, TOPICS_PER_TURN
 from .metrics.registry import CleanerMetrics
 from .topic_logs import TopicLogs, roll
 
@@ -104,7 +104,9 @@ class Cleaner:
 
     async def _compacted(self) -> AsyncIterator[PartitionLog]:
         """Yield the logs of compacted topics that ever had a record, with a pause after each."""
-        for topic in list(self._catalog.topics.values()):
+        for number, topic in enumerate(list(self._catalog.topics.values())):
+            if number % TOPICS_PER_TURN == 0:
+                await asyncio.sleep(0)
             if "compact" not in (self._config.topic_value(topic, "cleanup.policy") or ""):
                 continue
             if topic.internal:

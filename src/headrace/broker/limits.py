@@ -123,6 +123,24 @@ LOOP_HELD_MS = 100
 MAX_LOOP_HOLDERS = 200
 """The names of requests and timers for which delays of the event loop are counted."""
 
+TOPICS_PER_TURN = 500
+"""Retention, compaction and the scrape of metrics look at so many topics without partitions of
+interest in one turn of the event loop.
+"""
+
+PRODUCED_AT_ONCE = 4
+"""A Produce request for more partitions than this is served in slices of time, see
+:mod:`headrace.time_slices`.
+"""
+
+DELETIONS_AT_ONCE = 20
+"""The partitions whose log start offsets are forced to disk by one piece of work of DeleteRecords.
+Other requests are served between them, and other DeleteRecords take turns.
+"""
+
+SLICED_REQUEST_BYTES = 32 * 1024
+"""A larger request is read in slices, except for those that are quick in any case."""
+
 SLICED_ABOVE = 100
 """A request about more resources than this is served in slices, see
 :mod:`headrace.time_slices`.

@@ -18,7 +18,9 @@ from headrace.protocol.record_batch import OPEN_ANY, BatchHeader, Opening
 from .catalog import Catalog, NewTopic, Topic
 from .config.broker_config import Config
 from .config.topic_rules import check_new_topic_name
+from .disk_thread import DiskThread
 from .flusher import Flusher
+from .limits import TOPICS_PER_TURN
 from .metrics.registry import Metrics
 
 log = get_logger("headrace.broker")
@@ -51,6 +53,7 @@ class TopicLogs:
         self._notify = notify
         self._open_logs: dict[tuple[UUID, int], PartitionLog] = {}
         self._retention: asyncio.Task[None] | None = None
+        self._disk = DiskThread("headrace-disk")
 
     def watch_disk(self) -> None:
         """Answer the requests that wait for a log when it goes offline, from now on."""
@@ -69,6 +72,7 @@ class TopicLogs:
         """Stop, flush and close the files."""
         if self._retention is not None:
             self._retention.cancel()
+        self._disk.close()
         self.flusher.close()
         self._directory.close()
 
@@ -268,22 +272,70 @@ class TopicLogs:
         """
         return response if self.is_durable else _after(self.durable(), response)
 
+    # Deleting records -----------------------------------------------------------------------------
+
+    async def delete_records(
+        self, asked: Sequence[tuple[PartitionLog, int]]
+    ) -> list[int | Refusal]:
+        """Delete the records before an offset in each log, and wake the requests that wait for it.
+        A thread forces the log start offsets to disk.
+
+        :param asked: loaded logs and offsets; -1 stands for the end of the log
+        :return: for each log its log start offset, which is durable; or a refusal of
+            :meth:`~headrace.log.partition_log.PartitionLog.delete_records`
+        """
+        # To its end even if the client goes: what is on disk must be in memory.
+        return await asyncio.shield(asyncio.ensure_future(self._delete_records(asked)))
+
+    async def _delete_records(
+        self, asked: Sequence[tuple[PartitionLog, int]]
+    ) -> list[int | Refusal]:
+        found = [partition_log.new_log_start(before) for partition_log, before in asked]
+        targets = [
+            (number, partition_log, target)
+            for number, ((partition_log, _), target) in enumerate(zip(asked, found, strict=True))
+            if not isinstance(target, Refusal)
+        ]
+        moved = [one for one in targets if one[2] > one[1].log_start_offset]
+
+        def save() -> dict[int, Refusal | None]:
+            return {number: log.save_log_start(target) for number, log, target in moved}
+
+        refusals: dict[int, Refusal | None] = {}
+        if moved:
+            in_thread = any(log.syncs for _, log, _ in moved)
+            refusals = await self._disk.run(save) if in_thread else save()
+        for number, partition_log, target in targets:
+            refusal = refusals.get(number)
+            if refusal is None:
+                found[number] = partition_log.advance_log_start(target)
+                self._notify(("log", partition_log.topic_id, partition_log.partition))
+            else:
+                found[number] = refusal
+        return found
+
     # Retention ------------------------------------------------------------------------------------
 
     async def _retain(self) -> None:
         """Apply retention every ``log.retention.check.interval.ms``, a few logs at a time."""
         while True:
             await asyncio.sleep(self._config.get_int("log.retention.check.interval.ms") / 1000)
-            for topic in list(self._catalog.topics.values()):
+            for number, topic in enumerate(list(self._catalog.topics.values())):
+                if number % TOPICS_PER_TURN == 0:
+                    await asyncio.sleep(0)
                 for _, partition_log in self.existing(topic):
-                    self._apply_retention(partition_log)
+                    await self._apply_retention(partition_log)
                     await asyncio.sleep(0)
 
-    def _apply_retention(self, partition_log: PartitionLog) -> None:
+    async def _apply_retention(self, partition_log: PartitionLog) -> None:
         topic, partition = partition_log.topic, partition_log.partition
         try:
-            if partition_log.apply_retention(self._clock.wall_ms()):
+            for work in partition_log.retention_steps(self._clock.wall_ms()):
                 self._notify(("log", partition_log.topic_id, partition))
+                if partition_log.syncs:
+                    await self._disk.run(work)
+                else:
+                    work()
         except OSError as error:
             log.error("cannot apply retention to %s-%d: %s", topic, partition, error)
 

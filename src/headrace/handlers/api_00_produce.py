@@ -2,9 +2,10 @@
 
 Batches stay opaque: the broker reads only their header, and sets base offset and leader epoch in
 it. It opens those for compacted and internal topics, small ones on the event loop, and large ones
-in a thread (:mod:`headrace.broker.batch_opener`). With acks=0 there is no response, and a failure
-closes the connection. Checks run in Kafka's order. A corrupt batch is refused before anything is
-added to a transaction.
+in a thread (:mod:`headrace.broker.batch_opener`). A request for many partitions is served in
+slices, as the first record of a partition creates a directory and files. With acks=0 there is no
+response, and a failure closes the connection. Checks run in Kafka's order. A corrupt batch is
+refused before anything is added to a transaction.
 
 Version notes:
 
@@ -25,12 +26,14 @@ from dataclasses import replace
 from functools import partial
 from inspect import isawaitable
 from itertools import islice
+from time import perf_counter
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from kio.schema.produce.v13.response import BatchIndexAndErrorMessage
 
 from headrace.broker.broker import Broker
+from headrace.broker.limits import PRODUCED_AT_ONCE, RECEIVE_BUFFER_BYTES
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.log.validation import (
@@ -57,11 +60,13 @@ from headrace.protocol.record_batch import (
     BatchHeader,
     Opening,
 )
+from headrace.time_slices import SLICE_MS
 from headrace.transactions.producer import NO_PRODUCER_ID, NotYetDurable, Producer
 
 from .context import CloseConnection, RequestContext
 from .internal_records import check_coordinator_records, coordinator_records_check
 
+_SLICE_S = SLICE_MS / 1000
 _ACKS = (-1, 0, 1)
 _WITHOUT_LOG_START = frozenset(
     (
@@ -100,10 +105,15 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
         refused = [_refused(one.data.index, refusal) for one in batches]
         return _answer(broker, request, refused)
     answers: list[PartitionProduceResponse] = []
+    end_s = perf_counter() + _SLICE_S
     try:
         for one in batches:
+            if len(answers) > PRODUCED_AT_ONCE and perf_counter() >= end_s:
+                break
             answers.append(_append(broker, request, one, context, OPEN_ON_LOOP))
     except (OpenElsewhere, NotYetDurable):
+        pass
+    if len(answers) < len(batches):
         left = [_kept(one) for one in batches[len(answers) :]]
         return _append_later(broker, request, left, context, answers)
     return _answer(broker, request, answers)
@@ -116,17 +126,20 @@ async def _append_later(
     context: RequestContext,
     answers: list[PartitionProduceResponse],
 ) -> Any:
-    """Append batches, some of which must wait: for their partitions to be in the transaction
-    durably, or to be opened, because they are too large for the event loop.
+    """Append batches, some of which must wait: for the next slice, for their partitions to be in
+    the transaction durably, or to be opened, because they are too large for the event loop.
 
     :param answers: those for the partitions before ``batches``
     """
     version = context.api_version
+    end_s = perf_counter() + _SLICE_S
     for one in batches:  # all before the first append, as in Kafka, so that they wait once
+        end_s = await _next_slice(broker, end_s)
         with suppress(NotYetDurable):
             _check_transaction(broker, request, one, version, waited=False)
     await broker.durable()
     for one in batches:
+        end_s = await _next_slice(broker, end_s)
         try:
             answer = _append(broker, request, one, context, OPEN_ON_LOOP, waited=True)
         except OpenElsewhere:
@@ -142,12 +155,25 @@ async def _append_later(
     return await response if isawaitable(response) else response
 
 
+async def _next_slice(broker: Broker, end_s: float) -> float:
+    """Wait for the next slice if the running one is over; return the end of the slice."""
+    if perf_counter() < end_s:
+        return end_s
+    await broker.slices.next()
+    return perf_counter() + _SLICE_S
+
+
 def _kept(batch: _Batch) -> _Batch:
-    """Return a batch whose records stay while the request waits: frames share a buffer."""
+    """Return a batch whose records stay while the request waits: small frames share a buffer."""
     records = batch.data.records
-    if records is None:
+    if records is None or _frame_bytes(records) > RECEIVE_BUFFER_BYTES:
         return batch
     return batch._replace(data=replace(batch.data, records=memoryview(bytes(records))))
+
+
+def _frame_bytes(records: memoryview | bytes) -> int:
+    """Return the size of the memory that records are in."""
+    return memoryview(memoryview(records).obj).nbytes
 
 
 def _check_of(broker: Broker, batch: _Batch) -> Callable[[Opening], Refusal | None] | None:

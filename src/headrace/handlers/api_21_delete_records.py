@@ -10,7 +10,7 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+from collections.abc import Sequence
 
 from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsRequest
 from kio.schema.delete_records.v2.response import (
@@ -20,55 +20,65 @@ from kio.schema.delete_records.v2.response import (
 )
 
 from headrace.broker.broker import Broker
+from headrace.broker.limits import DELETIONS_AT_ONCE
 from headrace.errors import ErrorCode, Refusal
+from headrace.log.partition_log import PartitionLog
 from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
-from .slicing import run_sliced, sliced
-
-_FSYNC_WEIGHT = 20
-"""One deletion takes about as long as describing so many resources: it waits for the disk."""
+from .slicing import chunks, sliced
 
 
-def handle(
+async def handle(
     broker: Broker, request: DeleteRecordsRequest, context: RequestContext
-) -> DeleteRecordsResponse | Sliced | Awaitable[DeleteRecordsResponse | Sliced]:
-    """Delete the records before an offset in each partition of a request."""
-    count = sum(len(topic.partitions) for topic in request.topics)
-    return run_sliced(broker, _delete_all(broker, request, count), count * _FSYNC_WEIGHT)
-
-
-def _delete_all(
-    broker: Broker, request: DeleteRecordsRequest, count: int
-) -> Generator[None, None, DeleteRecordsResponse | Sliced]:
+) -> DeleteRecordsResponse | Sliced:
+    """Delete the records before an offset in each partition of a request, a few at a time."""
+    slices = broker.slices
+    await slices.next()
     topics: list[DeleteRecordsTopicResult] = []
     for topic in request.topics:
         partitions: list[DeleteRecordsPartitionResult] = []
-        for asked in topic.partitions:
-            partitions.append(_delete(broker, topic.name, asked))
-            yield
+        for some in chunks(topic.partitions, DELETIONS_AT_ONCE):
+            partitions += await _delete(broker, topic.name, some)
+            if slices.is_over:
+                await slices.next()
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=tuple(partitions)))
     response = DeleteRecordsResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
-    return sliced(response, count)
+    return sliced(response, sum(len(topic.partitions) for topic in request.topics))
 
 
-def _delete(
-    broker: Broker, name: str, asked: DeleteRecordsPartition
-) -> DeleteRecordsPartitionResult:
+async def _delete(
+    broker: Broker, name: str, asked: Sequence[DeleteRecordsPartition]
+) -> list[DeleteRecordsPartitionResult]:
+    found = [_log_of(broker, name, one.partition_index) for one in asked]
+    logs = [
+        (log, one.offset)
+        for log, one in zip(found, asked, strict=True)
+        if isinstance(log, PartitionLog)
+    ]
+    deleted = iter(await broker.topic_logs.delete_records(logs))
+    results = []
+    for one, log in zip(asked, found, strict=True):
+        start_offset = next(deleted) if isinstance(log, PartitionLog) else Refusal(log)
+        if isinstance(start_offset, Refusal):
+            results.append(_result(one, -1, start_offset.code))
+        else:
+            results.append(_result(one, start_offset, ErrorCode.NONE))
+    return results
+
+
+def _log_of(broker: Broker, name: str, partition: int) -> PartitionLog | ErrorCode:
+    """Return the log of a partition whose records may be deleted, or the error."""
     topic = broker.catalog.topics.get(name)
-    log = broker.partition_by_name(name, asked.partition_index)
+    log = broker.partition_by_name(name, partition)
     if isinstance(log, ErrorCode):
-        return _result(asked, -1, log)
+        return log
     if topic is not None and topic.internal:
-        return _result(asked, -1, ErrorCode.INVALID_TOPIC_EXCEPTION)
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
     if "delete" not in log.config.cleanup_policy:
-        return _result(asked, -1, ErrorCode.POLICY_VIOLATION)
-    start_offset = log.delete_records(asked.offset)
-    if isinstance(start_offset, Refusal):
-        return _result(asked, -1, start_offset.code)
-    broker.long_polls.notify(("log", log.topic_id, log.partition))
-    return _result(asked, start_offset, ErrorCode.NONE)
+        return ErrorCode.POLICY_VIOLATION
+    return log
 
 
 def _result(

@@ -1,8 +1,8 @@
 """The log of one partition: append, read, search by timestamp, delete.
 
-All methods but :meth:`PartitionLog.flush` and :meth:`PartitionLog.take_offline` are called from one
-thread. The directory is not read before the log is first used, and nothing is created before the
-first append.
+All methods but :meth:`PartitionLog.flush`, :meth:`PartitionLog.save_log_start` and
+:meth:`PartitionLog.take_offline` are called from one thread. The directory is not read before the
+log is first used, and nothing is created before the first append.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import errno
 import os
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
@@ -99,6 +100,12 @@ class PartitionLog:
         self._full = False
         self._offline: Refusal | None = None
         self._forcing = threading.Lock()
+        self._saving = threading.Lock()
+        """Held while a thread writes a small file of the log. The deletion of the log waits for it,
+        as a new log may have the same path.
+        """
+        self._saved_log_start = 0
+        """The largest offset given to :meth:`save_log_start`."""
         self._topic_id_is_durable = False
         self._segments = SegmentList()
         self._producers = ProducerState()
@@ -383,8 +390,8 @@ class PartitionLog:
                     self._force((full,), SUFFIXES)
                 except OSError:
                     return  # the log went offline and logged why
-            if aborted_saved and not self.is_deleted:
-                recovery.write_snapshot(self.path, point, snapshot, sync=self.syncs)
+            if aborted_saved:
+                self._save_producers(point, snapshot)
 
         self._directory.in_background(make_durable)
         return segment
@@ -495,8 +502,24 @@ class PartitionLog:
 
         :param before_offset: new log start offset; -1 stands for the end of the log
         :param sync: force it to disk; otherwise a power cut may bring deleted records back
-        :return: the log start offset; or OFFSET_OUT_OF_RANGE beyond the end, KAFKA_STORAGE_ERROR
-            when the disk fails or the log is offline
+        :return: the log start offset; or a refusal of :meth:`new_log_start` or
+            :meth:`save_log_start`
+        """
+        target = self.new_log_start(before_offset)
+        if isinstance(target, Refusal):
+            return target
+        refusal = None
+        if target > self._log_start_offset:
+            refusal = self.save_log_start(target, sync=sync)
+        return refusal or self.advance_log_start(target)
+
+    def new_log_start(self, before_offset: int) -> int | Refusal:
+        """Return the log start offset for the deletion of the records before an offset. This
+        changes nothing.
+
+        :param before_offset: -1 stands for the end of the log
+        :return: the offset; or OFFSET_OUT_OF_RANGE beyond the end, KAFKA_STORAGE_ERROR when the log
+            is offline
         """
         end = self.end_offset
         if self._offline is not None:
@@ -508,21 +531,68 @@ class PartitionLog:
                 f"ends at {end}"
             )
             return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-        if target > self._log_start_offset:
+        return target
+
+    def save_log_start(self, offset: int, *, sync: bool = True) -> Refusal | None:
+        """Write a log start offset to disk, unless a larger one was written. This blocks; any
+        thread may call it. :meth:`advance_log_start` follows.
+
+        :param sync: see :meth:`delete_records`
+        :return: UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted, KAFKA_STORAGE_ERROR when the
+            disk fails or the log is offline; else None
+        """
+        with self._saving:
+            if self.is_deleted:
+                return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic was deleted")
+            if self._offline is not None or offset <= self._saved_log_start:
+                return self._offline
             try:
-                recovery.write_log_start(self.path, target, sync=sync and self.syncs)
+                recovery.write_log_start(self.path, offset, sync=sync and self.syncs)
             except OSError as error:
                 return Refusal(
                     ErrorCode.KAFKA_STORAGE_ERROR,
                     f"Cannot write the log start offset: {error.strerror}",
                 )
-            self._log_start_offset = target
+            self._saved_log_start = offset
+        return None
+
+    def advance_log_start(self, offset: int) -> int:
+        """Move the log start offset up to one that was saved; return the log start offset."""
+        if not self.is_deleted:
+            self._log_start_offset = max(self._log_start_offset, offset)
         return self._log_start_offset
 
-    def apply_retention(self, now_ms: int) -> int:
-        """Delete old segments and expired producers, and return the number of deleted segments.
+    def _save_producers(self, offset: int, snapshot: bytes) -> None:
+        """Write a snapshot of producers, unless there is one. This blocks; any thread may call it.
 
-        :raises OSError: when a file cannot be deleted or created; segments deleted before that stay
+        :raises OSError: when the disk fails
+        """
+        with self._saving:
+            path = recovery.snapshot_path(self.path, offset)
+            if not self.is_deleted and not os.path.exists(path):
+                recovery.write_snapshot(self.path, offset, snapshot, sync=self.syncs)
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Take all of :meth:`retention_steps` now, and return the number of deleted segments.
+
+        :raises OSError: as :meth:`retention_steps`
+        """
+        steps = self.retention_steps(now_ms)
+        while True:
+            try:
+                work = next(steps)
+            except StopIteration as finished:
+                count: int = finished.value
+                return count
+            work()
+
+    def retention_steps(self, now_ms: int) -> Generator[Callable[[], None], None, int]:
+        """Delete old segments and expired producers; return the number of deleted segments.
+
+        Yield functions that wait for the disk. Run each before the next step, in any thread; the
+        log can be used meanwhile.
+
+        :raises OSError: when a file cannot be renamed or created; segments deleted before that stay
             deleted
         """
         if not self.end_offset or not self._segments or self.is_offline:
@@ -541,23 +611,40 @@ class PartitionLog:
         )
         if not count:
             return 0
+        old = [self._segments[number] for number in range(count)]
         self.announce_change()
         if count == len(self._segments):
             self.roll(now_ms)
-            recovery.write_snapshot(  # no batch will have the producers any more
-                self.path, self._end_offset, self._producers.snapshot(), sync=self.syncs
-            )
-        for _ in range(count):
-            self._log_start_offset = max(self._log_start_offset, self._segments[1].base_offset)
-            self._segments.delete_oldest()
-        self._aborted.drop_below(self._log_start_offset)
-        limited.info(
-            self.path,
-            "Deleted %d old segments of %s, which now starts at offset %d",
-            count,
-            self.path,
-            self._log_start_offset,
-        )
+        if count + 1 == len(self._segments) and not self._segments[-1].size_bytes:
+            # No batch will have the producers any more.
+            yield partial(self._save_producers, self._end_offset, self._producers.snapshot())
+        return (yield from self._delete_segments(old))
+
+    def _delete_segments(self, old: Sequence[Segment]) -> Generator[Callable[[], None], None, int]:
+        """Delete the oldest segments one after the other, unless they are deleted or replaced
+        meanwhile; see :meth:`retention_steps`.
+        """
+        count = 0
+        try:
+            for segment in old:
+                is_oldest = len(self._segments) > 1 and self._segments[0] is segment
+                if not is_oldest or self.is_offline:
+                    break
+                self.announce_change()
+                self._log_start_offset = max(self._log_start_offset, self._segments[1].base_offset)
+                delete_files = self._segments.retire_oldest()
+                count += 1
+                yield delete_files
+        finally:
+            if count:
+                self._aborted.drop_below(self._log_start_offset)
+                limited.info(
+                    self.path,
+                    "Deleted %d old segments of %s, which now starts at offset %d",
+                    count,
+                    self.path,
+                    self._log_start_offset,
+                )
         return count
 
     def cut(self) -> tuple[PartitionLog, int, int, int, int]:
@@ -719,7 +806,8 @@ class PartitionLog:
     def delete(self) -> None:
         """Close the files and refuse later appends. The caller removes the directory."""
         self.announce_change()
-        self.is_deleted = True
+        with self._saving:
+            self.is_deleted = True
         self._offline = None
         for segment in self._segments:
             segment.abandon()

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from headrace.log import checksums
 from headrace.log.files import OpenFiles, fsync_path
@@ -39,6 +40,8 @@ RECOVERY_CHUNK_BYTES = 1 << 22
 DEFAULT_INDEX_INTERVAL_BYTES = 4096
 MAX_RELATIVE_OFFSET = 2**31 - 1
 SUFFIXES = (".log", *checksums.INDEX_SUFFIXES, checksums.SUFFIX)
+DELETED = ".deleted"
+"""The end of the name of a file that is not used any more. A start removes what is left of them."""
 
 
 class DamagedSegment(OSError):
@@ -85,6 +88,12 @@ def scan(
                 return
         yield position, header, buffer[position - start : position - start + size]
         position += size
+
+
+def _unlink_all(paths: Sequence[str]) -> None:
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 class Segment:
@@ -265,6 +274,21 @@ class Segment:
             os.close(self.fd)
             self.fd = -1
             self._files.end_keep()
+
+    def retire(self) -> Callable[[], None]:
+        """Rename the files, so that no start finds them. Return a function that deletes them, which
+        takes long for a large file; any thread may call it.
+
+        :raises OSError: when the file cannot be renamed; it is as it was
+        """
+        self.abandon()
+        retired = []
+        for suffix in SUFFIXES:
+            path = self.path(suffix)
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(path, path + DELETED)
+                retired.append(path + DELETED)
+        return partial(_unlink_all, retired)
 
     def delete(self) -> None:
         """Delete the files."""

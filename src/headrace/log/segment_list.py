@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import is_
 
 from headrace.log.segment import Segment
@@ -44,14 +44,16 @@ class SegmentList:
         self._bases.append(segment.base_offset)
         self._positions.clear()
 
-    def delete_oldest(self) -> None:
-        """Delete the oldest segment with its files.
+    def retire_oldest(self) -> Callable[[], None]:
+        """Remove the oldest segment. Return a function that deletes its files, see
+        :meth:`~headrace.log.segment.Segment.retire`.
 
-        :raises OSError: when the files cannot be deleted
+        :raises OSError: when the files cannot be renamed
         """
         self._positions.clear()
-        self._segments[0].delete()
+        delete_files = self._segments[0].retire()
         del self._segments[0], self._bases[0]
+        return delete_files
 
     def find_run(self, segments: Sequence[Segment]) -> int | None:
         """Return the index of the first of these segments if they are still adjacent in the list;

@@ -37,9 +37,9 @@ from headrace.log.data_directory import (
 )
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
-from headrace.log.segment import SUFFIXES
+from headrace.log.segment import DELETED, SUFFIXES
 
-from . import aborted_transactions, directory_format, partition_metadata, recovery, swap
+from . import aborted_transactions, directory_format, partition_metadata, recovery
 
 SIZES_FILE = "sizes"
 """JSON object: path of a file in the snapshot -> its size at the cut. Files that are not listed
@@ -246,8 +246,7 @@ def unused_log_files(path: str) -> list[str]:
         return sorted(
             entry.name
             for entry in entries
-            if entry.is_file(follow_symlinks=False)
-            and not entry.name.endswith((swap.DELETED, ".tmp"))
+            if entry.is_file(follow_symlinks=False) and not entry.name.endswith((DELETED, ".tmp"))
         )
 
 

@@ -17,11 +17,10 @@ import re
 import shutil
 from collections.abc import Iterator
 
-from headrace.log.segment import SUFFIXES
+from headrace.log.segment import DELETED, SUFFIXES
 
 CLEANING = "cleaning"
 """Directory in which new segments are written."""
-DELETED = ".deleted"
 _LOG_SWAP, _TXNINDEX_SWAP = ".log.swap", ".txnindex.swap"
 _SWAP = re.compile(r"([0-9]{20})-([0-9]{20})\.log\.swap")
 

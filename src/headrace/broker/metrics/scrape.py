@@ -10,7 +10,7 @@ from uuid import UUID
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
-from headrace.broker.limits import MAX_METRIC_PARTITIONS, SCRAPE_LOADING_MS
+from headrace.broker.limits import MAX_METRIC_PARTITIONS, SCRAPE_LOADING_MS, TOPICS_PER_TURN
 from headrace.errors import Refusal
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.kinds import Group
@@ -111,11 +111,17 @@ class MetricsScrape:
 
     async def _log_rows(self, topics: Iterable[Topic]) -> AsyncIterator[_LogRow]:
         broker, count = self._broker, 0
-        for topic in topics:
+        for number, topic in enumerate(topics):
+            if number % TOPICS_PER_TURN == 0:
+                await self._page.yield_to_loop()
             for partition in broker.logs.existing_partitions(topic.name, topic.partitions):
+                await self._end_slice_if_full()
                 count += 1
+                if count > MAX_METRIC_PARTITIONS:
+                    self.left_out["partitions"] += 1
+                    continue
                 partition_log = self._log(topic.topic_id, partition)
-                if count > MAX_METRIC_PARTITIONS or not await self._load(partition_log):
+                if not await self._load(partition_log):
                     self.left_out["partitions"] += 1
                     continue
                 assert partition_log is not None
@@ -125,7 +131,6 @@ class MetricsScrape:
                     partition_log.end_offset,
                     partition_log.size_bytes(),
                 )
-                await self._end_slice_if_full()
 
     def _log(self, topic_id: UUID, partition: int) -> PartitionLog | None:
         """Return a partition's log, None if the topic was deleted during the scrape."""
@@ -193,6 +198,7 @@ class MetricsScrape:
             for name, committed in list(offsets.of_group(group_id).items()):
                 topic = self._broker.catalog.topics.get(name)
                 for partition, one in list(committed.items()):
+                    await self._end_slice_if_full()
                     if count >= MAX_METRIC_PARTITIONS:
                         self.left_out["consumer_group_partitions"] += 1
                         continue
@@ -204,7 +210,6 @@ class MetricsScrape:
                         lag = max(partition_log.end_offset - one.offset, 0)
                     label = labels(group=group_id, topic=name, partition=partition)
                     yield _OffsetRow(label, one.offset, lag)
-                    await self._end_slice_if_full()
 
     # Share groups ---------------------------------------------------------------------------------
 
@@ -255,6 +260,7 @@ class MetricsScrape:
         count = 0
         for group in groups:
             for topic_id, partition in _share_partitions(group):
+                await self._end_slice_if_full()
                 count += 1
                 if count > MAX_METRIC_PARTITIONS:
                     self.left_out["share_partitions"] += 1
@@ -265,7 +271,6 @@ class MetricsScrape:
                     assert partition_log is not None
                     end_offset = partition_log.end_offset
                     yield self._share_partition_row(group.group_id, topic, partition, end_offset)
-                await self._end_slice_if_full()
 
     def _share_partition_row(
         self, group_id: str, topic: Topic, partition: int, end_offset: int
