@@ -197,6 +197,8 @@ class Coordinators:
         :raises StorageError: when the disk fails
         """
         self.timer.close()
+        if self.loaded_transactions is not None:
+            self.loaded_transactions.close()
         if self.loaded_share is not None:
             self.loaded_share.close()
 

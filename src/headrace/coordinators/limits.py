@@ -18,3 +18,11 @@ DEAD_LETTER_COMPLAINT_MS = 60_000
 
 RETRY_MS = 1000
 """The time before a timeout that failed is tried again."""
+
+ANSWERS_AT_ONCE = 100
+"""The requests that are answered before the time of a turn of the event loop is checked."""
+
+MARKERS_AT_ONCE = 20
+"""The partitions of a transaction that get their markers in one turn of the event loop. A marker
+may be the first record of a partition, which creates a directory and files.
+"""

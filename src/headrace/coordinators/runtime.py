@@ -27,8 +27,10 @@ from headrace.hashing import internal_partition
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Completion, Coordinator, Outcome, Position, make
 from headrace.protocol import record_batch
+from headrace.time_slices import SLICE_MS
 from headrace.transactions.producer import NO_PRODUCER, Producer
 
+from .limits import ANSWERS_AT_ONCE
 from .logs import InternalLogs
 
 log = LimitedLog(get_logger("headrace.coordinators"))
@@ -323,7 +325,7 @@ class CoordinatorRuntime(Generic[C]):
             self._decide(commands)
         answers, self._answers = self._answers, []
         if self._logs.is_durable:
-            _send(answers)
+            _send(iter(answers))
         else:
             task = asyncio.get_running_loop().create_task(
                 _send_when_durable(self._logs.durable(), answers)
@@ -494,12 +496,19 @@ async def _send_when_durable(
             (deferred, answer if isinstance(answer, Exception) else error)
             for deferred, answer in answers
         ]
-    _send(answers)
+    _send(iter(answers))
 
 
-def _send(answers: Sequence[tuple[Deferred[Any], Any]]) -> None:
-    for deferred, answer in answers:
+def _send(answers: Iterator[tuple[Deferred[Any], Any]]) -> None:
+    """Answer requests. If they are many, as the members of a large group are, the next turns of the
+    event loop continue.
+    """
+    end_s = perf_counter() + SLICE_MS / 1000
+    for number, (deferred, answer) in enumerate(answers, 1):
         try:
             deferred.answer(answer)
         except Exception as error:  # continue with the other connections
             log.error("clients", "cannot answer a request", exc_info=error)
+        if number % ANSWERS_AT_ONCE == 0 and perf_counter() >= end_s:
+            asyncio.get_running_loop().call_soon(_send, answers)
+            return

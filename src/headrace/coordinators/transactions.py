@@ -9,7 +9,8 @@ transaction that has ended changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.errors import ErrorCode, Refusal, StorageError
@@ -29,7 +30,7 @@ from headrace.transactions.transaction import (
 )
 
 from .environment import Configuration, Environment
-from .limits import RETRY_MS
+from .limits import MARKERS_AT_ONCE, RETRY_MS
 from .runtime import CoordinatorRuntime
 
 if TYPE_CHECKING:
@@ -81,6 +82,11 @@ class Transactions:
         self._marked: dict[str, set[TopicPartition]] = {}
         self._completing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Write no more markers; the next start continues."""
+        self._is_closed = True
 
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: Producer
@@ -224,8 +230,18 @@ class Transactions:
             self._when_durable(transactional_id, self._mark)
 
     def _mark(self, transactional_id: str) -> None:
-        self._write_markers(transactional_id)
+        self._continue_marking(self._write_markers(transactional_id), transactional_id)
+
+    def _continue_marking(self, steps: Iterator[None], transactional_id: str) -> None:
+        for _ in steps:
+            step = partial(self._continue_marking, steps)
+            asyncio.get_running_loop().call_soon(self._take_if_open, transactional_id, step)
+            return
         self._when_durable(transactional_id, self._record_completion)
+
+    def _take_if_open(self, transactional_id: str, step: Callable[[str], None]) -> None:
+        if not self._is_closed:
+            self._take(transactional_id, step)
 
     def _record_completion(self, transactional_id: str) -> None:
         completed = self.coordinator.complete(transactional_id, self._stamp())
@@ -268,8 +284,9 @@ class Transactions:
         log.error(transactional_id, message, transactional_id, error)
         self._schedule_timer()
 
-    def _write_markers(self, transactional_id: str) -> None:
+    def _write_markers(self, transactional_id: str) -> Generator[None]:
         """Write the markers of a decided transaction to the partitions that do not have them yet.
+        Yield whenever other requests should be served.
 
         After a crash all partitions get a marker again; the second one changes nothing.
 
@@ -281,7 +298,9 @@ class Transactions:
         marker = Marker(decided.state == State.PREPARE_COMMIT, COORDINATOR_EPOCH)
         self._check_online(transactional_id)
         first_error: StorageError | None = None
-        for topic, partition in sorted(decided.partitions - marked):
+        for number, (topic, partition) in enumerate(sorted(decided.partitions - marked)):
+            if number and number % MARKERS_AT_ONCE == 0:
+                yield
             partition_log = self._logs.partition_by_name(topic, partition)
             try:
                 if partition_log is ErrorCode.KAFKA_STORAGE_ERROR:
