@@ -10,6 +10,7 @@ import random
 import struct
 import typing
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -19,12 +20,14 @@ from kio.serial import entity_reader, entity_writer
 
 from headrace.errors import ErrorCode
 from headrace.handlers import APIS
-from headrace.protocol.frames import BadFrame, request_header
-from headrace.protocol.messages import codec, frame_of
+from headrace.protocol import sliced_reader
+from headrace.protocol.frames import BadFrame, NullInRequest, request_header
+from headrace.protocol.messages import Codec, codec, frame_of
 from headrace.protocol.refusals import refuse_all
 from headrace.protocol.skimmer import skimmer
-from headrace.protocol.versions import adapt
+from headrace.protocol.versions import adapt, adapt_sliced
 from headrace.protocol.writer import nested_type
+from headrace.time_slices import run_now
 
 EVERY_VERSION = [
     (api.key, version) for api in APIS.values() for version in range(api.lowest, api.highest + 1)
@@ -295,6 +298,43 @@ def test_noise_is_refused_or_read_and_never_ends_the_process(key: int, version: 
             codec(key, version).read_request(bytes(noise), body)
         except BadFrame:
             pass
+
+
+@pytest.mark.parametrize("whole_item_bytes", [0, 4096])
+@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+def test_slices_read_and_upgrade_what_one_piece_does(
+    key: int, version: int, whole_item_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sliced_reader, "WHOLE_ITEM_BYTES", whole_item_bytes)
+    wire = codec(key, version)
+    whole = request_frame(key, version, filled(wire.request_type))
+    body = request_header(whole).body_offset
+    request = wire.read_request(whole, body)
+    assert in_slices(wire, whole, body) == request
+    sliced = run_now(adapt_sliced(request, wire, APIS[key].highest, CATALOG))
+    assert sliced.request == adapt(request, wire, APIS[key].highest, CATALOG).request
+    rng = random.Random(key * 100 + version)
+    for _ in range(100):
+        noise = bytearray(whole)
+        for _ in range(rng.randint(1, 3) if len(noise) > body else 0):
+            noise[rng.randrange(body, len(noise))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
+        frame = bytes(noise)
+        whole_read = outcome(wire.read_request, frame, body)
+        assert outcome(in_slices, wire, frame, body) == whole_read
+
+
+def in_slices(wire: Codec, frame: bytes, body: int) -> Any:
+    return run_now(wire.read_request_sliced(memoryview(frame), body))
+
+
+def outcome(read: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the request, or the kind of the error and the request in it."""
+    try:
+        return read(*arguments)
+    except NullInRequest as error:
+        return "null", error.request
+    except BadFrame:
+        return "bad"
 
 
 def test_large_values_are_not_copied() -> None:

@@ -39,7 +39,7 @@ from headrace.protocol.large_responses import Frame, Sliced
 from headrace.protocol.messages import Codec, codec
 from headrace.protocol.refusals import refuse_all, refuse_nulls
 from headrace.protocol.request_templates import RequestTemplates
-from headrace.protocol.versions import Adapted, adapt
+from headrace.protocol.versions import Adapted, adapt, adapt_sliced
 
 from .broker import Broker
 from .connection_counts import ConnectionCounts
@@ -54,6 +54,7 @@ from .limits import (
     RECEIVE_BUFFER_BYTES,
     SEND_AT_BYTES,
     SEND_BUFFER_BYTES,
+    SLICED_REQUEST_BYTES,
 )
 from .requests import IncompleteFrame, RequestQueue
 from .unsent import FileReadError, Unsent
@@ -416,6 +417,9 @@ class Connection(asyncio.BufferedProtocol):
                     )
                 self._unsupported_api_versions(header)
                 return
+            if len(frame) > SLICED_REQUEST_BYTES and header.api_key not in _QUICK:
+                self._read_later(frame, header, started)
+                return
             wire, adapted = self._read(frame, header)
         except NullInRequest as error:
             self._refuse_nulls(error, header)
@@ -423,6 +427,55 @@ class Connection(asyncio.BufferedProtocol):
         except BadFrame as error:
             self._close("%s", error)
             return
+        self._handle(adapted, header, wire, started)
+        if header.api_key in TEMPLATED:
+            self._remember(frame, header, adapted.request)
+
+    def _read_later(self, frame: memoryview, header: RequestHeader, started: float) -> None:
+        """Read a large request in slices, then serve it."""
+        if len(frame) <= RECEIVE_BUFFER_BYTES:  # it may be in the buffer of all connections
+            frame = memoryview(bytes(frame))
+        self.task = asyncio.get_running_loop().create_task(
+            self._read_sliced(frame, header, started)
+        )
+
+    async def _read_sliced(self, frame: memoryview, header: RequestHeader, started: float) -> None:
+        broker = self.shared.broker
+        wire = codec(header.api_key, header.api_version)
+        latest_version = APIS[header.api_key].highest
+        adapted = None
+        try:
+            request = await broker.slices.run(wire.read_request_sliced(frame, header.body_offset))
+            adapted = await broker.slices.run(
+                adapt_sliced(request, wire, latest_version, broker.catalog)
+            )
+        except NullInRequest as error:
+            self._refuse_nulls(error, header)
+        except BadFrame as error:
+            self._close("%s", error)
+        except Exception as error:
+            log.error(self.host, "cannot read a request from %s", self.host, exc_info=error)
+            self.abandon()
+        self.task = None
+        if adapted is not None:
+            self._handle(adapted, header, wire, started, is_large=True)
+        if self.task is None:
+            self._task_bytes = 0
+            self._serve()
+
+    def _handle(
+        self,
+        adapted: Adapted,
+        header: RequestHeader,
+        wire: Codec,
+        started: float,
+        *,
+        is_large: bool = False,
+    ) -> None:
+        """Have a request handled, and answer it or wait for its response.
+
+        :param is_large: write the response in slices
+        """
         context = self._context_of(header, adapted.legacy)
         self.shared.turns.end_ms()  # the slice begins
         try:
@@ -434,6 +487,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         except Exception as error:
             response = self._failed(error, adapted.request, header)
+        if is_large and not isinstance(response, Sliced | Deferred | Awaitable):
+            response = Sliced(response)
         if isinstance(response, Sliced):
             response = self._write_sliced(response, adapted, header, wire)
         if isinstance(response, Deferred):
@@ -447,8 +502,6 @@ class Connection(asyncio.BufferedProtocol):
             self._answer(response, adapted, header, wire)
             self.shared.metrics.requests[header.api_key].answered(started, response)
             self.shared.turns.served()
-        if header.api_key in TEMPLATED:
-            self._remember(frame, header, adapted.request)
 
     def _remember(self, frame: memoryview, header: RequestHeader, request: Any) -> None:
         """Make a template of a request that was served."""

@@ -25,7 +25,7 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Generator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -70,12 +70,16 @@ def handle(
     ):
         return _refused(request)
     if request.topics is None:
-        count = len(broker.catalog.topics)
-        if count > SLICED_ABOVE:
+        if _is_long(broker.catalog.topics.values()):
             return Sliced(_response(broker, _descriptions(broker).all(), context))
         topics = tuple(map(_described, broker.catalog.topics.values()))
         return _response(broker, topics, context)
     return run_sliced(broker, _describe_asked(broker, request, context), len(request.topics))
+
+
+def _is_long(topics: Collection[Topic]) -> bool:
+    """Return whether the description of topics is written in slices."""
+    return len(topics) > SLICED_ABOVE or sum(one.partitions for one in topics) > SLICED_ABOVE
 
 
 def _response(broker: Broker, topics: Any, context: RequestContext) -> MetadataResponse:
@@ -136,7 +140,8 @@ def _describe_asked(
     for asked in request.topics:
         topics.append(_asked(broker, asked, refusals))
         yield
-    return sliced(_response(broker, tuple(topics), context), len(topics))
+    count = sum(1 + len(topic.partitions) for topic in topics)
+    return sliced(_response(broker, tuple(topics), context), count)
 
 
 def _asked(

@@ -47,7 +47,11 @@ def handle(
     broker: Broker, request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse | Sliced:
     """Return the committed offsets of each group of a request."""
-    count = sum(_partition_count(broker, group) for group in request.groups)
+    count = 0
+    for group in request.groups:
+        count += _partition_count(broker, group)
+        if count > SLICED_ABOVE:
+            break
     answers = (_group(broker, group, stable=request.require_stable) for group in request.groups)
     if count <= SLICED_ABOVE:
         return OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=tuple(answers))

@@ -15,15 +15,18 @@ Version notes:
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.find_coordinator.v6.response import Coordinator, FindCoordinatorResponse
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
+from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
+from .slicing import lazily, sliced
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 _FIRST_WITH_SHARE = 6
@@ -33,17 +36,16 @@ _INTEGER = re.compile(r"[+-]?\d{1,10}", re.ASCII)
 
 def handle(
     broker: Broker, request: FindCoordinatorRequest, context: RequestContext
-) -> FindCoordinatorResponse:
+) -> FindCoordinatorResponse | Sliced:
     """Return the coordinator of each key."""
-    return FindCoordinatorResponse(
-        throttle_time=NO_THROTTLE,
-        coordinators=tuple(
-            _coordinator(broker, request.key_type, key, context) for key in request.coordinator_keys
-        ),
+    find = partial(_coordinator, broker, request.key_type, context)
+    response = FindCoordinatorResponse(
+        throttle_time=NO_THROTTLE, coordinators=lazily(find, request.coordinator_keys)
     )
+    return sliced(response, len(request.coordinator_keys))
 
 
-def _coordinator(broker: Broker, key_type: int, key: str, context: RequestContext) -> Coordinator:
+def _coordinator(broker: Broker, key_type: int, context: RequestContext, key: str) -> Coordinator:
     known = key_type in (_GROUP, _TRANSACTION) or (
         key_type == _SHARE and context.api_version >= _FIRST_WITH_SHARE and _is_share_partition(key)
     )

@@ -13,6 +13,9 @@ Version notes:
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 from kio.schema.describe_groups.v6.request import DescribeGroupsRequest
 from kio.schema.describe_groups.v6.response import (
     DescribedGroup,
@@ -23,27 +26,29 @@ from kio.schema.describe_groups.v6.response import (
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic.group import ClassicGroup
+from headrace.groups.classic.member import Member
 from headrace.groups.classic.states import State
+from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
+from .slicing import lazily, sliced
 
 _FIRST_WITH_ERROR = 6
 
 
 def handle(
     broker: Broker, request: DescribeGroupsRequest, context: RequestContext
-) -> DescribeGroupsResponse:
+) -> DescribeGroupsResponse | Sliced:
     """Describe the classic groups of a request."""
-    return DescribeGroupsResponse(
-        throttle_time=NO_THROTTLE,
-        groups=tuple(
-            _describe(broker, group_id, context.api_version) for group_id in request.groups
-        ),
-    )
+    groups = lazily(partial(_describe, broker, context.api_version), request.groups)
+    response = DescribeGroupsResponse(throttle_time=NO_THROTTLE, groups=groups)
+    if isinstance(groups, tuple):
+        return sliced(response, sum(len(group.members) for group in groups))
+    return Sliced(response)
 
 
-def _describe(broker: Broker, group_id: str, version: int) -> DescribedGroup:
+def _describe(broker: Broker, version: int, group_id: str) -> DescribedGroup:
     group = broker.groups.classic_group(group_id)
     if isinstance(group, Refusal):
         says_so = version >= _FIRST_WITH_ERROR
@@ -66,16 +71,17 @@ def _describe(broker: Broker, group_id: str, version: int) -> DescribedGroup:
     )
 
 
-def _members(group: ClassicGroup) -> tuple[DescribedGroupMember, ...]:
-    stable = group.state is State.STABLE
-    return tuple(
-        DescribedGroupMember(
+def _members(group: ClassicGroup) -> Any:
+    stable, protocol = group.state is State.STABLE, group.protocol
+
+    def describe(member: Member) -> DescribedGroupMember:
+        return DescribedGroupMember(
             member_id=member.member_id,
             group_instance_id=member.group_instance_id,
             client_id=member.client_id,
             client_host=member.client_host,
-            member_metadata=member.metadata(group.protocol) if stable else b"",
+            member_metadata=member.metadata(protocol) if stable else b"",
             member_assignment=member.assignment,
         )
-        for member in group.members.all()
-    )
+
+    return lazily(describe, tuple(group.members.all()))

@@ -11,9 +11,12 @@ Version notes:
 
 from __future__ import annotations
 
+from functools import partial
+
 from kio.schema.offset_for_leader_epoch.v4.request import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 from kio.schema.offset_for_leader_epoch.v4.response import (
     EpochEndOffset,
@@ -23,25 +26,25 @@ from kio.schema.offset_for_leader_epoch.v4.response import (
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
+from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
+from .slicing import lazily, sliced
 
 
 def handle(
     broker: Broker, request: OffsetForLeaderEpochRequest, context: RequestContext
-) -> OffsetForLeaderEpochResponse:
+) -> OffsetForLeaderEpochResponse | Sliced:
     """Return the end offset of an epoch for each partition of a request."""
-    return OffsetForLeaderEpochResponse(
-        throttle_time=NO_THROTTLE,
-        topics=tuple(
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=tuple(_end(broker, topic.topic, asked) for asked in topic.partitions),
-            )
-            for topic in request.topics
-        ),
-    )
+    topics = lazily(partial(_topic, broker), request.topics)
+    response = OffsetForLeaderEpochResponse(throttle_time=NO_THROTTLE, topics=topics)
+    return sliced(response, sum(1 + len(topic.partitions) for topic in request.topics))
+
+
+def _topic(broker: Broker, asked: OffsetForLeaderTopic) -> OffsetForLeaderTopicResult:
+    ends = lazily(partial(_end, broker, asked.topic), asked.partitions)
+    return OffsetForLeaderTopicResult(topic=asked.topic, partitions=ends)
 
 
 def _end(broker: Broker, name: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:

@@ -14,6 +14,7 @@ Version notes:
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from kio.schema.add_partitions_to_txn.v5.request import (
@@ -34,6 +35,7 @@ from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.producer import Producer
 
 from .context import RequestContext
+from .slicing import run_sliced_durably
 from .transaction_errors import error_for_version
 
 _FIRST_WITH_FENCED = 2
@@ -44,20 +46,26 @@ Codes = dict[tuple[str, int], ErrorCode]
 
 def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: RequestContext) -> Any:
     """Add partitions to each transaction of a request."""
-    results = tuple(
-        _transaction(broker, asked, context.api_version) for asked in request.transactions
-    )
-    return broker.when_durable(
-        AddPartitionsToTxnResponse(
-            throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, results_by_transaction=results
-        )
+    count = sum(len(topic.partitions) for one in request.transactions for topic in one.topics)
+    return run_sliced_durably(broker, _add_all(broker, request, context.api_version), count)
+
+
+def _add_all(
+    broker: Broker, request: AddPartitionsToTxnRequest, version: int
+) -> Generator[None, None, AddPartitionsToTxnResponse]:
+    results = []
+    for asked in request.transactions:
+        results.append((yield from _transaction(broker, asked, version)))
+        yield
+    return AddPartitionsToTxnResponse(
+        throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, results_by_transaction=tuple(results)
     )
 
 
 def _transaction(
     broker: Broker, asked: AddPartitionsToTxnTransaction, version: int
-) -> AddPartitionsToTxnResult:
-    codes = _codes(broker, asked, version)
+) -> Generator[None, None, AddPartitionsToTxnResult]:
+    codes = yield from _codes(broker, asked, version)
     return AddPartitionsToTxnResult(
         transactional_id=asked.transactional_id,
         topic_results=tuple(
@@ -75,7 +83,9 @@ def _transaction(
     )
 
 
-def _codes(broker: Broker, asked: AddPartitionsToTxnTransaction, version: int) -> Codes:
+def _codes(
+    broker: Broker, asked: AddPartitionsToTxnTransaction, version: int
+) -> Generator[None, None, Codes]:
     partitions = [
         (topic.name, partition) for topic in asked.topics for partition in topic.partitions
     ]
@@ -83,7 +93,12 @@ def _codes(broker: Broker, asked: AddPartitionsToTxnTransaction, version: int) -
         return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
     producer = Producer(asked.producer_id, asked.producer_epoch)
     client = version < _FIRST_FOR_BROKERS
-    refused = {one: code for one in partitions if (code := _refusal(broker, *one, client=client))}
+    refused: Codes = {}
+    for one in partitions:
+        code = _refusal(broker, *one, client=client)
+        if code is not None:
+            refused[one] = code
+        yield
     if refused:
         return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
     if asked.verify_only:

@@ -7,6 +7,7 @@ Version notes:
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
@@ -19,15 +20,22 @@ from headrace.groups.share.group import ShareGroup
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
+from .slicing import each, run_sliced_durably
 
 
 def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext) -> Any:
     """Delete groups, each on its own."""
-    results = tuple(
-        DeletableGroupResult(group_id=group_id, error_code=_delete(broker, group_id))
-        for group_id in dict.fromkeys(request.groups_names)
+    names = tuple(dict.fromkeys(request.groups_names))
+    return run_sliced_durably(broker, _delete_all(broker, names), len(names))
+
+
+def _delete_all(
+    broker: Broker, names: Sequence[str]
+) -> Generator[None, None, DeleteGroupsResponse]:
+    results = yield from each(
+        lambda name: DeletableGroupResult(group_id=name, error_code=_delete(broker, name)), names
     )
-    return broker.when_durable(DeleteGroupsResponse(throttle_time=NO_THROTTLE, results=results))
+    return DeleteGroupsResponse(throttle_time=NO_THROTTLE, results=results)
 
 
 def _delete(broker: Broker, group_id: str) -> ErrorCode:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kio.schema.describe_producers.v0.request import DescribeProducersRequest
+from functools import partial
+
+from kio.schema.describe_producers.v0.request import DescribeProducersRequest, TopicRequest
 from kio.schema.describe_producers.v0.response import (
     DescribeProducersResponse,
     PartitionResponse,
@@ -13,29 +15,26 @@ from kio.schema.describe_producers.v0.response import (
 from headrace.broker.broker import Broker
 from headrace.broker.config.topic_rules import check_topic_name
 from headrace.errors import ErrorCode
+from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.protocol.record_batch import NO_SEQUENCE
 
 from .context import RequestContext
+from .slicing import lazily, sliced
 
 
 def handle(
     broker: Broker, request: DescribeProducersRequest, context: RequestContext
-) -> DescribeProducersResponse:
+) -> DescribeProducersResponse | Sliced:
     """Describe the producers of each partition of a request."""
-    return DescribeProducersResponse(
-        throttle_time=NO_THROTTLE,
-        topics=tuple(
-            TopicResponse(
-                name=topic.name,
-                partitions=tuple(
-                    _partition(broker, topic.name, partition)
-                    for partition in topic.partition_indexes
-                ),
-            )
-            for topic in request.topics
-        ),
-    )
+    topics = lazily(partial(_topic, broker), request.topics)
+    response = DescribeProducersResponse(throttle_time=NO_THROTTLE, topics=topics)
+    return sliced(response, sum(1 + len(topic.partition_indexes) for topic in request.topics))
+
+
+def _topic(broker: Broker, asked: TopicRequest) -> TopicResponse:
+    partitions = lazily(partial(_partition, broker, asked.name), asked.partition_indexes)
+    return TopicResponse(name=asked.name, partitions=partitions)
 
 
 def _partition(broker: Broker, topic: str, partition: int) -> PartitionResponse:

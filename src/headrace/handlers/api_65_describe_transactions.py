@@ -16,11 +16,13 @@ from kio.schema.describe_transactions.v0.response import (
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
+from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.records import State, Transaction
 
 from .context import RequestContext
 from .durations import to_timedelta
+from .slicing import lazily, sliced
 
 _NOTHING: dict[str, Any] = {
     "transaction_state": "",
@@ -34,13 +36,12 @@ _NOTHING: dict[str, Any] = {
 
 def handle(
     broker: Broker, request: DescribeTransactionsRequest, context: RequestContext
-) -> DescribeTransactionsResponse:
+) -> DescribeTransactionsResponse | Sliced:
     """Describe the transaction of each transactional id of a request."""
     known = broker.transactions.coordinator.transactions
-    return DescribeTransactionsResponse(
-        throttle_time=NO_THROTTLE,
-        transaction_states=tuple(_state(one, known.get(one)) for one in request.transactional_ids),
-    )
+    states = lazily(lambda one: _state(one, known.get(one)), request.transactional_ids)
+    response = DescribeTransactionsResponse(throttle_time=NO_THROTTLE, transaction_states=states)
+    return sliced(response, len(request.transactional_ids))
 
 
 def state_name(state: State) -> str:

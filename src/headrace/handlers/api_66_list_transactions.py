@@ -10,25 +10,36 @@ Version notes:
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Generator
+
 from kio.schema.list_transactions.v2.request import ListTransactionsRequest
 from kio.schema.list_transactions.v2.response import ListTransactionsResponse, TransactionState
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
 from headrace.groups.consumer.regex import InvalidRegex, Regex
+from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.transactions.records import State, Transaction
 
 from .api_65_describe_transactions import state_name
 from .context import RequestContext
+from .slicing import run_sliced, sliced
 
 _STATES = {state_name(state): state for state in State}
 
 
 def handle(
     broker: Broker, request: ListTransactionsRequest, context: RequestContext
-) -> ListTransactionsResponse:
+) -> ListTransactionsResponse | Sliced | Awaitable[ListTransactionsResponse | Sliced]:
     """List the transactional ids that match the filters."""
+    count = len(broker.transactions.coordinator.transactions)
+    return run_sliced(broker, _list(broker, request), count)
+
+
+def _list(
+    broker: Broker, request: ListTransactionsRequest
+) -> Generator[None, None, ListTransactionsResponse | Sliced]:
     unknown = tuple(name for name in request.state_filters if name not in _STATES)
     try:
         pattern = (
@@ -52,20 +63,18 @@ def handle(
             and (pattern is None or pattern.matches(transactional_id))
         )
 
-    found = broker.transactions.coordinator.transactions.items()
-    return _response(
-        ErrorCode.NONE,
-        unknown,
-        tuple(
-            TransactionState(
-                transactional_id=transactional_id,
-                producer_id=known.producer_id,
-                transaction_state=state_name(known.state),
+    found = []
+    for transactional_id, known in list(broker.transactions.coordinator.transactions.items()):
+        if asked_for(transactional_id, known):
+            found.append(
+                TransactionState(
+                    transactional_id=transactional_id,
+                    producer_id=known.producer_id,
+                    transaction_state=state_name(known.state),
+                )
             )
-            for transactional_id, known in found
-            if asked_for(transactional_id, known)
-        ),
-    )
+        yield
+    return sliced(_response(ErrorCode.NONE, unknown, tuple(found)), len(found))
 
 
 def _response(

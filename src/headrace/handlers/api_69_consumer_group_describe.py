@@ -8,6 +8,7 @@ Version notes:
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from kio.schema.consumer_group_describe.v1 import response as schema
@@ -17,23 +18,21 @@ from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.transition import preferred_assignor
-from headrace.groups.records import ConsumerAssignment
-from headrace.protocol.messages import NO_THROTTLE
+from headrace.groups.records import ConsumerAssignment, ConsumerMember
 
 from .context import RequestContext
 from .group_descriptions import assignment, describe_each
+from .slicing import lazily
 
 _CLASSIC, _CONSUMER = 0, 1
 
 
-def handle(
-    broker: Broker, request: ConsumerGroupDescribeRequest, context: RequestContext
-) -> schema.ConsumerGroupDescribeResponse:
+def handle(broker: Broker, request: ConsumerGroupDescribeRequest, context: RequestContext) -> Any:
     """Describe the consumer groups of a request."""
     find = broker.groups.consumer.group
-    return schema.ConsumerGroupDescribeResponse(
-        throttle_time=NO_THROTTLE,
-        groups=describe_each(schema, request.group_ids, find, partial(_describe, broker)),
+    describe = partial(_describe, broker)
+    return describe_each(
+        schema, schema.ConsumerGroupDescribeResponse, request.group_ids, find, describe
     )
 
 
@@ -46,12 +45,14 @@ def _describe(broker: Broker, group_id: str, group: ConsumerGroup) -> schema.Des
         group_epoch=state.epoch,
         assignment_epoch=state.target_epoch.epoch,
         assignor_name=preferred_assignor(state.members.values(), settings.assignors),
-        members=tuple(_member(broker, group, member_id) for member_id in state.members),
+        members=lazily(partial(_member, broker, group), tuple(state.members.items())),
     )
 
 
-def _member(broker: Broker, group: ConsumerGroup, member_id: str) -> schema.Member:
-    member = group.state.members[member_id]
+def _member(
+    broker: Broker, group: ConsumerGroup, known: tuple[str, ConsumerMember]
+) -> schema.Member:
+    member_id, member = known
     current = group.state.current.get(member_id, ConsumerAssignment())
     return schema.Member(
         member_id=member_id,

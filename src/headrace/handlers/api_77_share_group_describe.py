@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from kio.schema.share_group_describe.v1 import response as schema
 from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
+from headrace.groups.records import CurrentAssignment, ShareMember
 from headrace.groups.share.group import ShareGroup
-from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
 from .group_descriptions import assignment, describe_each
+from .slicing import lazily
 
 _ASSIGNOR = "simple"
 
 
-def handle(
-    broker: Broker, request: ShareGroupDescribeRequest, context: RequestContext
-) -> schema.ShareGroupDescribeResponse:
+def handle(broker: Broker, request: ShareGroupDescribeRequest, context: RequestContext) -> Any:
     """Describe the share groups of a request."""
     find = broker.groups.share.group
-    return schema.ShareGroupDescribeResponse(
-        throttle_time=NO_THROTTLE,
-        groups=describe_each(schema, request.group_ids, find, partial(_describe, broker)),
+    describe = partial(_describe, broker)
+    return describe_each(
+        schema, schema.ShareGroupDescribeResponse, request.group_ids, find, describe
     )
 
 
@@ -37,12 +37,18 @@ def _describe(broker: Broker, group_id: str, group: ShareGroup) -> schema.Descri
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch.epoch,
         assignor_name=_ASSIGNOR,
-        members=tuple(_member(broker, group, member_id) for member_id in group.members),
+        members=lazily(
+            partial(_member, broker),
+            [
+                (member_id, member, group.current[member_id])
+                for member_id, member in group.members.items()
+            ],
+        ),
     )
 
 
-def _member(broker: Broker, group: ShareGroup, member_id: str) -> schema.Member:
-    member, current = group.members[member_id], group.current[member_id]
+def _member(broker: Broker, known: tuple[str, ShareMember, CurrentAssignment]) -> schema.Member:
+    member_id, member, current = known
     return schema.Member(
         member_id=member_id,
         rack_id=member.rack_id,

@@ -45,7 +45,6 @@ def handle(
             partition=key.partition, error_code=refusal.code, error_message=refusal.message
         )
 
-    response = serve_each(
+    return serve_each(
         broker, request, initialize, InitializeShareGroupStateResponse, InitializeStateResult
     )
-    return broker.when_durable(response)

@@ -35,8 +35,7 @@ def handle(broker: Broker, request: ReadShareGroupStateRequest, context: Request
         )
         return _result(key, broker.share_state_runtime.write_now(str(key), outcome))
 
-    response = serve_each(broker, request, read, ReadShareGroupStateResponse, ReadStateResult)
-    return broker.when_durable(response)
+    return serve_each(broker, request, read, ReadShareGroupStateResponse, ReadStateResult)
 
 
 def _result(key: SharePartitionKey, reply: ReadState | Refusal) -> PartitionResult:

@@ -39,8 +39,7 @@ def handle(broker: Broker, request: WriteShareGroupStateRequest, context: Reques
             partition=key.partition, error_code=refusal.code, error_message=refusal.message
         )
 
-    response = serve_each(broker, request, write, WriteShareGroupStateResponse, WriteStateResult)
-    return broker.when_durable(response)
+    return serve_each(broker, request, write, WriteShareGroupStateResponse, WriteStateResult)
 
 
 def _write(

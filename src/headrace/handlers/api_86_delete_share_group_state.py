@@ -39,5 +39,4 @@ def handle(broker: Broker, request: DeleteShareGroupStateRequest, context: Reque
             partition=key.partition, error_code=refusal.code, error_message=refusal.message
         )
 
-    response = serve_each(broker, request, delete, DeleteShareGroupStateResponse, DeleteStateResult)
-    return broker.when_durable(response)
+    return serve_each(broker, request, delete, DeleteShareGroupStateResponse, DeleteStateResult)

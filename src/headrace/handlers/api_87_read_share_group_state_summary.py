@@ -10,6 +10,8 @@ Version notes:
 
 from __future__ import annotations
 
+from typing import Any
+
 from kio.schema.read_share_group_state_summary.v1.request import (
     PartitionData,
     ReadShareGroupStateSummaryRequest,
@@ -34,7 +36,7 @@ _NOTHING = StateSummary(start_offset=0, delivery_complete_count=UNKNOWN)
 
 def handle(
     broker: Broker, request: ReadShareGroupStateSummaryRequest, context: RequestContext
-) -> ReadShareGroupStateSummaryResponse:
+) -> Any:
     """Return a summary of each share-partition of a request."""
 
     def summarize(
@@ -53,7 +55,6 @@ def handle(
             delivery_complete_count=summary.delivery_complete_count,
         )
 
-    response: ReadShareGroupStateSummaryResponse = serve_each(
+    return serve_each(
         broker, request, summarize, ReadShareGroupStateSummaryResponse, ReadStateSummaryResult
     )
-    return response

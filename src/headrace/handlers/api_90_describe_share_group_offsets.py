@@ -10,7 +10,8 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
+from functools import partial
 
 from kio.schema.describe_share_group_offsets.v1.request import (
     DescribeShareGroupOffsetsRequest,
@@ -27,11 +28,13 @@ from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.share.group import ShareGroup
+from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.share.records import UNKNOWN, SharePartitionKey
 from headrace.share.share_state import StateSummary
 
 from .context import RequestContext
+from .slicing import lazily, sliced
 
 _LEAST_LAG, _GREATEST_LAG = -(1 << 63), (1 << 63) - 1
 """The bounds of the field: a start offset may be set to anything."""
@@ -39,41 +42,48 @@ _LEAST_LAG, _GREATEST_LAG = -(1 << 63), (1 << 63) - 1
 
 def handle(
     broker: Broker, request: DescribeShareGroupOffsetsRequest, context: RequestContext
-) -> DescribeShareGroupOffsetsResponse:
+) -> DescribeShareGroupOffsetsResponse | Sliced:
     """Describe the share-partitions of each group of a request."""
-    return DescribeShareGroupOffsetsResponse(
-        throttle_time=NO_THROTTLE, groups=tuple(_group(broker, asked) for asked in request.groups)
-    )
+    groups = lazily(partial(_group, broker), request.groups)
+    response = DescribeShareGroupOffsetsResponse(throttle_time=NO_THROTTLE, groups=groups)
+    if not isinstance(groups, tuple):
+        return Sliced(response)
+    return sliced(response, sum(map(_partition_count, groups)))
+
+
+def _partition_count(group: DescribeShareGroupOffsetsResponseGroup) -> int:
+    """Return the number of topics and partitions in the answer for a group; at least the number of
+    topics, if there are many.
+    """
+    topics = group.topics if isinstance(group.topics, tuple) else ()
+    return len(group.topics) + sum(len(topic.partitions) for topic in topics)
 
 
 def _group(
     broker: Broker, asked: DescribeShareGroupOffsetsRequestGroup
 ) -> DescribeShareGroupOffsetsResponseGroup:
     group = broker.groups.groups.get(asked.group_id)
-    topics: Iterable[tuple[str, Iterable[int]]] = ()
+    topics: Sequence[tuple[str, Collection[int]]] = ()
     if asked.topics is not None:
-        topics = ((topic.topic_name, topic.partitions) for topic in asked.topics)
+        topics = [(topic.topic_name, topic.partitions) for topic in asked.topics]
     elif isinstance(group, ShareGroup):
-        topics = group.stateful().values()
+        topics = list(group.stateful().values())
     return DescribeShareGroupOffsetsResponseGroup(
         group_id=asked.group_id,
-        topics=tuple(
-            _topic(broker, asked.group_id, name, partitions) for name, partitions in topics
-        ),
+        topics=lazily(partial(_topic, broker, asked.group_id), topics),
         error_code=ErrorCode.NONE,
     )
 
 
 def _topic(
-    broker: Broker, group_id: str, name: str, partitions: Iterable[int]
+    broker: Broker, group_id: str, asked: tuple[str, Collection[int]]
 ) -> DescribeShareGroupOffsetsResponseTopic:
+    name, partitions = asked
     topic = broker.catalog.topics.get(name)
     return DescribeShareGroupOffsetsResponseTopic(
         topic_name=name,
         topic_id=None if topic is None else topic.topic_id,
-        partitions=tuple(
-            _partition(broker, group_id, topic, partition) for partition in partitions
-        ),
+        partitions=lazily(partial(_partition, broker, group_id, topic), tuple(partitions)),
     )
 
 

@@ -6,31 +6,44 @@ classes; ``schema`` is kio's module of the response.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.large_responses import Sliced
+from headrace.protocol.messages import NO_THROTTLE
+
+from .slicing import lazily, sliced
 
 G = TypeVar("G")
 
 
 def describe_each(
     schema: Any,
-    group_ids: Iterable[str],
+    response: Callable[..., Any],
+    group_ids: Sequence[str],
     find: Callable[[str], G | Refusal],
     describe: Callable[[str, G], Any],
-) -> tuple[Any, ...]:
-    """Return a ``DescribedGroup`` for each id; one with an error for a group that is not found."""
-    described = []
-    for group_id in group_ids:
+) -> Any:
+    """Return the response with a ``DescribedGroup`` for each id; one with an error for a group that
+    is not found. Many groups or members are described when the response is written.
+
+    :param response: the class of the response
+    """
+
+    def described(group_id: str) -> Any:
         group = find(group_id) if group_id else Refusal(ErrorCode.INVALID_GROUP_ID)
         if isinstance(group, Refusal):
-            described.append(_refused(schema, group_id, group))
-        else:
-            described.append(describe(group_id, group))
-    return tuple(described)
+            return _refused(schema, group_id, group)
+        return describe(group_id, group)
+
+    groups = lazily(described, group_ids)
+    whole = response(throttle_time=NO_THROTTLE, groups=groups)
+    if isinstance(groups, tuple):
+        return sliced(whole, sum(len(group.members) for group in groups))
+    return Sliced(whole)
 
 
 def _refused(schema: Any, group_id: str, refusal: Refusal) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from headrace.broker.broker import Broker
 from headrace.broker.limits import MAX_SHARED_DESCRIPTIONS, SLICED_ABOVE
-from headrace.protocol.large_responses import SharedArray, Sliced
+from headrace.protocol.large_responses import LazyArray, SharedArray, Sliced
 from headrace.time_slices import run_now
 
 R = TypeVar("R")
@@ -21,6 +21,37 @@ def run_sliced(broker: Broker, steps: Generator[None, None, R], count: int) -> R
     :param count: the number of resources
     """
     return run_now(steps) if count <= SLICED_ABOVE else broker.slices.run(steps)
+
+
+def run_sliced_durably(
+    broker: Broker, steps: Generator[None, None, R], count: int
+) -> R | Awaitable[R]:
+    """Run the work for a request as :func:`run_sliced` does, and return its value when everything
+    that it has written is durable.
+    """
+    return broker.when_durable(run_now(steps)) if count <= SLICED_ABOVE else _durably(broker, steps)
+
+
+async def _durably(broker: Broker, steps: Generator[None, None, R]) -> R:
+    result = await broker.slices.run(steps)
+    await broker.durable()
+    return result
+
+
+def each(serve: Callable[[T], R], items: Sequence[T]) -> Generator[None, None, tuple[R, ...]]:
+    """Serve items one after the other; yield after each, and return the results."""
+    results = []
+    for item in items:
+        results.append(serve(item))
+        yield
+    return tuple(results)
+
+
+def lazily(make: Callable[[T], R], items: Sequence[T]) -> Any:
+    """Return an array of a response: made now if it is short, else when it is written."""
+    if len(items) <= SLICED_ABOVE:
+        return tuple(map(make, items))
+    return LazyArray(len(items), map(make, items))
 
 
 def sliced(response: R, count: int) -> R | Sliced:

@@ -97,6 +97,10 @@ class Sliced:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The frame of a response, as pieces to send."""
+    """The frame of a response, as pieces to send.
+
+    :ivar error_code: the top-level error of the response; None if it has none
+    """
 
     pieces: list[Any]
+    error_code: Any = None

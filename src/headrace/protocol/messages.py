@@ -22,6 +22,7 @@ from .frames import SIZE, BadFrame, NullInRequest
 from .large_responses import Frame
 from .primitives import NullArray, skip_tagged_fields
 from .skimmer import skimmer
+from .sliced_reader import read_sliced
 from .writer import NO_TIME, SlicedWrite, Write, sliced_writer, writer
 
 NO_THROTTLE = NO_TIME
@@ -116,15 +117,40 @@ class Codec:
                 request, _ = self._read_request(frame, offset)
             except NullArray as error:
                 request, _ = _skimmed(self.request_type, allow_nulls=True)(frame, offset)
-                name = f"{self.request_type.__name__} v{self.version}"
-                raise NullInRequest(f"{name}: {error}", request) from error
+                raise self._null(error, request) from error
         except NullInRequest:
             raise
         except Exception as error:  # kio raises many types
-            raise BadFrame(
-                f"{self.request_type.__name__} v{self.version} cannot be read: {error}"
-            ) from error
+            raise self._unreadable(error) from error
         return request
+
+    def read_request_sliced(self, frame: memoryview, offset: int) -> Generator[None, None, Any]:
+        """Return a generator that reads the request as :meth:`read_request` does, and yields
+        between the items of its arrays.
+        """
+        if self.by_hand:
+            return self.read_request(frame, offset)
+        try:
+            if self._flexible_request:
+                offset = skip_tagged_fields(frame, offset)
+            try:
+                request, _ = yield from read_sliced(self.request_type, frame, offset)
+            except NullArray as error:
+                request, _ = yield from read_sliced(
+                    self.request_type, frame, offset, allow_nulls=True
+                )
+                raise self._null(error, request) from error
+        except NullInRequest:
+            raise
+        except Exception as error:  # kio raises many types
+            raise self._unreadable(error) from error
+        return request
+
+    def _null(self, error: NullArray, request: Any) -> NullInRequest:
+        return NullInRequest(f"{self.request_type.__name__} v{self.version}: {error}", request)
+
+    def _unreadable(self, error: Exception) -> BadFrame:
+        return BadFrame(f"{self.request_type.__name__} v{self.version} cannot be read: {error}")
 
     def write_response(self, correlation_id: int, response: Any) -> list[Piece]:
         """Return the frame of a response, as pieces to send.
@@ -151,7 +177,7 @@ class Codec:
                 chunks += _joined(parts)
                 parts.clear()
             yield
-        return Frame(frame_of(chunks + parts))
+        return Frame(frame_of(chunks + parts), getattr(response, "error_code", None))
 
 
 def _skimmed(request_type: Any, *, allow_nulls: bool = False) -> Read:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 from .primitives import (
     INT32,
@@ -41,18 +41,78 @@ def skimmer(message_type: Any, *, allow_nulls: bool = False) -> Skim:
 
     :param allow_nulls: accept null for every array
     """
+    return _function(message_type, dataclasses.fields(message_type), allow_nulls, is_last=True)
+
+
+class Part(NamedTuple):
+    """A part of a message: some fields, or an array of messages or strings.
+
+    :ivar skim: walks over the fields, or over one item of the array
+    :ivar array: the name of the array; None for fields
+    :ivar item_type: the class of its messages; None for strings
+    :ivar is_nullable: True if the array may be null
+    """
+
+    skim: Skim
+    array: str | None = None
+    item_type: Any = None
+    is_nullable: bool = False
+
+
+@cache
+def parts(message_type: Any, *, allow_nulls: bool = False) -> tuple[Part, ...]:
+    """Return the parts of ``message_type``, in order. The last one has the tagged fields."""
+    hints = typing.get_type_hints(message_type)
+    step = _compact_string if message_type.__flexible__ else _legacy_string
+    found: list[Part] = []
+    run: list[dataclasses.Field[Any]] = []
+    for field in dataclasses.fields(message_type):
+        nested, many = nested_type(hints[field.name])
+        is_string = field.metadata.get("kafka_type") == "string"
+        if "tag" in field.metadata or not many or (nested is None and not is_string):
+            run.append(field)
+            continue
+        found.append(Part(_function(message_type, run, allow_nulls, is_last=False)))
+        run = []
+        skim = skimmer(nested, allow_nulls=allow_nulls) if nested is not None else _item(step)
+        is_nullable = allow_nulls or type(None) in typing.get_args(hints[field.name])
+        found.append(Part(skim, field.name, nested, is_nullable))
+    found.append(Part(_function(message_type, run, allow_nulls, is_last=True)))
+    return tuple(found)
+
+
+def _item(step: Callable[[Any, int], int]) -> Skim:
+    return lambda frame, offset, end: step(frame, offset)
+
+
+def array_count(message_type: Any, frame: Any, offset: int, end: int) -> tuple[int, int]:
+    """Return the number of items of an array, -1 for null, and the offset of the first.
+
+    :raises ValueError: the array claims more items than there are bytes
+    """
+    count = _compact_count if message_type.__flexible__ else _legacy_count
+    return count(frame, offset, end)
+
+
+def _function(
+    message_type: Any, fields: Iterable[dataclasses.Field[Any]], allow_nulls: bool, *, is_last: bool
+) -> Skim:
+    """Return the function that walks over some fields of ``message_type``.
+
+    :param is_last: walk over the tagged fields, too
+    """
     lines: list[str] = []
     names: dict[str, Any] = {
         "string": _compact_string if message_type.__flexible__ else _legacy_string,
         "data": _compact if message_type.__flexible__ else _legacy_data,
         "array": _compact_count if message_type.__flexible__ else _legacy_count,
-        "null": _null_array,
+        "null": null_array,
         "tags": _tags,
     }
     hints = typing.get_type_hints(message_type)
     fixed_bytes = 0
     tagged: dict[int, Skim] = {}
-    for field in dataclasses.fields(message_type):
+    for field in fields:
         nested, many = nested_type(hints[field.name])
         kind = field.metadata.get("kafka_type", "")
         if "tag" in field.metadata:
@@ -71,7 +131,7 @@ def skimmer(message_type: Any, *, allow_nulls: bool = False) -> Skim:
             walker = None if nested is None else skimmer(nested, allow_nulls=allow_nulls)
             lines += _walk(walker, many, kind, nullable, names)
     lines += [f"offset += {fixed_bytes}"] if fixed_bytes else []
-    if message_type.__flexible__:
+    if message_type.__flexible__ and is_last:
         names["known"] = tagged
         lines += [
             "if frame[offset]:",
@@ -178,7 +238,8 @@ def _legacy_count(frame: Any, offset: int, end: int) -> tuple[int, int]:
     return _possible(count, end - offset), offset
 
 
-def _null_array(name: str) -> None:
+def null_array(name: str) -> NoReturn:
+    """Raise the error for a null that the schema does not allow."""
     raise NullArray(f"{name} is null")
 
 

@@ -12,12 +12,13 @@ import dataclasses
 import types
 import typing
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, NamedTuple
 
 from headrace.errors import ErrorCode
+from headrace.time_slices import run_now
 
 from . import offset_commit
 from .large_responses import lazy_map
@@ -68,6 +69,24 @@ def adapt(request: Any, old: Codec, latest_version: int, catalog: TopicNames) ->
     return Adapted(reshape(request, latest.request_type), _NOTHING, _unchanged)
 
 
+def adapt_sliced(
+    request: Any, old: Codec, latest_version: int, catalog: TopicNames
+) -> Generator[None, None, Adapted]:
+    """Return a generator that upgrades a large request as :func:`adapt` does, and yields between
+    the items of its arrays.
+    """
+    if old.by_hand or old.version == latest_version:
+        return Adapted(request, _NOTHING, _unchanged)
+    latest = codec(old.api_key, latest_version)
+    special = _SPECIAL.get(old.api_key)
+    if special is None or old.version >= special.until:
+        upgraded = yield from _reshape_sliced(request, latest.request_type)
+        return Adapted(upgraded, _NOTHING, _unchanged)
+    if special.adapt is _offset_fetch:
+        return (yield from _offset_fetch_sliced(request, old, latest, catalog))
+    return special.adapt(request, old, latest, catalog)
+
+
 # --------------------------------------------------------------------------------------------------
 # Fields that were added
 
@@ -108,6 +127,22 @@ def reshape(value: Any, new_type: Any, **given: Any) -> Any:
                 )
             fields[field.name] = inner
     return new_type(**fields)
+
+
+def _reshape_sliced(value: Any, new_type: Any) -> Generator[None, None, Any]:
+    """Reshape a message as :func:`reshape` does; yield after each item of its arrays."""
+    given: dict[str, Any] = {}
+    old_type: Any = type(value)
+    for field in _plan(old_type, new_type) or ():
+        inner = getattr(value, field.name) if field.present and field.many else None
+        if inner is None or field.nested is None:
+            continue
+        items = []
+        for one in inner:
+            items.append((yield from _reshape_sliced(one, field.nested)))
+            yield
+        given[field.name] = tuple(items)
+    return reshape(value, new_type, **given)
 
 
 @cache
@@ -192,12 +227,18 @@ class TopicIds:
 
     def upgrade(self, topics: Any, new_type: Any) -> Any:
         """Replace topic names by ids in an array of topics; None (all topics) stays None."""
+        return run_now(self.upgrade_sliced(topics, new_type))
+
+    def upgrade_sliced(self, topics: Any, new_type: Any) -> Generator[None, None, Any]:
+        """Do the work of :meth:`upgrade`; yield after each topic."""
         if topics is None:
             return None
         name_field = "name" if topics and hasattr(topics[0], "name") else "topic"
-        return tuple(
-            reshape(one, new_type, topic_id=self.id_of(getattr(one, name_field))) for one in topics
-        )
+        upgraded = []
+        for one in topics:
+            upgraded.append(reshape(one, new_type, topic_id=self.id_of(getattr(one, name_field))))
+            yield
+        return tuple(upgraded)
 
     def downgrade(self, topics: Any, old_type: Any, unknown: ErrorCode) -> Any:
         """Replace topic ids by names in an array of topics.
@@ -289,17 +330,24 @@ def _offset_fetch(request: Any, old: Codec, latest: Codec, catalog: TopicNames) 
     """Upgrade versions 1-7, for one group, and 1-9, with topic names. The response has offset -1
     and no error for an unknown topic.
     """
+    return run_now(_offset_fetch_sliced(request, old, latest, catalog))
+
+
+def _offset_fetch_sliced(
+    request: Any, old: Codec, latest: Codec, catalog: TopicNames
+) -> Generator[None, None, Adapted]:
+    """Do the work of :func:`_offset_fetch`; yield between topics and groups."""
     ids = TopicIds(catalog)
     group_type = _topic_type(latest.request_type, "groups")
     topic_type = _topic_type(latest.request_type, "groups", "topics")
     single = old.version < 8
     asked = (request,) if single else request.groups
-    groups = tuple(
-        reshape(
-            group, group_type, topics=ids.upgrade(group.topics, topic_type), group_id=group.group_id
-        )
-        for group in asked
-    )
+    upgraded = []
+    for group in asked:
+        topics = yield from ids.upgrade_sliced(group.topics, topic_type)
+        upgraded.append(reshape(group, group_type, topics=topics, group_id=group.group_id))
+        yield
+    groups = tuple(upgraded)
     topics_path = ("topics",) if single else ("groups", "topics")
     old_topic_type = _topic_type(old.response_type, *topics_path)
 
