@@ -6,22 +6,17 @@ processes than the honest client's latencies; these are printed.
 
 from __future__ import annotations
 
-import os
 import time
-import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.scale.harness import HonestClient, decoded, exchange, request_frame
-from tests.support import HeadraceProcess
+from tests.scale.broker import FACTOR, Broker
 from tests.wire_client import batch, connection
 
 pytestmark = [pytest.mark.slow, pytest.mark.measured, pytest.mark.timeout(3600)]
 
-FACTOR = int(os.environ.get("HEADRACE_TEST_SCALE", "1"))
 TOPICS = 2_000 * FACTOR
 GROUPS = 200 * FACTOR
 MEMBERS = 200 * FACTOR
@@ -29,74 +24,10 @@ PARTITION_REQUESTS = 2 * FACTOR
 PARTITIONS_PER_REQUEST = 10_000
 NAMES_PER_REQUEST = 10_000
 """The most topics in one request."""
-
-WANTED_S = 0.2
-"""The longest delay of the event loop that is wanted on a quiet machine."""
-ALLOWED_S = 1.0
-"""The longest delay that is allowed here, where other processes may take the machine's time."""
-
-
-class Broker:
-    """A broker, its honest client, and the measure of its event loop."""
-
-    def __init__(self, data_dir: Path) -> None:
-        self.process = HeadraceProcess(data_dir, {"group.initial.rebalance.delay.ms": "0"})
-        self.process.command = (*HeadraceProcess.command, "--metrics-port", "0")
-        self.process.start()
-        self.honest = HonestClient(self.process.bootstrap_servers)
-
-    def metrics_url(self) -> str:
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            for line in self.process.output:
-                if line.startswith("metrics are at "):
-                    return line.removeprefix("metrics are at ")
-            time.sleep(0.05)
-        raise AssertionError(self.process.output)
-
-    def delays(self) -> dict[float, int]:
-        """Return the number of measured delays of the event loop up to each bound, in seconds."""
-        with urllib.request.urlopen(self.metrics_url(), timeout=300) as response:
-            page = response.read().decode()
-        counts = {}
-        for line in page.splitlines():
-            if line.startswith('headrace_loop_delay_ms_bucket{le="'):
-                bound = line.split('"')[1]
-                counts[float(bound) / 1000] = int(line.rsplit(" ", 1)[1])
-        return counts
-
-    def ask(self, what: str, api_key: int, version: int, **fields: Any) -> Any:
-        """Send a request beside the honest client, check the event loop's delay, and return the
-        response.
-        """
-        frame = request_frame(api_key, version, **fields)
-        before = self.delays()
-        with (
-            connection(self.process.bootstrap_servers, timeout_s=900) as client,
-            self.honest.watching() as watch,
-        ):
-            response = exchange(client, frame)
-        after = self.delays()
-        whole = after[float("inf")] - before[float("inf")]
-        worst = min(bound for bound in after if after[bound] - before[bound] == whole)
-        print(
-            f"{what:44} {watch.took_s:7.2f} s  honest worst {watch.worst_s * 1000:7.1f} ms  "
-            f"loop delay up to {worst * 1000:6.0f} ms  {len(response):10,} bytes"
-            + ("  (more than wanted)" if worst > WANTED_S + 0.05 else ""),
-            flush=True,
-        )
-        assert worst <= ALLOWED_S, f"{what} held the event loop for up to {worst} s"
-        return decoded(api_key, version, response) if len(response) < 20_000_000 else None
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    running = Broker(tmp_path_factory.mktemp("scale"))
-    try:
-        with running.honest:
-            yield running
-    finally:
-        running.process.stop(timeout_s=60)
+NEW_PARTITIONS = min(500 * FACTOR, 2_000)
+"""Partitions that get their first record in one request."""
+NAMED = min(1_000 * FACTOR, 10_000)
+"""Partitions, or names, in requests that only look them up."""
 
 
 def names(prefix: str, count: int) -> Iterator[list[str]]:
@@ -185,7 +116,7 @@ def test_topics(broker: Broker) -> None:
     broker.ask(
         "DescribeTopicPartitions", 75, 0, topics=[], response_partition_limit=2000, cursor=None
     )
-    with connection(broker.process.bootstrap_servers) as client:
+    with connection(broker.bootstrap_servers) as client:
         for name in some[:500]:
             assert client.produce(name, batch([b"a"])) == (0, 0)
     broker.ask("DescribeLogDirs, all", 35, 4, topics=None)
@@ -252,8 +183,176 @@ def test_partitions(broker: Broker) -> None:
     )
 
 
+def test_new_partitions(broker: Broker) -> None:
+    """The first record of a partition creates a directory and files."""
+    with connection(broker.bootstrap_servers) as client:
+        client.create_topic("fresh", NEW_PARTITIONS)
+    records = batch([b"a"])
+    for what in ("new partitions", "partitions, again"):
+        produced = broker.ask(
+            f"Produce to {NEW_PARTITIONS:,} {what}",
+            0,
+            9,
+            transactional_id=None,
+            acks=-1,
+            timeout=60_000,
+            topic_data=[
+                {
+                    "name": "fresh",
+                    "partition_data": [
+                        {"index": p, "records": records} for p in range(NEW_PARTITIONS)
+                    ],
+                }
+            ],
+        )
+        answers = produced.responses[0].partition_responses
+        assert [answer.index for answer in answers] == list(range(NEW_PARTITIONS))
+        assert codes(answers) == {0}
+    deleted = broker.ask(
+        f"DeleteRecords in {NEW_PARTITIONS:,} partitions",
+        21,
+        2,
+        topics=[
+            {
+                "name": "fresh",
+                "partitions": [{"partition_index": p, "offset": 1} for p in range(NEW_PARTITIONS)],
+            }
+        ],
+        timeout=60_000,
+    )
+    assert {int(one.low_watermark) for one in deleted.topics[0].partitions} == {1}
+
+
+def test_look_ups(broker: Broker) -> None:
+    """Requests that name many partitions, groups or transactions."""
+    with connection(broker.bootstrap_servers) as client:
+        client.create_topic("named", NAMED)
+    partitions = range(NAMED)
+    names = [f"name-{n}" for n in range(NAMED)]
+    begun = {
+        "transactional_id": "large",
+        "transaction_timeout": 600_000,
+        "producer_id": -1,
+        "producer_epoch": -1,
+    }
+    broker.ask(
+        f"Fetch of {NAMED:,} partitions",
+        1,
+        12,
+        replica_id=-1,
+        max_wait=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[
+            {
+                "topic": "named",
+                "partitions": [
+                    {
+                        "partition": p,
+                        "current_leader_epoch": -1,
+                        "fetch_offset": 0,
+                        "last_fetched_epoch": -1,
+                        "log_start_offset": -1,
+                        "partition_max_bytes": 1000,
+                    }
+                    for p in partitions
+                ],
+            }
+        ],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+    committed = [
+        {
+            "partition_index": p,
+            "committed_offset": 1,
+            "committed_leader_epoch": -1,
+            "committed_metadata": "",
+        }
+        for p in partitions
+    ]
+    broker.ask(
+        f"OffsetCommit of {NAMED:,} partitions",
+        8,
+        8,
+        group_id="committer",
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=[{"name": "named", "partitions": committed}],
+    )
+    deleted = broker.ask(
+        f"OffsetDelete of {NAMED:,} partitions",
+        47,
+        0,
+        group_id="committer",
+        topics=[{"name": "named", "partitions": [{"partition_index": p} for p in partitions]}],
+    )
+    assert not deleted.error_code
+    found = broker.ask(
+        f"FindCoordinator of {NAMED:,} groups", 10, 5, key_type=0, coordinator_keys=names
+    )
+    assert codes(found.coordinators) == {0}
+    broker.ask(
+        f"OffsetForLeaderEpoch of {NAMED:,} partitions",
+        23,
+        4,
+        replica_id=-1,
+        topics=[
+            {
+                "topic": "named",
+                "partitions": [
+                    {"partition": p, "current_leader_epoch": -1, "leader_epoch": 0}
+                    for p in partitions
+                ],
+            }
+        ],
+    )
+    broker.ask(
+        f"DescribeProducers of {NAMED:,} partitions",
+        61,
+        0,
+        topics=[{"name": "named", "partition_indexes": list(partitions)}],
+    )
+    broker.ask(f"DescribeTransactions of {NAMED:,}", 65, 0, transactional_ids=names)
+    with connection(broker.bootstrap_servers) as client:
+        producer = client.ask(22, 4, **begun)
+    added = broker.ask(
+        f"AddPartitionsToTxn of {NAMED:,} partitions",
+        24,
+        3,
+        v3_and_below_transactional_id="large",
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.producer_epoch,
+        v3_and_below_topics=[{"name": "named", "partitions": list(partitions)}],
+    )
+    results = added.results_by_topic_v3_and_below[0].results_by_partition
+    assert {int(one.partition_error_code) for one in results} == {0}
+    ended = broker.ask(
+        f"EndTxn of {NAMED:,} partitions",
+        26,
+        3,
+        transactional_id="large",
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        committed=True,
+    )
+    assert not ended.error_code
+    with (
+        connection(broker.bootstrap_servers) as client,
+        broker.measured(f"the markers of {NAMED:,} partitions"),
+    ):
+        deadline = time.monotonic() + 300
+        while client.ask(22, 4, **begun).error_code:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
 def test_groups(broker: Broker) -> None:
-    with connection(broker.process.bootstrap_servers) as client:
+    with connection(broker.bootstrap_servers) as client:
         client.create_topic("committed", 10)
         partitions = [
             {
@@ -292,19 +391,37 @@ def test_groups(broker: Broker) -> None:
         require_stable=False,
     )
     assert codes(fetched.groups) == {0}
+    asked = [{"name": "committed", "partition_indexes": [0, 1]}]
+    fetched = broker.ask(
+        f"OffsetFetch of {NAMED:,} groups, by topic",
+        9,
+        9,
+        groups=[
+            {"group_id": f"group-{n}", "member_id": None, "member_epoch": -1, "topics": asked}
+            for n in range(NAMED)
+        ],
+        require_stable=False,
+    )
+    assert codes(fetched.groups) == {0}
+    broker.ask(
+        f"ConsumerGroupDescribe {GROUPS:,}",
+        69,
+        1,
+        group_ids=group_ids,
+        include_authorized_operations=False,
+    )
     broker.ask("DeleteTopics, with offsets", 20, 5, topic_names=["committed"], timeout=60_000)
-    broker.ask(f"DeleteGroups {GROUPS:,}", 42, 2, groups_names=group_ids)
+    deleted = broker.ask(f"DeleteGroups {GROUPS:,}", 42, 2, groups_names=group_ids)
+    assert len(deleted.results) == GROUPS
 
 
 def test_members_of_one_consumer_group(broker: Broker) -> None:
     """The consumer protocol (KIP-848): each member joins with one heartbeat."""
-    with connection(broker.process.bootstrap_servers) as client:
+    with connection(broker.bootstrap_servers) as client:
         client.create_topic("shared", 100)
-    before = broker.delays()
-    started = time.perf_counter()
     with (
-        connection(broker.process.bootstrap_servers, timeout_s=900) as client,
-        broker.honest.watching() as watch,
+        connection(broker.bootstrap_servers, timeout_s=900) as client,
+        broker.measured(f"{MEMBERS:,} members join a consumer group"),
     ):
         for n in range(MEMBERS):
             joined = client.ask(
@@ -322,14 +439,6 @@ def test_members_of_one_consumer_group(broker: Broker) -> None:
                 topic_partitions=[],
             )
             assert joined.error_code == 0, joined
-    after = broker.delays()
-    whole = after[float("inf")] - before[float("inf")]
-    worst = min(bound for bound in after if after[bound] - before[bound] == whole)
-    print(
-        f"{MEMBERS:,} members joined in {time.perf_counter() - started:.1f} s, honest worst "
-        f"{watch.worst_s * 1000:.1f} ms, loop delay up to {worst * 1000:.0f} ms"
-    )
-    assert worst <= ALLOWED_S
     broker.ask(
         "ConsumerGroupDescribe",
         69,
