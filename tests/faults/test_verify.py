@@ -89,6 +89,19 @@ def test_any_flipped_bit_of_a_batch_is_found(server):
     assert str(path) in verify(server.data_dir).stdout
 
 
+def test_a_file_that_a_recovery_has_kept_is_named(server):
+    server.kill()
+    spoil(log_of(server, 0), 4, 70)
+    server.start()
+    with connection(server.bootstrap_servers) as client:
+        assert client.produce("orders", batch([b"x"]), 0) == (0, 12)
+    server.stop()
+    done = verify(server.data_dir)
+    name = f"{log_of(server, 0)}.damaged"
+    assert done.returncode == 0 and name in done.stdout
+    assert json.loads(verify(server.data_dir, "--json").stdout)["kept"] == [name]
+
+
 def test_beside_a_broker_that_is_written_to(server):
     ended = threading.Event()
 

@@ -331,3 +331,119 @@ def test_the_active_segment_is_found_when_it_is_empty(disk: Disk):
     log.apply_retention(NOW + 10)
     disk.crash()
     assert (disk.log().log_start_offset, disk.log().end_offset) == (1, 1)
+
+
+# What is behind a damaged batch is kept.
+
+
+def flip_in(name: str, position: int):
+    def spoil(path: Path) -> None:
+        data = bytearray((path / name).read_bytes())
+        data[position] ^= 1
+        (path / name).write_bytes(data)
+
+    return spoil
+
+
+def kept(disk: Disk) -> dict[str, bytes]:
+    """Return what recoveries have kept, by the names of the files."""
+    return {path.name: path.read_bytes() for path in (disk.path / "t-0").glob("*.damaged*")}
+
+
+def test_sound_batches_behind_a_damaged_one_are_kept(disk: Disk, caplog: pytest.LogCaptureFixture):
+    size = len(batch(b"0"))
+    for n in range(5):
+        put(disk.log(), batch(b"%d" % n))
+    spoil = flip_in(f"{FIRST}.log", 3 * size - 1)
+    disk.crash(spoil)
+    whole = (disk.path / f"{FIRST}.log").read_bytes()
+    log = disk.log()
+    assert values(log) == {0: b"0", 1: b"1"}
+    name = "00000000000000000000.log.damaged"
+    assert kept(disk) == {name: whole}
+    (line,) = [one for one in caplog.records if one.getMessage().startswith("Set aside")]
+    assert f"t-0/{name}" in line.getMessage() and "offset 2" in line.getMessage()
+
+    for n in (2, 3, 4):  # a second time at the same place: the first file is not overwritten
+        put(log, batch(b"%d" % (n + 5)))
+    disk.crash(spoil)
+    second = (disk.path / f"{FIRST}.log").read_bytes()
+    assert second != whole
+    assert values(disk.log()) == {0: b"0", 1: b"1"}
+    assert kept(disk) == {name: whole, f"{name}-2": second}
+    disk.crash()
+    assert values(disk.log()) == {0: b"0", 1: b"1"} and len(kept(disk)) == 2
+
+
+def test_segments_behind_a_damaged_one_are_kept(disk: Disk, caplog: pytest.LogCaptureFixture):
+    log = disk.log(segment_bytes=200)
+    for n in range(12):
+        put(log, batch(b"%d" % n, bytes(50)))
+    names = [os.path.basename(one.path(".log")) for one in log._segments]
+    torn = f"t-0/{names[1]}"
+
+    def spoil(path: Path) -> None:
+        shorten(torn, 5)(path)
+        for snapshot in path.glob("t-0/*.snapshot"):
+            snapshot.unlink()
+
+    disk.crash(spoil)
+    before = {name: (disk.path / "t-0" / name).read_bytes() for name in names[1:]}
+    end = disk.log().end_offset
+    assert kept(disk) == {f"{name}.damaged": data for name, data in before.items()}
+    assert f"and {len(before) - 1} later files" in caplog.text
+    disk.crash()
+    assert disk.log().end_offset == end and len(kept(disk)) == len(before)
+
+
+def test_a_torn_tail_is_not_kept(disk: Disk):
+    for n in range(3):
+        put(disk.log(), batch(b"%d" % n))
+    disk.crash(shorten(f"{FIRST}.log", 5))
+    assert list(values(disk.log())) == [0, 1]
+    assert not kept(disk)
+
+
+def test_after_a_clean_stop_the_last_batch_is_kept_too(disk: Disk):
+    """No crash can have torn it: it was acknowledged, and is damaged."""
+    for n in range(3):
+        put(disk.log(), batch(b"%d" % n))
+    size = len(batch(b"0"))
+    disk.stop()
+    flip_in(f"{FIRST}.log", 2 * size + 11)(disk.path)  # its length
+    disk.start()
+    assert list(values(disk.log())) == [0, 1]
+    assert [len(data) for data in kept(disk).values()] == [3 * size]
+
+
+def test_an_interrupted_recovery_keeps_everything_once(disk: Disk, monkeypatch: pytest.MonkeyPatch):
+    log = disk.log(segment_bytes=200)
+    for n in range(12):
+        put(log, batch(b"%d" % n, bytes(50)))
+    count = len(log._segments)
+
+    def spoil(path: Path) -> None:
+        flip_in(f"{FIRST}.log", 100)(path)
+        for snapshot in path.glob("t-0/*.snapshot"):
+            snapshot.unlink()
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "the disk is gone")
+
+    disk.crash(spoil)
+    whole = {path.name: path.read_bytes() for path in (disk.path / "t-0").glob("*.log")}
+    for name in ("link", "unlink"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"headrace.log.recovery.os.{name}", fail)
+            with pytest.raises(OSError, match="gone"):
+                disk.log().load()
+        disk.crash()
+    with monkeypatch.context() as patch:
+        patch.setattr("headrace.log.segment.Segment.truncate", fail)
+        with pytest.raises(OSError, match="gone"):
+            disk.log().load()
+    disk.crash()
+    disk.log().load()
+    names = {name.partition(".damaged")[0] for name in kept(disk)}
+    assert names == set(whole) and len(names) == count
+    assert all(whole[name.partition(".damaged")[0]] == data for name, data in kept(disk).items())

@@ -6,17 +6,19 @@ import json
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
 from headrace.log import directory_lock
 from headrace.log.data_directory import is_partition_name
 from headrace.log.directory_lock import DirectoryInUse
+from headrace.log.recovery import kept_files
 from headrace.log.verify import LogFile, Verified, log_files, metadata_problem, verify_file
 
 from .errors import Failure
 from .options import data_dir_option
+from .tables import one_line
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -50,6 +52,7 @@ def run(options: Namespace) -> int:
             and os.path.isdir(f"{directory}/{name}")
             and options.topic in (None, name.rpartition("-")[0])
         ]
+        kept = kept_files(directory, names)
         files = log_files(directory, names)
         verified.partitions = len({file.partition for file in files})
         for name in sorted({file.partition for file in files}):
@@ -70,16 +73,23 @@ def run(options: Namespace) -> int:
             "records": verified.records,
             "bytes": verified.size_bytes,
         }
-        print(json.dumps({"dataDir": directory, **counts, "problems": problems}))
+        print(json.dumps({"dataDir": directory, **counts, "problems": problems, "kept": kept}))
     else:
         for found in problems:
             print(found["problem"])
+        print_kept(kept)
         print(
             f"verified {verified.records} records in {verified.batches} batches, "
             f"{verified.size_bytes} bytes, {verified.partitions} partitions: "
             f"{len(problems) or 'no'} problem{'' if len(problems) == 1 else 's'}"
         )
     return 1 if problems else 0
+
+
+def print_kept(paths: Sequence[str]) -> None:
+    """Print the files that recoveries have kept."""
+    for path in paths:
+        print(f"{one_line(path)} is not part of the log: a recovery has set it aside, as damaged")
 
 
 def _verify(file: LogFile, verified: Verified, *, is_live: bool) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,9 @@ indexes, so that thousands of partitions need few handles and little memory.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import os
 from collections import OrderedDict
 from typing import Protocol
@@ -14,6 +16,10 @@ from typing import Protocol
 from headrace.log_lines import get_logger
 
 logger = get_logger("headrace.log")
+
+TEMPORARY_SUFFIX = ".tmp"
+"""The end of the name of a file that is being written. A start deletes what a crash has left."""
+_temporary_numbers = itertools.count(1)
 
 
 class OpenSegment(Protocol):
@@ -93,18 +99,23 @@ class OpenFiles:
 
 
 def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
-    """Replace the content of a file atomically.
+    """Replace the content of a file atomically. Several threads may do so at the same time.
 
     :param sync: force the new file to disk first
     :raises OSError: when the disk fails; the old file is left
     """
-    temporary = f"{path}.tmp"
-    with open(temporary, "wb") as file:
-        file.write(data)
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(temporary, path)
+    temporary = f"{path}.{next(_temporary_numbers)}{TEMPORARY_SUFFIX}"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def fsync_path(path: str, *, must_exist: bool = False) -> None:

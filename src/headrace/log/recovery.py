@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
+import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
 from headrace.log.aborted_transactions import AbortedTransaction, AbortedTransactions
 from headrace.log.damage import next_batch
-from headrace.log.files import OpenFiles, fsync_path, replace_file
+from headrace.log.files import TEMPORARY_SUFFIX, OpenFiles, fsync_path, replace_file
 from headrace.log.producer_state import ProducerState
 from headrace.log.segment import Segment, scan
 from headrace.log_lines import get_logger
@@ -33,6 +35,9 @@ logger = get_logger("headrace.log")
 
 LOG_START_FILE = "log-start-offset"
 OFFLINE_FILE = "offline"
+DAMAGED_SUFFIX = ".damaged"
+"""The end of the name of a file that is kept because it is damaged."""
+_KEPT = re.compile(r"[0-9]{20}\.log\.damaged(?:-[0-9]+)?")
 SNAPSHOTS_KEPT = 2
 REWRITE_CHUNK_BYTES = 1 << 20
 
@@ -96,7 +101,8 @@ class LoadedLog(NamedTuple):
 
 
 def load(directory: str, files: OpenFiles, *, crashed: bool, refuse_damage: bool) -> LoadedLog:
-    """Load a log from its directory.
+    """Load a log from its directory. A log with a damaged batch ends before it. What is behind is
+    kept in files of other names (:func:`kept_files`), except a tail that a crash has torn.
 
     :param crashed: the broker did not stop cleanly since it last had this log open: cut a torn tail
     :param refuse_damage: do not cut a damaged batch that valid ones follow, as a crash tears only
@@ -130,6 +136,7 @@ def _load_segments(
     if not segments:
         return [], ProducerState(), AbortedTransactions(), 0
     active = segments[-1]
+    may_be_torn = crashed
     if not crashed:
         active.open()
         crashed = active.damaged_at is not None
@@ -140,7 +147,13 @@ def _load_segments(
         affected = max(0, bisect_right([segment.base_offset for segment in segments], point) - 1)
         replayed = True
         if crashed:
-            _recover(segments, affected, on_batch, refuse_damage=refuse_damage)
+            _recover(
+                segments,
+                affected,
+                on_batch,
+                refuse_damage=refuse_damage,
+                may_be_torn=may_be_torn,
+            )
         elif point < active.next_offset:
             for segment in segments[affected:]:
                 start = segment.locate(point)
@@ -216,7 +229,9 @@ def _segments(directory: str, files: OpenFiles) -> list[Segment]:
     with os.scandir(directory) as entries:
         for entry in entries:
             stem, _, suffix = entry.name.partition(".")
-            if suffix == "log" and stem.isdigit():
+            if suffix.endswith(TEMPORARY_SUFFIX):
+                os.unlink(entry.path)  # a crash has interrupted its writing
+            elif suffix == "log" and stem.isdigit():
                 stat = entry.stat()
                 found.append(
                     Segment(
@@ -245,20 +260,32 @@ def _replay_from(point: int, producers: ProducerState, aborted: AbortedTransacti
 
 
 def _recover(
-    segments: list[Segment], first: int, on_batch: OnBatch, *, refuse_damage: bool
+    segments: list[Segment],
+    first: int,
+    on_batch: OnBatch,
+    *,
+    refuse_damage: bool,
+    may_be_torn: bool,
 ) -> None:
-    """Verify each batch from segment ``first`` on. Cut the log at the first invalid one."""
+    """Verify each batch from segment ``first`` on. Cut the log at the first invalid one.
+
+    :param may_be_torn: the last batch may be incomplete because of a crash, so that nothing is lost
+        with it
+    """
     for number in range(first, len(segments)):
         segment = segments[number]
         end = segment.rebuild(check_crc=True, on_batch=on_batch)
         if end == segment.size_bytes:
             continue
-        if refuse_damage and (
-            any(later.size_bytes for later in segments[number + 1 :])
-            or next_batch(segment.open(), end + 1, segment.size_bytes, segment.next_offset)
-        ):
+        later = segments[number + 1 :]
+        followed = any(one.size_bytes for one in later) or (
+            next_batch(segment.open(), end + 1, segment.size_bytes, segment.next_offset) is not None
+        )
+        if refuse_damage and followed:
             problem = "this is not a whole batch with the right checksum, but what follows it is"
             raise CorruptLog.damage(segment.path(".log"), end, segment.next_offset, problem)
+        if followed or not may_be_torn:
+            _keep([segment, *later], end)
         logger.warning(
             (
                 "Cut %s at position %d, offset %d: the %d bytes that followed are not a whole "
@@ -269,12 +296,62 @@ def _recover(
             segment.next_offset,
             segment.size_bytes - end,
         )
+        for one in reversed(later):
+            logger.warning("Removed %s: the segment before it is torn", one.path(".log"))
+            one.delete()
         segment.truncate(end)
-        for later in segments[number + 1 :]:
-            logger.warning("Removed %s: the segment before it is torn", later.path(".log"))
-            later.delete()
         del segments[number + 1 :]
         return
+
+
+def _keep(segments: Sequence[Segment], position: int) -> None:
+    """Keep the files of segments that are about to be cut and removed under other names, on disk.
+
+    :param position: position of the first damaged batch in the first segment
+    :raises OSError: when the disk fails
+    """
+    first = segments[0]
+    kept = [_link_aside(one.path(".log")) for one in segments if one.size_bytes]
+    fsync_path(first.directory)
+    others = f" and {len(kept) - 1} later files" if len(kept) > 1 else ""
+    logger.error(
+        "Set aside %s%s: %s is damaged at position %d, offset %d, where the log ends now. See "
+        "docs/behaviour/disk-failures.md for the records behind; delete what is not needed",
+        kept[0],
+        others,
+        first.path(".log"),
+        position,
+        first.next_offset,
+    )
+
+
+def _link_aside(path: str) -> str:
+    """Give a file a second name that is not used, and return it; or the one that it has already,
+    if a crash has interrupted an earlier recovery.
+    """
+    for number in itertools.count(1):
+        kept = f"{path}{DAMAGED_SUFFIX}" if number == 1 else f"{path}{DAMAGED_SUFFIX}-{number}"
+        try:
+            os.link(path, kept)
+        except FileExistsError:
+            if not os.path.samefile(path, kept):
+                continue
+        return kept
+    raise AssertionError
+
+
+def kept_files(directory: str, names: Iterable[str]) -> list[str]:
+    """Return the paths of the files that recoveries have kept.
+
+    :param names: the names of the partition directories
+    :raises OSError: when the disk fails
+    """
+    kept = []
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):  # the topic was deleted
+            files = sorted(os.listdir(f"{directory}/{name}"))
+            kept += [f"{directory}/{name}/{file}" for file in files if _KEPT.fullmatch(file)]
+    return kept
 
 
 def rewrite(directory: str, segments: Sequence[Segment], from_offset: int) -> None:
@@ -398,4 +475,4 @@ def _read_log_start(directory: str) -> int:
 def _set_aside(path: str) -> None:
     """Keep a damaged file under another name."""
     with contextlib.suppress(OSError):
-        os.replace(path, f"{path}.damaged")
+        os.replace(path, f"{path}{DAMAGED_SUFFIX}")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from headrace.log import checksums
-from headrace.log.files import OpenFiles, fsync_path
+from headrace.log.files import TEMPORARY_SUFFIX, OpenFiles, fsync_path
 from headrace.log.index import OffsetIndex, TimeIndex
 from headrace.log.log_config import LogConfig
 from headrace.log_lines import get_logger
@@ -438,12 +438,16 @@ class Segment:
         self.size_bytes = size_bytes
 
     def _replace_by_copy(self, size_bytes: int) -> None:
-        """Replace the file by a copy of its first ``size_bytes`` bytes."""
+        """Replace the file by a copy of its first ``size_bytes`` bytes, which is forced to disk
+        before, as the bytes in the file may be.
+        """
         path = self.path(".log")
-        temporary = f"{path}.tmp"
+        temporary = f"{path}{TEMPORARY_SUFFIX}"
         with open(temporary, "wb") as copy:
             for position in range(0, size_bytes, RECOVERY_CHUNK_BYTES):
                 copy.write(self.read(position, min(RECOVERY_CHUNK_BYTES, size_bytes - position)))
+            copy.flush()
+            os.fsync(copy.fileno())
         os.replace(temporary, path)
         os.close(self.fd)
         self._files.forget(self)

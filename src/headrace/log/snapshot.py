@@ -35,6 +35,7 @@ from headrace.log.data_directory import (
     clean_marker,
     is_partition_name,
 )
+from headrace.log.files import TEMPORARY_SUFFIX
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import DELETED, SUFFIXES
@@ -246,7 +247,8 @@ def unused_log_files(path: str) -> list[str]:
         return sorted(
             entry.name
             for entry in entries
-            if entry.is_file(follow_symlinks=False) and not entry.name.endswith((DELETED, ".tmp"))
+            if entry.is_file(follow_symlinks=False)
+            and not entry.name.endswith((DELETED, TEMPORARY_SUFFIX))
         )
 
 

@@ -7,6 +7,11 @@ the file deletes the segments from offset ``base`` up to ``end``, exclusive, and
 segment in their place. A start that does not find it deletes the new segment. The aborted
 transactions of the new segment are in ``<base>-<end>.txnindex.swap``, which counts only together
 with the other file. Indexes may be lost: they are rebuilt.
+
+The batches of a ``.swap`` file need no verification at a start. The file was forced to disk before
+it got this name, and the name was forced to disk before the first old segment was renamed. So a
+crash, or a power cut, finds the old segments, or the new one whole. Only a temporary directory is
+not forced to disk, and no start ever finds it.
 """
 
 from __future__ import annotations
