@@ -269,6 +269,69 @@ def test_recover_keeps_what_a_damaged_catalog_still_says(ground):
     assert ground.offsets("orders", 0) == ALL_RECORDS
 
 
+@pytest.mark.parametrize("stop", ["cleanly", "by kill -9"])
+def test_a_partition_directory_lost_while_no_broker_ran_stops_the_start(ground, stop, tmp_path):
+    create_topic(ground.server.bootstrap_servers, "lazy", partitions=3)
+    file = ground.data_dir / "partitions"
+    wait_until(lambda: file.exists() and b" orders " in file.read_bytes(), 5, "the file")
+    ground.server.stop() if stop == "cleanly" else ground.server.kill()
+    path = ground.data_dir / "orders-0"
+    path.rename(tmp_path / "away")
+    before = {one: one.read_bytes() for one in ground.data_dir.rglob("*") if one.is_file()}
+    for _ in range(2):
+        told = ground.refusal()
+        assert str(path) in told and "headrace recover --data-dir" in told
+        (line,) = ground.told("ERROR")
+        assert "orders-0" in line and str(path) in line
+    after = {one: one.read_bytes() for one in ground.data_dir.rglob("*") if one.is_file()}
+    changed = {one.name for one in before if before[one] != after.get(one)}
+    catalog = {f"headrace.db{suffix}" for suffix in ("", "-wal", "-shm")}  # SQLite's own recovery
+    assert changed <= {"lock", *catalog}
+
+    (tmp_path / "away").rename(path)  # put back
+    ground.restart()
+    assert ground.offsets("orders", 0) == ALL_RECORDS
+    ground.server.stop()
+    path.rename(tmp_path / "away")  # given up
+    tried = recover(ground)
+    assert tried.returncode == 0, tried.stderr
+    assert "orders-0" in tried.stdout and "Nothing was changed" in tried.stdout
+    assert str(path) in ground.refusal()
+    done = recover(ground, "--execute", "--json")
+    assert json.loads(done.stdout)["missingPartitions"] == ["orders-0"]
+    for _ in range(2):
+        ground.restart()
+        assert ground.offsets("orders", 0) == (0, 0, 0)
+        assert ground.offsets("orders", 1) == ALL_RECORDS
+        assert ground.offsets("lazy", 2) == (0, 0, 0)
+        ground.server.stop()
+
+
+def test_directories_that_were_deleted_or_set_aside_are_not_missed(ground):
+    client = admin(ground.server.bootstrap_servers)
+    create_topic(ground.server.bootstrap_servers, "brief")
+    with connection(ground.server.bootstrap_servers) as writer:
+        assert writer.produce("brief", batch([b"x"]), 0)[0] == 0
+    client.delete_topics(["brief"])["brief"].result(PATIENCE_S)
+    ground.server.stop()
+    path = ground.data_dir / "orders-0" / "partition.metadata"
+    text = path.read_text()
+    start = text.index("topic_id: ") + 10
+    path.write_text(text[:start] + ("B" if text[start] != "B" else "C") + text[start + 1 :])
+    for stop in (ground.server.stop, ground.server.kill):
+        ground.restart()
+        assert ground.offsets("orders", 0) == (0, 0, 0)
+        assert len(ground.strays()) == 1
+        stop()
+
+
+def test_a_partition_deleted_under_a_running_broker_stops_the_next_start(ground):
+    shutil.rmtree(ground.data_dir / "orders-0")
+    wait_until(lambda: ground.told("offline"), PATIENCE_S, "the check")
+    assert ground.server.stop() == 0
+    assert "orders-0" in ground.refusal()
+
+
 @pytest.mark.parametrize("how", ["deleted", "moved", "replaced"])
 def test_a_data_directory_lost_under_a_running_broker_ends_it(ground, how, tmp_path):
     process = ground.server.process

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -193,3 +194,42 @@ def test_producers_are_on_disk_before_retention_deletes_all_their_batches(
     assert log.apply_retention(NOW + 2000) == 1
     assert deleted
     home.close()
+
+
+def test_retention_just_after_a_roll_writes_the_snapshot_beside_the_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    home = LogDirectory(DataDirectory(tmp_path / "d", 8))
+    log = home.open("t", TOPIC_ID, 0, LogConfig(retention_ms=1))
+    send(log, 0)
+    loop, replace = threading.current_thread(), os.replace
+    both_are_written, replaced = threading.Barrier(2, timeout=10), threading.Event()
+
+    def replace_in_turn(source: str, target: str) -> None:
+        if not target.endswith(".snapshot"):
+            replace(source, target)
+            return
+        both_are_written.wait()
+        if threading.current_thread() is loop:
+            assert replaced.wait(10)
+        replace(source, target)
+        replaced.set()
+
+    monkeypatch.setattr(os, "replace", replace_in_turn)
+    assert log.apply_retention(NOW + 10_000) == 1
+    home.directory.finish_background_work()
+    assert ProducerState.from_snapshot(Path(snapshot_path(log.path, 1)).read_bytes()) is not None
+    assert not list(Path(log.path).glob("*.tmp"))
+    home.close()
+
+
+def test_temporary_files_of_a_crash_are_deleted(disk: Disk):
+    send(disk.log(), 0)
+
+    def spoil(path: Path) -> None:
+        for name in ("clean-shutdown.7.tmp", "t-0/partition.metadata.3.tmp"):
+            (path / name).touch()
+
+    disk.crash(spoil)
+    assert disk.log().end_offset == 1
+    assert not list(disk.path.rglob("*.tmp"))

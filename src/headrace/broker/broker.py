@@ -22,7 +22,7 @@ from headrace.coordinators.coordinators import Coordinators
 from headrace.coordinators.environment import Environment
 from headrace.coordinators.runtime import CoordinatorRuntime
 from headrace.errors import StorageError
-from headrace.log import directory_format
+from headrace.log import directory_format, known_partitions
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_directory import LogDirectory
 from headrace.log_lines import LimitedLog, get_logger
@@ -39,7 +39,14 @@ from .limits import descriptor_budget
 from .long_polls import LongPolls
 from .loop_watch import LoopWatch
 from .metrics.registry import Metrics
-from .reconcile import check_catalog_exists, check_catalog_has_topics, set_aside_unknown
+from .reconcile import (
+    check_catalog_exists,
+    check_catalog_has_topics,
+    check_partitions_exist,
+    save_known_partitions,
+    set_aside_unknown,
+)
+from .scrubber import Scrubber
 from .timestamp_searches import TimestampSearches
 from .topic_deletions import TopicDeletions
 from .topic_logs import TopicLogs
@@ -109,6 +116,7 @@ class Broker:
         self.cleaner = Cleaner(
             config, self.catalog, topic_logs, self.clock.wall_ms, self.metrics.cleaner
         )
+        self.scrubber = Scrubber(directory, self.metrics.scrubber)
         self.opener = BatchOpener()
         self.timestamp_searches = TimestampSearches(self.opener)
         self.coordinators = Coordinators(
@@ -159,8 +167,11 @@ class Broker:
             catalog = Catalog(path)
             undo.callback(catalog.close)
             check_catalog_has_topics(directory, catalog, path)
+            known = known_partitions.read(directory.path)
+            check_partitions_exist(directory, catalog, known)
             directory_format.settle(directory.path, catalog.cluster_id, sync=True)
             set_aside_unknown(directory, catalog)
+            save_known_partitions(directory, catalog, known)
             undo.pop_all()
         return catalog
 
@@ -215,10 +226,16 @@ class Broker:
         self.cleaner.start()
         self.directory_watch.start()
 
+    def scrub(self) -> None:
+        """Verify the stored batches in the background from now on, unless they are temporary."""
+        if not self.ephemeral:
+            self.scrubber.start()
+
     def close(self) -> None:
         """Stop the timers, flush and close the files. Acquired records are released, as locks do
         not survive a restart.
         """
+        self.scrubber.close()
         self.directory_watch.close()
         try:
             self.coordinators.close()

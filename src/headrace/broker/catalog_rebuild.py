@@ -1,4 +1,6 @@
-"""Rebuild a lost catalog from what the partition directories say."""
+"""Rebuild a lost catalog from what the partition directories say, and give up partitions whose
+directories are missing.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from typing import Any
 
 from headrace.errors import Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
-from headrace.log import directory_format, partition_metadata
+from headrace.log import directory_format, known_partitions, partition_metadata
 from headrace.log.data_directory import DataDirectory
 from headrace.log.producer_state import ProducerState
 from headrace.log.segment import scan
@@ -21,6 +23,7 @@ from headrace.log.segment import scan
 from .catalog import CATALOG_FILE, Catalog, CatalogError, Topic, create
 from .config.broker_config import Config
 from .config.topic_rules import check_topic_name
+from .reconcile import missing_partitions
 
 PRODUCER_ID_HEADROOM = 1_000_000
 """The next producer id after the largest one in the logs: producers may have been given ids that
@@ -53,15 +56,21 @@ class FoundTopic:
 class Rebuild:
     """The plan of a rebuild.
 
-    :ivar reason: the reason why the catalog cannot be used; None if it can, so that nothing is to
-        be done
+    :ivar reason: the reason why the catalog cannot be used; None if it can and stays as it is
     :ivar cluster_id: None if it is lost
+    :ivar missing: the partitions whose directories are missing, to be given up
     """
 
     reason: str | None
     cluster_id: str | None
     topics: Sequence[FoundTopic]
     next_producer_id: int
+    missing: Sequence[str]
+
+    @property
+    def is_needed(self) -> bool:
+        """True if there is anything to do."""
+        return self.reason is not None or bool(self.missing)
 
 
 @dataclass(slots=True)
@@ -82,9 +91,10 @@ def plan(directory: DataDirectory, config: Config) -> Rebuild:
     path = Path(directory.path) / CATALOG_FILE
     names = [name for name in sorted(directory.partition_names()) if directory.holds_log(name)]
     has_records = any(directory.holds_records(name) for name in names)
-    reason = _problem(path, has_records=has_records)
+    reason, topics = _opened(path, has_records=has_records)
+    had = known_partitions.read(directory.path)
     if reason is None:
-        return Rebuild(None, None, (), 0)
+        return Rebuild(None, None, (), 0, missing_partitions(directory, topics, had))
     salvaged = _salvage(path)
     known = directory_format.read(directory.path)
     of_topic: dict[str, list[str]] = {}
@@ -107,16 +117,24 @@ def plan(directory: DataDirectory, config: Config) -> Rebuild:
         salvaged.cluster_id if known is None else known.cluster_id,
         sorted(found, key=lambda one: one.topic.name),
         max(salvaged.next_producer_id, largest + 1) + PRODUCER_ID_HEADROOM,
+        missing_partitions(directory, {one.topic.name: one.topic for one in found}, had),
     )
 
 
 def carry_out(directory: DataDirectory, rebuild: Rebuild) -> str | None:
-    """Write the catalog of a plan. The old files are kept; return the new name of the old catalog,
-    None if there was none.
+    """Carry out a plan: write the catalog, and give up the missing partitions. The old files are
+    kept; return the new name of the old catalog, None if there was none or it is sound.
 
     :raises CatalogError: when the database fails
     :raises OSError: when the disk fails
     """
+    if rebuild.missing:
+        split = (name.rpartition("-") for name in rebuild.missing)
+        known_partitions.withdraw(directory.path, [(topic, int(n)) for topic, _, n in split])
+    return None if rebuild.reason is None else _replace_catalog(directory, rebuild)
+
+
+def _replace_catalog(directory: DataDirectory, rebuild: Rebuild) -> str | None:
     path = Path(directory.path) / CATALOG_FILE
     made = path.with_name(f"{CATALOG_FILE}.rebuilt")
     for suffix in ("", "-wal", "-shm"):
@@ -134,20 +152,19 @@ def carry_out(directory: DataDirectory, rebuild: Rebuild) -> str | None:
     return kept
 
 
-def _problem(path: Path, *, has_records: bool) -> str | None:
-    """Return the reason why a catalog cannot be used; None if it can."""
+def _opened(path: Path, *, has_records: bool) -> tuple[str | None, Mapping[str, Topic]]:
+    """Return the reason why a catalog cannot be used, None if it can, and its topics by name."""
     if not path.exists():
-        return f"{path.name} is missing"
+        return f"{path.name} is missing", {}
     if not path.stat().st_size:
-        return f"{path.name} is empty"
+        return f"{path.name} is empty", {}
     try:
         catalog = Catalog(path)
     except CatalogError as error:
-        return str(error).partition(". Restore")[0]
-    try:
-        return f"{path.name} has no topics" if has_records and not catalog.topics else None
-    finally:
-        catalog.close()
+        return str(error).partition(". Restore")[0], {}
+    catalog.close()
+    reason = f"{path.name} has no topics" if has_records and not catalog.topics else None
+    return reason, catalog.topics
 
 
 def _found(

@@ -46,7 +46,7 @@ class DirectoryWatch:
             self.check()
 
     def check(self) -> None:
-        """Check the directory, and the next few logs."""
+        """Check the directory, and the next few logs; have the names of new partitions saved."""
         if self.loss is not None:
             return
         self.loss = self._logs.find_loss()
@@ -54,6 +54,7 @@ class DirectoryWatch:
             log.error("%s: no record is acknowledged any more, and the broker stops", self.loss)
             self._on_loss()
             return
+        self._logs.directory.save_created()
         if not self._unchecked:
             self._unchecked = self._logs.logs()
         for partition_log in self._unchecked[-DIRECTORY_CHECK_LOGS:]:

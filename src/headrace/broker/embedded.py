@@ -33,8 +33,8 @@ class EmbeddedBroker:
     """A Kafka-protocol broker in this process: ``with headrace.Broker() as broker:
     broker.bootstrap_servers``.
 
-    :param data_dir: the directory for all state; by default a temporary directory that is deleted
-        with the broker
+    :param data_dir: the directory for all state, verified in the background as by ``headrace
+        serve``; by default a temporary directory that is deleted with the broker, and not verified
     :param config: broker configuration under Kafka's names, for example ``{"num.partitions":
         "4"}``; values may be of any type whose text is what Kafka expects
     :param host: the address to listen on
@@ -139,6 +139,7 @@ class EmbeddedBroker:
                 self._metrics_at = await server.serve_metrics(
                     self._listener.host, self._metrics_port
                 )
+            broker.scrub()
             self._address = server.addresses[0]
             ready.set()
             await self._stopping.wait()

@@ -200,6 +200,9 @@ that were acknowledged since the last check are lost with it.
 DIRECTORY_CHECK_LOGS = 500
 """The logs of which one check makes sure that their active segments were not deleted."""
 
+MISSING_PARTITIONS_LOGGED = 20
+"""The partitions without their directories that a refused start names, each on a line."""
+
 SCRUB_BYTES_PER_SECOND = 4 * 1024 * 1024
 """The rate at which stored batches are verified in the background."""
 

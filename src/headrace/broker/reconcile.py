@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from headrace.log import directory_format
+from headrace.log import directory_format, known_partitions
 from headrace.log.data_directory import DataDirectory
+from headrace.log.known_partitions import Known, KnownTopic
+from headrace.log.partition_metadata import text_of
+from headrace.log_lines import get_logger
 
-from .catalog import Catalog, CatalogError, rebuild_hint
+from .catalog import Catalog, CatalogError, Topic, rebuild_hint
+from .limits import MISSING_PARTITIONS_LOGGED
+
+log = get_logger("headrace.broker")
 
 
 def check_catalog_exists(directory: DataDirectory, path: Path) -> None:
@@ -37,6 +44,65 @@ def check_catalog_has_topics(directory: DataDirectory, catalog: Catalog, path: P
     """
     if not catalog.topics and not catalog.deleted_topics:
         _refuse_if_records(directory, path, "has no topics")
+
+
+def missing_partitions(
+    directory: DataDirectory, topics: Mapping[str, Topic], known: Known
+) -> list[str]:
+    """Return the names of the partitions that had a directory and have none now, in order.
+
+    :param topics: the topics of the catalog by name
+    :param known: the partitions that had a directory
+    """
+    missing = []
+    for name, one in known.items():
+        topic = topics.get(name)
+        if topic is not None and text_of(topic.topic_id) == one.topic_id:
+            gone = one.partitions.difference(directory.partitions.get(name, ()))
+            missing += [(name, partition) for partition in gone if partition < topic.partitions]
+    return [f"{name}-{partition}" for name, partition in sorted(missing)]
+
+
+def check_partitions_exist(directory: DataDirectory, catalog: Catalog, known: Known) -> None:
+    """Check that no partition has lost its directory while no broker ran.
+
+    :param known: the partitions that had a directory
+    :raises CatalogError: when one has; nothing was changed
+    """
+    missing = missing_partitions(directory, catalog.topics, known)
+    if not missing:
+        return
+    for name in missing[:MISSING_PARTITIONS_LOGGED]:
+        log.error("%s had records, and its directory %s/%s is missing", name, directory.path, name)
+    others = len(missing) - 1
+    raise CatalogError(
+        f"{directory.path}/{missing[0]} is missing"
+        + (f", and {others} other directories of partitions" if others else "")
+        + ": deleted, moved or renamed while no broker ran. Put it back, or restore the data "
+        "directory from a backup. To go on without the records that it had: "
+        f"headrace recover --data-dir {directory.path}"
+    )
+
+
+def save_known_partitions(directory: DataDirectory, catalog: Catalog, saved: Known) -> None:
+    """Save which partitions have a directory, if that has changed since it was saved.
+
+    :raises OSError: when the disk fails
+    """
+    deleted = {topic.name for topic in catalog.deleted_topics.values()}
+    known = {}
+    for name, partitions in directory.partitions.items():
+        topic = catalog.topics.get(name)
+        if topic is None:
+            continue
+        topic_id = text_of(topic.topic_id)
+        if name not in deleted:
+            known[name] = KnownTopic(topic_id, set(partitions))
+        elif name in saved and saved[name].topic_id == topic_id:
+            known[name] = saved[name]  # other directories may be those of the deleted topic
+    if known != saved:
+        directory.make_durable()
+        known_partitions.replace(directory.path, known)
 
 
 def set_aside_unknown(directory: DataDirectory, catalog: Catalog) -> None:

@@ -6,15 +6,20 @@ is still a backup to restore it from.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from typing import TYPE_CHECKING
 
-from headrace.log.data_directory import DataDirectory
+from headrace.log.data_directory import DataDirectory, is_partition_name
 from headrace.log.verify import LogFile, Verified, log_files, verify_file
 from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import BatchHeader
 
 from .limits import SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL_S, SCRUB_LEAST_BATCH_BYTES
+
+if TYPE_CHECKING:
+    from .metrics.registry import ScrubberMetrics
 
 log = get_logger("headrace.broker")
 
@@ -32,10 +37,12 @@ class Scrubber:
     :ivar damaged: path and offset of the damaged batches found since the start
     """
 
-    def __init__(self, directory: DataDirectory) -> None:
+    def __init__(self, directory: DataDirectory, counted: ScrubberMetrics) -> None:
         self.damaged: set[tuple[str, int]] = set()
+        self._counted = counted
         self._directory = directory
         self._stopping = threading.Event()
+        self._pace = _Pace(self._stopping)
         self._thread = threading.Thread(target=self._run, name="headrace-scrubber", daemon=True)
 
     def start(self) -> None:
@@ -64,32 +71,43 @@ class Scrubber:
 
         :raises OSError: when a file cannot be read
         """
-        for name in sorted(self._directory.partition_names()):
+        path = self._directory.path
+        for name in sorted(filter(is_partition_name, os.listdir(path))):
+            self._pace.spend(SCRUB_LEAST_BATCH_BYTES)
             if self._directory.needs_recovery(name):
                 continue  # its tail may be torn, and is cut when the log is first used
-            for file in log_files(self._directory.path, [name]):
+            for file in log_files(path, [name]):
                 self._verify(file)
+        self._counted.passes += 1
+        self._counted.last_pass_s = time.time()
 
     def _verify(self, file: LogFile) -> None:
-        verified = Verified()
         for found in verify_file(
-            file, is_live=True, verified=verified, on_batch=_Pace(self._stopping)
+            file, is_live=True, verified=Verified(), on_batch=self._verified_batch
         ):
             key = (found.path, found.first_offset)
             if key not in self.damaged:
                 self.damaged.add(key)
+                self._counted.damaged += 1
                 log.error("%s. See docs/behaviour/disk-failures.md", found)
+
+    def _verified_batch(self, header: BatchHeader) -> None:
+        self._counted.read_bytes += header.size_bytes
+        self._pace.spend(max(header.size_bytes, SCRUB_LEAST_BATCH_BYTES))
 
 
 class _Pace:
-    """Called with each batch header: rests so that the rate is kept."""
+    """The rate of the thread, also over many small files: it rests after about ``_PAUSE_S`` s."""
 
     def __init__(self, stopping: threading.Event) -> None:
         self._stopping = stopping
         self._due_s = 0.0
 
-    def __call__(self, header: BatchHeader) -> None:
-        size_bytes = max(header.size_bytes, SCRUB_LEAST_BATCH_BYTES)
+    def spend(self, size_bytes: int) -> None:
+        """Rest for the time that so many bytes may take.
+
+        :raises _Stopped: when the broker stops
+        """
         self._due_s += size_bytes / SCRUB_BYTES_PER_SECOND
         if self._due_s >= _PAUSE_S:
             if self._stopping.wait(self._due_s):

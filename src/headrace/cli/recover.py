@@ -1,4 +1,6 @@
-"""``headrace recover``: rebuild a lost catalog from the partition directories."""
+"""``headrace recover``: rebuild a lost catalog from the partition directories, and give up
+partitions whose directories are missing.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +18,38 @@ from headrace.log.data_directory import DataDirectory
 from headrace.log.directory_format import UnusableDirectory
 from headrace.log.directory_lock import DirectoryInUse
 from headrace.log.partition_metadata import text_of
+from headrace.log.recovery import kept_files
 
 from .errors import BadUsage, Failure
 from .options import data_dir_option, setting
 from .tables import one_line
+from .verify import print_kept
 
 _LOST = (
     "What the directories do not say is lost: topics without records, configs of brokers and "
     "groups, and where a line above says so, configs of topics and partitions without records."
 )
 
+_GIVEN_UP = (
+    "To keep them, put the directories back or restore a backup. Given up, they begin again at "
+    "offset 0 with their next record: consumers with larger offsets start over, see "
+    "auto.offset.reset."
+)
+
 
 def declare(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     parser.description = (
-        "Rebuild the catalog of a data directory (headrace.db) from its partition directories. "
-        "Without --execute nothing is changed. The broker must be stopped."
+        "Rebuild the catalog of a data directory (headrace.db) from its partition directories, and "
+        "give up partitions whose directories are missing. Without --execute nothing is changed. "
+        "The broker must be stopped."
     )
     data_dir_option(parser, "the broker's data directory")
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
         "--dry-run", action="store_true", help="print what would be done (the default)"
     )
-    what.add_argument("--execute", action="store_true", help="write the new catalog")
+    what.add_argument("--execute", action="store_true", help="do it")
     parser.add_argument(
         "-c",
         dest="configs",
@@ -70,25 +81,45 @@ def run(options: Namespace) -> int:
         )
         try:
             rebuild = plan(directory, config)
+            damaged = kept_files(directory.path, sorted(directory.partition_names()))
             kept = None
-            if options.execute and rebuild.reason is not None:
+            if options.execute and rebuild.is_needed:
                 kept = carry_out(directory, rebuild)
         finally:
             directory.abandon()
     except (CatalogError, DirectoryInUse, UnusableDirectory, OSError) as error:
         raise Failure(str(error)) from error
     if options.json:
-        print(json.dumps(_as_json(rebuild, executed=options.execute, kept=kept)))
+        found = _as_json(rebuild, executed=options.execute, kept=kept)
+        print(json.dumps({**found, "kept": damaged}))
     else:
         _print(rebuild, executed=options.execute, kept=kept, data_dir=options.data_dir)
+        print_kept(damaged)
     return 0
 
 
 def _print(rebuild: Rebuild, *, executed: bool, kept: str | None, data_dir: Path) -> None:
-    if rebuild.reason is None:
+    if not rebuild.is_needed:
         print("The catalog is sound: there is nothing to recover.")
         return
-    print(f"{one_line(rebuild.reason)}.")
+    if rebuild.reason is not None:
+        _print_catalog(rebuild, rebuild.reason)
+    if rebuild.missing:
+        print("The directories of these partitions are missing, with all their records:")
+        for name in rebuild.missing:
+            print(f"  {one_line(name)}")
+        print(_GIVEN_UP)
+    if not executed:
+        command = f"headrace recover --data-dir {os.fspath(data_dir)} --execute"
+        print(f"Nothing was changed. To do it: {command}")
+    elif rebuild.reason is not None:
+        print(f"The catalog is rebuilt{f'; the old one is {kept}' if kept else ''}.")
+    if executed and rebuild.missing:
+        print("The missing partitions are given up.")
+
+
+def _print_catalog(rebuild: Rebuild, reason: str) -> None:
+    print(f"{one_line(reason)}.")
     for found in rebuild.topics:
         topic = found.topic
         count = f"{topic.partitions} partitions" if topic.partitions > 1 else "1 partition"
@@ -103,19 +134,15 @@ def _print(rebuild: Rebuild, *, executed: bool, kept: str | None, data_dir: Path
         print("  no topics")
     print(f"Cluster id: {rebuild.cluster_id or 'lost, a new one is made'}.")
     print(_LOST)
-    if executed:
-        print(f"The catalog is rebuilt{f'; the old one is {kept}' if kept else ''}.")
-    else:
-        command = f"headrace recover --data-dir {os.fspath(data_dir)} --execute"
-        print(f"Nothing was changed. To rebuild the catalog: {command}")
 
 
 def _as_json(rebuild: Rebuild, *, executed: bool, kept: str | None) -> dict[str, object]:
     return {
         "reason": rebuild.reason,
-        "executed": executed and rebuild.reason is not None,
+        "executed": executed and rebuild.is_needed,
         "oldCatalog": kept,
         "clusterId": rebuild.cluster_id,
+        "missingPartitions": list(rebuild.missing),
         "topics": [
             {
                 "name": found.topic.name,

@@ -19,7 +19,6 @@ from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError
 from headrace.broker.config.broker_config import Config, ConfigError
 from headrace.broker.embedded import new_event_loop
-from headrace.broker.scrubber import Scrubber
 from headrace.broker.server import Listener, Server
 from headrace.log.directory_format import UnusableDirectory
 from headrace.log.directory_lock import DirectoryInUse
@@ -140,7 +139,6 @@ async def _serve(
         raise Failure(_one_line(error)) from error
     broker.on_failure = stopping.set
     server = Server(broker, listeners)
-    scrubber = Scrubber(broker.logs.directory)
     try:
         try:
             broker.start()
@@ -158,12 +156,11 @@ async def _serve(
         print(f"headrace is listening on {addresses}", flush=True)
         if metrics_at is not None:
             print(f"metrics are at http://{metrics_at}/metrics", flush=True)
-        scrubber.start()
+        broker.scrub()
         await stopping.wait()
         log.info("stopping")
         watchdog.start()
     finally:
-        scrubber.close()
         await server.close()
         broker.close()
     if broker.failure is not None:

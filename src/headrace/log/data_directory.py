@@ -14,8 +14,14 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from zlib import crc32
 
-from headrace.log import partition_metadata
-from headrace.log.files import OpenFiles, fsync_path, replace_file, sync_filesystem
+from headrace.log import known_partitions, partition_metadata
+from headrace.log.files import (
+    TEMPORARY_SUFFIX,
+    OpenFiles,
+    fsync_path,
+    replace_file,
+    sync_filesystem,
+)
 from headrace.log_lines import get_logger
 
 from . import directory_format, directory_lock
@@ -27,6 +33,7 @@ DELETED_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 """Kafka's own: the end of the name of a directory that was set aside."""
 _PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})")
+_TEMPORARY = re.compile(rf".+\.[0-9]+{re.escape(TEMPORARY_SUFFIX)}")
 _SEGMENT = re.compile(r"[0-9]{20}\.log")
 
 
@@ -65,6 +72,8 @@ class DataDirectory:
         self.on_offline: Callable[[uuid.UUID, int], object] | None = None
         self.lost: str | None = None
         self._executor: ThreadPoolExecutor | None = None
+        self._created: list[tuple[str, uuid.UUID, int]] = []
+        """Partitions whose new directories are not in the file of known partitions yet."""
         os.makedirs(self.path, exist_ok=True)
         self._lock = directory_lock.take(self.path, address)
         self._was_clean = False
@@ -82,6 +91,8 @@ class DataDirectory:
         found: dict[str, set[int]] = {}
         with os.scandir(self.path) as entries:
             for entry in entries:
+                if _TEMPORARY.fullmatch(entry.name):
+                    os.unlink(entry.path)  # a crash has interrupted its writing
                 matched = _PARTITION.fullmatch(entry.name)
                 if matched is not None and entry.is_dir():
                     found.setdefault(matched[1], set()).add(int(matched[2]))
@@ -95,9 +106,27 @@ class DataDirectory:
             for partition in partitions
         ]
 
-    def created(self, topic: str, partition: int) -> None:
+    def created(self, topic: str, topic_id: uuid.UUID, partition: int) -> None:
         """Note that a partition has a directory now."""
         self.partitions.setdefault(topic, set()).add(partition)
+        if self.sync:
+            self._created.append((topic, topic_id, partition))
+
+    def save_created(self) -> None:
+        """Save in the background which partitions have a directory since the last call, so that the
+        next start misses a directory that was deleted; see
+        :mod:`~headrace.log.known_partitions`.
+        """
+        created, self._created = self._created, []
+        if created:
+            self.in_background(lambda: self._save(created))
+
+    def _save(self, created: list[tuple[str, uuid.UUID, int]]) -> None:
+        try:
+            self.make_durable()
+            known_partitions.add(self.path, created)
+        except OSError as error:
+            logger.warning("Could not save the names of new partitions: %s", error)
 
     def forget(self, topic: str, partitions: Iterable[int]) -> None:
         """Note that partitions have no directory any more, or will not have it soon."""
@@ -130,6 +159,9 @@ class DataDirectory:
         :raises OSError: when the disk fails
         """
         self.changes(f"{self.path}/{name}")
+        if self.sync:
+            topic, _, partition = name.rpartition("-")
+            known_partitions.withdraw(self.path, [(topic, int(partition))])
         stray = f"{name}.{uuid.uuid4().hex}{STRAY_SUFFIX}"
         os.rename(f"{self.path}/{name}", f"{self.path}/{stray}")
         self.make_durable()
@@ -281,6 +313,9 @@ class DataDirectory:
         :raises OSError: when the disk fails; then the next start verifies all logs
         """
         self.check_held()
+        if self._created:
+            self._save(self._created)
+            self._created = []
         replace_file(
             f"{self.path}/{CLEAN_SHUTDOWN_FILE}", clean_marker(self._unverified), sync=self.sync
         )

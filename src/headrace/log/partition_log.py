@@ -353,7 +353,7 @@ class PartitionLog:
         if not self._segments:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self.path)  # not its parents: the data directory must be there
-            self._directory.created(self.topic, self.partition)
+            self._directory.created(self.topic, self.topic_id, self.partition)
             partition_metadata.write(self.path, self.topic_id, self._partitions)
             return self._add_segment(now_ms)
         active = self._segments[-1]

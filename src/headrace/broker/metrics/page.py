@@ -45,6 +45,7 @@ async def metrics_page(broker: Broker) -> bytes:
     await scrape.share_group_counters()
     _write_coordinators(broker, page)
     _write_cleaner(broker, page)
+    _write_scrubber(broker, page)
     page.family(
         "headrace_scrape_left_out",
         "gauge",
@@ -298,6 +299,23 @@ def _write_cleaner(broker: Broker, page: MetricsPage) -> None:
         ("keys", "Different keys in the parts of logs compacted for the first time.", counted.keys),
     ):
         page.single(f"headrace_cleaner_{name}_total", "counter", meaning, count)
+
+
+def _write_scrubber(broker: Broker, page: MetricsPage) -> None:
+    counted = broker.metrics.scrubber
+    for name, meaning, count in (
+        ("read_bytes", "Bytes of stored batches verified in the background.", counted.read_bytes),
+        ("damaged", "Places with damaged batches found in the background.", counted.damaged),
+        ("passes", "Verifications of all stored batches that were finished.", counted.passes),
+    ):
+        page.single(f"headrace_scrubber_{name}_total", "counter", meaning, count)
+    page.family(
+        "headrace_scrubber_last_pass_time_seconds",
+        "gauge",
+        "End of the last verification of all stored batches, in seconds since the epoch.",
+    )
+    if counted.last_pass_s is not None:
+        page.sample(round(counted.last_pass_s, 3))
 
 
 def _write_loop(broker: Broker, page: MetricsPage) -> None:

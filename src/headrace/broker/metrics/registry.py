@@ -103,6 +103,20 @@ class CleanerMetrics:
         self.keys += one.keys
 
 
+class ScrubberMetrics:
+    """Counters of the background verification of stored batches.
+
+    :ivar read_bytes: bytes of the batches that were verified
+    :ivar damaged: number of places with damaged batches that were found, each counted once
+    :ivar passes: number of verifications of all batches that came to their end
+    :ivar last_pass_s: end of the last one, in seconds since the epoch; None before the first
+    """
+
+    def __init__(self) -> None:
+        self.read_bytes = self.damaged = self.passes = 0
+        self.last_pass_s: float | None = None
+
+
 class MemoryUse:
     """The memory of requests or of responses, of all connections together.
 
@@ -172,6 +186,7 @@ class Metrics:
         self.sent_bytes = 0
         self.refused_produces: Counter[str] = Counter()
         self.cleaner = CleanerMetrics()
+        self.scrubber = ScrubberMetrics()
         self.loop = LoopMetrics()
         self.coordinators: defaultdict[str, CoordinatorMetrics] = defaultdict(CoordinatorMetrics)
 
