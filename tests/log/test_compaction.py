@@ -16,6 +16,7 @@ from headrace.log.cleanable import cleanable
 from headrace.log.cleaner import CleaningStopped, Pace, Round, clean
 from headrace.log.compaction import AbortedLookup, Compactor, LastOfProducer, LatestOffsets
 from headrace.log.partition_log import PartitionLog
+from headrace.log.verify import Verified, log_files, verify_file
 from headrace.protocol.record_batch import (
     DELETE_HORIZON_BIT,
     LOG_APPEND_TIME_BIT,
@@ -529,6 +530,29 @@ def test_changes_of_the_log_between_two_steps(disk: Disk, step: int):
         assert kept[-3:] == [27, 28, 29] and (what == "cancel" or log.log_start_offset == 20)
         plan_and_clean(log)
         assert offsets(log)[-3:] == [27, 28, 29]
+
+
+def test_a_crash_in_the_first_round_leaves_no_gap_that_looks_like_damage(disk: Disk):
+    log = disk.log(**COMPACT)
+    for n in range(30):  # each segment keeps a record in its middle
+        put(log, build([(b"%d" % (n if n % 3 == 1 else 0), bytes(40))], timestamp_ms=NOW))
+    plan = cleanable(log, NOW)
+    assert plan is not None
+    begun = 0
+    for work in Round(log, plan, NOW, 1 << 20, Pace()).steps():
+        if values(log).keys() != set(range(30)):
+            break  # a new segment is in place, and the round is not at its end
+        work()
+        begun += 1
+    assert begun > 2
+    disk.crash()
+    assert len(offsets(disk.log(**COMPACT))) < 30
+    found = [
+        damage
+        for file in log_files(str(disk.path), ["t-0"])
+        for damage in verify_file(file, is_live=False, verified=Verified())
+    ]
+    assert not found
 
 
 def test_a_stopped_pace_ends_the_round(disk: Disk):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 from headrace.log.partition_log import PartitionLog
@@ -81,6 +82,19 @@ def _first_dirty_offset(log: PartitionLog) -> int:
     if not log.log_start_offset <= log.first_dirty_offset <= log.segments[-1].base_offset:
         log.first_dirty_offset = log.log_start_offset  # records were deleted or lost in a crash
     return log.first_dirty_offset
+
+
+def expect_gaps(log: PartitionLog) -> None:
+    """Save that offsets may be missing from now on, unless that is known: verification must not
+    take them for damage if a crash ends the first round half-way. Any thread may call it.
+
+    The name of the file is forced to disk with that of the first new segment.
+
+    :raises OSError: when the disk fails
+    """
+    path = f"{log.path}/{CLEANER_OFFSET_FILE}"
+    if not os.path.exists(path):
+        checkpoint.write(path, log.first_dirty_offset or 0, sync=log.syncs)
 
 
 def cleaned_up_to(log: PartitionLog, offset: int) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 
 from headrace.log.aborted_transactions import AbortedTransaction
-from headrace.log.cleanable import Cleanable, cleaned_up_to
+from headrace.log.cleanable import Cleanable, cleaned_up_to, expect_gaps
 from headrace.log.compaction import AbortedLookup, Compactor, LatestOffsets, last_of_producers
 from headrace.log.files import OpenFiles, fsync_path
 from headrace.log.log_config import LogConfig
@@ -332,6 +332,7 @@ class Round:
             < group[-1].end_offset
         ]
         output.close(group[-1].created_ms, aborted, sync=self.log.syncs)
+        expect_gaps(self.log)
         self.written_bytes += output.segment.size_bytes
 
     def _make_directory(self) -> None:

@@ -68,7 +68,7 @@ def log_files(directory: str, names: list[str]) -> list[LogFile]:
         bases = sorted(sizes)
         ends = [*bases[1:], _MAX_OFFSET]
         has_gaps = os.path.exists(f"{path}/{CLEANER_OFFSET_FILE}")
-        for base, end in zip(bases, ends, strict=True):
+        for base, end in zip(bases, ends, strict=False):  # a new directory has no file yet
             found.append(LogFile(name, f"{path}/{base:020d}.log", base, end, sizes[base], has_gaps))
     return found
 
@@ -111,11 +111,41 @@ def verify_file(
             is_tail = found.end_position == size_bytes and file.end_offset == _MAX_OFFSET
             if is_live and is_tail and _is_whole_now(fd, found.position):
                 continue
+            now = _listed_now(file) if is_live else file
+            if is_live and not _is_unchanged(file, now, fd):
+                if now is not None:
+                    yield from verify_file(now, is_live=True, verified=verified, on_batch=on_batch)
+                return
             yield found._replace(end_offset=found.first_offset + 1) if is_tail else found
         verified.files += 1
         verified.size_bytes += size_bytes
     finally:
         os.close(fd)
+
+
+def _listed_now(file: LogFile) -> LogFile | None:
+    """Return a file as it is listed now; None if it was deleted."""
+    directory, name = os.path.split(os.path.dirname(file.path))
+    files = log_files(directory, [name])
+    return next((now for now in files if now.base_offset == file.base_offset), None)
+
+
+def _is_unchanged(file: LogFile, now: LogFile | None, fd: int) -> bool:
+    """Return True if neither compaction nor retention nor a new segment has changed a file since it
+    was listed.
+
+    :param now: the file as it is listed now
+    :param fd: the open file
+    """
+    if now is None:
+        return False
+    grows = file.end_offset == _MAX_OFFSET
+    if now != file and not (grows and now == file._replace(size_bytes=now.size_bytes)):
+        return False
+    try:
+        return os.path.samestat(os.stat(file.path), os.fstat(fd))
+    except FileNotFoundError:
+        return False
 
 
 def _is_whole_now(fd: int, position: int) -> bool:
