@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headrace.log.compaction import LatestOffsets
+from headrace.log.timestamps import timestamp_steps
 from headrace.protocol.compression import GZIP, LZ4, SNAPPY, ZSTD
-from headrace.protocol.record_batch import TooLargeToOpen, build, header_at
+from headrace.protocol.record_batch import Opening, TooLargeToOpen, build, header_at
 from tests.bombs import cost_of, count_bomb
 
 MIB = 1 << 20
@@ -72,3 +73,16 @@ def test_a_batch_that_is_not_opened_is_not_compacted():
     bomb = count_bomb(ZSTD, 2_000_000)
     with pytest.raises(TooLargeToOpen):
         LatestOffsets(1 << 20).note(header_at(bomb), memoryview(bomb), 0)
+
+
+@pytest.mark.parametrize(("later_ms", "whole"), [(0, False), (1, True)])
+def test_a_search_opens_a_batch_up_to_its_largest_timestamp(later_ms: int, whole: bool):
+    """A million tiny records of one time took a second and more; a header that lies still does."""
+    count, pieces = 50_000, []
+    now_ms = 1_700_000_000_000
+    data = count_bomb(ZSTD, count, base_timestamp=now_ms, max_timestamp=now_ms + later_ms)
+    opening = Opening(pause=lambda: pieces.append(1))
+    steps = timestamp_steps(data, header_at(data), 0, opening)
+    assert steps.first_at_or_after(now_ms) == (0, now_ms)
+    assert steps.first_at_or_after(now_ms + 1) is None
+    assert len(pieces) > 10 if whole else len(pieces) <= 1

@@ -130,7 +130,8 @@ wants nothing: there it may pause. After a pause, continue only if the segment i
 def timestamp_steps(
     data: bytes, header: BatchHeader, first_offset: int, opening: Opening
 ) -> TimestampSteps:
-    """Open a batch and return the steps of its records from ``first_offset`` on.
+    """Open a batch and return the steps of its records from ``first_offset`` on, up to the first
+    with the largest timestamp that the header states: no search for a later one opens the batch.
 
     :raises CorruptBatch: when it cannot be opened
     """
@@ -147,6 +148,8 @@ def timestamp_steps(
                 if offset >= first_offset:
                     steps.add(offset, timestamp_ms)
                     largest_ms = timestamp_ms
+                    if timestamp_ms >= header.max_timestamp:
+                        break
     except CorruptBatch:
         raise
     except (IndexError, ValueError, OverflowError) as error:
