@@ -406,3 +406,33 @@ def test_a_stop_does_not_wait_for_a_backup(tmp_path: Path) -> None:
     wait_until(lambda: not list((tmp_path / "data").glob("snapshot.*")), PATIENCE_S, "its deletion")
     server.stop()
     assert not [line for line in server.output if "Traceback" in line or "ERROR" in line]
+
+
+def test_damaged_records_are_named(stopped: Path, tmp_path: Path) -> None:
+    shutil.copytree(stopped, tmp_path / "data")
+    sound = ("backup", str(tmp_path / "sound"), "--data-dir", str(stopped))
+    assert run(*sound, "--verify-records")[0] == 0
+    for path in (tmp_path / "data").glob(f"orders-*/{0:020}.log"):
+        data = bytearray(path.read_bytes())
+        if data:
+            data[70] ^= 1
+            path.write_bytes(data)
+    source = ("--data-dir", str(tmp_path / "data"))
+    assert run("backup", str(tmp_path / "quiet"), *source)[0] == 0
+    made = str(tmp_path / "made")
+    status, out, told = run("backup", made, *source, "--verify-records", "--json")
+    damaged = json.loads(out)["damaged"]
+    assert status == 1 and damaged
+    assert all(made in line and "checksum" in line for line in damaged)
+    assert [line.startswith("warning: ") for line in told] == [True] * len(damaged)
+    assert (tmp_path / "made" / "backup-manifest").exists()
+
+
+def test_a_slow_backup_takes_its_time(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("headrace.backup.commands.time.sleep", slept.append)
+    slow = commands.paced(no_progress, 1000)
+    report = commands.backup(str(stopped), str(tmp_path / "made"), slow, verify=False)
+    assert slept[-1] == pytest.approx(report.size_bytes / 1000, abs=5)

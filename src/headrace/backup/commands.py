@@ -15,8 +15,10 @@ from urllib.parse import quote
 from headrace import __version__
 from headrace.broker.catalog import CATALOG_FILE
 from headrace.log import directory_lock
+from headrace.log.data_directory import is_partition_name
 from headrace.log.directory_format import FORMAT_VERSION, newer
 from headrace.log.files import fsync_path, sync_filesystem
+from headrace.log.verify import Verified, log_files, verify_file
 
 from . import manifest, source, target
 from .copy import Advance, SourceFile, check_file, copy_file
@@ -32,6 +34,27 @@ function that is called with the bytes of each step.
 """
 
 
+def paced(stage: Stage, max_bytes_per_second: int) -> Stage:
+    """Return stages that take the time which so many bytes per second take."""
+
+    @contextlib.contextmanager
+    def begin(name: str, total_bytes: int) -> Iterator[Advance]:
+        started, done_bytes = time.monotonic(), 0
+
+        def advance_slowly(size_bytes: int) -> None:
+            nonlocal done_bytes
+            done_bytes += size_bytes
+            advance(size_bytes)
+            ahead_s = started + done_bytes / max_bytes_per_second - time.monotonic()
+            if ahead_s > 0:
+                time.sleep(ahead_s)
+
+        with stage(name, total_bytes) as advance:
+            yield advance_slowly
+
+    return begin
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """The result of a backup or a restore.
@@ -39,6 +62,7 @@ class Report:
     :ivar was_running: True for a backup of a running broker
     :ivar partitions: number of partitions that ever had a record
     :ivar offline: names of the logs that the broker has taken offline
+    :ivar damaged: the damaged batches, a line for each; empty if records were not checked
     """
 
     source: str
@@ -51,13 +75,18 @@ class Report:
     size_bytes: int
     seconds: float
     offline: Sequence[str]
+    damaged: Sequence[str]
 
 
-def backup(data_dir: str, into: str, stage: Stage, *, verify: bool) -> Report:
+def backup(
+    data_dir: str, into: str, stage: Stage, *, verify: bool, check_records: bool = False
+) -> Report:
     """Copy a data directory, whether a broker runs in it or not.
 
     :param into: directory of the backup, which must not exist or be empty
     :param verify: read the copy back
+    :param check_records: verify the checksums of all batches in the copy. Damaged ones are copied
+        as they are, and named in the report
     :raises BackupError: when it fails; then nothing is left
     """
     data_dir, into = os.path.abspath(data_dir), os.path.abspath(into)
@@ -74,8 +103,16 @@ def backup(data_dir: str, into: str, stage: Stage, *, verify: bool) -> Report:
         _force(entries, directory)
         if verify:
             _verify(entries, directory, stage)
+        damaged = _damaged(entries, directory, stage) if check_records else []
     return _report(
-        data_dir, into, catalog, entries, started, opened.offline, was_running=opened.is_running
+        data_dir,
+        into,
+        catalog,
+        entries,
+        started,
+        opened.offline,
+        [problem.replace(directory, into) for problem in damaged],
+        was_running=opened.is_running,
     )
 
 
@@ -102,7 +139,7 @@ def restore(backup_dir: str, data_dir: str, stage: Stage, *, verify: bool) -> Re
             _force(entries, directory)
             if verify:
                 _verify(entries, directory, stage)
-    return _report(backup_dir, data_dir, catalog, entries, started, (), was_running=False)
+    return _report(backup_dir, data_dir, catalog, entries, started, (), (), was_running=False)
 
 
 def _check_apart(one: str, other: str) -> None:
@@ -211,6 +248,18 @@ def _verify(entries: Sequence[Entry], directory: str, stage: Stage) -> None:
             check_file(entry, directory, advance)
 
 
+def _damaged(entries: Sequence[Entry], directory: str, stage: Stage) -> list[str]:
+    """Verify the batches of all logs in a copy; return a line for each damage."""
+    names = {os.path.dirname(entry.name) for entry in entries}
+    files = log_files(directory, sorted(filter(is_partition_name, names)))
+    found: list[str] = []
+    with stage("checking records", sum(file.size_bytes for file in files)) as advance:
+        for file in files:
+            found += map(str, verify_file(file, is_live=False, verified=Verified()))
+            advance(file.size_bytes)
+    return found
+
+
 class _Catalog(NamedTuple):
     """The facts about a copied catalog."""
 
@@ -249,6 +298,7 @@ def _report(
     entries: Sequence[Entry],
     started: float,
     offline: Sequence[str],
+    damaged: Sequence[str],
     *,
     was_running: bool,
 ) -> Report:
@@ -263,4 +313,5 @@ def _report(
         sum(entry.size_bytes for entry in entries),
         round(time.monotonic() - started, 3),
         offline,
+        damaged,
     )

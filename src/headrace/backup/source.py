@@ -16,12 +16,18 @@ from headrace import control_socket
 from headrace.broker.catalog import CATALOG_FILE
 from headrace.log import directory_format, directory_lock
 from headrace.log.data_directory import CLEAN_SHUTDOWN_FILE
+from headrace.log.known_partitions import KNOWN_PARTITIONS_FILE
 from headrace.log.snapshot import SIZES_FILE, is_copied, is_snapshot_name, unused_log_files
 
 from .copy import SourceFile
 from .errors import BackupError, text_of
 
-_SINGLE_FILES = (directory_format.META_FILE, CLEAN_SHUTDOWN_FILE, CATALOG_FILE)
+_SINGLE_FILES = (
+    directory_format.META_FILE,
+    CLEAN_SHUTDOWN_FILE,
+    KNOWN_PARTITIONS_FILE,  # not in a snapshot: the file may know partitions made after it
+    CATALOG_FILE,
+)
 _CONNECT_TIMEOUT_S = 10.0
 
 

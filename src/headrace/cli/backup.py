@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headrace.backup.commands import backup
 
-from .copying import copy_options, run_copy, show_progress
+from .copying import copy_options, progress, run_copy
 from .options import data_dir_option
 
 
@@ -21,6 +21,11 @@ def declare(parser: ArgumentParser) -> None:
         "target", type=Path, metavar="BACKUP", help="directory to create, or an empty one"
     )
     data_dir_option(parser, "the broker's data directory, on this machine")
+    parser.add_argument(
+        "--verify-records",
+        action="store_true",
+        help="verify the checksums of all records in the copy, too; exit with 1 if any is wrong",
+    )
     copy_options(parser)
 
 
@@ -33,7 +38,11 @@ def run(options: Namespace) -> int:
     return run_copy(
         options,
         lambda: backup(
-            str(options.data_dir), str(options.target), show_progress, verify=not options.no_verify
+            str(options.data_dir),
+            str(options.target),
+            progress(options),
+            verify=not options.no_verify,
+            check_records=options.verify_records,
         ),
         "backed up",
     )

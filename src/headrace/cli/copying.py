@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
-from headrace.backup.commands import Report
+from headrace.backup.commands import Report, Stage, paced
 from headrace.backup.copy import Advance
 from headrace.backup.errors import BackupError
 
 from .errors import Failure
+from .options import positive_bytes
 from .tables import one_line
 
 
@@ -26,12 +27,25 @@ def copy_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-verify", action="store_true", help="do not read the copy back to compare checksums"
     )
+    parser.add_argument(
+        "--max-bytes-per-second",
+        type=positive_bytes,
+        metavar="BYTES",
+        help="read and write no faster, so that others can use the disk",
+    )
+
+
+def progress(options: Namespace) -> Stage:
+    """Return the stages of a copy, which take as long as the options say."""
+    limit = options.max_bytes_per_second
+    return show_progress if limit is None else paced(show_progress, limit)
 
 
 def run_copy(options: Namespace, copy: Callable[[], Report], done: str) -> int:
     """Run a copy and print its report. SIGTERM and SIGHUP delete the unfinished copy, as Ctrl-C.
 
     :param done: the verb for the report
+    :returns: the exit status: 1 if records are damaged
     :raises Failure: it failed
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -45,6 +59,8 @@ def run_copy(options: Namespace, copy: Callable[[], Report], done: str) -> int:
             f"warning: {one_line(name)} is offline, and its last records may be damaged",
             file=sys.stderr,
         )
+    for problem in report.damaged:
+        print(f"warning: {one_line(problem)}", file=sys.stderr)
     if options.json:
         print(json.dumps(dataclasses.asdict(report)))
     else:
@@ -52,7 +68,7 @@ def run_copy(options: Namespace, copy: Callable[[], Report], done: str) -> int:
             f"{done} {report.topics} topics with {report.partitions} used partitions, "
             f"{_size(report.size_bytes)}, in {report.seconds:.1f} s: {one_line(report.target)}"
         )
-    return 0
+    return 1 if report.damaged else 0
 
 
 def _stop(number: int, _: FrameType | None) -> NoReturn:

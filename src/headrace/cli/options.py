@@ -119,6 +119,16 @@ def port_number(text: str) -> int:
     return int(text)
 
 
+def positive_bytes(text: str) -> int:
+    """Parse a number of bytes above 0.
+
+    :raises ArgumentTypeError: it is none
+    """
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise ArgumentTypeError(f"{text!r} is not a number of bytes above 0")
+    return int(text)
+
+
 def positive_seconds(text: str) -> float:
     """Parse a number of seconds above 0, such as ``0.5``.
 

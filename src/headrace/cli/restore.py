@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headrace.backup.commands import restore
 
-from .copying import copy_options, run_copy, show_progress
+from .copying import copy_options, progress, run_copy
 from .options import data_dir_option
 
 
@@ -30,7 +30,10 @@ def run(options: Namespace) -> int:
     return run_copy(
         options,
         lambda: restore(
-            str(options.source), str(options.data_dir), show_progress, verify=not options.no_verify
+            str(options.source),
+            str(options.data_dir),
+            progress(options),
+            verify=not options.no_verify,
         ),
         "restored",
     )
