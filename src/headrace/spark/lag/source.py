@@ -6,7 +6,6 @@ A batch read is one snapshot, a stream one snapshot per trigger.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
@@ -26,6 +25,7 @@ from pyspark.sql.types import StructType
 from headrace.client.group_listing import ListedGroup
 from headrace.client.lag.rows import LagPart, LagRow
 from headrace.client.lag.snapshot import lag_snapshot, wanted_groups
+from headrace.log_lines import get_logger
 from headrace.spark.errors import one_line_errors
 
 from .options import LagOptions
@@ -62,7 +62,7 @@ _CHECK_TIMEOUT_MS = 10_000
 _ROWS_PER_BATCH = 10_000
 _MOST_WARNINGS = 20
 
-_log = logging.getLogger("headrace.spark")
+_log = get_logger("headrace.spark")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ Records are fetched only where :mod:`headrace.spark.ordered.cuts` has to check a
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +24,7 @@ from headrace.client.list_offsets import (
     split_answers,
 )
 from headrace.client.offset_commits import committed_offsets
+from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.reader.cluster_thread import shared_cluster_thread
 from headrace.spark.reader.log_reader import LogReader
@@ -34,7 +34,7 @@ from headrace.spark.subscription import check_complete, existing_topics
 from .inputs import Offsets
 from .options import OrderedOptions
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _FIRST_LOOK = 200
 """Number of offsets in which the first visible record is looked for, before all are."""

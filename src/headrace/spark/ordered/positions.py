@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import SourceError
 
@@ -14,7 +14,7 @@ from .cuts import cut
 from .inputs import Inputs, Offsets
 from .options import COMMITTED, EARLIEST, LATEST, OFFSET_NAMES, Bound
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 def all_partitions(topics: Mapping[str, int]) -> list[TopicPartition]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 
 from headrace.client import ClientError, Cluster, RequestRefused
 from headrace.client.offset_commits import commit_offsets
 from headrace.errors import ErrorCode
+from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import SourceError
 from headrace.spark.group_lookup import SHARE, find_group
@@ -16,7 +16,7 @@ from headrace.spark.reader.cluster_thread import ClusterThread
 
 from .inputs import Offsets
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 RETRY_S = 10.0
 """Shortest interval between commits after a failure, so that a coordinator that does not answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from pyspark.sql.streaming.datasource import (
 
 from headrace.client import ConnectionFailed
 from headrace.client.cluster import parse_bootstrap
+from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import one_line_errors
 
@@ -31,7 +31,7 @@ from .positions import all_partitions, check_equal_counts, require_known, resolv
 from .progress import GroupProgress
 from .task_reports import ReportServer
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _IDLE_INTERVAL_S = 0.05
 """Shortest interval between questions to idle brokers. Spark asks for new data every 10 ms."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import secrets
 import socket
 import threading
@@ -19,7 +18,9 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from typing import NamedTuple
 
-_log = logging.getLogger(__name__)
+from headrace.log_lines import get_logger
+
+_log = get_logger(__name__)
 
 _TIMEOUT_S = 2.0
 _LONGEST_LINE_BYTES = 4096

@@ -8,7 +8,6 @@ open record batches.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from headrace.client.errors import UnknownTopic
 from headrace.client.fetch import FetchLimits, FetchPosition, fetch
 from headrace.client.list_offsets import EARLIEST, LEADER_MOVED, list_offsets
 from headrace.errors import ErrorCode
+from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import CorruptBatch
 from headrace.spark.errors import SourceError
@@ -27,7 +27,7 @@ from .batches import Batches
 from .partition_fetch import PartitionFetch, Piece
 from .read_options import ReadError, ReadOptions
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _MAX_WAIT_MS = 500
 _RETRY_S = 0.1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,13 +15,14 @@ from headrace.client import (
 )
 from headrace.client.list_offsets import end_offsets
 from headrace.client.share.spans import count, intersect
+from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import SourceError
 
 from .options import ShareOptions
 from .outcome_spans import OUTCOMES, OutcomeSpan, acknowledgements
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _IDLE_WAIT_MS = 250
 _ACQUIRE_BYTES = 8 * 1024 * 1024

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from headrace.client import AcquiredRange, ClientError, PartitionLag, RequestRefused, ShareConsumer
 from headrace.errors import ErrorCode
+from headrace.log_lines import get_logger
 from headrace.spark.errors import SourceError
 from headrace.spark.event_loop_thread import EventLoopThread
 from headrace.spark.subscription import subscribed_topics
@@ -21,7 +21,7 @@ from .outcome_server import OutcomeServer
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 CLIENT_ID = "headrace-spark"
 
