@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.data_directory import DataDirectory
+from headrace.log.files import replace_file
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.producer_state import ProducerState
@@ -196,31 +198,22 @@ def test_producers_are_on_disk_before_retention_deletes_all_their_batches(
     home.close()
 
 
-def test_retention_just_after_a_roll_writes_the_snapshot_beside_the_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    home = LogDirectory(DataDirectory(tmp_path / "d", 8))
-    log = home.open("t", TOPIC_ID, 0, LogConfig(retention_ms=1))
-    send(log, 0)
-    loop, replace = threading.current_thread(), os.replace
-    both_are_written, replaced = threading.Barrier(2, timeout=10), threading.Event()
+def test_two_threads_write_a_file_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """They had one temporary file: the second found none to rename."""
+    replace, both_are_written = os.replace, threading.Barrier(2, timeout=10)
 
-    def replace_in_turn(source: str, target: str) -> None:
-        if not target.endswith(".snapshot"):
-            replace(source, target)
-            return
+    def replace_together(source: str, target: str) -> None:
         both_are_written.wait()
-        if threading.current_thread() is loop:
-            assert replaced.wait(10)
         replace(source, target)
-        replaced.set()
 
-    monkeypatch.setattr(os, "replace", replace_in_turn)
-    assert log.apply_retention(NOW + 10_000) == 1
-    home.directory.finish_background_work()
-    assert ProducerState.from_snapshot(Path(snapshot_path(log.path, 1)).read_bytes()) is not None
-    assert not list(Path(log.path).glob("*.tmp"))
-    home.close()
+    monkeypatch.setattr(os, "replace", replace_together)
+    path = tmp_path / "file"
+    with ThreadPoolExecutor(2) as threads:
+        done = [threads.submit(replace_file, str(path), data) for data in (b"a", b"bb")]
+        for one in done:
+            one.result()
+    assert path.read_bytes() in (b"a", b"bb")
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
 
 
 def test_temporary_files_of_a_crash_are_deleted(disk: Disk):
