@@ -69,8 +69,9 @@ def config_of(bootstrap_servers: str, topic: str, name: str) -> str:
     return str(future.result(PATIENCE_S)[name].value)
 
 
+@pytest.mark.parametrize("protocol", ["classic", "streams"])
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
-def test_word_count(tmp_path: Path, kafka_libs: Path, guarantee: str) -> None:
+def test_word_count(tmp_path: Path, kafka_libs: Path, guarantee: str, protocol: str) -> None:
     server = HeadraceProcess(tmp_path / "data", COMMON_CONFIGS).start()
     app: App | None = None
     try:
@@ -78,7 +79,8 @@ def test_word_count(tmp_path: Path, kafka_libs: Path, guarantee: str) -> None:
         source, counted = (
             create_topic(servers, unique(kind), PARTITIONS) for kind in ("lines", "counts")
         )
-        app = App(kafka_libs, servers, source, counted, name, str(tmp_path / "state"), guarantee)
+        state = str(tmp_path / "state")
+        app = App(kafka_libs, servers, source, counted, name, state, guarantee, protocol)
         expected: Counter[str] = Counter()
 
         def write(lines: int) -> None:

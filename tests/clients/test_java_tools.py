@@ -27,6 +27,7 @@ from tests.clients.confluent import (
     take,
 )
 from tests.conformance.classic import ClassicGroup, subscription
+from tests.conformance.streams import HEARTBEAT, heartbeat, subtopology
 from tests.conformance.world import OK, World
 from tests.group_client import GroupClient
 from tests.peer import SCRIPT
@@ -42,6 +43,7 @@ CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 CONSOLE_SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
+STREAMS_GROUPS = "org.apache.kafka.tools.streams.StreamsGroupCommand"
 GROUPS = "org.apache.kafka.tools.GroupsCommand"
 OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
@@ -252,6 +254,26 @@ def test_consumer_group_command(
     deleted = tool(CONSUMER_GROUPS, "--delete", "--group", group_id)
     assert f"Deletion of requested consumer groups ('{group_id}') was successful." in deleted
     assert group_id not in tool(CONSUMER_GROUPS, "--list").split()
+
+
+def test_streams_group_command(
+    tool: Tool, bootstrap_servers: str, target: str, group_id: str
+) -> None:
+    world = World(bootstrap_servers, target)
+    topic = world.topic(partitions=2)
+    topology = {"epoch": 0, "subtopologies": [subtopology("0", topic.name)]}
+    assert world.ask(HEARTBEAT, 0, **heartbeat(group_id, "m", 0, topology=topology)).status == ()
+    assert world.ask(HEARTBEAT, 0, **heartbeat(group_id, "m", -1)).error_code == 0
+    world.close()
+
+    assert group_id in tool(STREAMS_GROUPS, "--list").split()
+    assert [group_id, "Empty"] in rows(tool(STREAMS_GROUPS, "--list", "--state"))
+    state = rows(tool(STREAMS_GROUPS, "--describe", "--group", group_id, "--state"))
+    assert state[-1] == [group_id, bootstrap_servers, "(1)", "Empty", "0"]
+    assert [group_id, "Streams", "streams"] in rows(tool(GROUPS, "--list"))
+    deleted = tool(STREAMS_GROUPS, "--delete", "--group", group_id)
+    assert f"Deletion of requested streams groups ('{group_id}') was successful." in deleted
+    assert group_id not in tool(STREAMS_GROUPS, "--list").split()
 
 
 def test_offsets_and_deleted_records(

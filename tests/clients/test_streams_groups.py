@@ -1,4 +1,4 @@
-"""Streams groups (KIP-1071), which only Apache Kafka coordinates: our tools on them."""
+"""Streams groups (KIP-1071): our tools on an application of Kafka Streams."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce
 from tests.clients.test_java_streams import App
 from tests.support import unique, wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
 
 PARTITIONS = 2
 LINES = 10

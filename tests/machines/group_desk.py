@@ -19,7 +19,9 @@ from headrace.groups.consumer.member import ConsumerHeartbeat
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.deadlines import OFFSETS
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
+from headrace.groups.records import Subtopology, Topology
 from headrace.groups.share.member import LEAVE_EPOCH, ShareHeartbeat
+from headrace.groups.streams.member import StreamsHeartbeat
 from headrace.internal_topics import CONSUMER_OFFSETS
 from tests.memory_log import MemoryLog
 from tests.turns import Meters, Turns
@@ -44,6 +46,12 @@ DEFAULTS = {
     "consumer.session.timeout.ms": 45_000,
     "consumer.heartbeat.interval.ms": 5_000,
     "consumer.assignment.interval.ms": 0,
+    "group.streams.max.size": 1_000,
+    "streams.session.timeout.ms": 45_000,
+    "streams.heartbeat.interval.ms": 5_000,
+    "streams.assignment.interval.ms": 0,
+    "streams.initial.rebalance.delay.ms": 0,
+    "streams.num.standby.replicas": 0,
     "share.coordinator.snapshot.update.records.per.snapshot": 500,
     "share.coordinator.cold.partition.snapshot.interval.ms": 300_000,
     "share.coordinator.state.topic.prune.interval.ms": 300_000,
@@ -471,6 +479,39 @@ class Desk:
             except StorageError:
                 pass
 
+    # --- streams groups ---
+
+    def run(self, member_id, epoch, topology=None, *, owned=None, group="a", **fields):
+        """A StreamsGroupHeartbeat. Who joins brings the topology: one of its own, or one with the
+        source topic "t".
+
+        :param owned: active and standby tasks by subtopology; none for who joins
+        """
+        joins = epoch == 0
+        if joins and topology is None:
+            topology = Topology(0, (Subtopology("0", ("t",)),))
+        if joins and owned is None:
+            owned = {}, {}
+        active, standby = (None, None) if owned is None else owned
+        request = StreamsHeartbeat(
+            member_id,
+            epoch,
+            fields.pop("instance", None),
+            fields.pop("rack", None),
+            fields.pop("rebalance_timeout_ms", 10_000 if joins else -1),
+            topology,
+            active,
+            standby,
+            None if owned is None else {},
+            fields.pop("process", f"process of {member_id}" if joins else None),
+            fields.pop("endpoint", None),
+            fields.pop("tags", () if joins else None),
+            "c",
+            "/h",
+            **fields,
+        )
+        return self.decide(self.coordinator.streams.heartbeat, group, request, *self.times)
+
 
 def _as_it_is(reply):
     return reply
@@ -515,6 +556,10 @@ def durable(coordinator):
             state = dict(vars(group.state))
             for volatile in ("resolved_version", "_hash"):
                 del state[volatile]
+            groups[group_id] = state
+        elif group.type_name == "streams":
+            state = dict(vars(group.state))
+            del state["_hash"]
             groups[group_id] = state
         else:
             groups[group_id] = (

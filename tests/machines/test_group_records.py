@@ -23,11 +23,15 @@ from headrace.groups.records import (
     ConsumerGroupTargetAssignmentMember,
     ConsumerGroupTargetAssignmentMetadata,
     ConsumerMember,
+    CopartitionGroup,
     CurrentAssignment,
+    Endpoint,
     Generation,
     GenerationMember,
     GroupEpoch,
     GroupMetadata,
+    HeldTaskAssignment,
+    InternalTopic,
     MemberState,
     OffsetCommit,
     ResolvedRegex,
@@ -40,6 +44,19 @@ from headrace.groups.records import (
     ShareGroupTargetAssignmentMetadata,
     ShareMember,
     StatePartitions,
+    StreamsAssignment,
+    StreamsEpoch,
+    StreamsGroupCurrentMemberAssignment,
+    StreamsGroupMemberMetadata,
+    StreamsGroupMetadata,
+    StreamsGroupTargetAssignmentMember,
+    StreamsGroupTargetAssignmentMetadata,
+    StreamsGroupTopology,
+    StreamsMember,
+    StreamsMemberState,
+    Subtopology,
+    TaskAssignment,
+    Topology,
 )
 
 TOPIC_ID = UUID("0d3f9b49-158d-4359-bb6b-d77021a3cf65")
@@ -210,6 +227,97 @@ CAPTURED = {
         f"0010000a{GROUP}0003612e2a",
         "000002076772702d74310000000000002358000001a1fbd2330500",
     ),
+    "streams group epoch": (
+        StreamsGroupMetadata(
+            "grp-sh-b-1",
+            StreamsEpoch(4, -9010562706193886943, 0, (("num.standby.replicas", "1"),)),
+        ),
+        f"0011000a{GROUP}",
+        "00000000000482f40cf56eee512102000400000000011902156e756d2e7374616e6462792e7265706c69636173"
+        "023100",
+    ),
+    "streams member": (
+        StreamsGroupMemberMetadata(
+            "grp-sh-b-1",
+            "m",
+            StreamsMember(
+                None,
+                None,
+                "raw",
+                "/127.0.0.1",
+                300_000,
+                0,
+                "a",
+                Endpoint("host", 9100),
+                (("zone", "y"),),
+            ),
+        ),
+        f"0013000a{GROUP}00016d",
+        "00000000047261770b2f3132372e302e302e31000493e00000000002610105686f7374238c0002057a6f6e6502"
+        "790000",
+    ),
+    "streams target epoch": (
+        StreamsGroupTargetAssignmentMetadata("grp-sh-b-1", AssignmentEpoch(2, 1795357031740)),
+        f"0014000a{GROUP}",
+        "000000000002010008000001a2039e3d3c",
+    ),
+    "streams target": (
+        StreamsGroupTargetAssignmentMember(
+            "grp-sh-b-1", "m", TaskAssignment({"0": (1,), "1": (0,)}, {"1": (1, 2)})
+        ),
+        f"0015000a{GROUP}00016d",
+        "00000302300200000001000231020000000000020231030000000100000002000100",
+    ),
+    "streams current, unrevoked": (
+        StreamsGroupCurrentMemberAssignment(
+            "grp-sh-b-1",
+            "m",
+            StreamsAssignment(
+                3,
+                3,
+                StreamsMemberState.UNREVOKED_TASKS,
+                HeldTaskAssignment({"0": {1: 3}, "1": {1: 3}}),
+                HeldTaskAssignment({"0": {3: 3}}, {"1": (0,)}),
+            ),
+        ),
+        f"0016000a{GROUP}00016d",
+        "000000000003000000030203023002000000010100050200000003023102000000010100050200000003010102"
+        "0230020000000301000502000000030202310200000000000100",
+    ),
+    "streams topology": (
+        StreamsGroupTopology(
+            "grp-sh-b-1",
+            Topology(
+                0,
+                (
+                    Subtopology(
+                        "0",
+                        ("t-24839-956678226-5",),
+                        repartition_sink_topics=("t-24839-956678226-5-words",),
+                    ),
+                    Subtopology(
+                        "1",
+                        ("u-24839-956679367-6",),
+                        (),
+                        (
+                            InternalTopic(
+                                "t-24839-956678226-5-counts", 0, 0, (("cleanup.policy", "compact"),)
+                            ),
+                        ),
+                        (),
+                        (InternalTopic("t-24839-956678226-5-words", 2, 0),),
+                        (CopartitionGroup((0,), (), (0,)),),
+                    ),
+                ),
+            ),
+        ),
+        f"0017000a{GROUP}",
+        "0000000000000302300214742d32343833392d3935363637383232362d350101021a742d32343833392d393536"
+        "3637383232362d352d776f72647301010002310214752d32343833392d3935363637393336372d3601021b742d"
+        "32343833392d3935363637383232362d352d636f756e7473000000000000020f636c65616e75702e706f6c6963"
+        "7908636f6d70616374000001021a742d32343833392d3935363637383232362d352d776f726473000000020000"
+        "01000202000001020000000000",
+    ),
     "share member": (
         ShareGroupMemberMetadata(
             "grp-sh-b-1", "m", ShareMember(None, "raw", "/127.0.0.1", ("grp-t1", "nope"))
@@ -321,7 +429,7 @@ def test_older_and_newer_group_metadata_is_read(value, member):
 
 def test_other_record_types_are_left_alone():
     assert decode(bytes.fromhex("0004000167"), None) is None  # of consumer groups before 4.0
-    assert decode(bytes.fromhex("0011000167"), b"\0\0\0\0\0\1\0") is None  # of streams groups
+    assert decode(bytes.fromhex("0012000167"), b"\0\0\0") is None  # of streams groups before 4.2
 
 
 @pytest.mark.parametrize("cut", range(1, 20))

@@ -26,6 +26,7 @@ NUMBERS = {
     "timedelta_i64": "int64",
     "datetime_i64": "int64",
     "error_code": "int16",
+    "uint16": "int16",
 }
 
 BASE: Mapping[str, Any] = {

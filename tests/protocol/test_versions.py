@@ -49,6 +49,7 @@ VALUES: dict[str, Any] = {
     "timedelta_i64": timedelta(milliseconds=1234),
     "int8": 1,
     "int16": 2,
+    "uint16": 2,
     "int32": 3,
     "int64": 4,
 }

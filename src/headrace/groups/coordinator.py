@@ -1,9 +1,9 @@
 """The group coordinator: all groups and their committed offsets, in ``__consumer_offsets``.
 
 The first request to a group sets its kind: JoinGroup or a commit without a member makes it classic,
-a heartbeat makes it a consumer or share group. A classic group can become a consumer group and the
-other way round (KIP-848). The coordinator refuses requests for groups of another kind, and passes
-the others to the module of the group's kind.
+a heartbeat makes it a consumer, share or streams group. A classic group can become a consumer group
+and the other way round (KIP-848). The coordinator refuses requests for groups of another kind, and
+passes the others to the module of the group's kind.
 """
 
 from __future__ import annotations
@@ -41,10 +41,14 @@ from .records import (
     GroupRecord,
     OffsetCommit,
     ShareGroupMetadata,
+    StreamsGroupMetadata,
+    StreamsGroupRecord,
 )
 from .settings import ClassicSettings, Configuration, NoTopics, Topic, TopicCatalog
 from .share.group import ShareGroup
 from .share.service import ShareGroupService
+from .streams.group import StreamsGroup
+from .streams.service import StreamsGroupService
 
 
 class GroupListing(NamedTuple):
@@ -67,6 +71,7 @@ class GroupCoordinator:
     :ivar offsets: commands on committed offsets
     :ivar consumer: commands to consumer groups
     :ivar share: commands to share groups
+    :ivar streams: commands to streams groups
     """
 
     topic = CONSUMER_OFFSETS
@@ -77,10 +82,12 @@ class GroupCoordinator:
         self._config = config
         self._timers: Deadlines[TimerKey] = Deadlines()
         self.offsets = OffsetService(self.groups, config, self._timers, self.meters)
+        catalog = catalog or NoTopics()
         self.consumer = ConsumerGroupService(
-            self.groups, config, catalog or NoTopics(), self._timers, self.meters
+            self.groups, config, catalog, self._timers, self.meters
         )
         self.share = ShareGroupService(self.groups, config, self._timers)
+        self.streams = StreamsGroupService(self.groups, config, catalog, self._timers, self.meters)
 
     # Classic groups -------------------------------------------------------------------------------
 
@@ -91,13 +98,13 @@ class GroupCoordinator:
         settings = ClassicSettings.of(self._config)
         code = self._check_join(group_id, request, settings)
         if code:
-            is_share_group = code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-            return Outcome(JoinReply(code, "" if is_share_group else request.member_id))
+            is_other_kind = code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            return Outcome(JoinReply(code, "" if is_other_kind else request.member_id))
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
             return self.consumer.join(group, request, now_ms, wall_ms)
         tombstones: tuple[GroupRecord, ...] = ()
-        if isinstance(group, ConsumerGroup):  # an empty one becomes classic
+        if isinstance(group, ConsumerGroup | StreamsGroup):  # an empty one becomes classic
             tombstones, group = tuple(group.state.tombstones()), None
         if group is None:
             group = ClassicGroup(group_id, self._timers)
@@ -120,11 +127,11 @@ class GroupCoordinator:
         ):
             return ErrorCode.INVALID_SESSION_TIMEOUT
         group = self.groups.get(group_id)
-        if group is None or (isinstance(group, ConsumerGroup) and group.is_empty):
+        if group is None or (isinstance(group, ConsumerGroup | StreamsGroup) and group.is_empty):
             return ErrorCode.UNKNOWN_MEMBER_ID if request.member_id else ErrorCode.NONE
         return (
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-            if isinstance(group, ShareGroup)
+            if isinstance(group, ShareGroup | StreamsGroup)
             else ErrorCode.NONE
         )
 
@@ -176,9 +183,9 @@ class GroupCoordinator:
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         group = self.groups.get(group_id)
-        return (
-            ErrorCode.UNKNOWN_MEMBER_ID if group is None or isinstance(group, ShareGroup) else group
-        )
+        if group is None or isinstance(group, ShareGroup | StreamsGroup):
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return group
 
     def _keep_unless_vacant(self, group: ClassicGroup) -> None:
         """Register a group that has a member; remove an empty group that was never recorded."""
@@ -251,6 +258,8 @@ class GroupCoordinator:
                 group.start_sessions(self.share.settings(group.group_id), now_ms)
             elif isinstance(group, ConsumerGroup):
                 group.start_sessions(self.consumer.settings(group.group_id), now_ms)
+            elif isinstance(group, StreamsGroup):
+                group.start_sessions(self.streams.settings(group.group_id), now_ms)
             else:
                 group.start_sessions(now_ms)
 
@@ -288,6 +297,8 @@ class GroupCoordinator:
             settings = ClassicSettings.of(self._config)
             outcome = group.expire(kind, member_id, settings, now_ms, wall_ms)
             return outcome.then(partial(self._keep_unless_vacant, group))
+        if isinstance(group, StreamsGroup):
+            return self.streams.expire(group, kind, member_id, wall_ms)
         if isinstance(group, ShareGroup) and member_id in group.members:
             return group.expire(member_id)
         return None
@@ -325,6 +336,14 @@ class GroupCoordinator:
                 group = self.groups[group_id] = ConsumerGroup(group_id, self._timers)
             group.replay(record)
             if isinstance(record, ConsumerGroupMetadata) and record.value is None:
+                del self.groups[group_id]
+        elif isinstance(record, StreamsGroupRecord):
+            if not isinstance(group, StreamsGroup):
+                if record.value is None:
+                    return
+                group = self.groups[group_id] = StreamsGroup(group_id, self._timers)
+            group.replay(record)
+            if isinstance(record, StreamsGroupMetadata) and record.value is None:
                 del self.groups[group_id]
         else:
             if not isinstance(group, ShareGroup):

@@ -19,6 +19,9 @@ REVOKE, REJOIN, RESYNC = "revoke", "rejoin", "resync"
 send JoinGroup, then SyncGroup.
 """
 
+ASSIGN = "assign"
+"""The initial rebalance delay of a streams group."""
+
 OFFSETS: TimerKey = ("", "offsets", "")
 """The next check of committed offsets, of all groups."""
 

@@ -9,8 +9,9 @@ from headrace.errors import ErrorCode, Refusal
 from .classic.group import ClassicGroup
 from .consumer.group import ConsumerGroup
 from .share.group import ShareGroup
+from .streams.group import StreamsGroup
 
-Group: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup
+Group: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup
 
 
 def group_not_found(group_id: str) -> Refusal:

@@ -14,12 +14,14 @@ class GroupMeters:
     :ivar completed_rebalances: generations of classic groups to which partitions were assigned
     :ivar consumer_rebalances: epochs of consumer groups begun by a heartbeat or JoinGroup; as in
         Kafka, not those begun by a member that left
+    :ivar streams_rebalances: epochs of streams groups begun by a heartbeat, likewise
     """
 
     offset_expirations: int = 0
     offset_deletions: int = 0
     completed_rebalances: int = 0
     consumer_rebalances: int = 0
+    streams_rebalances: int = 0
 
     def expired(self, count: int) -> None:
         """Count offsets that expired."""
@@ -32,3 +34,7 @@ class GroupMeters:
     def began_consumer_epoch(self) -> None:
         """Count an epoch of a consumer group."""
         self.consumer_rebalances += 1
+
+    def began_streams_epoch(self) -> None:
+        """Count an epoch of a streams group."""
+        self.streams_rebalances += 1

@@ -67,6 +67,24 @@ from .records import (
     ShareGroupTargetAssignmentMetadata,
     ShareMember,
     StatePartitions,
+    StreamsGroupCurrentMemberAssignment,
+    StreamsGroupMemberMetadata,
+    StreamsGroupMetadata,
+    StreamsGroupTargetAssignmentMember,
+    StreamsGroupTargetAssignmentMetadata,
+    StreamsGroupTopology,
+)
+from .streams.schemas import (
+    read_streams_assignment,
+    read_streams_epoch,
+    read_streams_member,
+    read_streams_target,
+    read_topology,
+    write_streams_assignment,
+    write_streams_epoch,
+    write_streams_member,
+    write_streams_target,
+    write_topology,
 )
 
 _NAMES_KEPT = 16_384
@@ -395,6 +413,26 @@ _SCHEMAS = (
     _Schema(13, ShareGroupTargetAssignmentMember, _write_target, _read_target, "member_id"),
     _Schema(14, ShareGroupCurrentMemberAssignment, _write_current, _read_current, "member_id"),
     _Schema(15, ShareGroupStatePartitionMetadata, _write_state_partitions, _read_state_partitions),
+    _Schema(17, StreamsGroupMetadata, write_streams_epoch, read_streams_epoch),
+    _Schema(19, StreamsGroupMemberMetadata, write_streams_member, read_streams_member, "member_id"),
+    _Schema(
+        20, StreamsGroupTargetAssignmentMetadata, _write_assignment_epoch, _read_assignment_epoch
+    ),
+    _Schema(
+        21,
+        StreamsGroupTargetAssignmentMember,
+        write_streams_target,
+        read_streams_target,
+        "member_id",
+    ),
+    _Schema(
+        22,
+        StreamsGroupCurrentMemberAssignment,
+        write_streams_assignment,
+        read_streams_assignment,
+        "member_id",
+    ),
+    _Schema(23, StreamsGroupTopology, write_topology, read_topology),
 )
 _BY_CLASS: Mapping[type, _Schema] = {schema.record_class: schema for schema in _SCHEMAS}
 _BY_TYPE: Mapping[int, _Schema] = {0: _OFFSET_COMMIT} | {

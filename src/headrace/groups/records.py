@@ -3,7 +3,8 @@
 
 Each record has its group id, and its member id or partition if it has one. A ``value`` of None is
 a tombstone. Source: the schemas of Apache Kafka's group coordinator, KIP-211 (explicit retention),
-KIP-345 (static members), KIP-848 (consumer groups), KIP-932 (share groups).
+KIP-345 (static members), KIP-848 (consumer groups), KIP-932 (share groups), KIP-1071 (streams
+groups).
 """
 
 from __future__ import annotations
@@ -206,6 +207,143 @@ class StatePartitions:
     deleting: Mapping[UUID, str] = field(default_factory=dict)
 
 
+Tasks: TypeAlias = Mapping[str, tuple[int, ...]]
+"""Tasks of a streams group: partitions, in order, by subtopology id."""
+
+HeldTasks: TypeAlias = Mapping[str, Mapping[int, int]]
+"""Active tasks by subtopology id, each partition with the epoch of its assignment (KIP-1251)."""
+
+
+class InternalTopic(NamedTuple):
+    """A changelog or repartition topic in the topology of a streams group.
+
+    :param partitions: 0 if the coordinator derives the number from other topics
+    :param replication_factor: 0 for the broker's default
+    :param configs: names and values of topic configs
+    """
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: tuple[tuple[str, str], ...] = ()
+
+
+class CopartitionGroup(NamedTuple):
+    """Source topics that must have the same number of partitions, as indexes into the lists of
+    their subtopology.
+    """
+
+    source_topics: tuple[int, ...] = ()
+    source_topic_regex: tuple[int, ...] = ()
+    repartition_source_topics: tuple[int, ...] = ()
+
+
+class Subtopology(NamedTuple):
+    """A part of a topology whose tasks are assigned together, one task for each partition."""
+
+    subtopology_id: str
+    source_topics: tuple[str, ...] = ()
+    source_topic_regex: tuple[str, ...] = ()
+    state_changelog_topics: tuple[InternalTopic, ...] = ()
+    repartition_sink_topics: tuple[str, ...] = ()
+    repartition_source_topics: tuple[InternalTopic, ...] = ()
+    copartition_groups: tuple[CopartitionGroup, ...] = ()
+
+
+class Topology(NamedTuple):
+    """The topology of a streams group, as its first member has sent it."""
+
+    epoch: int
+    subtopologies: tuple[Subtopology, ...]
+
+
+class Endpoint(NamedTuple):
+    """The address of a member for interactive queries."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsMember:
+    """The description of a streams group's member.
+
+    :param process_id: the Kafka Streams instance of the member; its members share state directories
+    :param client_tags: names and values, sorted
+    """
+
+    group_instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topology_epoch: int = -1
+    process_id: str = ""
+    user_endpoint: Endpoint | None = None
+    client_tags: tuple[tuple[str, str], ...] = ()
+
+
+class StreamsEpoch(NamedTuple):
+    """The epoch of a streams group.
+
+    :param metadata_hash: the hash of the topics of the topology
+    :param validated_topology_epoch: the topology epoch whose topics all exist with the right
+        numbers of partitions; -1 for none
+    :param assignment_configs: the configs of the last target assignment, names and values
+    """
+
+    epoch: int
+    metadata_hash: int
+    validated_topology_epoch: int = -1
+    assignment_configs: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAssignment:
+    """Tasks of a streams group's member by role."""
+
+    active: Tasks = field(default_factory=dict)
+    standby: Tasks = field(default_factory=dict)
+    warmup: Tasks = field(default_factory=dict)
+
+
+class StreamsMemberState(IntEnum):
+    """The reconciliation state of a streams group's member; the values are those in records."""
+
+    STABLE = 1
+    UNREVOKED_TASKS = 2
+    UNRELEASED_TASKS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTaskAssignment:
+    """Tasks of a streams group's member by role; active tasks with the epochs of their
+    assignment.
+    """
+
+    active: HeldTasks = field(default_factory=dict)
+    standby: Tasks = field(default_factory=dict)
+    warmup: Tasks = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.active or self.standby or self.warmup)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsAssignment:
+    """The current assignment of a streams group's member.
+
+    :param assigned: the tasks that the member may run
+    :param pending_revocation: the tasks that the member has to close and may still run
+    """
+
+    member_epoch: int = 0
+    previous_member_epoch: int = 0
+    state: StreamsMemberState = StreamsMemberState.STABLE
+    assigned: HeldTaskAssignment = field(default_factory=HeldTaskAssignment)
+    pending_revocation: HeldTaskAssignment = field(default_factory=HeldTaskAssignment)
+
+
 class OffsetCommit(NamedTuple):
     """Types 0 and 1: a committed offset. A named tuple: one is made for each commit."""
 
@@ -326,6 +464,57 @@ class ShareGroupStatePartitionMetadata:
     value: StatePartitions | None
 
 
+@dataclass(frozen=True, slots=True)
+class StreamsGroupMetadata:
+    """Type 17: the epoch of a streams group."""
+
+    group_id: str
+    value: StreamsEpoch | None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsGroupMemberMetadata:
+    """Type 19: a member of a streams group."""
+
+    group_id: str
+    member_id: str
+    value: StreamsMember | None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsGroupTargetAssignmentMetadata:
+    """Type 20: the epoch of the target assignment; it follows the records of type 21."""
+
+    group_id: str
+    value: AssignmentEpoch | None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsGroupTargetAssignmentMember:
+    """Type 21: the target assignment of a member."""
+
+    group_id: str
+    member_id: str
+    value: TaskAssignment | None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsGroupCurrentMemberAssignment:
+    """Type 22: the current assignment of a member."""
+
+    group_id: str
+    member_id: str
+    value: StreamsAssignment | None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsGroupTopology:
+    """Type 23: the topology of a streams group."""
+
+    group_id: str
+    value: Topology | None
+
+
 ConsumerGroupRecord: TypeAlias = (
     ConsumerGroupMetadata
     | ConsumerGroupMemberMetadata
@@ -335,6 +524,16 @@ ConsumerGroupRecord: TypeAlias = (
     | ConsumerGroupRegularExpression
 )
 """The records of a consumer group."""
+
+StreamsGroupRecord: TypeAlias = (
+    StreamsGroupMetadata
+    | StreamsGroupMemberMetadata
+    | StreamsGroupTargetAssignmentMetadata
+    | StreamsGroupTargetAssignmentMember
+    | StreamsGroupCurrentMemberAssignment
+    | StreamsGroupTopology
+)
+"""The records of a streams group."""
 
 GroupRecord: TypeAlias = (
     OffsetCommit
@@ -346,4 +545,5 @@ GroupRecord: TypeAlias = (
     | ShareGroupTargetAssignmentMember
     | ShareGroupCurrentMemberAssignment
     | ShareGroupStatePartitionMetadata
+    | StreamsGroupRecord
 )

@@ -158,6 +158,41 @@ class ConsumerSettings(NamedTuple):
         )
 
 
+class StreamsSettings(NamedTuple):
+    """Limits and times of one streams group; the defaults are Kafka's.
+
+    :param assignment_interval_ms: the least time between two target assignments; 0 for one with
+        every change
+    :param initial_rebalance_delay_ms: the time that an empty group waits for further members before
+        it assigns tasks
+    :param standby_replicas: the replicas of each stateful task
+    """
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+    initial_rebalance_delay_ms: int = 3_000
+    standby_replicas: int = 0
+    max_size: int = 2**31 - 1
+
+    @property
+    def assignment_configs(self) -> tuple[tuple[str, str], ...]:
+        """The configs that begin a new group epoch when they change, names and values."""
+        return (("num.standby.replicas", str(self.standby_replicas)),)
+
+    @classmethod
+    def of(cls, config: Configuration, group_id: str) -> StreamsSettings:
+        """Return the settings of a group, as configured now."""
+        return cls(
+            config.group_int(group_id, "streams.session.timeout.ms"),
+            config.group_int(group_id, "streams.heartbeat.interval.ms"),
+            config.group_int(group_id, "streams.assignment.interval.ms"),
+            config.group_int(group_id, "streams.initial.rebalance.delay.ms"),
+            config.group_int(group_id, "streams.num.standby.replicas"),
+            config.get_int("group.streams.max.size"),
+        )
+
+
 def _assignors(configured: tuple[str, ...]) -> tuple[str, ...]:
     """Return the configured assignors that exist, by name or Kafka's class name; all assignors if
     none exists.

@@ -46,7 +46,7 @@ class Api(NamedTuple):
 
 
 _COORDINATOR_WRITES = frozenset(
-    (8, 11, 12, 13, 14, 22, 24, 25, 26, 28, 42, 47, 68, 76, 83, 84, 85, 86, 91, 92)
+    (8, 11, 12, 13, 14, 22, 24, 25, 26, 28, 42, 47, 68, 76, 83, 84, 85, 86, 88, 91, 92)
 )
 """APIs that write to the internal topic of a coordinator."""
 
@@ -101,6 +101,8 @@ APIS: Mapping[int, Api] = {
         Api(85, "write_share_group_state", 0, 1),
         Api(86, "delete_share_group_state", 0, 0),
         Api(87, "read_share_group_state_summary", 0, 1),
+        Api(88, "streams_group_heartbeat", 0, 0),
+        Api(89, "streams_group_describe", 0, 0),
         Api(90, "describe_share_group_offsets", 0, 1),
         Api(91, "alter_share_group_offsets", 0, 0),
         Api(92, "delete_share_group_offsets", 0, 0),

@@ -37,6 +37,7 @@ _FEATURES = (
     ("group.version", 0, 1, 1),
     ("metadata.version", 7, 30, 30),
     ("share.version", 0, 1, 1),
+    ("streams.version", 0, 1, 1),
     ("transaction.version", 0, 2, 2),
 )
 """Name, lowest supported level, highest supported level, finalized level."""

@@ -1,7 +1,7 @@
-"""Descriptions of consumer groups and share groups.
+"""Descriptions of consumer groups, share groups and streams groups.
 
-The responses of ConsumerGroupDescribe and ShareGroupDescribe have the same structure but different
-classes; ``schema`` is kio's module of the response.
+The responses of their Describe requests have the same structure but different classes; ``schema``
+is kio's module of the response.
 """
 
 from __future__ import annotations
@@ -47,15 +47,17 @@ def describe_each(
 
 
 def _refused(schema: Any, group_id: str, refusal: Refusal) -> Any:
-    return schema.DescribedGroup(
+    described = schema.DescribedGroup
+    assignor = {"assignor_name": ""} if "assignor_name" in described.__dataclass_fields__ else {}
+    return described(
         error_code=refusal.code,
         error_message=refusal.message,
         group_id=group_id,
         group_state="",
         group_epoch=0,
         assignment_epoch=0,
-        assignor_name="",
         members=(),
+        **assignor,
     )
 
 

@@ -51,6 +51,8 @@ _BOUNDED = (
     _Bounded("share", "delivery.count.limit"),
     _Bounded("share", "partition.max.record.locks"),
 )
+_STANDBY_REPLICAS = "streams.num.standby.replicas"
+_MAX_STANDBY_REPLICAS = "group.streams.max.standby.replicas"
 _BOUNDED_BY_NAME = {one.group_name: one for one in _BOUNDED}
 _PREFIXES = ("consumer", "share", "streams")
 _PER_BROKER_ONLY = frozenset(("listeners", "sasl.jaas.config"))
@@ -67,6 +69,8 @@ def _out_of_bounds(one: _Bounded, name: str, value: int, broker: BrokerValue) ->
 
 def clamp(name: str, value: int, broker: BrokerValue) -> int:
     """Clamp the value of a group config to the broker's present bounds."""
+    if name == _STANDBY_REPLICAS:
+        return min(value, _number(broker, _MAX_STANDBY_REPLICAS))
     one = _BOUNDED_BY_NAME.get(name)
     return (
         value
@@ -96,6 +100,8 @@ def check_broker(broker: BrokerValue) -> str | None:
         )
         if _number(broker, heartbeat) >= _number(broker, session):
             return f"{heartbeat} must be less than {session}"
+    if _number(broker, f"group.{_STANDBY_REPLICAS}") > _number(broker, _MAX_STANDBY_REPLICAS):
+        return f"group.{_STANDBY_REPLICAS} must be less than or equal to {_MAX_STANDBY_REPLICAS}"
     if _number(broker, "group.share.max.share.sessions") < _number(broker, "group.share.max.size"):
         return (
             "group.share.max.share.sessions must be greater than or equal to group.share.max.size"
@@ -202,6 +208,9 @@ def _group_conflicts(values: Mapping[str, Value], broker: BrokerValue) -> Iterat
             message = _out_of_bounds(one, one.group_name, value, broker)
             if message is not None:
                 yield message
+    replicas = values.get(_STANDBY_REPLICAS)
+    if isinstance(replicas, int) and replicas > _number(broker, _MAX_STANDBY_REPLICAS):
+        yield f"{_STANDBY_REPLICAS} must be less than or equal to {_MAX_STANDBY_REPLICAS}"
     for prefix in _PREFIXES:
         heartbeat, session = f"{prefix}.heartbeat.interval.ms", f"{prefix}.session.timeout.ms"
         if heartbeat in values or session in values:

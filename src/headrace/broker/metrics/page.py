@@ -279,6 +279,11 @@ def _write_coordinators(broker: Broker, page: MetricsPage) -> None:
             "New epochs of consumer groups, without those for leaving members.",
             meters.consumer_rebalances,
         ),
+        (
+            "streams_group_rebalance",
+            "New epochs of streams groups, without those for leaving members.",
+            meters.streams_rebalances,
+        ),
     ):
         page.single(f"{prefix}{name}_total", "counter", meaning, count)
     name = f"{prefix}share_group_rebalance_total"

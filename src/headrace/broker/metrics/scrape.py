@@ -15,6 +15,7 @@ from headrace.errors import Refusal
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.kinds import Group
 from headrace.groups.share.group import ShareGroup
+from headrace.groups.streams.group import StreamsGroup
 from headrace.log.partition_log import PartitionLog
 from headrace.share.records import UNKNOWN, SharePartitionKey
 from headrace.share.share_state import StateSummary
@@ -22,9 +23,11 @@ from headrace.share.share_state import StateSummary
 from .text import MetricsPage, labels
 
 _PARTITIONS_PER_SLICE = 100
+_TYPES = ("classic", "consumer", "share", "streams")
 _CLASSIC_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty")
 _CONSUMER_STATES = ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
 _SHARE_STATES = ("Empty", "Stable", "Dead")
+_STREAMS_STATES = ("Empty", "NotReady", "Assigning", "Reconciling", "Stable", "Dead")
 
 
 class _LogRow(NamedTuple):
@@ -161,7 +164,7 @@ class MetricsScrape:
 
     async def groups(self) -> None:
         """Write the groups by type and state, their members, and the consumer groups' lag."""
-        types: Counter[str] = Counter({"classic": 0, "consumer": 0, "share": 0})
+        types: Counter[str] = Counter(dict.fromkeys(_TYPES, 0))
         states: Counter[tuple[str, str]] = Counter()
         self._page.family("headrace_group_members", "gauge", "Members of a group.")
         for group in self._groups():
@@ -340,7 +343,7 @@ class MetricsScrape:
 
 
 def _member_count(group: Group) -> int:
-    if isinstance(group, ConsumerGroup):
+    if isinstance(group, ConsumerGroup | StreamsGroup):
         return len(group.state.members)
     return len(group.members)
 
@@ -364,6 +367,9 @@ def _write_group_counts(
     page.family(f"{prefix}share_group_count", "gauge", "Share groups by state.")
     for state in _SHARE_STATES:
         page.sample(states.get(("share", state), 0), labels(state=state))
+    page.family(f"{prefix}streams_group_count", "gauge", "Streams groups by state.")
+    for state in _STREAMS_STATES:
+        page.sample(states.get(("streams", state), 0), labels(state=state))
     prefix = "kafka_coordinator_group_groupmetadatamanager_numgroups"
     page.single(prefix, "gauge", "Classic groups.", types["classic"])
     for state in _CLASSIC_STATES:

@@ -16,6 +16,7 @@ from headrace.groups.meters import GroupMeters
 from headrace.groups.records import GroupRecord, OffsetCommit
 from headrace.groups.settings import Configuration, OffsetSettings
 from headrace.groups.share.group import ShareGroup
+from headrace.groups.streams.group import StreamsGroup
 from headrace.outcome import Apply, Outcome
 
 from .committed import CommittedOffsets
@@ -110,10 +111,10 @@ class OffsetService:
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Return the error if a member may not fetch offsets (OffsetFetch), or NONE. Only consumer
-        groups check.
+        and streams groups check.
         """
         group = self._groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, ConsumerGroup | StreamsGroup):
             return group.check_fetch(member_id, member_epoch)
         return ErrorCode.NONE
 
@@ -170,6 +171,6 @@ class OffsetService:
         if not self._expiration.is_under_way:
             self._timers.set(OFFSETS, now_ms + settings.check_interval_ms)
 
-    def _owner(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
+    def _owner(self, group_id: str) -> ClassicGroup | ConsumerGroup | StreamsGroup | None:
         group = self._groups.get(group_id)
         return None if isinstance(group, ShareGroup) else group

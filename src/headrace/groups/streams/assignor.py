@@ -1,0 +1,340 @@
+"""The sticky task assignor of streams groups (KIP-1071).
+
+Each task is active on one member. A task of a stateful subtopology also has standby replicas, each
+on another process. No member gets more than its share of tasks as long as others have room. Within
+this limit a task stays where it was: the member that had it active keeps it, else a member that had
+it as a standby gets it, as the state is on its disk. The remaining tasks go to the least loaded
+processes; the load of a process is its number of tasks divided by that of its members.
+
+The result depends on the arguments alone. Members and processes are visited in the order of their
+ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+from headrace.groups.records import TaskAssignment, Tasks
+
+T = TypeVar("T")
+
+
+class TaskId(NamedTuple):
+    """A task: one partition of a subtopology."""
+
+    subtopology_id: str
+    partition: int
+
+
+class TaskMember(NamedTuple):
+    """A member as input of the assignor.
+
+    :param previous: its target assignment until now
+    """
+
+    process_id: str
+    previous: TaskAssignment
+
+
+class TaskCount(NamedTuple):
+    """The number of tasks of one subtopology.
+
+    :param is_stateful: the tasks have changelogs, so standby replicas are useful
+    """
+
+    tasks: int
+    is_stateful: bool
+
+
+class _Heap(Generic[T]):
+    """A binary heap that resolves ties as Java's PriorityQueue does, so that the same tasks are
+    assigned as by Kafka.
+    """
+
+    def __init__(self, weight: Callable[[T], float], items: Iterable[T]) -> None:
+        self._weight = weight
+        self._items: list[T] = []
+        for item in items:
+            self.push(item)
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def push(self, item: T) -> None:
+        """Add an item."""
+        items, weight = self._items, self._weight
+        place = len(items)
+        items.append(item)
+        while place:
+            parent = (place - 1) // 2
+            if weight(item) >= weight(items[parent]):
+                break
+            items[place] = items[parent]
+            place = parent
+        items[place] = item
+
+    def pop(self) -> T:
+        """Remove and return an item with the least weight."""
+        items, weight = self._items, self._weight
+        least, last = items[0], items.pop()
+        size, place = len(items), 0
+        if not size:
+            return least
+        while place < size // 2:
+            child = 2 * place + 1
+            if child + 1 < size and weight(items[child]) > weight(items[child + 1]):
+                child += 1
+            if weight(last) <= weight(items[child]):
+                break
+            items[place] = items[child]
+            place = child
+        items[place] = last
+        return least
+
+
+class _Process:
+    """The tasks that the members of one process get.
+
+    :ivar counts: the number of tasks of each member
+    """
+
+    def __init__(self) -> None:
+        self.tasks: set[TaskId] = set()
+        self.counts: dict[str, int] = {}
+        self.active: dict[str, list[TaskId]] = {}
+        self.standby: dict[str, list[TaskId]] = {}
+        self._assigned = 0
+        self._by_count: _Heap[str] | None = None
+
+    @property
+    def load(self) -> float:
+        return self._assigned / len(self.counts)
+
+    def add(self, member_id: str, task: TaskId, *, active: bool) -> int:
+        """Assign a task to a member; return the number of tasks that it now has."""
+        self._by_count = None
+        return self._add(member_id, task, active=active)
+
+    def add_to_least_loaded(self, task: TaskId, *, active: bool) -> int:
+        """Assign a task to the member with the fewest tasks; return how many it now has."""
+        if self._by_count is None:
+            self._by_count = _Heap(self.counts.__getitem__, self.counts)
+        member_id = self._by_count.pop()
+        count = self._add(member_id, task, active=active)
+        self._by_count.push(member_id)
+        return count
+
+    def _add(self, member_id: str, task: TaskId, *, active: bool) -> int:
+        self._assigned += 1
+        self.tasks.add(task)
+        (self.active if active else self.standby).setdefault(member_id, []).append(task)
+        self.counts[member_id] += 1
+        return self.counts[member_id]
+
+
+class _Quota:
+    """The most tasks of a member, as long as other members have room.
+
+    :ivar each: this number; it shrinks when members that are full have taken more than their share
+    """
+
+    def __init__(self, tasks: int, members: int) -> None:
+        self._tasks, self._members = tasks, members
+        self.each = _divided(tasks, members)
+
+    def taken(self, count: int) -> None:
+        """Note that a member now has so many tasks."""
+        if count == self.each:
+            self._members -= 1
+            self._tasks -= count
+            self.each = _divided(self._tasks, self._members)
+
+
+def _divided(tasks: int, members: int) -> int:
+    return -(-tasks // members) if members else 0
+
+
+def assign_sticky(
+    members: Mapping[str, TaskMember],
+    subtopologies: Mapping[str, TaskCount],
+    standby_replicas: int = 0,
+) -> dict[str, TaskAssignment]:
+    """Return the target assignment of each member.
+
+    :param members: all members by id; at least one
+    :param subtopologies: the tasks of each subtopology
+    :param standby_replicas: ``streams.num.standby.replicas``. Where there are not enough processes,
+        there are fewer
+    """
+    assignor = _Assignor(members, subtopologies, standby_replicas)
+    assignor.assign_active()
+    if standby_replicas:
+        assignor.assign_standby()
+    return assignor.assignments()
+
+
+class _Assignor:
+    """One assignment of all tasks."""
+
+    def __init__(
+        self,
+        members: Mapping[str, TaskMember],
+        subtopologies: Mapping[str, TaskCount],
+        standby_replicas: int,
+    ) -> None:
+        self._members = {member_id: members[member_id] for member_id in sorted(members)}
+        self._subtopologies = subtopologies
+        self._standby_replicas = standby_replicas
+        active = sum(one.tasks for one in subtopologies.values())
+        stateful = sum(one.tasks for one in subtopologies.values() if one.is_stateful)
+        self._active_quota = _Quota(active, len(members))
+        self._quota = _Quota(active + stateful * standby_replicas, len(members))
+        self._processes: dict[str, _Process] = {
+            process_id: _Process()
+            for process_id in sorted({member.process_id for member in members.values()})
+        }
+        self._was_active: dict[TaskId, str] = {}
+        self._was_standby: dict[TaskId, list[str]] = {}
+        for member_id, member in self._members.items():
+            self._process(member_id).counts[member_id] = 0
+            for task in _each(member.previous.active):
+                self._was_active[task] = member_id
+            for task in _each(member.previous.standby):
+                self._was_standby.setdefault(task, []).append(member_id)
+
+    def _process(self, member_id: str) -> _Process:
+        return self._processes[self._members[member_id].process_id]
+
+    def _count(self, member_id: str) -> int:
+        return self._process(member_id).counts[member_id]
+
+    # Active tasks ---------------------------------------------------------------------------------
+
+    def assign_active(self) -> None:
+        """Assign each task to one member."""
+        tasks = self._tasks(stateful_only=False)
+        tasks.sort(key=lambda task: (task.partition, task.subtopology_id))
+        tasks = [task for task in tasks if not self._keep(task, self._was_active.get(task))]
+        tasks = [task for task in tasks if not self._keep(task, self._standby_of(task))]
+        tasks.sort()
+        by_load = _Heap(lambda process: process.load, self._processes.values())
+        for task in tasks:
+            process = by_load.pop()
+            self._took_active(process.add_to_least_loaded(task, active=True))
+            by_load.push(process)
+
+    def _tasks(self, *, stateful_only: bool) -> list[TaskId]:
+        return [
+            TaskId(subtopology_id, partition)
+            for subtopology_id, count in self._subtopologies.items()
+            if count.is_stateful or not stateful_only
+            for partition in range(count.tasks)
+        ]
+
+    def _keep(self, task: TaskId, member_id: str | None) -> bool:
+        """Make a task active on a member that has its state, if it may take another task."""
+        if member_id is None or self._count(member_id) >= self._active_quota.each:
+            return False
+        self._took_active(self._process(member_id).add(member_id, task, active=True))
+        return True
+
+    def _took_active(self, count: int) -> None:
+        self._active_quota.taken(count)
+        self._quota.taken(count)
+
+    def _standby_of(self, task: TaskId, *, another: bool = False) -> str | None:
+        """Return the least loaded of the members that had a task as a standby.
+
+        :param another: the process must not have the task yet
+        """
+        candidates = self._was_standby.get(task)
+        if not candidates:
+            return None
+        best = candidates[0]
+        first = self._process(best)
+        load, count = first.load, self._count(best)
+        for member_id in candidates[1:]:
+            process = self._process(member_id)
+            if process.load >= load or (another and task in process.tasks):
+                continue
+            if self._count(member_id) < count:
+                best, load, count = member_id, process.load, self._count(member_id)
+        # As in Kafka, the first candidate's process decides whether any of them is used.
+        return None if another and task in first.tasks else best
+
+    # Standby tasks --------------------------------------------------------------------------------
+
+    def assign_standby(self) -> None:
+        """Assign the replicas of each stateful task to other processes than its active task."""
+        tasks = self._tasks(stateful_only=True)
+        tasks.sort(key=lambda task: (task.partition, task.subtopology_id), reverse=True)
+        missing: list[tuple[TaskId, int]] = []
+        for task in tasks:
+            for replica in range(self._standby_replicas):
+                if not self._replicate(task):
+                    missing.append((task, self._standby_replicas - replica))
+                    break
+        missing.sort(reverse=True)
+        by_load = _Heap(lambda process: process.load, self._processes.values())
+        for task, replicas in missing:
+            for _ in range(replicas):
+                if not self._replicate_anywhere(task, by_load):
+                    break
+
+    def _replicate(self, task: TaskId) -> bool:
+        """Assign a replica to a member that has the state of the task, if it may take it."""
+        member_id = self._was_active.get(task)
+        if member_id is None or not self._may_replicate(task, member_id):
+            member_id = self._standby_of(task, another=True)
+            if member_id is None or self._count(member_id) >= self._quota.each:
+                return False
+        self._quota.taken(self._process(member_id).add(member_id, task, active=False))
+        return True
+
+    def _may_replicate(self, task: TaskId, member_id: str) -> bool:
+        process = self._process(member_id)
+        return task not in process.tasks and process.counts[member_id] < self._quota.each
+
+    def _replicate_anywhere(self, task: TaskId, by_load: _Heap[_Process]) -> bool:
+        """Assign a replica to the least loaded process without the task; return False if there is
+        none.
+        """
+        passed: list[_Process] = []
+        found = False
+        while by_load and not found:
+            process = by_load.pop()
+            passed.append(process)
+            if task not in process.tasks:
+                self._quota.taken(process.add_to_least_loaded(task, active=False))
+                found = True
+        for process in reversed(passed):
+            by_load.push(process)
+        return found
+
+    # Result ---------------------------------------------------------------------------------------
+
+    def assignments(self) -> dict[str, TaskAssignment]:
+        """Return the tasks of each member."""
+        return {
+            member_id: TaskAssignment(
+                _by_subtopology(self._process(member_id).active.get(member_id, ())),
+                _by_subtopology(self._process(member_id).standby.get(member_id, ())),
+            )
+            for member_id in self._members
+        }
+
+
+def _each(tasks: Tasks) -> Iterable[TaskId]:
+    return (
+        TaskId(subtopology_id, partition)
+        for subtopology_id, partitions in tasks.items()
+        for partition in partitions
+    )
+
+
+def _by_subtopology(tasks: Iterable[TaskId]) -> Tasks:
+    found: dict[str, list[int]] = {}
+    for subtopology_id, partition in sorted(tasks):
+        found.setdefault(subtopology_id, []).append(partition)
+    return {subtopology_id: tuple(partitions) for subtopology_id, partitions in found.items()}

@@ -1,0 +1,46 @@
+"""The endpoints of a streams group's members, for interactive queries (KIP-1071)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from headrace.groups.records import HeldTaskAssignment, StreamsMember
+from headrace.groups.settings import Topics
+
+from .member import EndpointPartitions
+from .topics import ConfiguredTopology, sources
+
+
+def endpoint_partitions(
+    members: Iterable[tuple[StreamsMember, HeldTaskAssignment]],
+    configured: ConfiguredTopology,
+    topics: Topics,
+) -> tuple[EndpointPartitions, ...]:
+    """Return the partitions that members with an endpoint read.
+
+    :param members: members with the tasks that they may run
+    """
+    found = []
+    for member, held in members:
+        if member.user_endpoint is not None:
+            active = _partitions(held.active, configured, topics)
+            standby = _partitions(held.standby, configured, topics)
+            found.append(EndpointPartitions(member.user_endpoint, active, standby))
+    return tuple(found)
+
+
+def _partitions(
+    tasks: Mapping[str, Collection[int]], configured: ConfiguredTopology, topics: Topics
+) -> list[tuple[str, tuple[int, ...]]]:
+    found = []
+    for subtopology_id, partitions in tasks.items():
+        subtopology = configured.subtopologies.get(subtopology_id)
+        if subtopology is None:
+            continue
+        for name in sorted({*sources(subtopology.subtopology)} & topics.keys()):
+            count = topics[name].partitions
+            read = sorted(partitions)
+            if count < len(read):  # as in Kafka, whose tasks count from 0
+                read = read[:count]
+            found.append((name, tuple(read)))
+    return found

@@ -1,0 +1,196 @@
+"""The heartbeat of a streams group's member and its answer (KIP-1071)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import NamedTuple
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.groups.records import (
+    Endpoint,
+    HeldTaskAssignment,
+    InternalTopic,
+    StreamsMember,
+    TaskAssignment,
+    Tasks,
+    Topology,
+)
+
+JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
+NO_TIMEOUT = -1
+
+
+class StatusCode(IntEnum):
+    """A condition of the group that a heartbeat's answer reports."""
+
+    STALE_TOPOLOGY = 0
+    MISSING_SOURCE_TOPICS = 1
+    INCORRECTLY_PARTITIONED_TOPICS = 2
+    MISSING_INTERNAL_TOPICS = 3
+    SHUTDOWN_APPLICATION = 4
+    ASSIGNMENT_DELAYED = 5
+
+
+class Status(NamedTuple):
+    """A status with its text."""
+
+    code: StatusCode
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsHeartbeat:
+    """A StreamsGroupHeartbeat request. None stands for no change.
+
+    :param member_epoch: 0 to join or rejoin, -1 to leave
+    :param rebalance_timeout_ms: the longest time to close revoked tasks; -1 for no change
+    :param topology: given when the member joins
+    :param active: the active tasks that the member reports as its own; likewise ``standby`` and
+        ``warmup``
+    :param has_task_offsets: the request has changelog offsets of tasks; ``has_task_end_offsets``
+        likewise has end offsets
+    :param shutdown_application: all members shall shut down
+    :param endpoint_epoch: the epoch of the endpoints that the member knows
+    """
+
+    member_id: str
+    member_epoch: int
+    group_instance_id: str | None
+    rack_id: str | None
+    rebalance_timeout_ms: int
+    topology: Topology | None
+    active: Tasks | None
+    standby: Tasks | None
+    warmup: Tasks | None
+    process_id: str | None
+    user_endpoint: Endpoint | None
+    client_tags: tuple[tuple[str, str], ...] | None
+    client_id: str
+    client_host: str
+    has_task_offsets: bool = False
+    has_task_end_offsets: bool = False
+    shutdown_application: bool = False
+    endpoint_epoch: int = 0
+
+    @property
+    def leaves(self) -> bool:
+        return self.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
+
+    @property
+    def joins(self) -> bool:
+        return self.member_epoch == JOIN_EPOCH
+
+    @property
+    def owned(self) -> TaskAssignment | None:
+        """The tasks that the member reports; None when it reports none."""
+        if self.active is None or self.standby is None or self.warmup is None:
+            return None
+        return TaskAssignment(self.active, self.standby, self.warmup)
+
+    def check(self, group_id: str) -> Refusal | None:
+        """Return the error of a request that is invalid for any group."""
+        message = self._unsupported() or self._fault(group_id)
+        if message is not None:
+            return Refusal(ErrorCode.INVALID_REQUEST, message)
+        topology = self.topology
+        if self.joins and topology is not None:
+            for subtopology in topology.subtopologies:
+                for topic in subtopology.state_changelog_topics:
+                    if topic.partitions:
+                        return Refusal(
+                            ErrorCode.STREAMS_INVALID_TOPOLOGY,
+                            f"Changelog topic {topic.name} must have an undefined partition count, "
+                            f"but it is set to {topic.partitions}.",
+                        )
+        message = self._misplaced()
+        return None if message is None else Refusal(ErrorCode.INVALID_REQUEST, message)
+
+    def _unsupported(self) -> str | None:
+        if self.group_instance_id is not None:
+            return "Static membership is not yet supported."
+        if self.has_task_offsets:
+            return "TaskOffsets are not supported yet."
+        if self.has_task_end_offsets:
+            return "TaskEndOffsets are not supported yet."
+        if self.warmup:
+            return "WarmupTasks are not supported yet."
+        subtopologies = () if self.topology is None else self.topology.subtopologies
+        if any(subtopology.source_topic_regex for subtopology in subtopologies):
+            return "Regular expressions for source topics are not supported yet."
+        return None
+
+    def _fault(self, group_id: str) -> str | None:
+        named = (("MemberId", self.member_id), ("GroupId", group_id), ("RackId", self.rack_id))
+        for name, text in named:
+            if text is not None and not text.strip():
+                return f"{name} can't be empty."
+        if self.joins:
+            if self.rebalance_timeout_ms == NO_TIMEOUT:
+                return "RebalanceTimeoutMs must be provided in first request."
+            reported = (("Active", self.active), ("Standby", self.standby), ("Warmup", self.warmup))
+            for name, tasks in reported:
+                if tasks is None or tasks:
+                    return f"{name}Tasks must be empty when (re-)joining."
+            return "Topology must be non-null when (re-)joining." if self.topology is None else None
+        if self.member_epoch == STATIC_LEAVE_EPOCH:
+            return "InstanceId can't be null."
+        if self.member_epoch < STATIC_LEAVE_EPOCH:
+            return f"MemberEpoch is {self.member_epoch}, but must be greater than or equal to -2."
+        return None
+
+    def _misplaced(self) -> str | None:
+        """Return the error of fields that are given with others, or at the wrong time."""
+        reported = (self.active, self.standby, self.warmup)
+        if None in reported and any(tasks is not None for tasks in reported):
+            return "If one task-type is non-null, all must be non-null."
+        if not self.joins and self.topology is not None:
+            return "Topology can only be provided when (re-)joining."
+        return None
+
+    def member(self, known: StreamsMember) -> StreamsMember:
+        """Return the member with the changes of this heartbeat."""
+        told = self.rebalance_timeout_ms != NO_TIMEOUT
+        tags, endpoint = self.client_tags, self.user_endpoint
+        return replace(
+            known,
+            rack_id=known.rack_id if self.rack_id is None else self.rack_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout_ms=self.rebalance_timeout_ms if told else known.rebalance_timeout_ms,
+            topology_epoch=known.topology_epoch if self.topology is None else self.topology.epoch,
+            process_id=known.process_id if self.process_id is None else self.process_id,
+            user_endpoint=known.user_endpoint if endpoint is None else endpoint,
+            client_tags=known.client_tags if tags is None else tuple(sorted(tags)),
+        )
+
+
+class EndpointPartitions(NamedTuple):
+    """The partitions that the tasks of a member read, for interactive queries.
+
+    :param active: partitions by topic, of active tasks; likewise ``standby``
+    """
+
+    endpoint: Endpoint
+    active: Sequence[tuple[str, tuple[int, ...]]]
+    standby: Sequence[tuple[str, tuple[int, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsHeartbeatReply:
+    """The answer to a heartbeat.
+
+    :param assigned: the assignment; None if unchanged
+    :param endpoints: the endpoints of all members; None if the member knows them
+    :param missing_topics: internal topics to create, with their numbers of partitions
+    """
+
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int = 0
+    statuses: tuple[Status, ...] = ()
+    assigned: HeldTaskAssignment | None = None
+    endpoint_epoch: int = 0
+    endpoints: tuple[EndpointPartitions, ...] | None = None
+    missing_topics: tuple[InternalTopic, ...] = field(default=())

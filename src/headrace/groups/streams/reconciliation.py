@@ -1,0 +1,201 @@
+"""The reconciliation of a member's tasks with its target assignment (KIP-1071).
+
+A task moves as a partition of a consumer group does: its holder is asked to close it, confirms with
+a heartbeat, and then the new member gets it (:mod:`headrace.groups.consumer.reconciliation`). An
+active task is free when no member has it active. In addition a process has a task only once, in
+any role, as its members share state directories::
+
+    STABLE ──────────── has its target assignment ──────────────────────────────────┐
+      │ a newer target                                                              │
+      ▼                                                                             │
+    UNREVOKED_TASKS     stays at its epoch until it has closed the revoked tasks    │
+      │                                                                             │
+      ▼                                                                             │
+    UNRELEASED_TASKS    is at the target epoch; some tasks are not free yet ────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from headrace.groups.records import (
+    HeldTaskAssignment,
+    StreamsAssignment,
+    StreamsMemberState,
+    TaskAssignment,
+    Tasks,
+)
+
+IsFree: TypeAlias = Callable[[str, int], bool]
+"""Function of subtopology id and partition: the member may get the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The target of a member's reconciliation.
+
+    :param is_free: returns whether the member may get an active task
+    :param is_free_on_process: returns whether the member may get a standby or warm-up task: its
+        process does not have the task
+    """
+
+    epoch: int
+    target: TaskAssignment
+    is_free: IsFree
+    is_free_on_process: IsFree
+
+
+def reconcile(
+    was: StreamsAssignment, goal: Goal, owned: TaskAssignment | None
+) -> StreamsAssignment:
+    """Return the member's next assignment; ``was`` itself if the member has to wait.
+
+    :param owned: the tasks that the member reports; None when it reports none
+    """
+    epoch = was.member_epoch
+    if was.state is StreamsMemberState.STABLE and epoch == goal.epoch:
+        return was
+    if was.state is StreamsMemberState.UNREVOKED_TASKS:
+        if _holds_any(owned, was.pending_revocation):
+            return was
+        epoch += 1
+    return _advance(was, goal, owned, epoch)
+
+
+def holds_only(owned: TaskAssignment | None, held: HeldTaskAssignment) -> bool:
+    """Return whether a member reports its tasks and all of them are in ``held``."""
+    return owned is not None and all(
+        _contains(held_tasks, tasks)
+        for tasks, held_tasks in (
+            (owned.active, held.active),
+            (owned.standby, held.standby),
+            (owned.warmup, held.warmup),
+        )
+    )
+
+
+def _contains(held: Mapping[str, Mapping[int, int]] | Tasks, tasks: Tasks) -> bool:
+    return all(
+        subtopology_id in held
+        and all(partition in held[subtopology_id] for partition in partitions)
+        for subtopology_id, partitions in tasks.items()
+    )
+
+
+def _holds_any(owned: TaskAssignment | None, held: HeldTaskAssignment) -> bool:
+    """Return whether a member may run some of the tasks; True if it reports nothing."""
+    return owned is None or any(
+        partition in held_tasks.get(subtopology_id, ())
+        for tasks, held_tasks in (
+            (owned.active, held.active),
+            (owned.standby, held.standby),
+            (owned.warmup, held.warmup),
+        )
+        for subtopology_id, partitions in tasks.items()
+        for partition in partitions
+    )
+
+
+def _advance(
+    was: StreamsAssignment, goal: Goal, owned: TaskAssignment | None, epoch: int
+) -> StreamsAssignment:
+    assigned, target = was.assigned, goal.target
+    active = _Difference()
+    for subtopology_id in sorted({*target.active, *assigned.active}):
+        active.add(
+            subtopology_id,
+            assigned.active.get(subtopology_id, {}),
+            target.active.get(subtopology_id, ()),
+            goal.is_free,
+            goal.epoch,
+        )
+    standby = _difference(assigned.standby, target.standby, goal)
+    warmup = _difference(assigned.warmup, target.warmup, goal)
+    revoked = HeldTaskAssignment(
+        active.revoked, _partitions(standby.revoked), _partitions(warmup.revoked)
+    )
+    if revoked and _holds_any(owned, revoked):
+        kept = HeldTaskAssignment(active.kept, _partitions(standby.kept), _partitions(warmup.kept))
+        return StreamsAssignment(
+            epoch, was.member_epoch, StreamsMemberState.UNREVOKED_TASKS, kept, revoked
+        )
+    waits = active.waits or standby.waits or warmup.waits
+    return StreamsAssignment(
+        goal.epoch,
+        was.member_epoch,
+        StreamsMemberState.UNRELEASED_TASKS if waits else StreamsMemberState.STABLE,
+        HeldTaskAssignment(
+            active.assigned(), _partitions(standby.assigned()), _partitions(warmup.assigned())
+        ),
+    )
+
+
+_Epochs: TypeAlias = dict[str, dict[int, int]]
+
+
+class _Difference:
+    """The difference between the tasks that a member has in one role and its target: tasks to keep,
+    to revoke and to get, each with the epoch of its assignment.
+
+    :ivar waits: some tasks of the target are not free yet
+    """
+
+    def __init__(self) -> None:
+        self.kept: _Epochs = {}
+        self.revoked: _Epochs = {}
+        self.gained: _Epochs = {}
+        self.waits = False
+
+    def add(
+        self,
+        subtopology_id: str,
+        held: Mapping[int, int],
+        wanted: tuple[int, ...],
+        is_free: IsFree,
+        epoch: int,
+    ) -> None:
+        """Compare the tasks of one subtopology."""
+        targets = frozenset(wanted)
+        for partition, since in held.items():
+            group = self.kept if partition in targets else self.revoked
+            group.setdefault(subtopology_id, {})[partition] = since
+        for partition in wanted:
+            if partition in held:
+                continue
+            if is_free(subtopology_id, partition):
+                self.gained.setdefault(subtopology_id, {})[partition] = epoch
+            else:
+                self.waits = True
+
+    def assigned(self) -> _Epochs:
+        """Return the tasks to keep and to get, sorted."""
+        merged = {
+            subtopology_id: {
+                **self.kept.get(subtopology_id, {}),
+                **self.gained.get(subtopology_id, {}),
+            }
+            for subtopology_id in sorted({*self.kept, *self.gained})
+        }
+        return {
+            subtopology_id: dict(sorted(epochs.items()))
+            for subtopology_id, epochs in merged.items()
+        }
+
+
+def _difference(held: Tasks, target: Tasks, goal: Goal) -> _Difference:
+    difference = _Difference()
+    for subtopology_id in sorted({*target, *held}):
+        difference.add(
+            subtopology_id,
+            dict.fromkeys(held.get(subtopology_id, ()), 0),
+            target.get(subtopology_id, ()),
+            goal.is_free_on_process,
+            goal.epoch,
+        )
+    return difference
+
+
+def _partitions(epochs: _Epochs) -> Tasks:
+    return {subtopology_id: tuple(partitions) for subtopology_id, partitions in epochs.items()}

@@ -1,0 +1,340 @@
+"""The topics of a streams group's topology: numbers of partitions, and what is missing (KIP-1071).
+
+Source topics must exist. The number of partitions of a repartition topic is given, or follows from
+the topics that are read where it is written. Copartitioned topics must have the same number. A
+changelog topic has one partition for each task of its subtopology, which is the greatest number of
+partitions of the topics that the subtopology reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from headrace.errors import ErrorCode, Refusal
+from headrace.groups.limits import MAX_STREAMS_TASKS, MAX_SUBTOPOLOGIES
+from headrace.groups.records import CopartitionGroup, InternalTopic, Subtopology, Topology
+from headrace.groups.settings import Topics
+
+from .assignor import TaskCount
+from .member import Status, StatusCode
+
+_NAMES_TOLD = 3
+
+
+class ConfiguredSubtopology:
+    """A subtopology whose topics all have numbers of partitions.
+
+    :ivar tasks: the number of tasks
+    :ivar changelogs: its changelog topics with numbers of partitions; likewise ``repartitions``,
+        the repartition topics that it reads
+    """
+
+    def __init__(self, subtopology: Subtopology, tasks: int, counts: Mapping[str, int]) -> None:
+        self.subtopology, self.tasks = subtopology, tasks
+        self.changelogs = _counted(subtopology.state_changelog_topics, counts)
+        self.repartitions = _counted(subtopology.repartition_source_topics, counts)
+
+
+def _counted(
+    topics: Iterable[InternalTopic], counts: Mapping[str, int]
+) -> tuple[InternalTopic, ...]:
+    return tuple(
+        topic._replace(partitions=topic.partitions or counts[topic.name]) for topic in topics
+    )
+
+
+def sources(subtopology: Subtopology) -> tuple[str, ...]:
+    """Return the topics that a subtopology reads."""
+    return (
+        *subtopology.source_topics,
+        *(topic.name for topic in subtopology.repartition_source_topics),
+    )
+
+
+def required_topics(topology: Topology) -> set[str]:
+    """Return the topics that must exist before tasks are assigned."""
+    return {
+        name
+        for subtopology in topology.subtopologies
+        for name in (
+            *sources(subtopology),
+            *(topic.name for topic in subtopology.state_changelog_topics),
+        )
+    }
+
+
+class ConfiguredTopology:
+    """A topology with the numbers of partitions of its topics.
+
+    :ivar epoch: the topology epoch
+    :ivar subtopologies: by id, sorted; empty if source topics are missing or numbers contradict
+        each other
+    :ivar missing: internal topics that do not exist
+    :ivar task_counts: the number of tasks of each subtopology
+    :ivar problem: None if all topics exist with the right numbers of partitions
+    """
+
+    def __init__(
+        self,
+        epoch: int,
+        subtopologies: Mapping[str, ConfiguredSubtopology],
+        missing: tuple[InternalTopic, ...] = (),
+        problem: Status | None = None,
+    ) -> None:
+        self.epoch, self.subtopologies = epoch, subtopologies
+        self.missing, self.problem = missing, problem
+        self.task_counts = {
+            subtopology_id: TaskCount(one.tasks, bool(one.changelogs))
+            for subtopology_id, one in subtopologies.items()
+        }
+
+    @property
+    def is_ready(self) -> bool:
+        return self.problem is None
+
+
+class _Problem(Exception):
+    """The topics do not fit the topology; a status tells the members."""
+
+    def __init__(self, code: StatusCode, detail: str) -> None:
+        super().__init__(detail)
+        self.status = Status(code, detail)
+
+
+class _Invalid(Exception):
+    """The topology contradicts itself; the heartbeat is refused."""
+
+
+def check_topology(topology: Topology) -> Refusal | None:
+    """Return the error of a topology that no topics can fit.
+
+    Kafka answers these with UNKNOWN_SERVER_ERROR.
+    """
+    ids = [subtopology.subtopology_id for subtopology in topology.subtopologies]
+    message = None
+    if topology.epoch < 0:
+        message = "Topology epoch must be non-negative."
+    elif len(set(ids)) < len(ids):
+        message = "A subtopology id is used twice."
+    elif not all(map(_has_valid_groups, topology.subtopologies)):
+        message = "A copartition group has an index out of bounds."
+    elif any(
+        topic.partitions < 0
+        for subtopology in topology.subtopologies
+        for topic in subtopology.repartition_source_topics
+    ):
+        message = "Number of partitions must be at least 1."
+    return None if message is None else Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+
+
+def _has_valid_groups(subtopology: Subtopology) -> bool:
+    lists = (
+        subtopology.source_topics,
+        subtopology.source_topic_regex,
+        subtopology.repartition_source_topics,
+    )
+    return all(
+        0 <= index < len(topics)
+        for group in subtopology.copartition_groups
+        for indexes, topics in zip(group, lists, strict=True)
+        for index in indexes
+    )
+
+
+def configure(topology: Topology, topics: Topics) -> ConfiguredTopology | Refusal:
+    """Derive the numbers of partitions of a topology's topics from the topics that exist."""
+    try:
+        return _Configuration(topology, topics).run()
+    except _Problem as problem:
+        return ConfiguredTopology(topology.epoch, {}, problem=problem.status)
+    except _Invalid as invalid:
+        return Refusal(ErrorCode.STREAMS_INVALID_TOPOLOGY, str(invalid))
+
+
+class _Configuration:
+    """The derivation of numbers of partitions.
+
+    :ivar decided: the numbers for internal topics
+    """
+
+    def __init__(self, topology: Topology, topics: Topics) -> None:
+        self.epoch, self.topics = topology.epoch, topics
+        self.subtopologies = topology.subtopologies
+        self.decided: dict[str, int] = {}
+        self._fixed = {
+            topic.name
+            for subtopology in topology.subtopologies
+            for topic in subtopology.repartition_source_topics
+            if topic.partitions
+        }
+
+    def run(self) -> ConfiguredTopology:
+        """Return the configured topology.
+
+        :raises _Problem: topics are missing, or have the wrong number of partitions
+        :raises _Invalid: no topics can fit the topology
+        """
+        if len(self.subtopologies) > MAX_SUBTOPOLOGIES:
+            raise _Invalid(f"The topology has more than {MAX_SUBTOPOLOGIES} subtopologies.")
+        self._check_sources()
+        self._decide_repartitions()
+        for subtopology in self.subtopologies:
+            for group in subtopology.copartition_groups:
+                self._copartition(subtopology, group)
+        self._decide_changelogs()
+        configured = {
+            one.subtopology_id: ConfiguredSubtopology(one, self._tasks(one), self.decided)
+            for one in sorted(self.subtopologies)
+        }
+        if sum(one.tasks for one in configured.values()) > MAX_STREAMS_TASKS:
+            raise _Invalid(f"The topology has more than {MAX_STREAMS_TASKS} tasks.")
+        missing = self._missing(configured.values())
+        problem = None
+        if missing:
+            problem = Status(
+                StatusCode.MISSING_INTERNAL_TOPICS,
+                f"Internal topics are missing: {_summary(sorted(topic.name for topic in missing))}",
+            )
+        return ConfiguredTopology(self.epoch, configured, missing, problem)
+
+    def _count(self, name: str) -> int | None:
+        """Return the number of partitions of a topic that exists or is decided."""
+        topic = self.topics.get(name)
+        return self.decided.get(name) if topic is None else topic.partitions
+
+    def _count_of(self, name: str) -> int:
+        count = self._count(name)
+        assert count is not None, name
+        return count
+
+    def _check_sources(self) -> None:
+        missing = {
+            name
+            for subtopology in self.subtopologies
+            for name in subtopology.source_topics
+            if name not in self.topics
+        }
+        if missing:
+            raise _Problem(
+                StatusCode.MISSING_SOURCE_TOPICS,
+                f"Source topics {_summary(sorted(missing))} are missing.",
+            )
+
+    # Repartition topics ---------------------------------------------------------------------------
+
+    def _decide_repartitions(self) -> None:
+        decided: dict[str, int] = {
+            topic.name: topic.partitions
+            for subtopology in self.subtopologies
+            for topic in subtopology.repartition_source_topics
+            if topic.partitions
+        }
+        while True:
+            before, waits = len(decided), False
+            for subtopology in self.subtopologies:
+                sinks = [one for one in subtopology.repartition_sink_topics if one not in decided]
+                count = self._most_partitions(subtopology, decided) if sinks else None
+                if count is not None:
+                    decided |= dict.fromkeys(sinks, count)
+                elif sinks:
+                    waits = True
+            if not waits:
+                break
+            if len(decided) == before:
+                raise _Invalid(
+                    "Failed to compute number of partitions for all repartition topics. There may "
+                    "be loops in the topology that cannot be resolved."
+                )
+        for subtopology in self.subtopologies:
+            if any(topic.name not in decided for topic in subtopology.repartition_source_topics):
+                raise _Invalid(
+                    "Failed to compute number of partitions for all repartition topics, because a "
+                    "repartition source topic is never used as a sink topic."
+                )
+        self.decided |= decided
+
+    def _most_partitions(self, subtopology: Subtopology, decided: Mapping[str, int]) -> int | None:
+        counts = [
+            decided[topic.name]
+            for topic in subtopology.repartition_source_topics
+            if topic.name in decided
+        ]
+        counts += (self.topics[name].partitions for name in subtopology.source_topics)
+        return max(counts, default=None)
+
+    # Copartitioned topics -------------------------------------------------------------------------
+
+    def _copartition(self, subtopology: Subtopology, group: CopartitionGroup) -> None:
+        """Give the repartition topics of a group the number of partitions of the other topics."""
+        repartitions = subtopology.repartition_source_topics
+        internal = {repartitions[index].name for index in group.repartition_source_topics}
+        external = {subtopology.source_topics[index] for index in group.source_topics} - internal
+        if not internal and not external:
+            return
+        before = {name: self._count_of(name) for name in internal}
+        if external:
+            count = self._same({name: self._count_of(name) for name in external})
+        elif self._fixed:
+            count = self._count_of(min(self._fixed))
+            if any(self._count_of(name) != count for name in self._fixed):
+                raise _Problem(StatusCode.INCORRECTLY_PARTITIONED_TOPICS, _unequal(before))
+        else:
+            count = max(before.values())
+        for name, had in before.items():
+            self.decided[name] = count
+            if name in self._fixed and had != count:
+                raise _Problem(
+                    StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
+                    f"Number of partitions [{had}] of repartition topic [{name}] doesn't match "
+                    f"number of partitions [{count}] of the source topic.",
+                )
+
+    def _same(self, counts: Mapping[str, int]) -> int:
+        if len(set(counts.values())) > 1:
+            raise _Problem(StatusCode.INCORRECTLY_PARTITIONED_TOPICS, _unequal(counts))
+        return next(iter(counts.values()))
+
+    # Changelog topics -----------------------------------------------------------------------------
+
+    def _decide_changelogs(self) -> None:
+        for subtopology in self.subtopologies:
+            if not sources(subtopology):
+                raise _Invalid(
+                    f"No source topics found for subtopology {subtopology.subtopology_id}"
+                )
+            count = self._tasks(subtopology)
+            for topic in subtopology.state_changelog_topics:
+                self.decided[topic.name] = count
+
+    def _tasks(self, subtopology: Subtopology) -> int:
+        return max(map(self._count_of, sources(subtopology)))
+
+    def _missing(self, subtopologies: Iterable[ConfiguredSubtopology]) -> tuple[InternalTopic, ...]:
+        wanted = {
+            topic.name: topic
+            for one in subtopologies
+            for topic in (*one.repartitions, *one.changelogs)
+        }
+        for name in sorted(wanted):
+            exists = self.topics.get(name)
+            if exists is None:
+                continue
+            expected = wanted.pop(name).partitions
+            if exists.partitions != expected:
+                raise _Problem(
+                    StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
+                    f"Existing topic {name} has different number of partitions: expected "
+                    f"{expected}, found {exists.partitions}",
+                )
+        return tuple(wanted.values())
+
+
+def _unequal(counts: Mapping[str, int]) -> str:
+    listed = ", ".join(f"{name}={count}" for name, count in sorted(counts.items()))
+    return f"Following topics do not have the same number of partitions: [{{{listed}}}]"
+
+
+def _summary(names: Collection[str]) -> str:
+    listed = ", ".join(list(names)[:_NAMES_TOLD])
+    more = len(names) - _NAMES_TOLD
+    return f"{listed} and {more} additional topics" if more > 0 else listed

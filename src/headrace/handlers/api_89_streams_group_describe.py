@@ -1,0 +1,128 @@
+"""StreamsGroupDescribe (89), version 0: describe streams groups and their members (KIP-1071)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from kio.schema.streams_group_describe.v0 import response as schema
+from kio.schema.streams_group_describe.v0.request import StreamsGroupDescribeRequest
+
+from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode
+from headrace.groups.records import (
+    InternalTopic,
+    StreamsAssignment,
+    StreamsMember,
+    Subtopology,
+    TaskAssignment,
+)
+from headrace.groups.streams.group import StreamsGroup
+
+from .context import RequestContext
+from .group_descriptions import describe_each
+from .slicing import lazily
+
+
+def handle(broker: Broker, request: StreamsGroupDescribeRequest, context: RequestContext) -> Any:
+    """Describe the streams groups of a request."""
+    find, response = broker.groups.streams.group, schema.StreamsGroupDescribeResponse
+    return describe_each(schema, response, request.group_ids, find, _describe)
+
+
+def _describe(group_id: str, group: StreamsGroup) -> schema.DescribedGroup:
+    state = group.state
+    return schema.DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group_id,
+        group_state=state.state_name,
+        group_epoch=state.epoch.epoch,
+        assignment_epoch=state.target_epoch.epoch,
+        topology=_topology(group),
+        members=lazily(partial(_member, group), tuple(state.members.items())),
+    )
+
+
+def _topology(group: StreamsGroup) -> schema.Topology | None:
+    """Return the topology; with all numbers of partitions if its topics exist."""
+    topology, configured = group.state.topology, group.configured
+    if topology is None:
+        return None
+    if configured is not None and configured.is_ready:
+        subtopologies = tuple(
+            _subtopology(one.subtopology, one.changelogs, one.repartitions)
+            for one in configured.subtopologies.values()
+        )
+    else:
+        subtopologies = tuple(
+            _subtopology(one, one.state_changelog_topics, one.repartition_source_topics)
+            for one in sorted(topology.subtopologies)
+        )
+    return schema.Topology(epoch=topology.epoch, subtopologies=subtopologies)
+
+
+def _subtopology(
+    one: Subtopology, changelogs: Iterable[InternalTopic], repartitions: Iterable[InternalTopic]
+) -> schema.Subtopology:
+    return schema.Subtopology(
+        subtopology_id=one.subtopology_id,
+        source_topics=tuple(sorted(one.source_topics)),
+        repartition_sink_topics=tuple(sorted(one.repartition_sink_topics)),
+        state_changelog_topics=tuple(map(_topic, sorted(changelogs))),
+        repartition_source_topics=tuple(map(_topic, sorted(repartitions))),
+    )
+
+
+def _topic(topic: InternalTopic) -> schema.TopicInfo:
+    return schema.TopicInfo(
+        name=topic.name,
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        topic_configs=_key_values(topic.configs),
+    )
+
+
+def _key_values(pairs: Iterable[tuple[str, str]]) -> tuple[schema.KeyValue, ...]:
+    return tuple(schema.KeyValue(key=key, value=value) for key, value in pairs)
+
+
+def _member(group: StreamsGroup, known: tuple[str, StreamsMember]) -> schema.Member:
+    member_id, member = known
+    current = group.state.current.get(member_id, StreamsAssignment())
+    target = group.state.target.get(member_id, TaskAssignment())
+    endpoint = member.user_endpoint
+    return schema.Member(
+        member_id=member_id,
+        member_epoch=current.member_epoch,
+        instance_id=member.group_instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topology_epoch=member.topology_epoch,
+        process_id=member.process_id,
+        user_endpoint=None
+        if endpoint is None
+        else schema.Endpoint(host=endpoint.host, port=endpoint.port),
+        client_tags=_key_values(member.client_tags),
+        task_offsets=(),
+        task_end_offsets=(),
+        assignment=schema.Assignment(
+            active_tasks=_tasks(current.assigned.active),
+            standby_tasks=_tasks(current.assigned.standby),
+            warmup_tasks=_tasks(current.assigned.warmup),
+        ),
+        target_assignment=schema.Assignment(
+            active_tasks=_tasks(target.active),
+            standby_tasks=_tasks(target.standby),
+            warmup_tasks=_tasks(target.warmup),
+        ),
+        is_classic=False,
+    )
+
+
+def _tasks(tasks: Mapping[str, Iterable[int]]) -> tuple[schema.TaskIds, ...]:
+    return tuple(
+        schema.TaskIds(subtopology_id=subtopology_id, partitions=tuple(partitions))
+        for subtopology_id, partitions in tasks.items()
+    )
