@@ -21,6 +21,11 @@ from tests.wire_client import answers
 ROOT = Path(__file__).parent.parent
 T = TypeVar("T")
 
+HANG_S = 120
+"""The seconds after which something that usually takes a moment is given up: more than a shared
+machine stands still.
+"""
+
 COMMON_CONFIGS = {
     "group.consumer.heartbeat.interval.ms": "500",
     "group.consumer.min.heartbeat.interval.ms": "500",

@@ -22,6 +22,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.outcome import Outcome
 from headrace.protocol.record_batch import build, headers, records
 from headrace.time_slices import run_now
+from tests.support import HANG_S
 
 T = TypeVar("T")
 CONFIG = {"log.cleaner.backoff.ms": "10", "offsets.topic.num.partitions": "1"}
@@ -40,7 +41,7 @@ def run(work: Callable[[Broker], Awaitable[T]], data_dir: Path | None, **config:
         broker = Broker(Config({**CONFIG, **given}), data_dir)
         broker.start()
         try:
-            return await asyncio.wait_for(work(broker), 30)
+            return await asyncio.wait_for(work(broker), HANG_S)
         finally:
             broker.close()
 

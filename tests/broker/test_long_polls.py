@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.broker.long_polls import LongPoll, LongPolls
+from tests.support import HANG_S
 
 
 class Request:
@@ -129,7 +130,7 @@ def test_a_notification_before_the_wait_is_not_remembered() -> None:
 def test_a_waiter_without_keys_is_answered_when_its_time_is_over() -> None:
     async def story(long_polls: LongPolls) -> None:
         request = Request(long_polls, [], wait_ms=1)
-        assert await asyncio.wait_for(request.answer, 10) == 1
+        assert await asyncio.wait_for(request.answer, HANG_S) == 1
         assert request.looks == [True]
 
     run(story)

@@ -26,6 +26,7 @@ from headrace.protocol.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from tests.support import HANG_S
 
 CONTEXT = RequestContext(9, "c", "/127.0.0.1", 1, "h", 1)
 PARTITIONS = 3
@@ -45,7 +46,7 @@ def run(data_dir: Path, work: Callable[[Broker], Any], **configs: str) -> Any:
         if "t" not in broker.catalog.topics:
             broker.create_topic("t", 2)
         try:
-            return await asyncio.wait_for(work(broker), 30)
+            return await asyncio.wait_for(work(broker), HANG_S)
         finally:
             broker.close()
 

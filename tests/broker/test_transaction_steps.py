@@ -23,6 +23,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
 from headrace.transactions.producer import NO_PRODUCER, Producer
+from tests.support import HANG_S
 from tests.wire_client import message
 
 CONTEXT = RequestContext(13, "client", "/client", 1, "broker", 9092)
@@ -64,7 +65,7 @@ def test_a_marker_follows_the_durable_decision_and_the_completion_the_durable_ma
         assert not log.unflushed_records
         broker.close()
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(story(), HANG_S))
 
 
 def test_records_follow_the_durable_place_of_their_partition_in_the_transaction(
@@ -94,7 +95,7 @@ def test_records_follow_the_durable_place_of_their_partition_in_the_transaction(
         assert transaction.partitions == {("t", 0), ("t", 1)}
         broker.close()
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(story(), HANG_S))
 
 
 def _produce(topic_id: UUID, producer: Producer) -> ProduceRequest:
@@ -127,7 +128,7 @@ def test_offsets_follow_the_durable_place_of_their_group_in_the_transaction(
         assert not offsets.unflushed_records
         broker.close()
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(story(), HANG_S))
 
 
 def _commit(producer: Producer) -> Any:
@@ -172,4 +173,4 @@ def test_a_partition_whose_place_in_the_transaction_could_not_be_flushed_is_not_
         assert log is None or not log.end_offset
         broker.close()
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(story(), HANG_S))

@@ -15,6 +15,7 @@ from headrace.errors import StorageError
 from headrace.outcome import NOWHERE, Completion, Outcome, Position
 from headrace.protocol import record_batch
 from tests.memory_log import MemoryLog
+from tests.support import HANG_S
 
 TOPIC = "__numbers"
 
@@ -135,7 +136,7 @@ def run(work: Callable[[Stand], Awaitable[None]], **options: Any) -> Stand:
     stand = Stand(**options)
 
     async def running() -> None:
-        await asyncio.wait_for(work(stand), 10)
+        await asyncio.wait_for(work(stand), HANG_S)
 
     asyncio.run(running())
     stand.check()

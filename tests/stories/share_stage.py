@@ -33,6 +33,7 @@ from headrace.handlers.context import RequestContext
 from headrace.protocol import record_batch
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import StateSummary
+from tests.support import HANG_S
 
 GROUP = "g"
 _connections = count(1)
@@ -43,7 +44,7 @@ def story(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(asyncio.wait_for(function(*args, **kwargs), 30))
+        asyncio.run(asyncio.wait_for(function(*args, **kwargs), HANG_S))
 
     return run
 
