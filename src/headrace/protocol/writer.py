@@ -23,7 +23,12 @@ Write = Callable[[Callable[[Any], object], Any], None]
 """``write(put, message)``: passes the message's bytes to ``put``, piece by piece."""
 
 SlicedWrite = Callable[[Callable[[Any], object], Any], Generator[None]]
-"""As :data:`Write`, but a generator that yields after each item of an array of messages."""
+"""As :data:`Write`, but a generator that yields after items of arrays of messages."""
+
+ITEMS_PER_STEP = 16
+"""The number of items after which a response that is written in slices can be interrupted, if they
+have no arrays of messages; others after each.
+"""
 
 NO_TIME = timedelta(0)
 
@@ -189,18 +194,24 @@ class _Generator:
 
     def _sliced_array(self, nested: Any) -> None:
         write = self._name(writer(nested))
-        if _has_messages(nested):
-            write_item = f"yield from {self._name(sliced_writer(nested))}(put, item)"
-        else:
-            write_item = f"{write}(put, item)"
         self._lines += [
             "if hasattr(items, 'is_encoded'):",
             f"    yield from items.put(put, {write})",
             "else:",
-            "    for item in items or ():",
-            f"        {write_item}",
-            "        yield",
         ]
+        if _has_messages(nested):
+            self._lines += [
+                "    for item in items or ():",
+                f"        yield from {self._name(sliced_writer(nested))}(put, item)",
+                "        yield",
+            ]
+        else:
+            self._lines += [
+                "    for number, item in enumerate(items or ()):",
+                f"        {write}(put, item)",
+                f"        if not number % {ITEMS_PER_STEP}:",
+                "            yield",
+            ]
 
     def _struct(self, nested: Any, nullable: bool, value: str) -> None:
         write = f"{self._name(writer(nested))}(put, {value})"
