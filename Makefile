@@ -51,7 +51,8 @@ check: lint
 	$(PYTEST) -q -n 2 -m "pure and measured" tests/machines tests/protocol --cov --cov-report=term:skip-covered
 
 test: lint jars
-	$(PYTEST) tests
+	$(PYTEST) -q -n 2 -m pure tests
+	$(PYTEST) -m "not pure" tests
 
 soak: $(STAMP) jars
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]' || echo "fuzzing is not guided: no Atheris for this platform"
