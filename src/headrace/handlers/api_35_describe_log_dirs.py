@@ -40,11 +40,15 @@ def handle(
     wanted: list[tuple[Topic, Sequence[int]]]
     if request.topics is None:
         wanted = [(topic, range(topic.partitions)) for topic in topics.values()]
-    else:
+    else:  # a partition that is named twice is described once
+        asked: dict[str, dict[int, None]] = {}
+        for one in request.topics:
+            asked.setdefault(one.topic, {}).update(dict.fromkeys(one.partitions))
         wanted = [
-            (topics[asked.topic], asked.partitions)
-            for asked in request.topics
-            if asked.topic in topics
+            (topics[name], known)
+            for name, partitions in asked.items()
+            if name in topics
+            and (known := [one for one in partitions if 0 <= one < topics[name].partitions])
         ]
     count = sum(len(partitions) for _, partitions in wanted)
     described = lazy_map(lambda one: _described(broker, *one), LazyArray(len(wanted), wanted))
@@ -63,7 +67,6 @@ def handle(
 
 
 def _described(broker: Broker, topic: Topic, partitions: Sequence[int]) -> DescribeLogDirsTopic:
-    known = [partition for partition in partitions if 0 <= partition < topic.partitions]
     described = (
         DescribeLogDirsPartition(
             partition_index=partition,
@@ -71,13 +74,13 @@ def _described(broker: Broker, topic: Topic, partitions: Sequence[int]) -> Descr
             offset_lag=0,
             is_future_key=False,
         )
-        for partition in known
+        for partition in partitions
     )
     return DescribeLogDirsTopic(
         name=topic.name,
         partitions=tuple(described)
-        if len(known) <= SLICED_ABOVE
-        else LazyArray(len(known), described),
+        if len(partitions) <= SLICED_ABOVE
+        else LazyArray(len(partitions), described),
     )
 
 

@@ -37,17 +37,21 @@ def handle(
     cursor = request.cursor
     asked_names = {asked.name for asked in request.topics}
     names = sorted(asked_names) if asked_names else broker.catalog.sorted_names()
-    if cursor is not None and cursor.partition_index < 0:
+    if cursor is not None and (
+        cursor.partition_index < 0 or (asked_names and cursor.topic_name not in asked_names)
+    ):
         refused = tuple(_refused(name, ErrorCode.INVALID_REQUEST) for name in names)
         return _response(refused, None)
     largest = broker.config.get_int("max.request.partition.size.limit")
     room = max(1, min(request.response_partition_limit, largest))
-    topics = []
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
     begin = 0 if cursor is None else bisect_left(names, cursor.topic_name)
     for name in islice(names, begin, None):
         first = _first_partition(name, cursor)
         if first is None:
             continue
+        if room == 0:
+            return _response(tuple(topics), Cursor(topic_name=name, partition_index=first))
         topic = broker.catalog.topics.get(name)
         if topic is None:
             valid = check_topic_name(name) is None
@@ -56,8 +60,6 @@ def handle(
             )
             topics.append(_refused(name, code))
             continue
-        if room == 0:
-            return _response(tuple(topics), Cursor(topic_name=name, partition_index=first))
         end = min(topic.partitions, first + room)
         topics.append(_described(topic, first, end))
         room -= max(end - first, 0)
