@@ -27,6 +27,7 @@ from tests.clients.confluent import (
     take,
 )
 from tests.conformance.classic import ClassicGroup, subscription
+from tests.conformance.producers import Transactional
 from tests.conformance.streams import HEARTBEAT, heartbeat, subtopology
 from tests.conformance.world import OK, World
 from tests.group_client import GroupClient
@@ -53,6 +54,12 @@ SHARE_STATE_FORMATTER = (
 )
 OFFSETS_FORMATTER = "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"
 GROUPS_FORMATTER = "org.apache.kafka.tools.consumer.GroupMetadataMessageFormatter"
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
+CLIENT_METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 
 Tool = Callable[..., str]
@@ -299,6 +306,96 @@ def test_api_versions_are_understood(tool: Tool) -> None:
     shown = tool(API_VERSIONS)
     assert re.search(r"Produce\(0\): \d+ to 13 \[usable: 13\]", shown)
     assert re.search(r"ShareFetch\(78\): 1 to 2 \[usable: 2\]", shown)
+
+
+def test_quorum_and_feature_commands(tool: Tool) -> None:
+    status = dict(
+        line.split(":", 1) for line in tool(QUORUM, "describe", "--status").splitlines() if line
+    )
+    assert status["LeaderId"].strip() == "1"
+    assert int(status["LeaderEpoch"]) >= 0
+    assert int(status["HighWatermark"]) >= 0
+    assert '"id": 1' in status["CurrentVoters"]
+    replication = rows(tool(QUORUM, "describe", "--replication"))
+    assert replication[1][0] == "1"
+    assert replication[1][-1] == "Leader"
+
+    described = tool(FEATURES, "describe")
+    for name, levels in (("group.version", "0 1 1"), ("transaction.version", "0 2 2")):
+        lowest, highest, level = levels.split()
+        assert re.search(
+            rf"Feature: {name}\s+SupportedMinVersion: {lowest}\s+SupportedMaxVersion: {highest}\s+"
+            rf"FinalizedVersionLevel: {level}\s+Epoch: \d+",
+            described,
+        )
+    upgraded = tool(FEATURES, "upgrade", "--feature", "group.version=1")
+    assert "group.version was upgraded to 1." in upgraded
+    downgraded = tool(FEATURES, "downgrade", "--feature", "transaction.version=1", "--dry-run")
+    assert "transaction.version can be downgraded to 1." in downgraded
+
+
+def test_reassignment_and_election_commands(
+    tool: Tool, bootstrap_servers: str, topic_name: str, tmp_path: Path
+) -> None:
+    create_topic(bootstrap_servers, topic_name, partitions=2)
+    assert "No partition reassignments found." in tool(REASSIGN, "--list")
+    wanted = tmp_path / "topics.json"
+    wanted.write_text(json.dumps({"topics": [{"topic": topic_name}], "version": 1}))
+    generated = tool(
+        REASSIGN, "--topics-to-move-json-file", str(wanted), "--broker-list", "1", "--generate"
+    )
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(json_values(generated)[-1]))
+    executed = tool(REASSIGN, "--reassignment-json-file", str(plan), "--execute")
+    assert "Successfully started partition reassignments for" in executed
+    verified = tool(REASSIGN, "--reassignment-json-file", str(plan), "--verify")
+    for partition in range(2):
+        assert f"Reassignment of partition {topic_name}-{partition} is completed." in verified
+    elected = tool(
+        ELECTION,
+        *f"--election-type preferred --topic {topic_name} --partition 0".split(),
+    )
+    assert f"Valid replica already elected for partitions {topic_name}-0" in elected
+    assert tool(ELECTION, "--election-type", "unclean", "--all-topic-partitions").strip() == ""
+
+
+def test_client_metrics_command(tool: Tool) -> None:
+    name = unique("metrics")
+    altered = tool(
+        CLIENT_METRICS,
+        *f"--alter --name {name} --metrics org.apache.kafka.producer. --interval 30000".split(),
+        "--match",
+        "client_id=a.*,client_software_name=x",
+    )
+    assert f"Altered client metrics config for {name}." in altered
+    assert name in tool(CLIENT_METRICS, "--list").split()
+    described = tool(CLIENT_METRICS, "--describe", "--name", name)
+    for setting in ("interval.ms=30000", "metrics=org.apache.kafka.producer.", "match=client_id=a"):
+        assert setting in described
+    tool(CLIENT_METRICS, "--delete", "--name", name)
+    assert name not in tool(CLIENT_METRICS, "--list").split()
+
+
+def test_levels_of_loggers(tool: Tool) -> None:
+    loggers = ["--entity-type", "broker-loggers", "--entity-name", "1"]
+    before = tool(CONFIGS, *loggers, "--describe")
+    level = re.search(r"root=(\w+)", before)
+    assert level
+    tool(CONFIGS, *loggers, "--alter", "--add-config", "root=ERROR")
+    assert "root=ERROR" in tool(CONFIGS, *loggers, "--describe")
+    tool(CONFIGS, *loggers, "--alter", "--add-config", f"root={level[1]}")
+
+
+def test_a_hanging_transaction_is_aborted(tool: Tool, bootstrap_servers: str, target: str) -> None:
+    world = World(bootstrap_servers, target)
+    topic, producer = world.topic(), Transactional(world)
+    producer.init()
+    assert producer.add(topic) == OK
+    assert producer.write(topic, 3) == OK
+    assert topic.end_offset(committed=True) == 0
+    tool(TRANSACTIONS, *f"abort --topic {topic.name} --partition 0 --start-offset 0".split())
+    assert topic.end_offset(committed=True) == 4
+    world.close()
 
 
 def test_segments_are_read_by_the_dump_tool(

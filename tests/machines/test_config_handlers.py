@@ -19,7 +19,7 @@ from headrace.handlers import handler
 from headrace.handlers.context import RequestContext
 
 CONTEXT = RequestContext(1, "test", "/127.0.0.1", 1, "broker.example", 9092)
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 OK = (ErrorCode.NONE, None)
 INVALID = ErrorCode.INVALID_REQUEST
@@ -379,8 +379,8 @@ def test_what_has_configs_is_listed(broker: Broker) -> None:
             (one.resource_type, one.resource_name) for one in response.config_resources
         }
 
-    everything = {(GROUP, "g"), (BROKER, "1"), (TOPIC, "t")}
+    everything = {(GROUP, "g"), (BROKER, "1"), (LOGGER, "1"), (TOPIC, "t")}
     assert listed() == (ErrorCode.NONE, everything)
-    assert listed(GROUP, BROKER) == (ErrorCode.NONE, everything - {(TOPIC, "t")})
+    assert listed(GROUP, BROKER) == (ErrorCode.NONE, {(GROUP, "g"), (BROKER, "1")})
     assert listed(99) == (ErrorCode.UNSUPPORTED_VERSION, set())
     assert listed(version=0) == (ErrorCode.NONE, set())

@@ -31,8 +31,10 @@ from headrace.time_slices import TimeSlices, run_now
 from .batch_opener import BatchOpener
 from .catalog import CATALOG_FILE, Catalog, Topic
 from .cleaner import Cleaner
+from .client_software import ClientSoftware
 from .config.broker_config import Config
 from .directory_watch import DirectoryWatch
+from .features import Features
 from .fetch_sessions import FetchSessions
 from .internal_logs import InternalTopicLogs
 from .limits import descriptor_budget
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from headrace.groups.coordinator import GroupCoordinator
     from headrace.share.share_state import ShareCoordinator
 
+    from .telemetry.service import Telemetry
     from .topic_descriptions import TopicDescriptions
 
 log = get_logger("headrace.broker")
@@ -101,6 +104,8 @@ class Broker:
         self.on_failure: Callable[[], object] = lambda: None
         """Called when the broker cannot go on, see :attr:`failure`."""
         config.attach(self.catalog)
+        self.features = Features(self.catalog)
+        self.client_software = ClientSoftware()
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.metrics = Metrics(self.catalog.topics_by_id)
         self.long_polls = LongPolls()
@@ -207,6 +212,18 @@ class Broker:
         """The transactions, with their coordinator."""
         return self.coordinators.transactions
 
+    @cached_property
+    def telemetry(self) -> Telemetry:
+        """The metrics that clients push, and what they are asked for."""
+        from .telemetry.service import Telemetry
+
+        return Telemetry(self.config, self.catalog, self.clock)
+
+    @property
+    def loaded_telemetry(self) -> Telemetry | None:
+        """The metrics that clients push; None before the first request about them."""
+        return self.__dict__.get("telemetry")
+
     # Life -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -266,7 +283,10 @@ class Broker:
         run_now(self.topic_deletions.delete([topic]))
 
     def disconnected(self, connection_id: int) -> None:
-        """End the share sessions of a closed connection and release their records."""
+        """Forget a closed connection: end its share sessions and release their records."""
+        self.client_software.forget(connection_id)
+        if self.loaded_telemetry is not None:
+            self.loaded_telemetry.disconnected(connection_id)
         share = self.coordinators.loaded_share
         if share is None:
             return

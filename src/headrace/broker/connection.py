@@ -11,7 +11,7 @@ no further request is served. What all connections take together is bounded in `
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -99,6 +99,7 @@ class Connections:
     :ivar request_memory: the memory of requests that are not served yet
     :ivar answer_memory: the memory of answers that are not sent yet
     :ivar turns: the connections with more requests than fit into a slice of time
+    :ivar handler: returns the handler of an API
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -122,6 +123,14 @@ class Connections:
         )
         self.answer_memory = AnswerMemory(broker.metrics.response_memory, MAX_UNSENT_BYTES)
         self.turns = Turns(broker.clock.now_ms)
+        self.handler: Callable[[int], handlers.Handle] = handlers.handler
+        broker.features.on_change = self._choose_handlers
+        self._choose_handlers()
+
+    def _choose_handlers(self) -> None:
+        """Refuse APIs whose feature is at level 0."""
+        refused = self.broker.features.refused_apis
+        self.handler = partial(handlers.handler_unless, refused) if refused else handlers.handler
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -148,6 +157,7 @@ class Connection(asyncio.BufferedProtocol):
         "host",
         "last_active",
         "listener",
+        "port",
         "shared",
         "task",
         "transport",
@@ -159,6 +169,7 @@ class Connection(asyncio.BufferedProtocol):
         self.connection_id = next(shared.connection_ids)
         self.transport: Any = None
         self.host = "/"
+        self.port = 0
         self.last_active = 0.0
         self.task: asyncio.Task[None] | Deferred[Any] | None = None
         self.frame: IncompleteFrame | None = None
@@ -191,7 +202,8 @@ class Connection(asyncio.BufferedProtocol):
         fileno = getattr(transport.get_extra_info("socket"), "fileno", None)
         self._fd = -1 if fileno is None else fileno()
         peer = transport.get_extra_info("peername")
-        self.host = f"/{peer[0]}" if peer else "/"
+        if peer:
+            self.host, self.port = f"/{peer[0]}", peer[1]
         self.last_active = perf_counter()
         self.shared.connections.add(self)
         self.shared.metrics.connections_accepted += 1
@@ -479,7 +491,7 @@ class Connection(asyncio.BufferedProtocol):
         context = self._context_of(header, adapted.legacy)
         self.shared.turns.end_ms()  # the slice begins
         try:
-            response = handlers.handler(header.api_key)(
+            response = self.shared.handler(header.api_key)(
                 self.shared.broker, adapted.request, context
             )
         except CloseConnection as reason:
@@ -561,6 +573,7 @@ class Connection(asyncio.BufferedProtocol):
             connection_id=self.connection_id,
             listener_host=self.listener.advertised_host or self.listener.host,
             listener_port=self.listener.advertised_port or self.listener.port,
+            client_port=self.port,
             legacy=legacy,
         )
         return self._context
@@ -746,7 +759,7 @@ class Connection(asyncio.BufferedProtocol):
         """Answer an ApiVersions request of an unknown version in version 0, which all clients can
         read (KIP-511).
         """
-        response = supported(ErrorCode.UNSUPPORTED_VERSION)
+        response = supported(ErrorCode.UNSUPPORTED_VERSION, self.shared.broker.features)
         self._answers += codec(_API_VERSIONS, 0).write_response(header.correlation_id, response)
 
     # The end --------------------------------------------------------------------------------------

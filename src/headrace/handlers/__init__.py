@@ -8,7 +8,7 @@ first request of its API, so that the broker starts quickly.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from functools import cache, partial
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -76,20 +76,29 @@ APIS: Mapping[int, Api] = {
         Api(24, "add_partitions_to_txn", 0, 5),
         Api(25, "add_offsets_to_txn", 0, 4),
         Api(26, "end_txn", 0, 5),
+        Api(27, "write_txn_markers", 1, 2),
         Api(28, "txn_offset_commit", 0, 5),
         Api(32, "describe_configs", 1, 4),
         Api(33, "alter_configs", 0, 2),
+        Api(34, "alter_replica_log_dirs", 1, 2),
         Api(35, "describe_log_dirs", 1, 5),
         Api(37, "create_partitions", 0, 3),
         Api(42, "delete_groups", 0, 2),
+        Api(43, "elect_leaders", 0, 2),
         Api(44, "incremental_alter_configs", 0, 1),
+        Api(45, "alter_partition_reassignments", 0, 1),
+        Api(46, "list_partition_reassignments", 0, 0),
         Api(47, "offset_delete", 0, 0),
+        Api(55, "describe_quorum", 0, 2),
+        Api(57, "update_features", 0, 2),
         Api(60, "describe_cluster", 0, 2),
         Api(61, "describe_producers", 0, 0),
         Api(65, "describe_transactions", 0, 0),
         Api(66, "list_transactions", 0, 2),
         Api(68, "consumer_group_heartbeat", 0, 1),
         Api(69, "consumer_group_describe", 0, 1),
+        Api(71, "get_telemetry_subscriptions", 0, 0),
+        Api(72, "push_telemetry", 0, 0),
         Api(74, "list_config_resources", 0, 1),
         Api(75, "describe_topic_partitions", 0, 0),
         Api(76, "share_group_heartbeat", 1, 1),
@@ -138,3 +147,14 @@ def handler(api_key: int) -> Handle:
     """Return the function that serves an API of :data:`APIS`."""
     handle: Handle = import_module(APIS[api_key].module).handle
     return handle
+
+
+def handler_unless(refused: Container[int], api_key: int) -> Handle:
+    """Return the function that serves an API of :data:`APIS`, or refuses it.
+
+    :param refused: the APIs to refuse
+    """
+    if api_key not in refused:
+        return handler(api_key)
+    refuse: Handle = import_module(f"{__name__}.refused").handle
+    return refuse

@@ -25,6 +25,7 @@ from kio.schema.api_versions.v4.response import (
 )
 
 from headrace.broker.broker import Broker
+from headrace.broker.features import FEATURES, Features
 from headrace.errors import ErrorCode
 from headrace.protocol.messages import NO_THROTTLE
 
@@ -33,15 +34,6 @@ from .context import RequestContext
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
-_FEATURES = (
-    ("group.version", 0, 1, 1),
-    ("metadata.version", 7, 30, 30),
-    ("share.version", 0, 1, 1),
-    ("streams.version", 0, 1, 1),
-    ("transaction.version", 0, 2, 2),
-)
-"""Name, lowest supported level, highest supported level, finalized level."""
-
 
 def handle(
     broker: Broker, request: ApiVersionsRequest, context: RequestContext
@@ -49,11 +41,15 @@ def handle(
     """List the served APIs and the features."""
     named = (request.client_software_name, request.client_software_version)
     if context.api_version >= 3 and not all(map(_SOFTWARE.fullmatch, named)):
-        return supported(ErrorCode.INVALID_REQUEST)
-    return supported(ErrorCode.NONE, zero_levels=context.api_version >= 4)
+        return supported(ErrorCode.INVALID_REQUEST, broker.features)
+    if context.api_version >= 3:
+        broker.client_software.note(context.connection_id, *named)
+    return supported(ErrorCode.NONE, broker.features, zero_levels=context.api_version >= 4)
 
 
-def supported(error_code: ErrorCode, *, zero_levels: bool = False) -> ApiVersionsResponse:
+def supported(
+    error_code: ErrorCode, features: Features, *, zero_levels: bool = False
+) -> ApiVersionsResponse:
     """Return the response with this error code.
 
     :param zero_levels: also list features whose lowest supported level is 0
@@ -66,13 +62,13 @@ def supported(error_code: ErrorCode, *, zero_levels: bool = False) -> ApiVersion
         ),
         throttle_time=NO_THROTTLE,
         supported_features=tuple(
-            SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-            for name, lowest, highest, _ in _FEATURES
-            if lowest > 0 or zero_levels
+            SupportedFeatureKey(name=name, min_version=one.lowest, max_version=one.highest)
+            for name, one in FEATURES.items()
+            if one.lowest > 0 or zero_levels
         ),
-        finalized_features_epoch=1,
+        finalized_features_epoch=features.epoch,
         finalized_features=tuple(
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, _, _, level in _FEATURES
+            for name, level in features.finalized()
         ),
     )

@@ -1,4 +1,5 @@
-"""DescribeConfigs (32), versions 1-4: describe configs of topics, the broker and groups (KIP-133).
+"""DescribeConfigs (32), versions 1-4: describe configs of topics, brokers, loggers, client
+metrics and groups (KIP-133).
 
 Version notes:
 
@@ -20,16 +21,21 @@ from kio.schema.describe_configs.v4.response import (
 )
 
 from headrace.broker.broker import Broker
+from headrace.broker.config import client_metrics
 from headrace.broker.config.broker_config import NODE_ID
-from headrace.broker.config.changes import BROKER, GROUP, TOPIC
+from headrace.broker.config.changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from headrace.broker.config.described import (
     TYPES,
+    UNKNOWN_TYPE,
     DescribedConfig,
     describe_all_brokers,
     describe_broker,
+    describe_broker_loggers,
+    describe_client_metrics,
     describe_group,
     describe_topic,
 )
+from headrace.broker.config.keys import ConfigKey
 from headrace.broker.config.topic_rules import check_topic_name
 from headrace.broker.limits import SLICED_ABOVE
 from headrace.errors import ErrorCode, Refusal
@@ -119,17 +125,32 @@ def _configs(
             address = f"PLAINTEXT://{context.listener_host}:{context.listener_port}"
             facts = {"advertised.listeners": address, "log.dirs": str(broker.data_dir.absolute())}
             return describe_broker(config, facts)
-        if not name.removeprefix("-").isdecimal():
-            return Refusal(
-                ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
-            )
-        message = f"Unexpected broker id, expected {NODE_ID} or empty string, but received {name}"
-        return Refusal(ErrorCode.INVALID_REQUEST, message)
+        return _wrong_broker(name, f"{NODE_ID} or empty string, but")
+    if resource_type == BROKER_LOGGER:
+        if name == "":
+            return Refusal(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        return (
+            describe_broker_loggers()
+            if name == str(NODE_ID)
+            else _wrong_broker(name, f"{NODE_ID} but")
+        )
+    if resource_type == CLIENT_METRICS:
+        if name == "":
+            message = "Client metrics subscription name must not be empty"
+            return Refusal(ErrorCode.INVALID_REQUEST, message)
+        return describe_client_metrics(catalog.configs(client_metrics.KIND, name))
     if resource_type == GROUP:
         if name == "":
             return Refusal(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return describe_group(config, catalog.configs("group", name))
     return Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+
+
+def _wrong_broker(name: str, expected: str) -> Refusal:
+    message = f"Unexpected broker id, expected {expected} received {name}"
+    if not name.removeprefix("-").isdecimal():
+        message = f"Broker id must be an integer, but it is: {name}"
+    return Refusal(ErrorCode.INVALID_REQUEST, message)
 
 
 def _packed(
@@ -149,7 +170,11 @@ def _packed(
         if request.include_synonyms
         else (),
         config_type=TYPES[key.type],
-        documentation=(key.documentation or "Has no effect here.")
-        if request.include_documentation
-        else None,
+        documentation=_documentation(key, request),
     )
+
+
+def _documentation(key: ConfigKey, request: DescribeConfigsRequest) -> str | None:
+    if key.type == UNKNOWN_TYPE:
+        return ""
+    return (key.documentation or "Has no effect here.") if request.include_documentation else None

@@ -1,6 +1,6 @@
 """ListConfigResources (74), versions 0-1: list the resources that have configs.
 
-Version 0 lists client-metrics subscriptions only (KIP-714); there are none.
+Version 0 lists subscriptions of client metrics only (KIP-714).
 
 Version notes:
 
@@ -13,8 +13,9 @@ from kio.schema.list_config_resources.v1.request import ListConfigResourcesReque
 from kio.schema.list_config_resources.v1.response import ConfigResource, ListConfigResourcesResponse
 
 from headrace.broker.broker import Broker
+from headrace.broker.config import client_metrics
 from headrace.broker.config.broker_config import NODE_ID
-from headrace.broker.config.changes import BROKER, GROUP, TOPIC
+from headrace.broker.config.changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from headrace.errors import ErrorCode
 from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
@@ -22,8 +23,7 @@ from headrace.protocol.messages import NO_THROTTLE
 from .context import RequestContext
 from .slicing import sliced
 
-_BROKER_LOGGER, _CLIENT_METRICS = 8, 16
-_KNOWN = (GROUP, _CLIENT_METRICS, _BROKER_LOGGER, BROKER, TOPIC)
+_KNOWN = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
 
 
 def handle(
@@ -32,10 +32,12 @@ def handle(
     """List the resources of the requested types."""
     wanted = request.resource_types or _KNOWN
     if context.api_version == 0:
-        wanted = (_CLIENT_METRICS,)
+        wanted = (CLIENT_METRICS,)
     known = all(resource_type in _KNOWN for resource_type in wanted)
     names = {
         GROUP: broker.catalog.configured("group"),
+        CLIENT_METRICS: broker.catalog.configured(client_metrics.KIND),
+        BROKER_LOGGER: [str(NODE_ID)],
         BROKER: [str(NODE_ID)],
         TOPIC: list(broker.catalog.topics),
     }

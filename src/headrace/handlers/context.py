@@ -22,6 +22,7 @@ class RequestContext:
     :param connection_id: the connection's number, unique while the broker runs
     :param listener_host: the host that clients of this listener connect to
     :param listener_port: the port that clients of this listener connect to
+    :param client_port: the client's port, 0 if unknown
     :param legacy: fields of the client's version that the latest version lacks
     """
 
@@ -31,4 +32,5 @@ class RequestContext:
     connection_id: int
     listener_host: str
     listener_port: int
+    client_port: int = 0
     legacy: Mapping[str, Any] = field(default_factory=dict)

@@ -167,6 +167,24 @@ class ProducerState:
             )
         return None
 
+    def check_marker(
+        self, producer_id: int, producer_epoch: int, marker: Marker, *, new_epoch: bool
+    ) -> ErrorCode:
+        """Check whether a client's marker may be appended.
+
+        :param new_epoch: the marker of an open transaction must have a later epoch than its
+            batches, which is the case if each transaction has a new epoch (KIP-890)
+        :return: NONE if it may; INVALID_PRODUCER_EPOCH for an older epoch;
+            TRANSACTION_COORDINATOR_FENCED for a marker of an earlier coordinator than the last one
+        """
+        entry = self._producers.get(producer_id)
+        last_epoch = NO_PRODUCER_EPOCH if entry is None else entry.epoch
+        if producer_epoch < last_epoch + (new_epoch and producer_id in self._open):
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if entry is not None and marker.coordinator_epoch < entry.coordinator_epoch:
+            return ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        return ErrorCode.NONE
+
     def replay(self, header: BatchHeader, base_offset: int) -> None:
         """Apply a batch that is in the log at ``base_offset``. Batches without a producer id, and
         markers, change nothing; :meth:`complete` applies markers.

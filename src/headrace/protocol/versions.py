@@ -474,6 +474,23 @@ def _add_partitions_to_txn(request: Any, old: Codec, latest: Codec, catalog: Top
     return Adapted(latest.request_type(transactions=(only,)), _NOTHING, to_response)
 
 
+def _update_features(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
+    """Upgrade versions 0 and 1, whose responses have a result for each feature after success.
+    Version 0 has a flag for downgrades, which is ignored, as in Kafka.
+    """
+    result_type = _topic_type(old.response_type, "results")
+
+    def to_response(response: Any) -> Any:
+        updated = () if response.error_code else request.feature_updates
+        results = tuple(
+            result_type(feature=one.feature, error_code=ErrorCode.NONE, error_message="NONE")
+            for one in updated
+        )
+        return _Replaced(response, results=results)
+
+    return Adapted(reshape(request, latest.request_type), _NOTHING, to_response)
+
+
 _OPERATIONS_NOT_ASKED = -(2**31)
 
 
@@ -494,4 +511,5 @@ _SPECIAL: Mapping[int, _Special] = {
     13: _Special(3, _leave_group),
     20: _Special(6, _delete_topics),
     24: _Special(4, _add_partitions_to_txn),
+    57: _Special(2, _update_features),
 }

@@ -16,7 +16,7 @@ from headrace.errors import Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.log_config import LogConfig
 
-from . import rules
+from . import client_metrics, rules
 from .keys import InvalidValue, Value, config_keys, render
 from .security import unserved
 
@@ -331,7 +331,7 @@ class Config:
     def check(self, kind: str, configs: Mapping[str, str]) -> Refusal | None:
         """Return the error for a resource that would have these configs, None if they are valid.
 
-        :param kind: ``broker``, ``topic`` or ``group``
+        :param kind: ``broker``, ``topic``, ``group`` or ``client-metrics``
         :param configs: all configs that the resource itself would have; for a broker only those to
             set
         """
@@ -339,6 +339,8 @@ class Config:
             return rules.check_broker_changes(configs, self.value)
         if kind == "topic":
             return rules.check_topic(configs)
+        if kind == client_metrics.KIND:
+            return client_metrics.check_client_metrics(configs)
         return rules.check_group(configs, self.value)
 
 

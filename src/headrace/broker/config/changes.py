@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,7 +11,7 @@ from headrace.broker.catalog import CatalogError
 from headrace.broker.limits import MAX_TOPICS_PER_TRANSACTION
 from headrace.errors import ErrorCode, Refusal
 
-from . import rules
+from . import broker_loggers, client_metrics, rules
 from .broker_config import NODE_ID
 from .keys import config_keys, render
 from .topic_rules import check_topic_name
@@ -19,10 +19,16 @@ from .topic_rules import check_topic_name
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 """The resource types with configs, in Kafka's numbers."""
 
-_KINDS = {TOPIC: "topic", BROKER: "broker", GROUP: "group"}
+_KINDS = {
+    TOPIC: "topic",
+    BROKER: "broker",
+    BROKER_LOGGER: broker_loggers.KIND,
+    CLIENT_METRICS: client_metrics.KIND,
+    GROUP: "group",
+}
 
 
 class Operation(IntEnum):
@@ -43,9 +49,10 @@ class Change(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """A topic, a broker or a group.
+    """A topic, a broker, the loggers of a broker, a subscription of client metrics, or a group.
 
-    :param type: :data:`TOPIC`, :data:`BROKER` or :data:`GROUP`
+    :param type: :data:`TOPIC`, :data:`BROKER`, :data:`BROKER_LOGGER`, :data:`CLIENT_METRICS` or
+        :data:`GROUP`
     """
 
     type: int
@@ -106,13 +113,18 @@ def _plan(broker: Broker, resource: Resource, plan: Plan) -> Changes:
 
 
 def _store(broker: Broker, changed: Mapping[Resource, Mapping[str, str | None]]) -> Refusal | None:
-    """Store changes in one transaction; return the error if that fails."""
-    if not changed:
+    """Store changes in one transaction; return the error if that fails. Levels of loggers are not
+    stored.
+    """
+    stored = {
+        (_KINDS[one.type], one.name): changes
+        for one, changes in changed.items()
+        if one.type != BROKER_LOGGER
+    }
+    if not stored:
         return None
     try:
-        broker.catalog.alter_many(
-            {(_KINDS[one.type], one.name): changes for one, changes in changed.items()}
-        )
+        broker.catalog.alter_many(stored)
     except CatalogError as error:
         return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     if any(resource.type == BROKER for resource in changed):
@@ -120,9 +132,15 @@ def _store(broker: Broker, changed: Mapping[Resource, Mapping[str, str | None]])
     return None
 
 
-def _apply(broker: Broker, changed: Iterable[Resource]) -> Generator[None, None, None]:
-    """Apply stored changes to open logs."""
-    changed = list(changed)
+def _apply(
+    broker: Broker, changed: Mapping[Resource, Mapping[str, str | None]]
+) -> Generator[None, None, None]:
+    """Apply stored changes to loggers, subscriptions and open logs."""
+    for resource, changes in changed.items():
+        if resource.type == BROKER_LOGGER:
+            broker_loggers.apply(changes)
+    if any(resource.type == CLIENT_METRICS for resource in changed):
+        broker.telemetry.refresh()
     if any(resource.type == BROKER for resource in changed):
         yield from broker.topic_logs.apply_broker_config()
         return
@@ -147,6 +165,10 @@ def _check_resource(broker: Broker, resource: Resource) -> Refusal | None:
     message = None
     if resource.type == GROUP:
         message = None if name else "Default group resources are not allowed."
+    elif resource.type == CLIENT_METRICS:
+        message = None if name else "Subscription name can't be empty"
+    elif resource.type == BROKER_LOGGER:
+        message = broker_loggers.check_name(name)
     elif resource.type != BROKER:
         message = f"Unknown resource type {resource.type}"
     elif name and not name.removeprefix("-").isdecimal():
@@ -166,6 +188,8 @@ def _check_changes(
     if kind == "broker":
         settings = {key: value for key, value in changes.items() if value is not None}
         return rules.check_broker_changes(settings, broker.config.value, default=name == "")
+    if kind == broker_loggers.KIND:
+        return broker_loggers.check(changes)
     after = {**present, **changes}
     return broker.config.check(
         kind, {key: value for key, value in after.items() if value is not None}
@@ -177,6 +201,9 @@ def replacement(changes: Sequence[Change]) -> Plan:
 
     def plan(kind: str, name: str, present: Mapping[str, str]) -> Changes:
         refusal = _check_operations(changes)
+        if kind == broker_loggers.KIND:
+            unknown = f"Unknown resource type {BROKER_LOGGER}"
+            refusal = refusal or Refusal(ErrorCode.INVALID_REQUEST, unknown)
         if refusal is not None:
             return refusal
         removed: dict[str, str | None] = dict.fromkeys(present)
@@ -227,8 +254,14 @@ def _check_operations(changes: Sequence[Change]) -> Refusal | None:
 
 def _edit_list(broker: Broker, kind: str, name: str, change: Change) -> str | Refusal:
     """Return the value of a LIST config after APPEND or SUBTRACT."""
-    key = config_keys(kind).get(change.name)
     operation = Operation(change.operation)
+    if kind == broker_loggers.KIND:
+        message = f"{operation.name} operation is not allowed for the BROKER_LOGGER resource"
+        return Refusal(ErrorCode.INVALID_REQUEST, message)
+    key = config_keys(kind).get(change.name)
+    not_a_list = f"Can't {operation.name} to key {change.name} because its type is not LIST."
+    if kind == client_metrics.KIND:  # as in Kafka, whose controller does not know their types
+        return Refusal(ErrorCode.INVALID_CONFIG, not_a_list)
     if key is None:
         return Refusal(ErrorCode.INVALID_CONFIG, f"Unknown {kind} config name: {change.name}")
     if key.type != "LIST":
@@ -238,7 +271,7 @@ def _edit_list(broker: Broker, kind: str, name: str, change: Change) -> str | Re
                 f"{change.name}"
             )
         else:
-            message = f"Can't {operation.name} to key {change.name} because its type is not LIST."
+            message = not_a_list
         return Refusal(ErrorCode.INVALID_CONFIG, message)
     if kind == "topic":
         text = broker.config.topic_value(broker.catalog.topics[name], change.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from . import broker_loggers, client_metrics
 from .broker_config import (
     DEFAULT,
     DYNAMIC_DEFAULT_BROKER,
@@ -15,12 +16,16 @@ from .broker_config import (
 )
 from .keys import ConfigKey, config_keys, render
 
-DYNAMIC_TOPIC, GROUP = 1, 8
+DYNAMIC_TOPIC, BROKER_LOGGER, CLIENT_METRICS, GROUP = 1, 6, 7, 8
 """Sources of values in the numbers of DescribeConfigs. The others are in
 :mod:`headrace.broker.config.broker_config`.
 """
 
+UNKNOWN_TYPE = "UNKNOWN"
+"""The type of levels of loggers."""
+
 TYPES: Mapping[str, int] = {
+    UNKNOWN_TYPE: 0,
     "BOOLEAN": 1,
     "STRING": 2,
     "INT": 3,
@@ -119,6 +124,43 @@ def describe_all_brokers(configs: Mapping[str, str]) -> list[DescribedConfig]:
         _described(keys[name], value, iter((Synonym(name, value, DYNAMIC_DEFAULT_BROKER),)))
         for name, value in sorted(configs.items())
     ]
+
+
+def describe_client_metrics(configs: Mapping[str, str]) -> list[DescribedConfig]:
+    """Describe the configs of a subscription of client metrics.
+
+    :param configs: those that were set
+    """
+
+    def synonyms(key: ConfigKey) -> Iterator[Synonym]:
+        if key.name in configs:
+            yield Synonym(key.name, render(key.parse(configs[key.name])), CLIENT_METRICS)
+
+    return [
+        _described(key, configs.get(key.name, key.default), synonyms(key))
+        for key in config_keys(client_metrics.KIND).values()
+    ]
+
+
+def describe_broker_loggers() -> list[DescribedConfig]:
+    """Describe the levels of the loggers."""
+    return [
+        DescribedConfig(_logger_key(name), level, BROKER_LOGGER, ())
+        for name, level in broker_loggers.levels()
+    ]
+
+
+def _logger_key(name: str) -> ConfigKey:
+    return ConfigKey(
+        kind=broker_loggers.KIND,
+        name=name,
+        type=UNKNOWN_TYPE,
+        default=None,
+        range="",
+        dynamic=True,
+        internal=False,
+        documentation=None,
+    )
 
 
 def describe_group(config: Config, configs: Mapping[str, str]) -> list[DescribedConfig]:

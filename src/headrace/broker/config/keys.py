@@ -1,7 +1,7 @@
 """The configs of Apache Kafka 4.3: names, types, defaults, ranges, and its error messages.
 
-``data/configs.tsv`` has one line for each broker, topic and group config. A config with
-documentation has that effect here; the others are accepted and have none.
+``data/configs.tsv`` has one line for each config of brokers, topics, groups and client metrics. A
+config with documentation has that effect here; the others are accepted and have none.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class InvalidValue(ValueError):
 class ConfigKey:
     """The definition of a config.
 
-    :param kind: ``broker``, ``topic`` or ``group``
+    :param kind: ``broker``, ``topic``, ``group`` or ``client-metrics``
     :param type: BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS or PASSWORD
     :param default: the default as text, None if there is none
     :param range: the valid values in Kafka's notation: ``[0,...]``, ``[1,...,9] or -1``, ``[a, b]``
@@ -170,11 +170,13 @@ def _number(text: str) -> float:
 
 @cache
 def config_keys(kind: str) -> Mapping[str, ConfigKey]:
-    """Return all configs of a kind (``broker``, ``topic`` or ``group``) by name."""
+    """Return all configs of a kind (``broker``, ``topic``, ``group`` or ``client-metrics``) by
+    name.
+    """
     keys = {}
     text = (Path(__file__).parent / "data" / "configs.tsv").read_text(encoding="utf-8")
     for line in text.splitlines()[1:]:
-        if line.startswith(kind):
+        if line.startswith(f"{kind}\t"):
             _, name, type_, default, range_, flags, documentation = line.split("\t")
             keys[name] = ConfigKey(
                 kind=kind,

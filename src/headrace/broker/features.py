@@ -1,0 +1,157 @@
+"""Features of the cluster and their finalized levels (KIP-584), which UpdateFeatures changes.
+
+Levels that differ from the default are kept in the catalog. At level 0 of a group protocol its
+requests are refused with UNSUPPORTED_VERSION, as in Apache Kafka. ``transaction.version`` decides
+which protocol clients use; ``metadata.version`` says which release this broker is like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from headrace.errors import ErrorCode, Refusal
+
+from .catalog import Catalog
+from .config.broker_config import NODE_ID
+
+METADATA_VERSION = "metadata.version"
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+"""The upgrade types of UpdateFeatures."""
+
+_KIND = "feature"
+_LEVEL, _EPOCH = "level", "epoch"
+_FIRST_EPOCH = 1
+
+
+class Feature(NamedTuple):
+    """A feature.
+
+    :param lowest: the lowest supported level
+    :param highest: the highest supported level
+    :param level: the finalized level of a new cluster
+    :param apis: the APIs that are refused at level 0
+    """
+
+    lowest: int
+    highest: int
+    level: int
+    apis: frozenset[int] = frozenset()
+
+
+FEATURES: Mapping[str, Feature] = {
+    "group.version": Feature(0, 1, 1, frozenset((68, 69))),
+    METADATA_VERSION: Feature(7, 30, 30),
+    "share.version": Feature(0, 1, 1, frozenset((76, 77, 78, 79, 90, 91, 92))),
+    "streams.version": Feature(0, 1, 1, frozenset((88, 89))),
+    "transaction.version": Feature(0, 2, 2),
+}
+"""The features by name, in order."""
+
+
+class FeatureUpdate(NamedTuple):
+    """A requested change of a finalized level.
+
+    :param upgrade_type: :data:`UPGRADE`, :data:`SAFE_DOWNGRADE` or :data:`UNSAFE_DOWNGRADE`
+    """
+
+    name: str
+    level: int
+    upgrade_type: int
+
+
+class Features:
+    """The finalized levels of a broker.
+
+    :ivar epoch: rises with each change of a level; clients ignore levels of an older epoch
+    :ivar refused_apis: the APIs that are refused because their feature is at level 0
+    :ivar on_change: called after a change
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self.epoch = _FIRST_EPOCH
+        self.refused_apis: frozenset[int] = frozenset()
+        self.on_change: Callable[[], object] = lambda: None
+        self._levels = {name: feature.level for name, feature in FEATURES.items()}
+        for name in FEATURES:
+            stored = catalog.configs(_KIND, name)
+            if stored:
+                self._levels[name] = int(stored[_LEVEL])
+                self.epoch = max(self.epoch, int(stored[_EPOCH]))
+        self._find_refused()
+
+    @property
+    def levels(self) -> Mapping[str, int]:
+        """The finalized levels by name, in the order of :data:`FEATURES`."""
+        return self._levels
+
+    def finalized(self) -> Iterator[tuple[str, int]]:
+        """Yield the name and the level of each feature, without those at level 0."""
+        return ((name, level) for name, level in self._levels.items() if level)
+
+    def check(self, updates: Sequence[FeatureUpdate]) -> Refusal | None:
+        """Return the error for the first update that is not possible, None if all are."""
+        return next(filter(None, map(self._check, updates)), None)
+
+    def apply(self, updates: Sequence[FeatureUpdate]) -> None:
+        """Store checked updates, all of them or none.
+
+        :raises CatalogError: when the database fails
+        """
+        changed = [one for one in updates if self._levels[one.name] != one.level]
+        if not changed:
+            return
+        epoch = self.epoch + 1
+        self._catalog.alter_many(
+            {(_KIND, one.name): {_LEVEL: str(one.level), _EPOCH: str(epoch)} for one in changed}
+        )
+        self.epoch = epoch
+        self._levels |= {one.name: one.level for one in changed}
+        self._find_refused()
+        self.on_change()
+
+    def _find_refused(self) -> None:
+        disabled = (one for name, one in FEATURES.items() if self._levels[name] == 0)
+        self.refused_apis = frozenset().union(*(one.apis for one in disabled))
+
+    def _check(self, update: FeatureUpdate) -> Refusal | None:
+        name, level, upgrade_type = update
+        why = None
+        if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+            why = "The controller does not support the given upgrade type."
+        elif level < 0:
+            why = "A feature version cannot be less than 0."
+        elif name not in FEATURES and level == 0:
+            why = f"Feature {name} not found."
+        elif name not in FEATURES:
+            why = f"Local controller {NODE_ID} does not support this feature."
+        elif not FEATURES[name].lowest <= level <= FEATURES[name].highest:
+            lowest, highest, *_ = FEATURES[name]
+            why = f"Local controller {NODE_ID} only supports versions {lowest}-{highest}"
+        elif level < self._levels[name] and upgrade_type == UPGRADE:
+            why = (
+                "Can't downgrade the version of this feature without setting the upgrade type to "
+                "either safe or unsafe downgrade."
+            )
+        elif level > self._levels[name] and upgrade_type != UPGRADE:
+            why = "Can't downgrade to a newer version."
+        elif name == METADATA_VERSION and level < self._levels[name]:
+            message = (
+                f"Unsupported metadata.version downgrade from {self._levels[name]} to {level}. "
+                f"{_no_metadata_downgrade(upgrade_type)}"
+            )
+            return Refusal(ErrorCode.INVALID_UPDATE_VERSION, message)
+        if why is None:
+            return None
+        message = f"Invalid update version {level} for feature {name}. {why}"
+        return Refusal(ErrorCode.INVALID_UPDATE_VERSION, message)
+
+
+def _no_metadata_downgrade(upgrade_type: int) -> str:
+    if upgrade_type == UNSAFE_DOWNGRADE:
+        return "Unsafe metadata downgrade is not supported in this version."
+    return (
+        "Refusing to perform the requested downgrade because it might delete metadata information."
+    )

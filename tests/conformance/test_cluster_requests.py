@@ -1,0 +1,399 @@
+"""Requests about a cluster that one node answers: reassignments, directories, elections, the
+quorum, features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tests.conformance.world import OK, Topic, World, outcome
+from tests.support import unique
+
+UNKNOWN = "UNKNOWN_TOPIC_OR_PARTITION"
+ASSIGNMENT = "INVALID_REPLICA_ASSIGNMENT: The manual partition assignment includes "
+CHANGED = "INVALID_REPLICATION_FACTOR: The replication factor is changed from 1 to "
+
+
+# --- ListPartitionReassignments, AlterPartitionReassignments ---
+
+
+@pytest.mark.parametrize("named", [None, [0, 9], []])
+def test_no_reassignment_is_in_progress(
+    world: World, topic: Topic, named: Sequence[int] | None
+) -> None:
+    topics = None
+    if named is not None:
+        topics = [{"name": name, "partition_indexes": named} for name in (topic.name, "nope")]
+    listed = world.ask(46, 0, timeout=10_000, topics=topics)
+    assert outcome(listed.error_code, listed.error_message) == OK
+    assert listed.topics == ()
+
+
+def reassign(
+    world: World,
+    topic: str,
+    *replicas: Sequence[int] | None,
+    version: int = 1,
+    first: int = 0,
+    allow_factor_change: bool = True,
+) -> list[str]:
+    """Send AlterPartitionReassignments for partitions of a topic; return their errors."""
+    response = world.ask(
+        45,
+        version,
+        timeout=10_000,
+        allow_replication_factor_change=allow_factor_change,
+        topics=[
+            {
+                "name": topic,
+                "partitions": [
+                    {"partition_index": index, "replicas": one}
+                    for index, one in enumerate(replicas, first)
+                ],
+            }
+        ],
+    )
+    assert outcome(response.error_code, response.error_message) == OK
+    (answered,) = response.responses
+    assert answered.name == topic
+    return [outcome(one.error_code, one.error_message) for one in answered.partitions]
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_partitions_are_where_they_can_be(world: World, topic: Topic, version: int) -> None:
+    assert reassign(world, topic.name, [1], None, [2], version=version) == [
+        OK,
+        "NO_REASSIGNMENT_IN_PROGRESS",
+        f"{ASSIGNMENT}broker 2, but no such broker is registered.",
+    ]
+    assert reassign(world, topic.name, [], [1, 1], [1, -1], version=version) == [
+        f"{ASSIGNMENT}an empty replica list.",
+        f"{ASSIGNMENT}the broker 1 more than once.",
+        f"{ASSIGNMENT}broker -1, but no such broker is registered.",
+    ]
+    assert reassign(world, topic.name, [1], None, first=3, version=version) == [
+        f"{UNKNOWN}: Unable to find partition {topic.name}:3.",
+        f"{UNKNOWN}: Unable to find partition {topic.name}:4.",
+    ]
+    assert reassign(world, "nope", [1], version=version) == [
+        f"{UNKNOWN}: Unable to find a topic named nope."
+    ]
+
+
+# --- AlterReplicaLogDirs ---
+
+
+def log_dir(world: World) -> str:
+    (found,) = world.ask(35, 4, topics=[]).results
+    path: str = found.log_dir
+    return path
+
+
+def move(
+    world: World, *moves: tuple[str, str, Sequence[int]], version: int = 2
+) -> dict[tuple[str, int], str]:
+    """Send AlterReplicaLogDirs; return the errors by topic and partition."""
+    dirs = [
+        {"path": path, "topics": [{"name": name, "partitions": partitions}]}
+        for path, name, partitions in moves
+    ]
+    return {
+        (topic.topic_name, one.partition_index): outcome(one.error_code)
+        for topic in world.ask(34, version, dirs=dirs).results
+        for one in topic.partitions
+    }
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_partitions_stay_in_the_only_directory(world: World, topic: Topic, version: int) -> None:
+    here = log_dir(world)
+    topic.produce(1)
+    assert move(world, (here, topic.name, [0, 9]), version=version) == {
+        (topic.name, 0): OK,
+        (topic.name, 9): UNKNOWN,
+    }
+    assert move(world, (here, "nope", [0]), version=version) == {("nope", 0): UNKNOWN}
+    assert move(world, ("/nowhere", topic.name, [0]), ("/nowhere", "nope", [0])) == {
+        (topic.name, 0): "LOG_DIR_NOT_FOUND",
+        ("nope", 0): "LOG_DIR_NOT_FOUND",
+    }
+    assert move(world, (here, "x" * 240, [0]), version=version) == {
+        ("x" * 240, 0): "INVALID_TOPIC_EXCEPTION"
+    }
+    assert move(world) == {}
+
+
+# --- ElectLeaders ---
+
+
+def elect(
+    world: World,
+    partitions: Mapping[str, Sequence[int]] | None,
+    *,
+    election_type: int = 0,
+    version: int = 2,
+) -> Any:
+    """Return the response to ElectLeaders."""
+    asked = None
+    if partitions is not None:
+        asked = [{"topic": name, "partitions": some} for name, some in partitions.items()]
+    return world.ask(
+        43, version, election_type=election_type, topic_partitions=asked, timeout=10_000
+    )
+
+
+def elected(response: Any) -> dict[str, list[str]]:
+    """Return the errors by topic."""
+    return {
+        topic.topic: [
+            f"{one.partition_id} {outcome(one.error_code, one.error_message)}"
+            for one in topic.partition_result
+        ]
+        for topic in response.replica_election_results
+    }
+
+
+@pytest.mark.parametrize(("version", "election_type"), [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1)])
+def test_no_election_is_needed(
+    world: World, topic: Topic, version: int, election_type: int
+) -> None:
+    response = elect(
+        world, {topic.name: [0, 9], "nope": [0]}, election_type=election_type, version=version
+    )
+    assert elected(response) == {
+        topic.name: [
+            "0 ELECTION_NOT_NEEDED: Leader election not needed for topic partition.",
+            f"9 {UNKNOWN}: No such partition as {topic.name}-9",
+        ],
+        "nope": [f"0 {UNKNOWN}: No such topic as nope"],
+    }
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_unknown_type_of_election(world: World, topic: Topic, version: int) -> None:
+    response = elect(world, {topic.name: [0, 9]}, election_type=2, version=version)
+    assert outcome(response.error_code) == "INVALID_REQUEST"
+    refused = "INVALID_REQUEST: Unknown election type 2"
+    assert elected(response) == {topic.name: [f"0 {refused}", f"9 {refused}"]}
+    for_all = elect(world, None, election_type=2, version=version)
+    assert (outcome(for_all.error_code), elected(for_all)) == ("INVALID_REQUEST", {})
+
+
+def test_electing_the_leaders_of_all_partitions(world: World, topic: Topic) -> None:
+    response = elect(world, None)
+    assert outcome(response.error_code) == OK
+    results = elected(response)
+    assert results[topic.name] == []
+    assert not any(results.values())
+    assert elected(elect(world, {})) == {}
+
+
+# --- DescribeQuorum ---
+
+METADATA = "__cluster_metadata"
+
+
+def quorum(world: World, version: int, **partitions: Sequence[int]) -> Any:
+    topics = [
+        {"topic_name": name, "partitions": [{"partition_index": index} for index in some]}
+        for name, some in partitions.items()
+    ]
+    return world.ask(55, version, topics=topics)
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_the_node_is_its_own_quorum(
+    world: World, differs: Callable[..., Any], version: int
+) -> None:
+    response = quorum(world, version, **{METADATA: [0]})
+    assert outcome(response.error_code, getattr(response, "error_message", None)) == OK
+    (topic,) = response.topics
+    (partition,) = topic.partitions
+    assert (topic.topic_name, partition.partition_index, partition.error_code) == (METADATA, 0, 0)
+    assert partition.leader_id == 1
+    assert partition.high_watermark >= 0
+    (voter,) = partition.current_voters
+    assert voter.replica_id == 1
+    assert voter.log_end_offset >= partition.high_watermark
+    assert partition.observers == ()
+    if version >= 1:
+        assert voter.last_fetch_timestamp > 1_700_000_000_000
+        assert voter.last_caught_up_timestamp > 1_700_000_000_000
+    if version >= 2:
+        (node,) = response.nodes
+        listeners = [one.name for one in node.listeners]
+        assert node.node_id == 1
+        where = "DescribeQuorum"
+        assert listeners == differs(where, kafka=["CONTROLLER"], headrace=[])
+
+
+def test_the_metadata_log_grows_with_changes(world: World) -> None:
+    def end_offset() -> int:
+        (topic,) = quorum(world, 2, **{METADATA: [0]}).topics
+        return int(topic.partitions[0].high_watermark)
+
+    before = end_offset()
+    world.topic()
+    assert end_offset() > before
+
+
+@pytest.mark.parametrize(
+    "partitions", [{"nope": [0]}, {METADATA: [1]}, {METADATA: [0, 1]}, {METADATA: [0], "nope": [2]}]
+)
+def test_only_the_metadata_log_has_a_quorum(
+    world: World, partitions: Mapping[str, Sequence[int]]
+) -> None:
+    response = quorum(world, 2, **partitions)
+    assert outcome(response.error_code, response.error_message) == OK
+    assert response.nodes == ()
+    assert {
+        topic.topic_name: [
+            f"{one.partition_index} {outcome(one.error_code, one.error_message)}"
+            for one in topic.partitions
+        ]
+        for topic in response.topics
+    } == {
+        name: [
+            f"{index} {UNKNOWN}: This server does not host this topic-partition." for index in some
+        ]
+        for name, some in partitions.items()
+    }
+
+
+# --- UpdateFeatures ---
+
+UPGRADE, SAFE, UNSAFE = 1, 2, 3
+FAILED = (
+    "INVALID_UPDATE_VERSION: The update failed for all features since the following feature had an "
+    "error: "
+)
+WITHOUT_TYPE = (
+    "Can't downgrade the version of this feature without setting the upgrade type to either safe "
+    "or unsafe downgrade."
+)
+
+
+def update(
+    world: World, *updates: tuple[str, int, int], version: int = 2, validate_only: bool = False
+) -> Any:
+    """Return the response to UpdateFeatures.
+
+    :param updates: feature, level and upgrade type
+    """
+    return world.ask(
+        57,
+        version,
+        timeout=10_000,
+        feature_updates=[
+            {
+                "feature": name,
+                "max_version_level": level,
+                "upgrade_type": upgrade_type,
+                "allow_downgrade": upgrade_type != UPGRADE,
+            }
+            for name, level, upgrade_type in updates
+        ],
+        validate_only=validate_only,
+    )
+
+
+def updated(response: Any) -> str:
+    return outcome(response.error_code, response.error_message)
+
+
+def finalized(world: World) -> dict[str, int]:
+    """Return the finalized levels by feature."""
+    response = world.ask(18, 4, client_software_name="test", client_software_version="1")
+    return {one.name: one.max_version_level for one in response.finalized_features}
+
+
+def refused(name: str, level: int, why: str) -> str:
+    return f"{FAILED}Invalid update version {level} for feature {name}. {why}"
+
+
+@pytest.fixture
+def levels_as_before(world: World) -> Iterator[None]:
+    """Restore the levels that a case changes."""
+    before = finalized(world)
+    yield
+    for name, level in before.items():
+        if finalized(world).get(name, 0) != level:
+            assert updated(update(world, (name, level, UPGRADE))) == OK
+
+
+def test_levels_that_cannot_be(world: World) -> None:
+    for asked, why in (
+        (("group.version", 0, UPGRADE), WITHOUT_TYPE),
+        (("group.version", -1, UPGRADE), "A feature version cannot be less than 0."),
+        (("group.version", 2, UPGRADE), "Local controller 1 only supports versions 0-1"),
+        (("transaction.version", 3, SAFE), "Local controller 1 only supports versions 0-2"),
+        (("group.version", 1, 9), "The controller does not support the given upgrade type."),
+        (("nope.version", 1, UPGRADE), "Local controller 1 does not support this feature."),
+        (("nope.version", 0, SAFE), "Feature nope.version not found."),
+    ):
+        for validate_only in (True, False):
+            answer = updated(update(world, asked, validate_only=validate_only))
+            assert answer == refused(asked[0], asked[1], why)
+    both = update(world, ("share.version", 1, UPGRADE), ("nope.version", 1, UPGRADE))
+    assert updated(both).startswith(f"{FAILED}Invalid update version 1 for feature nope.version.")
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_levels_that_are_as_asked(world: World, version: int) -> None:
+    before = finalized(world)
+    response = update(world, ("share.version", 1, UPGRADE), version=version)
+    assert response.error_code == 0
+    if version < 2:
+        assert [(one.feature, one.error_code, one.error_message) for one in response.results] == [
+            ("share.version", 0, "NONE")
+        ]
+    assert finalized(world) == before
+
+
+@pytest.mark.usefixtures("levels_as_before")
+def test_a_downgrade_can_be_tried(world: World) -> None:
+    before = finalized(world)
+    assert updated(update(world, ("share.version", 0, SAFE), validate_only=True)) == OK
+    assert finalized(world) == before
+
+
+@pytest.mark.usefixtures("levels_as_before")
+def test_transactions_of_an_older_version(world: World) -> None:
+    assert updated(update(world, ("transaction.version", 1, SAFE))) == OK
+    assert finalized(world)["transaction.version"] == 1
+    again = updated(update(world, ("transaction.version", 2, SAFE)))
+    assert again == refused("transaction.version", 2, "Can't downgrade to a newer version.")
+
+
+@pytest.mark.usefixtures("levels_as_before")
+def test_groups_of_a_disabled_protocol_are_refused(world: World, topic: Topic) -> None:
+    beat = {
+        "group_id": unique("group"),
+        "member_id": "m",
+        "member_epoch": 0,
+        "instance_id": None,
+        "rack_id": None,
+        "rebalance_timeout": 10_000,
+        "subscribed_topic_names": [topic.name],
+        "subscribed_topic_regex": None,
+        "server_assignor": None,
+        "topic_partitions": [],
+    }
+    by_flag = updated(update(world, ("group.version", 0, SAFE), version=0))
+    assert by_flag == refused("group.version", 0, WITHOUT_TYPE)
+    assert updated(update(world, ("group.version", 0, SAFE))) == OK
+    world.topic()  # then the level has reached all parts of the broker
+    assert "group.version" not in finalized(world)
+    response = world.ask(68, 1, **beat)
+    assert outcome(response.error_code, response.error_message) == "UNSUPPORTED_VERSION"
+    assert response.member_id is None
+    described = world.ask(69, 1, group_ids=["a", "b"], include_authorized_operations=False)
+    assert [outcome(one.error_code, one.error_message) for one in described.groups] == [
+        "UNSUPPORTED_VERSION"
+    ] * 2
+    assert updated(update(world, ("group.version", 1, UPGRADE))) == OK
+    world.topic()
+    assert outcome(world.ask(68, 1, **beat).error_code) == OK
