@@ -368,3 +368,87 @@ def test_both_answer_the_same(world: World, beside: World, seed: int) -> None:
         for member_id in sorted(group.epochs):
             group.beat(member_id, group.epochs[member_id], owned=group.held[member_id])
     group.describe()
+
+
+class Topologies(Conversation[Side]):
+    """Odd topologies, each of a group of its own.
+
+    :ivar run: a part of the names of all topics
+    """
+
+    def __init__(self, worlds: list[World]) -> None:
+        super().__init__([Side(world) for world in worlds], 0)
+        self.run = unique("")
+        for name, partitions in (("one", 1), ("two", 2), ("three", 3)):
+            for side in self.sides:
+                side.make(self.name(name), partitions)
+        time.sleep(HEARD_S)
+
+    def name(self, name: str) -> str:
+        return f"{name}{self.run}"
+
+    def internal(self, name: str, *numbers: int, **configs: str) -> dict[str, Any]:
+        return internal(self.name(name), *numbers, **configs)
+
+    def subtopology(self, id_: str, *sources: str, **fields: Any) -> dict[str, Any]:
+        if "sinks" in fields:
+            fields["sinks"] = [self.name(one) for one in fields["sinks"]]
+        return subtopology(id_, *map(self.name, sources), **fields)
+
+    def ask_both(self, what: str, *subtopologies: Any, epoch: int = 0) -> None:
+        topology = {"epoch": epoch, "subtopologies": subtopologies}
+        group_id = unique("streams")
+
+        def error_and_statuses(side: Side) -> Any:
+            Group(side.world, group_id).configure("streams.initial.rebalance.delay.ms", "0")
+            asked = heartbeat(group_id, "m", 0, topology=topology)
+            answer = beat(side, asked)
+            return answer["error"], answer["status"], describe(side, group_id)
+
+        self.both(what, error_and_statuses)
+
+
+def test_both_answer_the_same_to_odd_topologies(world: World, beside: World) -> None:
+    talk = Topologies([world, beside])
+    sub, topic, ask = talk.subtopology, talk.internal, talk.ask_both
+    ask("nothing")
+    ask("no sources", sub("0"))
+    ask("a negative epoch", sub("0", "one"), epoch=-1)
+    ask("an id twice", sub("0", "one"), sub("0", "two"))
+    ask("missing sources", sub("0", "d", "c", "b", "a"))
+    ask("a source twice", sub("0", "one"), sub("1", "one"))
+    ask("copartitioned", sub("0", "one", "two", groups=[((0, 1), ())]))
+    ask("a group out of bounds", sub("0", "one", groups=[((1,), ())]))
+    ask("a group below bounds", sub("0", "one", groups=[((-1,), ())]))
+    ask("an empty group", sub("0", "one", groups=[((), ())]))
+    for fixed in (0, 1, 4, -1):
+        ask(
+            f"repartition {fixed}",
+            sub("0", "three", sinks=[f"r{fixed}"]),
+            sub("1", repartitions=[topic(f"r{fixed}", fixed)], groups=[((), (0,))]),
+        )
+        ask(
+            f"repartition {fixed} with a source",
+            sub("0", "three", sinks=[f"s{fixed}"]),
+            sub("1", "two", repartitions=[topic(f"s{fixed}", fixed)], groups=[((0,), (0,))]),
+        )
+    ask("a repartition topic that is never written", sub("0", "one", repartitions=[topic("rr")]))
+    ask("a loop", sub("0", sinks=["l"], repartitions=[topic("l")]))
+    ask("a loop with a source", sub("0", "two", sinks=["ls"], repartitions=[topic("ls")]))
+    ask(
+        "two fixed ones",
+        sub("0", "three", sinks=["f1", "f2"]),
+        sub("1", repartitions=[topic("f1", 2), topic("f2", 4)], groups=[((), (0, 1))]),
+    )
+    ask(
+        "a fixed and a free one",
+        sub("0", "three", sinks=["g1", "g2"]),
+        sub("1", repartitions=[topic("g1", 2), topic("g2")], groups=[((), (0, 1))]),
+    )
+    ask("an existing changelog", sub("0", "two", changelogs=[topic("two")]))
+    ask("an existing changelog of another size", sub("0", "two", changelogs=[topic("three")]))
+    ask("an existing repartition topic", sub("0", "two", sinks=["three"]), sub("1", "three"))
+    ask("a changelog with partitions", sub("0", "two", changelogs=[topic("c", 1)]))
+    ask("a bad config", sub("0", "two", changelogs=[topic("bad", cleanup_policy="what")]))
+    ask("too many replicas", sub("0", "two", changelogs=[topic("rf", 0, 3)]))
+    ask("negative replicas", sub("0", "two", changelogs=[topic("nr", 0, -2)]))

@@ -104,27 +104,24 @@ class _Problem(Exception):
 class _Invalid(Exception):
     """The topology contradicts itself; the heartbeat is refused."""
 
+    def __init__(
+        self, message: str | None, code: ErrorCode = ErrorCode.STREAMS_INVALID_TOPOLOGY
+    ) -> None:
+        super().__init__(message)
+        self.refusal = Refusal(code, message)
+
 
 def check_topology(topology: Topology) -> Refusal | None:
-    """Return the error of a topology that no topics can fit.
-
-    Kafka answers these with UNKNOWN_SERVER_ERROR.
+    """Return the error of a topology that Kafka Streams never sends: a negative epoch, an id that
+    is used twice, an index out of bounds.
     """
     ids = [subtopology.subtopology_id for subtopology in topology.subtopologies]
-    message = None
-    if topology.epoch < 0:
-        message = "Topology epoch must be non-negative."
-    elif len(set(ids)) < len(ids):
-        message = "A subtopology id is used twice."
-    elif not all(map(_has_valid_groups, topology.subtopologies)):
-        message = "A copartition group has an index out of bounds."
-    elif any(
-        topic.partitions < 0
-        for subtopology in topology.subtopologies
-        for topic in subtopology.repartition_source_topics
-    ):
-        message = "Number of partitions must be at least 1."
-    return None if message is None else Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+    is_valid = (
+        topology.epoch >= 0
+        and len(set(ids)) == len(ids)
+        and all(map(_has_valid_groups, topology.subtopologies))
+    )
+    return None if is_valid else Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def _has_valid_groups(subtopology: Subtopology) -> bool:
@@ -148,7 +145,7 @@ def configure(topology: Topology, topics: Topics) -> ConfiguredTopology | Refusa
     except _Problem as problem:
         return ConfiguredTopology(topology.epoch, {}, problem=problem.status)
     except _Invalid as invalid:
-        return Refusal(ErrorCode.STREAMS_INVALID_TOPOLOGY, str(invalid))
+        return invalid.refusal
 
 
 class _Configuration:
@@ -182,6 +179,8 @@ class _Configuration:
             for group in subtopology.copartition_groups:
                 self._copartition(subtopology, group)
         self._decide_changelogs()
+        if any(count < 1 for count in self.decided.values()):
+            raise _Invalid(None, ErrorCode.UNKNOWN_SERVER_ERROR)
         configured = {
             one.subtopology_id: ConfiguredSubtopology(one, self._tasks(one), self.decided)
             for one in sorted(self.subtopologies)

@@ -110,10 +110,7 @@ class StreamsTransition:
         """Return the topology of the group; that of its first member becomes it."""
         ours, theirs = self.group.topology, self.request.topology
         if theirs is None:
-            return ours or Refusal(
-                ErrorCode.UNKNOWN_SERVER_ERROR,
-                "The topology is null and the group topology is also null.",
-            )
+            return ours or Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
         refusal = check_topology(theirs)
         if refusal is not None:
             return refusal
