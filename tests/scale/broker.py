@@ -21,7 +21,15 @@ WANTED_S = 0.2
 ALLOWED_S = 1.0
 """The longest delay that is allowed here, where other processes may take the machine's time."""
 
-CONFIGS = {"group.initial.rebalance.delay.ms": "0", "group.share.max.size": "1000"}
+CONFIGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.share.max.size": "1000",
+    # Members that join one after the other send no heartbeat.
+    "group.share.max.session.timeout.ms": "1800000",
+    "group.share.session.timeout.ms": "1800000",
+    "group.consumer.max.session.timeout.ms": "1800000",
+    "group.consumer.session.timeout.ms": "1800000",
+}
 
 
 class Broker:

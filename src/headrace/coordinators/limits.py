@@ -26,3 +26,8 @@ MARKERS_AT_ONCE = 20
 """The partitions of a transaction that get their markers in one turn of the event loop. A marker
 may be the first record of a partition, which creates a directory and files.
 """
+
+COMMANDS_AT_ONCE = 100
+"""The commands that share batches of records. After so many, the time of a turn of the event loop
+is checked.
+"""

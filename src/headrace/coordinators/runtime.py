@@ -30,7 +30,7 @@ from headrace.protocol import record_batch
 from headrace.time_slices import SLICE_MS
 from headrace.transactions.producer import NO_PRODUCER, Producer
 
-from .limits import ANSWERS_AT_ONCE
+from .limits import ANSWERS_AT_ONCE, COMMANDS_AT_ONCE
 from .logs import InternalLogs
 
 log = LimitedLog(get_logger("headrace.coordinators"))
@@ -321,8 +321,14 @@ class CoordinatorRuntime(Generic[C]):
     def _end_turn(self) -> None:
         self._is_scheduled = False
         commands, self._commands = self._commands, []
-        if commands:
-            self._decide(commands)
+        end_s = perf_counter() + SLICE_MS / 1000
+        for first in range(0, len(commands), COMMANDS_AT_ONCE):
+            if first and perf_counter() >= end_s:  # the next turn continues
+                self._commands[:0] = commands[first:]
+                if not self._is_scheduled:
+                    self._schedule_turn()
+                break
+            self._decide(commands[first : first + COMMANDS_AT_ONCE])
         answers, self._answers = self._answers, []
         if self._logs.is_durable:
             _send(iter(answers))
