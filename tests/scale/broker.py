@@ -60,24 +60,28 @@ class Broker:
             text: str = response.read().decode()
         return text
 
-    def delays(self) -> dict[float, int]:
-        """Return the number of measured delays of the event loop up to each bound, in seconds."""
-        counts = {}
+    def _loop(self) -> tuple[dict[float, int], dict[str, float]]:
+        """Return the number of measured delays of the event loop up to each bound, in seconds; and
+        the milliseconds of the long ones, by what held it.
+        """
+        counts, held = {}, {}
         for line in self.page().splitlines():
             if line.startswith('headrace_loop_delay_ms_bucket{le="'):
                 bound = line.split('"')[1]
                 counts[float(bound) / 1000] = int(line.rsplit(" ", 1)[1])
-        return counts
+            elif line.startswith('headrace_loop_held_ms_total{by="'):
+                held[line.split('"')[1]] = float(line.rsplit(" ", 1)[1])
+        return counts, held
 
     @contextmanager
     def measured(self, what: str) -> Iterator[None]:
         """Watch the honest client and the event loop during a block: print both, and check the
         event loop's delay.
         """
-        before, lines = self.delays(), len(self.process.output)
+        before, held_before = self._loop()
         with self.honest.watching() as watch:
             yield
-        after = self.delays()
+        after, held_after = self._loop()
         whole = after[float("inf")] - before[float("inf")]
         worst = min(bound for bound in after if after[bound] - before[bound] == whole)
         print(
@@ -86,9 +90,9 @@ class Broker:
             + ("  (more than wanted)" if worst > WANTED_S + 0.05 else ""),
             flush=True,
         )
-        for line in self.process.output[lines:]:
-            if "the event loop was held" in line:
-                print(f"    {line.rstrip()}", flush=True)
+        for name, held_ms in held_after.items():
+            if held_ms > held_before.get(name, 0):
+                print(f"    {name}: {held_ms - held_before.get(name, 0):.0f} ms in long delays")
         assert worst <= ALLOWED_S, f"{what} held the event loop for up to {worst} s"
 
     def ask(self, what: str, api_key: int, version: int, **fields: Any) -> Any:

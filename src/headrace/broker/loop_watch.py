@@ -1,17 +1,20 @@
 """The watchdog of the event loop: it measures the loop's delay, and says what held it.
 
 A timer on the loop measures how late it runs. When it is late, a thread looks at what the loop is
-doing at that moment. Requests and timers are not touched: the watchdog costs them nothing.
+doing at that moment. Requests and timers are not touched: the watchdog costs them nothing. The
+cycle collector stops the thread, too, so it is timed by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import sys
 import threading
 from time import perf_counter
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.handlers import APIS
 from headrace.handlers.context import RequestContext
@@ -44,6 +47,7 @@ class Holder(NamedTuple):
 
 
 UNKNOWN = Holder("unknown")
+COLLECTOR = Holder("cycle collector")
 
 
 class LoopWatch:
@@ -59,6 +63,7 @@ class LoopWatch:
         self._timer: asyncio.TimerHandle | None = None
         self._holder: Holder | None = None
         """What held the loop when it was last found late; None if it was not late."""
+        self._collection_began = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._look_out, name="headrace-loop-watch", daemon=True
@@ -69,12 +74,22 @@ class LoopWatch:
         self._loop_thread = threading.get_ident()
         self._schedule(asyncio.get_running_loop())
         self._thread.start()
+        gc.callbacks.append(self._collects)
 
     def close(self) -> None:
         """Stop watching."""
         self._stopping.set()
+        with contextlib.suppress(ValueError):  # it was not started
+            gc.callbacks.remove(self._collects)
         if self._timer is not None:
             self._timer.cancel()
+
+    def _collects(self, phase: str, _: dict[str, Any]) -> None:
+        """Time the cycle collector, which may run in any thread and stops all of them."""
+        if phase == "start":
+            self._collection_began = perf_counter()
+        elif (perf_counter() - self._collection_began) * 1000 >= LOOP_HELD_MS / 2:
+            self._holder = COLLECTOR
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         self._due = perf_counter() + LOOP_WATCH_MS / 1000

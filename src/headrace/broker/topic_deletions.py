@@ -17,6 +17,7 @@ from headrace.log_lines import get_logger
 from headrace.time_slices import TimeSlices
 
 from .catalog import Catalog, Topic
+from .limits import MAX_TOPICS_PER_TRANSACTION
 from .topic_logs import TopicLogs
 
 log = get_logger("headrace.broker")
@@ -97,8 +98,21 @@ class _Deletion:
     def finish_part(self) -> None:
         """Finish one of the parts."""
         self._parts_left -= 1
-        if not self._parts_left and self._topic_ids:
-            try:
-                self._catalog.forget_deleted_topics(self._topic_ids)
-            except StorageError as error:
-                log.warning("%s; the next start tries again", error)
+        if not self._parts_left:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Have the catalog forget some of the topics, and the others in later turns of the loop."""
+        some = self._topic_ids[:MAX_TOPICS_PER_TRANSACTION]
+        if not some:
+            return
+        try:
+            self._catalog.forget_deleted_topics(some)
+        except StorageError as error:
+            log.warning("%s; the next start tries again", error)
+            return
+        del self._topic_ids[: len(some)]
+        if self._loop is None:
+            self._forget()
+        else:
+            self._loop.call_soon(self._forget)

@@ -15,11 +15,12 @@ Version notes:
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from headrace.broker.broker import Broker
 from headrace.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID, FetchSession
-from headrace.broker.limits import MAX_FETCH_WAIT_MS
+from headrace.broker.limits import MAX_FETCH_WAIT_MS, SLICED_ABOVE
 from headrace.broker.long_polls import LongPoll
 from headrace.errors import Refusal
 from headrace.protocol.fetch import FetchRequest, FetchResponse
@@ -32,6 +33,27 @@ from .fetches import FullFetch, SessionFetch, response
 
 def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Any:
     """Read the partitions of the request or its session; wait until ``min_bytes`` are available."""
+    topics = request.topics
+    if topics and sum(len(topic.partitions) for topic in topics) > SLICED_ABOVE:
+        return _fetch_many(broker, request, context)
+    return _fetch(broker, request, context)
+
+
+async def _fetch_many(broker: Broker, request: FetchRequest, context: RequestContext) -> Any:
+    """Open the logs in slices, as the first use of a log reads its directory; then fetch."""
+    await broker.slices.run(_open_logs(broker, request))
+    fetched = _fetch(broker, request, context)
+    return await fetched.future() if isinstance(fetched, LongPoll) else fetched
+
+
+def _open_logs(broker: Broker, request: FetchRequest) -> Generator[None]:
+    for topic in request.topics:
+        for asked in topic.partitions:
+            broker.partition(topic.topic_id, asked.partition)
+            yield
+
+
+def _fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> Any:
     topic_ids: TopicIds | None = context.legacy.get("topic_ids")
     fetch: FullFetch | SessionFetch
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):

@@ -42,7 +42,11 @@ async def handle(
     """Delete topics, each on its own."""
     results: Sequence[DeletableTopicResult]
     if broker.config.get_bool("delete.topic.enable"):
-        work = run_sliced(broker, _delete_all(broker, request.topics), len(request.topics))
+        groups = broker.coordinators.loaded_groups
+        count = len(request.topics)
+        if groups is not None:  # each group may have offsets in the topics
+            count += groups.offsets.committed.group_count
+        work = run_sliced(broker, _delete_all(broker, request.topics), count)
         results = work if isinstance(work, list) else await work
         await broker.durable()  # Deleting a topic also deletes its offsets and share state.
     else:

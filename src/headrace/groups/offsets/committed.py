@@ -73,6 +73,11 @@ class CommittedOffsets:
         """Iterate over the ids of all groups with committed offsets."""
         return iter(self._groups)
 
+    @property
+    def group_count(self) -> int:
+        """The number of groups with committed offsets."""
+        return len(self._groups)
+
     def of_group(self, group_id: str) -> Mapping[str, TopicOffsets]:
         """Return a group's committed offsets by topic name; empty for a group without any."""
         return self._groups.get(group_id, {})
