@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 import urllib.request
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 import headrace
+from headrace.broker.loop_watch import LoopWatch
+from headrace.broker.metrics.registry import LoopMetrics
 from headrace.broker.topic_logs import TopicLogs
 from headrace.groups.coordinator import GroupCoordinator
 from tests.wire_client import batch, connection
@@ -64,3 +67,20 @@ def test_a_timer_that_holds_the_loop_is_named(
             client.produce("t", batch([b"a"]))
         time.sleep(1.5)
     assert any("TopicLogs._retain" in line for line in caplog.messages), caplog.messages
+
+
+def test_the_cycle_collector_is_named() -> None:
+    metrics = LoopMetrics()
+
+    async def collect() -> None:
+        watch = LoopWatch(metrics)
+        watch.start()
+        await asyncio.sleep(0.15)
+        watch._collects("start", {})
+        time.sleep(HOLD_S)  # noqa: ASYNC251
+        watch._collects("stop", {})
+        await asyncio.sleep(0.3)
+        watch.close()
+
+    asyncio.run(collect())
+    assert set(metrics.held_ms) == {"cycle collector"}

@@ -14,7 +14,8 @@ from kio.index import load_request_schema
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.errors import ErrorCode, StorageError
+from headrace.coordinators import transactions as transactions_module
+from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.handlers import api_00_produce, api_28_txn_offset_commit
 from headrace.handlers.context import RequestContext
 from headrace.hashing import internal_partition
@@ -174,3 +175,50 @@ def test_a_partition_whose_place_in_the_transaction_could_not_be_flushed_is_not_
         broker.close()
 
     asyncio.run(asyncio.wait_for(story(), HANG_S))
+
+
+@pytest.mark.parametrize("stops", [False, True], ids=["to its end", "continued by the next start"])
+def test_many_markers_are_written_over_several_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: bool
+) -> None:
+    count = 9
+    monkeypatch.setattr(transactions_module, "MARKERS_AT_ONCE", 2)
+
+    def marked(broker: Broker) -> int:
+        topic = broker.catalog.topics["t"]
+        logs = [broker.log(topic, partition) for partition in range(count)]
+        return sum(log.end_offset for log in logs if log is not None)
+
+    async def completed(broker: Broker) -> None:
+        while broker.transactions.coordinator.prepared:
+            await asyncio.sleep(0.01)
+
+    async def begin() -> None:
+        broker = Broker(Config(), tmp_path)
+        broker.start()
+        broker.create_topic("t", count)
+        transactions = broker.transactions
+        producer = transactions.init_producer_id("id", 60_000, NO_PRODUCER)
+        assert isinstance(producer, Producer)
+        transactions.add_partitions("id", producer, [("t", number) for number in range(count)])
+        transactions.end("id", producer, commit=True, client_version=0)
+        assert marked(broker) == 2
+        again = transactions.init_producer_id("id", 60_000, NO_PRODUCER)
+        assert isinstance(again, Refusal) and again.code == ErrorCode.CONCURRENT_TRANSACTIONS
+        if not stops:
+            await completed(broker)
+            assert marked(broker) == count
+        broker.close()
+        await asyncio.sleep(0.05)
+        assert stops or marked(broker) == count
+
+    async def restart() -> None:
+        broker = Broker(Config(), tmp_path)
+        broker.start()
+        await completed(broker)
+        assert marked(broker) >= count
+        assert isinstance(broker.transactions.init_producer_id("id", 60_000, NO_PRODUCER), Producer)
+        broker.close()
+
+    asyncio.run(asyncio.wait_for(begin(), HANG_S))
+    asyncio.run(asyncio.wait_for(restart(), HANG_S))
