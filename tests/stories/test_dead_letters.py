@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
 
 from headrace.coordinators.dead_letters import DeadLetterCounts
 from headrace.coordinators.limits import COPY_OPENED_BYTES
-from headrace.errors import ErrorCode, Refusal
+from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol import record_batch
 from headrace.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
@@ -337,6 +338,42 @@ async def test_a_letter_whose_archiving_failed_is_not_written_again(
                 assert (await m.ack((0, 1, REJECT)))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert await m.ack((0, 2, REJECT)) == OK
         assert [offset for offset, _, _ in letters(s)] == [0, 1, 2]
+
+
+@story
+async def test_letters_are_on_disk_before_their_records_are_archived(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Otherwise a power cut could keep the state, which is in another log, and lose the letter."""
+    async with stage(**QUEUE) as s:
+        open_queue(s, flush_messages="1")
+        s.produce(3)
+        m = s.member()
+        await m.fetch()
+        queue = s.broker.log(s.broker.catalog.topics["dlq.t"], 0)
+        assert queue is not None
+        unflushed: list[int] = []
+        append = PartitionLog.append
+
+        def watch(self: PartitionLog, *args: Any, **kwargs: Any) -> Any:
+            if self.topic == "__share_group_state":
+                unflushed.append(queue.unflushed_records)
+            return append(self, *args, **kwargs)
+
+        monkeypatch.setattr(PartitionLog, "append", watch)
+        assert await m.ack((0, 1, REJECT)) == OK
+        assert unflushed and not any(unflushed)
+        unflushed.clear()
+        assert [offset for offset, _, _ in letters(s)] == [0, 1]
+        monkeypatch.setattr(PartitionLog, "flush", failing_flush)
+        with pytest.raises(StorageError):
+            await m.ack((2, 2, REJECT))
+        assert not unflushed
+        assert s.lag() == 1
+
+
+def failing_flush(self: PartitionLog) -> None:
+    raise OSError(errno.EIO, "Input/output error")
 
 
 @story

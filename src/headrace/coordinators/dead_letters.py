@@ -146,6 +146,23 @@ class DeadLetters:
                 continue
             counts.records += len(offsets)
             written.update(offsets)
+        self._make_durable(queue)
+
+    def _make_durable(self, queue: PartitionLog) -> None:
+        """Force the letters to disk if the flush settings of the queue require it. Otherwise a
+        power cut could keep the state of the records, which is in another log, and lose the
+        letters.
+
+        :raises StorageError: when the disk fails
+        """
+        if queue.unflushed_records < queue.config.flush_messages:
+            return
+        try:
+            queue.flush()
+        except OSError as error:
+            raise StorageError(
+                f"cannot flush the dead-letter queue {queue.topic}: {error}"
+            ) from error
 
     def archiving_ended(self, key: SharePartitionKey) -> None:
         """End a :meth:`write`: the records are archived, or cannot be."""
