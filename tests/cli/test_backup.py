@@ -19,6 +19,7 @@ import headrace
 from headrace import control_socket
 from headrace.backup import commands, copy, manifest
 from headrace.backup.errors import BackupError
+from headrace.log.directory_format import FORMAT_VERSION
 from tests.cli.command import run, start
 from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce, take
 from tests.log.test_directory_format import FORMAT_1, version_in
@@ -172,7 +173,7 @@ def test_an_older_directory_stays_older_and_is_upgraded_when_it_is_used(tmp_path
     assert version_in(tmp_path / "new" / "headrace.db") == 1
     with broker(tmp_path / "new"):
         pass
-    assert version_in(tmp_path / "new" / "headrace.db") == 2
+    assert version_in(tmp_path / "new" / "headrace.db") == FORMAT_VERSION
     assert version_in(tmp_path / "new" / "headrace.db.format-1") == 1
 
 

@@ -6,6 +6,9 @@ changes only after its commit, so both are always equal. The database is in WAL 
 created. Without it a power cut could lose a topic whose records ``log.flush.interval.messages=1``
 has promised to keep.
 
+Each row has a checksum, because a flipped bit in a value is no damage for SQLite. A row with a
+wrong one stops the start.
+
 The schema has the version of the data directory's format. A catalog of an older version is upgraded
 when it is opened, after a copy of it was saved beside it.
 """
@@ -22,6 +25,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
+from zlib import crc32
 
 from headrace.errors import StorageError
 from headrace.internal_topics import INTERNAL_TOPICS
@@ -36,22 +40,25 @@ log = get_logger("headrace.broker")
 CATALOG_FILE = "headrace.db"
 """The catalog's file in the data directory."""
 _APPLICATION_ID = 0x48454144  # "HEAD"
-_DELETED_TOPICS = (
-    "CREATE TABLE deleted_topics (topic_id BLOB PRIMARY KEY, name TEXT NOT NULL, "
-    "partitions INTEGER NOT NULL) WITHOUT ROWID"
+_COLUMNS: Mapping[str, str] = MappingProxyType(
+    {
+        "cluster": "name TEXT PRIMARY KEY, value TEXT NOT NULL",
+        "topics": "name TEXT PRIMARY KEY, topic_id BLOB NOT NULL, partitions INTEGER NOT NULL, "
+        "internal INTEGER NOT NULL",
+        "configs": "kind TEXT, resource TEXT, name TEXT, value TEXT NOT NULL",
+        "deleted_topics": "topic_id BLOB PRIMARY KEY, name TEXT NOT NULL, "
+        "partitions INTEGER NOT NULL",
+    }
 )
-_SCHEMA = (
-    "CREATE TABLE cluster (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE topics (name TEXT PRIMARY KEY, topic_id BLOB NOT NULL UNIQUE, partitions "
-    "INTEGER NOT NULL,"
-    " internal INTEGER NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE configs (kind TEXT NOT NULL, resource TEXT NOT NULL, name TEXT NOT NULL, "
-    "value TEXT NOT NULL,"
-    " PRIMARY KEY (kind, resource, name)) WITHOUT ROWID",
-    _DELETED_TOPICS,
+"""Table -> its columns. A last one, ``checksum``, is added to each table."""
+_KEYS: Mapping[str, str] = MappingProxyType({"configs": ", PRIMARY KEY (kind, resource, name)"})
+_SCHEMA: Mapping[str, str] = MappingProxyType(
+    {
+        table: f"CREATE TABLE {table} ({columns}, checksum INTEGER NOT NULL"
+        f"{_KEYS.get(table, '')}) WITHOUT ROWID"
+        for table, columns in _COLUMNS.items()
+    }
 )
-_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType({1: (_DELETED_TOPICS,)})
-"""Version -> the statements that change a catalog of this version to the next one."""
 _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -157,10 +164,9 @@ class Catalog:
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = FULL")
             with self._transaction("create the catalog"):
-                for statement in _SCHEMA:
+                for statement in _SCHEMA.values():
                     self._database.execute(statement)
-                self._database.execute("INSERT INTO cluster VALUES ('id', ?)", (_new_cluster_id(),))
-                self._database.execute("INSERT INTO cluster VALUES ('next_producer_id', '0')")
+                self._insert("cluster", [("id", _new_cluster_id()), ("next_producer_id", "0")])
                 self._database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                 self._database.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         elif self._one("PRAGMA application_id") != _APPLICATION_ID:
@@ -169,12 +175,16 @@ class Catalog:
             raise CatalogError(newer(str(self._path), version))
         else:
             self._database.execute("PRAGMA synchronous = FULL")
+            tables = dict(self._database.execute("SELECT name, sql FROM sqlite_master"))
+            if version < 1 or (tables == _SCHEMA) != (version == FORMAT_VERSION):
+                raise ValueError(f"its tables are not those of format {version}")
             if version < FORMAT_VERSION:
-                self._upgrade(version)
+                self._upgrade(version, [table for table in _SCHEMA if table in tables])
 
-    def _upgrade(self, version: int) -> None:
+    def _upgrade(self, version: int, tables: Sequence[str]) -> None:
         """Upgrade a catalog of an older version. Before that, save a copy of it.
 
+        :param tables: its tables; their rows had no checksum, and the same columns otherwise
         :raises CatalogError: when the disk fails; then the catalog is as it was
         """
         saved = f"{self._path}.format-{version}"
@@ -183,9 +193,15 @@ class Catalog:
         except (OSError, sqlite3.Error) as error:
             raise CatalogError(f"cannot save {saved} before an upgrade: {error}") from error
         with self._transaction("upgrade the catalog"):
-            for older in range(version, FORMAT_VERSION):
-                for statement in _UPGRADES[older]:
-                    self._database.execute(statement)
+            rows = {
+                table: self._database.execute(f"SELECT * FROM {table}").fetchall()
+                for table in tables
+            }
+            for table in tables:
+                self._database.execute(f"DROP TABLE {table}")
+            for table, statement in _SCHEMA.items():
+                self._database.execute(statement)
+                self._insert(table, rows.get(table, ()))
             self._database.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         log.warning(
             "upgraded %s from format %d to %d; the old one was saved as %s",
@@ -196,21 +212,37 @@ class Catalog:
         )
 
     def _load(self) -> None:
-        self.cluster_id = self._one("SELECT value FROM cluster WHERE name = 'id'")
-        self._next_producer_id = int(
-            self._one("SELECT value FROM cluster WHERE name = 'next_producer_id'")
-        )
-        for kind, resource, name, value in self._database.execute("SELECT * FROM configs"):
+        cluster = dict(self._rows("cluster"))
+        if not cluster.keys() >= {"id", "next_producer_id"}:
+            raise ValueError("it has no cluster id, or no producer id")
+        self.cluster_id = cluster["id"]
+        self._next_producer_id = int(cluster["next_producer_id"])
+        for kind, resource, name, value in self._rows("configs"):
             self._configs.setdefault((kind, resource), {})[name] = value
-        for name, topic_id, partitions in self._database.execute(
-            "SELECT name, topic_id, partitions FROM topics ORDER BY name"
-        ):
+        for name, topic_id, partitions, _ in self._rows("topics"):
             configs = MappingProxyType(dict(self._configs.get(("topic", name), {})))
             self._put(Topic(name, UUID(bytes=topic_id), partitions, configs))
-        for topic_id, name, partitions in self._database.execute("SELECT * FROM deleted_topics"):
+        for topic_id, name, partitions in self._rows("deleted_topics"):
             self.deleted_topics[UUID(bytes=topic_id)] = Topic(
                 name, UUID(bytes=topic_id), partitions
             )
+
+    def _rows(self, table: str) -> Iterator[Any]:
+        """Yield the rows of a table without their checksums.
+
+        :raises ValueError: when one has a wrong checksum
+        """
+        for row in self._database.execute(f"SELECT * FROM {table}"):
+            if not is_whole(table, row):
+                raise ValueError(f"a row of {table} has a wrong checksum")
+            yield row[:-1]
+
+    def _insert(self, table: str, rows: Iterable[tuple[Any, ...]], how: str = "INSERT") -> None:
+        """Insert rows, with their checksums."""
+        checked = [with_checksum(table, row) for row in rows]
+        if checked:
+            places = ", ".join("?" * len(checked[0]))
+            self._database.executemany(f"{how} INTO {table} VALUES ({places})", checked)
 
     def _one(self, query: str) -> Any:
         row = self._database.execute(query).fetchone()
@@ -256,9 +288,8 @@ class Catalog:
         for name, partitions, configs in new:
             assert self.twin(name) is None, name
             topics.append(Topic(name, _new_uuid(), partitions, MappingProxyType(dict(configs))))
-        rows = ((one.name, one.topic_id.bytes, one.partitions, one.internal) for one in topics)
         with self._transaction(f"create {_named(topics)}"):
-            self._database.executemany("INSERT INTO topics VALUES (?, ?, ?, ?)", rows)
+            self._insert("topics", map(_topic_row, topics))
             self._store("topic", ((topic.name, topic.configs) for topic in topics))
         for topic in topics:
             if topic.configs:
@@ -302,7 +333,7 @@ class Catalog:
             self._database.executemany(
                 "DELETE FROM configs WHERE kind = 'topic' AND resource = ?", configured
             )
-            self._database.executemany("INSERT INTO deleted_topics VALUES (?, ?, ?)", deleted)
+            self._insert("deleted_topics", deleted)
         for topic in topics:
             self._configs.pop(("topic", topic.name), None)
             del self._topics[topic.name], self._topics_by_id[topic.topic_id]
@@ -339,10 +370,7 @@ class Catalog:
         grown = [replace(self._topics[name], partitions=total) for name, total in totals.items()]
         assert all(topic.partitions > self._topics[topic.name].partitions for topic in grown)
         with self._transaction(f"add partitions to {_named(grown)}"):
-            self._database.executemany(
-                "UPDATE topics SET partitions = ? WHERE name = ?",
-                [(topic.partitions, topic.name) for topic in grown],
-            )
+            self._insert("topics", map(_topic_row, grown), "REPLACE")
         for topic in grown:
             self._put(topic)
         self.version += 1
@@ -354,11 +382,9 @@ class Catalog:
         """
         with self._transaction("write the catalog"):
             values = {"id": cluster_id, "next_producer_id": str(next_producer_id)}
-            for name, value in values.items():
-                self._database.execute("UPDATE cluster SET value = ? WHERE name = ?", (value, name))
+            self._insert("cluster", values.items(), "REPLACE")
             for topic in topics:
-                row = (topic.name, topic.topic_id.bytes, topic.partitions, topic.internal)
-                self._database.execute("INSERT INTO topics VALUES (?, ?, ?, ?)", row)
+                self._insert("topics", [_topic_row(topic)])
                 self._store("topic", ((topic.name, topic.configs),))
 
     # Configs --------------------------------------------------------------------------------------
@@ -416,7 +442,7 @@ class Catalog:
                     self._database.execute(statement, (kind, resource, name))
                 else:
                     kept.append((kind, resource, name, value))
-        self._database.executemany("INSERT OR REPLACE INTO configs VALUES (?, ?, ?, ?)", kept)
+        self._insert("configs", kept, "REPLACE")
 
     # Producer ids ---------------------------------------------------------------------------------
 
@@ -428,8 +454,7 @@ class Catalog:
         if not self._producer_ids:
             following = self._next_producer_id + PRODUCER_ID_BLOCK
             with self._transaction("allocate producer ids"):
-                statement = "UPDATE cluster SET value = ? WHERE name = 'next_producer_id'"
-                self._database.execute(statement, (str(following),))
+                self._insert("cluster", [("next_producer_id", str(following))], "REPLACE")
             self._producer_ids = range(self._next_producer_id, following)
             self._next_producer_id = following
         allocated, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
@@ -494,6 +519,16 @@ def save(database: sqlite3.Connection, path: str) -> None:
     fsync_path(os.path.dirname(path))
 
 
+def with_checksum(table: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a row of a table with its checksum as the last value."""
+    return (*row, crc32(repr((table, *row)).encode()))
+
+
+def is_whole(table: str, row: tuple[Any, ...]) -> bool:
+    """Return True if a row, as it is stored, has the right checksum."""
+    return with_checksum(table, row[:-1]) == row
+
+
 def rebuild_hint(path: Path) -> str:
     """Return the advice for a catalog that is lost."""
     return (
@@ -505,6 +540,10 @@ def rebuild_hint(path: Path) -> str:
 def fold(name: str) -> str:
     """Return the text that colliding topic names have in common, see :meth:`Catalog.twin`."""
     return name.replace(".", "_")
+
+
+def _topic_row(topic: Topic) -> tuple[Any, ...]:
+    return topic.name, topic.topic_id.bytes, topic.partitions, int(topic.internal)
 
 
 def _named(topics: Sequence[Topic]) -> str:

@@ -20,7 +20,7 @@ from headrace.log.data_directory import DataDirectory
 from headrace.log.producer_state import ProducerState
 from headrace.log.segment import scan
 
-from .catalog import CATALOG_FILE, Catalog, CatalogError, Topic, create
+from .catalog import CATALOG_FILE, Catalog, CatalogError, Topic, create, is_whole
 from .config.broker_config import Config
 from .config.topic_rules import check_topic_name
 from .reconcile import missing_partitions
@@ -228,12 +228,12 @@ def _salvage(path: Path) -> _Salvaged:
     if not path.exists() or not path.stat().st_size:
         return salvaged
     rows = _rows(path)
-    for name, value in rows("SELECT name, value FROM cluster"):
+    for name, value in rows("cluster", 2):
         if name == "id" and isinstance(value, str) and len(value) == _CLUSTER_ID_CHARS:
             salvaged.cluster_id = value
         elif name == "next_producer_id" and str(value).isdigit():
             salvaged.next_producer_id = int(value)
-    for name, topic_id, partitions in rows("SELECT name, topic_id, partitions FROM topics"):
+    for name, topic_id, partitions, _ in rows("topics", 4):
         if (
             isinstance(name, str)
             and check_topic_name(name) is None
@@ -243,21 +243,27 @@ def _salvage(path: Path) -> _Salvaged:
             and partitions > 0
         ):
             salvaged.topics[name] = Topic(name, uuid.UUID(bytes=topic_id), partitions)
-    for kind, name, key, value in rows("SELECT kind, resource, name, value FROM configs"):
+    for kind, name, key, value in rows("configs", 4):
         topic = salvaged.topics.get(name) if kind == "topic" else None
         if topic is not None and isinstance(key, str) and isinstance(value, str):
             salvaged.topics[name] = replace(topic, configs={**topic.configs, key: value})
     return salvaged
 
 
-def _rows(path: Path) -> Callable[[str], Iterator[tuple[Any, ...]]]:
-    def rows(query: str) -> Iterator[tuple[Any, ...]]:
+def _rows(path: Path) -> Callable[[str, int], Iterator[tuple[Any, ...]]]:
+    """Return a function that yields the rows of a table with this number of columns; not those with
+    a wrong checksum. Older catalogs have no checksums.
+    """
+
+    def rows(table: str, columns: int) -> Iterator[tuple[Any, ...]]:
         try:
             database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         except sqlite3.Error:
             return
         try:
-            yield from database.execute(query)
+            for row in database.execute(f"SELECT * FROM {table}"):
+                if len(row) == columns or is_whole(table, row):
+                    yield row[:columns]
         except sqlite3.Error:
             return  # the rows before the damage were found
         finally:

@@ -5,6 +5,7 @@ is not complete.
 1    no ``meta.properties``; schema 1 of the catalog
 2    ``meta.properties`` with the version and the cluster id; schema 2 of the catalog, with the
      deleted topics whose directories are still to be removed
+3    checksums: one in ``meta.properties``, one for each row of the catalog
 ==== ===============================================================================================
 
 The schema of the catalog has the same number. The catalog upgrades itself, see
@@ -15,17 +16,21 @@ from __future__ import annotations
 
 import os
 from typing import NamedTuple
+from zlib import crc32
 
 from headrace.log.files import fsync_path, replace_file
 from headrace.log_lines import get_logger
 
 logger = get_logger("headrace.log")
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 META_FILE = "meta.properties"
 INCOMPLETE_FILE = "incomplete"
 """In a directory that ``headrace backup`` or ``headrace restore`` has not finished."""
 _VERSION, _CLUSTER_ID = "headrace.format.version", "cluster.id"
+_CHECKSUM = "headrace.checksum"
+"""The last property: the CRC-32 of the lines before it."""
+_FIRST_WITH_CHECKSUM = 3
 
 
 class UnusableDirectory(RuntimeError):
@@ -52,12 +57,30 @@ def read(directory: str) -> Format | None:
     except FileNotFoundError:
         return None
     try:
-        lines = [line for line in data.decode().splitlines() if line and line[0] != "#"]
-        values = dict(line.split("=", 1) for line in lines)
-        return Format(int(values[_VERSION]), values[_CLUSTER_ID])
+        return _parse(data)
     except (ValueError, KeyError):
         logger.warning("%s is damaged: it is written again from the catalog", path)
         return None
+
+
+def _parse(data: bytes) -> Format:
+    """Return the content of ``meta.properties``.
+
+    :raises ValueError: when it is damaged
+    :raises KeyError: when a property is missing
+    """
+    lines = [line for line in data.decode().splitlines() if line and line[0] != "#"]
+    values = dict(line.split("=", 1) for line in lines)
+    found = Format(int(values[_VERSION]), values[_CLUSTER_ID])
+    has_checksum = _FIRST_WITH_CHECKSUM <= found.version <= FORMAT_VERSION
+    if found.version < 1 or (has_checksum and data != _text(*found)):
+        raise ValueError("damaged")
+    return found
+
+
+def _text(version: int, cluster_id: str) -> bytes:
+    text = f"# headrace\n{_VERSION}={version}\n{_CLUSTER_ID}={cluster_id}\n".encode()
+    return b"%s%s=%08x\n" % (text, _CHECKSUM.encode(), crc32(text))
 
 
 def check(directory: str) -> None:
@@ -72,7 +95,7 @@ def check(directory: str) -> None:
         )
     found = read(directory)
     if found is not None and found.version > FORMAT_VERSION:
-        raise UnusableDirectory(newer(directory, found.version))
+        raise UnusableDirectory(newer(f"{directory}/{META_FILE}", found.version))
 
 
 def newer(what: str, version: int) -> str:
@@ -99,7 +122,6 @@ def settle(directory: str, cluster_id: str, *, sync: bool) -> None:
             f"the catalog in {directory} is of cluster {cluster_id}, but {META_FILE} is of cluster "
             f"{found.cluster_id}: they are from different directories"
         )
-    text = f"# headrace\n{_VERSION}={FORMAT_VERSION}\n{_CLUSTER_ID}={cluster_id}\n"
-    replace_file(f"{directory}/{META_FILE}", text.encode(), sync=sync)
+    replace_file(f"{directory}/{META_FILE}", _text(FORMAT_VERSION, cluster_id), sync=sync)
     if sync:
         fsync_path(directory)
