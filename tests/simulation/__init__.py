@@ -8,7 +8,8 @@ are:
     * `network.py`: lost, doubled and late requests and answers, and broken connections
     * `clients.py`: producers and members of share groups, which may do anything that members may do
     * `witness.py`, `shelf.py`: the expected state of each record, from requests and answers alone
-    * `world.py`: the random choices; `ending.py`: the end of every run; `run.py`: one run
+    * `course.py`: the steps of a run; `run.py`: one run
+    * `world.py`: the random choices; `ending.py`: the end of every run
 
 `python -m tests.simulation --seed 7 --steps 2000` repeats a run; without `--seed` it tries new
 ones.

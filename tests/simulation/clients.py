@@ -315,7 +315,7 @@ class Member(Client):
         return self._acknowledge(acknowledged, renew, self._session_epoch, fate)
 
     def acknowledge_all(self, acknowledge_type: int = ACCEPT) -> str:
-        """Accept or renew every record that it holds."""
+        """Accept, reject or renew every record that it holds."""
         batches = {
             where: tuple((first, last, (acknowledge_type,)) for first, last in _runs(offsets))
             for where, offsets in self.held.items()

@@ -8,10 +8,21 @@ process leaves. Beside them the disk keeps what is *durable*:
     * Names (created, renamed, linked and deleted files and directories) are durable after an fsync
       of a directory, in the order of the changes, as on a journaling file system. A power cut keeps
       the first of the later changes. Data and names are independent: a renamed file may be empty.
-    * After a failed fsync its data stays readable, and only writing it again makes it durable.
-    * SQLite is real. A commit is one write: before it nothing of it is in the files, a torn one
-      leaves a part of the write-ahead log. It is durable with ``synchronous=FULL``. Crashes within
-      a checkpoint are not modelled.
+    * After a failed fsync its data stays readable, a part of it is durable, and only writing it
+      again makes the rest durable.
+    * A slow disk lets virtual time pass in reads and fsyncs. In a thread of the broker the work
+      takes so long, and its end comes so much later.
+    * A flipped bit is in a copy of the files, see :meth:`Disk.copy`.
+
+SQLite is real: it calls the operating system itself, and Python's module has no way to give it
+other files. So its files are changed as a crash may have left them:
+
+    * A commit is one change. Before it nothing of it is in the files. A torn one leaves a part of
+      the write-ahead log: the first of it after a kill, any sectors of it after a power cut.
+    * Checkpoints are frequent. A torn one, after a commit or when the database is closed, leaves
+      some pages of the database as they were, next to the whole log.
+    * A commit is durable with ``synchronous=FULL``.
+    * A commit whose fsync fails has left nothing. In truth it may be there after a crash.
 """
 
 from __future__ import annotations
@@ -43,6 +54,11 @@ BEFORE, TORN, AFTER = "before", "torn", "after"
 
 DATABASE = "headrace.db"
 FIRST_HANDLE = 1 << 20
+"""The first handle of a disk; each disk has as many."""
+CHECKPOINT_PAGES = (1, 4, 1000)
+"""Pages in the write-ahead log after which a database is checkpointed, in turn."""
+SECTOR_BYTES = 512
+PAGE_BYTES = 4096
 DURABLE_SYNCHRONOUS = 2
 """``PRAGMA synchronous`` from which on a commit is durable."""
 
@@ -101,6 +117,15 @@ class _File:
     def sync(self) -> None:
         for position, data in self.pending:
             _change(self.durable, position, data)
+        self.pending.clear()
+
+    def fail_sync(self, rng: random.Random) -> None:
+        """Make some changes durable. No later sync does it for the others: the kernel takes them
+        for written.
+        """
+        for position, data in self.pending:
+            if data is None or rng.random() < 0.5:
+                _change(self.durable, position, data)
         self.pending.clear()
 
     def after_power_cut(self, rng: random.Random, *, zeros: bool) -> bytes:
@@ -182,17 +207,36 @@ class Fault:
         return True
 
 
+@dataclass(slots=True)
+class Slowness:
+    """The time that a slow disk takes.
+
+    :ivar share: the share of calls that take long
+    :ivar longest_ms: the most time of one of them
+    :ivar within: only calls of paths that contain this
+    """
+
+    share: float
+    longest_ms: int
+    within: str = ""
+
+
 class Disk:
     """The disk below one directory.
 
+    :param number: tells disks that are used at the same time apart
     :ivar fault: the present fault
+    :ivar slowness: the present slowness
+    :ivar on_slow: is called with the ms that a call takes
     :ivar free_bytes: how much can still be written; None for plenty
     :ivar was_sick: whether a call failed since the last :meth:`heal`
     """
 
-    def __init__(self, root: Path, power: Power, rng: random.Random) -> None:
+    def __init__(self, root: Path, power: Power, rng: random.Random, number: int = 0) -> None:
         self.root, self.power, self.rng = os.path.abspath(root), power, rng
         self.fault: Fault | None = None
+        self.slowness: Slowness | None = None
+        self.on_slow: Callable[[int], object] = lambda ms: None
         self.free_bytes: int | None = None
         self.was_sick = False
         self.counts: dict[str, int] = {}
@@ -201,8 +245,10 @@ class Disk:
         self._durable_names: _Names = {self.root: None}
         self._journal: list[_NameChange] = []
         self._open: dict[int, _Handle] = {}
-        self._handles = count(FIRST_HANDLE)
+        self._first_handle = FIRST_HANDLE * (number + 1)
+        self._handles = count(self._first_handle)
         self._databases: list[_Database] = []
+        self._connections = count()
         self._log: dict[str, bytes] = {}
         self._real: dict[str, Callable[..., Any]] = {}
 
@@ -211,6 +257,7 @@ class Disk:
     def heal(self) -> None:
         """End all faults."""
         self.fault, self.free_bytes, self.was_sick = None, None, False
+        self.slowness = None
 
     def _check(self, kind: str, path: str) -> None:
         """Fail the call if there is a fault for it."""
@@ -219,6 +266,12 @@ class Disk:
             self._fail(fault.error, path, kind)
         if self.free_bytes is not None and self.free_bytes <= 0 and kind == NAME:
             self._fail(errno.ENOSPC, path, kind)
+        slow = self.slowness
+        if slow is None or kind not in (READ, SYNC) or slow.within not in path:
+            return
+        if self.rng.random() < slow.share:
+            self.counts[f"slow {kind}"] = self.counts.get(f"slow {kind}", 0) + 1
+            self.on_slow(self.rng.randint(1, slow.longest_ms))
 
     def _fail(self, error: int, path: str, kind: str) -> None:
         self.was_sick = True
@@ -295,29 +348,21 @@ class Disk:
             if file is not None:
                 os.utime(path, (time_s, time_s))
 
-    def flip_bit(self, path: str) -> Callable[[], None]:
-        """Flip a bit of a file while the broker is down; return what flips it back."""
-        file = self._names[path]
-        assert file is not None
-        position, mask = self.rng.randrange(os.path.getsize(path)), 1 << self.rng.randrange(8)
-
-        def flip() -> None:
-            with io.FileIO(path, "r+") as raw:
-                raw.seek(position)
-                byte = raw.read(1)[0] ^ mask
-                raw.seek(position)
-                raw.write(bytes([byte]))
-            assert file is not None
-            file.pending.append((position, bytes([byte])))
-
-        flip()
-        return flip
-
-    def paths(self) -> list[str]:
-        """Return the paths of all files that are not empty."""
-        return sorted(
-            path for path, file in self._names.items() if file is not None and os.path.getsize(path)
-        )
+    def copy(self, root: str) -> Disk:
+        """Return a disk with a copy of the files, without faults, to be used while the broker is
+        down.
+        """
+        faults, (self.fault, self.slowness) = (self.fault, self.slowness), (None, None)
+        try:
+            shutil.copytree(self.root, root)
+        finally:
+            self.fault, self.slowness = faults
+        disk = Disk(Path(root), Power(), self.rng, number=1)
+        for parent, directories, files in os.walk(root):
+            disk._names.update({f"{parent}/{name}": None for name in directories})
+            disk._names.update({f"{parent}/{name}": _File() for name in files})
+        disk._durable_names = dict(disk._names)
+        return disk
 
     # Calls of the broker
 
@@ -360,14 +405,14 @@ class Disk:
 
     def _handle(self, number: int) -> _Handle | None:
         """Return what a number stands for; None for a file that is not on this disk."""
-        if number < FIRST_HANDLE:
+        if not self._first_handle <= number < self._first_handle + FIRST_HANDLE:
             return None
         if number not in self._open:
             raise PowerCut  # a crash has closed it
         return self._open[number]
 
     def _os_close(self, number: int) -> None:
-        if number < FIRST_HANDLE:
+        if not self._first_handle <= number < self._first_handle + FIRST_HANDLE:
             self._real["close"](number)
         elif number in self._open:
             self._real["close"](self._open.pop(number).fd)
@@ -454,7 +499,7 @@ class Disk:
             self._check(SYNC, path)
         except OSError:
             if file is not None:
-                file.pending.clear()  # the kernel takes it for written
+                file.fail_sync(self.rng)
             raise
         if file is None:
             self._sync_names()
@@ -551,6 +596,8 @@ class Disk:
             raise PowerCut
         self._check(READ, os.fspath(path))
         database = self._real["connect"](path, *rest, **options, factory=_Database)
+        pages = CHECKPOINT_PAGES[next(self._connections) % len(CHECKPOINT_PAGES)]
+        database.execute(f"PRAGMA wal_autocheckpoint = {pages}")
         database.disk, database.path = self, os.fspath(path)
         self._databases.append(database)
         return database
@@ -641,8 +688,8 @@ class _Database(sqlite3.Connection):
 
     disk: Disk
     path: str
-    _crashed: dict[str, bytes | None] | None = None
-    _durable: dict[str, bytes | None] | None = None
+    _crashed: _Crash | None = None
+    _durable: _Files | None = None
 
     def execute(self, statement: str, *rest: Any) -> sqlite3.Cursor:
         disk = self.__dict__.get("disk")
@@ -670,24 +717,20 @@ class _Database(sqlite3.Connection):
         how = disk.power.change()
         before = self._files()
         if how == BEFORE:
-            self._crashed = before
+            self._crashed = _Crash(before, before)
             raise PowerCut
         synchronous = super().execute("PRAGMA synchronous").fetchone()[0]
         result = super().execute(statement)
         if synchronous < DURABLE_SYNCHRONOUS and self._durable is None:
             self._durable = before
         if how == TORN:
-            log, after = f"{self.path}-wal", self._files()
-            whole, start = after[log] or b"", len(before[log] or b"")
-            if len(whole) > start:
-                after[log] = whole[: disk.rng.randrange(start, len(whole))]
-            self._crashed = after
+            self._crashed = _Crash(before, self._files())
         if how:
             raise PowerCut
         return result
 
-    def _files(self) -> dict[str, bytes | None]:
-        found: dict[str, bytes | None] = {}
+    def _files(self) -> _Files:
+        found: _Files = {}
         for path in (self.path, f"{self.path}-wal"):
             try:
                 with io.FileIO(path) as raw:
@@ -698,7 +741,12 @@ class _Database(sqlite3.Connection):
 
     def kill(self, *, loses_power: bool) -> None:
         """Leave the files as a crash leaves them: closing the database would tidy up."""
-        files = (self._durable if loses_power else None) or self._crashed or self._files()
+        if loses_power and self._durable is not None:
+            files = self._durable
+        elif self._crashed is not None:
+            files = self._crashed.files(self.path, self.disk.rng, loses_power=loses_power)
+        else:
+            files = self._files()
         super().close()
         for path, content in files.items():
             if content is None:
@@ -713,6 +761,69 @@ class _Database(sqlite3.Connection):
             self.disk._real["unlink"](path)
 
     def close(self) -> None:
-        if self in self.disk._databases:
-            self.disk._databases.remove(self)
+        """Close the database, which ends with a checkpoint and the removal of the log."""
+        disk = self.disk
+        if self not in disk._databases:
+            super().close()
+            return
+        how = disk.power.change()
+        before = self._files()
+        if how == BEFORE:
+            self._crashed = _Crash(before, before)
+            raise PowerCut
+        if how == TORN:
+            super().execute("PRAGMA wal_checkpoint")
+            self._crashed = _Crash(before, self._files())
+            raise PowerCut
+        disk._databases.remove(self)
         super().close()
+        if how:
+            raise PowerCut
+
+
+_Files = dict[str, bytes | None]
+"""The content of a database and of its log, by path; None for a missing file."""
+
+
+class _Crash(NamedTuple):
+    """A crash of a database in a commit, or in a checkpoint."""
+
+    before: _Files
+    after: _Files
+
+    def files(self, path: str, rng: random.Random, *, loses_power: bool) -> _Files:
+        """Return the files that it leaves.
+
+        :param path: of the database
+        """
+        log = f"{path}-wal"
+        old, new = self.before[path] or b"", self.after[path] or b""
+        is_logged = self.before[log] == self.after[log]
+        if new != old and (is_logged or rng.random() < 0.5):
+            part = _part(old, new, PAGE_BYTES, rng, in_order=not loses_power)
+            return {path: part, log: self.after[log]}
+        if is_logged:
+            return self.before
+        content = self.after[log]
+        assert content is not None
+        part = _part(self.before[log] or b"", content, SECTOR_BYTES, rng, in_order=not loses_power)
+        return {path: self.before[path], log: part}
+
+
+def _part(before: bytes, after: bytes, unit: int, rng: random.Random, *, in_order: bool) -> bytes:
+    """Return a file of which a part has changed: any units, or the first bytes of all changes."""
+    changed = [
+        position
+        for position in range(0, len(after), unit)
+        if before[position : position + unit] != after[position : position + unit]
+    ]
+    if not changed:
+        return before
+    if in_order:
+        stop = rng.randint(changed[0], min(len(after), changed[-1] + unit))
+        return after[:stop] + before[stop:]
+    content = bytearray(before)
+    for position in changed:
+        if rng.random() < 0.5:
+            _change(content, position, after[position : position + unit])
+    return bytes(content)

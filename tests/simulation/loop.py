@@ -29,6 +29,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.now_ms = now_ms
         self._is_alive = is_alive
         self.failures: list[dict[str, Any]] = []
+        self._in_thread = False
+        self._delay_ms = 0
+        self._work: dict[asyncio.Future[Any], Callable[[], None]] = {}
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []
         self._serial = count()
@@ -57,8 +60,21 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._ready.append(timer)
         self.now_ms = max(self.now_ms, end_ms)
 
+    def pass_ms(self, ms: int) -> None:
+        """Let time pass within a callback, or within the work of a thread, which ends later."""
+        if self._in_thread:
+            self._delay_ms += ms
+        else:
+            self.now_ms += ms
+
+    def finish_work(self) -> None:
+        """End the work in threads."""
+        for finish in list(self._work.values()):
+            finish()
+
     def kill(self) -> None:
         """Drop everything that is scheduled."""
+        self._work.clear()
         self._ready.clear()
         self._timers.clear()
         self.call_exception_handler = lambda context: None  # type: ignore[method-assign]
@@ -101,11 +117,32 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def run_in_executor(
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:  # type: ignore[override]
+        """Run work at once. If the disk was slow in it, its end is known only later."""
         future = self.create_future()
+        self._in_thread, self._delay_ms = True, 0
+        result: Any = None
+        error: Exception | None = None
         try:
-            future.set_result(func(*args))
-        except Exception as error:
-            future.set_exception(error)
+            result = func(*args)
+        except Exception as raised:
+            error = raised
+        finally:
+            self._in_thread = False
+
+        def finish() -> None:
+            self._work.pop(future, None)
+            if future.done():
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        if self._delay_ms:
+            self._work[future] = finish
+            self.call_later(self._delay_ms / 1000, finish)
+        else:
+            finish()
         return future
 
     def get_debug(self) -> bool:

@@ -97,6 +97,7 @@ class Machine:
         """
         self.disk.stamp((self._now_ms + self.wall_ahead_ms) / 1000)
         self.loop = loop = VirtualLoop(self._now_ms, lambda: not self.power.is_off)
+        self.disk.on_slow = loop.pass_ms
         asyncio._set_running_loop(loop)
         self.broker = Broker(
             Config(self.configs),
@@ -110,8 +111,15 @@ class Machine:
 
     def stop(self) -> None:
         """Stop the broker; its connections must be closed before."""
+        self.loop.finish_work()
         self.broker.close()
         self._end()
+
+    def double(self, disk: Disk) -> Machine:
+        """Return a machine with the same clocks and settings, which has another disk."""
+        double = Machine(disk, self.configs, loses_power=False)
+        double._now_ms, double.wall_ahead_ms = self._now_ms, self.wall_ahead_ms
+        return double
 
     def kill(self) -> None:
         """Kill the broker, or cut its power."""

@@ -106,12 +106,13 @@ def simulate(
                 _check_log(run, errors)
                 run.machine.stop()
             counts = run.witness.counts if isinstance(run, World) else run.counts
-            return Result(seed, steps, {**counts, **disk.counts}, run.digest)
+            return Result(seed, steps, {**counts, **disk.counts}, run.course.digest)
         except Exception as error:
-            tail = "\n".join(run.tail)
+            tail = "\n".join(run.course.tail)
             logged = "\n".join(f"the broker logged: {one.getMessage()}" for one in errors[-5:])
             raise Failure(
-                f"seed {seed}, step {run.step}: {type(error).__name__}: {error}\n{tail}\n{logged}\n"
+                f"seed {seed}, step {run.course.step}: {type(error).__name__}: {error}\n"
+                f"{tail}\n{logged}\n"
                 f"repeat it: python -m tests.simulation --world {world} --seed {seed} "
                 f"--steps {steps}"
             ) from error

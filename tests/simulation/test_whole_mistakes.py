@@ -4,12 +4,13 @@ of them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from headrace.broker import flusher
+from headrace.broker import catalog, flusher
 from headrace.broker.catalog import Catalog
 from headrace.broker.flusher import Flusher
 from headrace.coordinators.transactions import Transactions
@@ -18,10 +19,12 @@ from headrace.groups.consumer.state import ConsumerState
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.offsets.service import OffsetService
 from headrace.groups.records import OffsetCommit
-from headrace.log import partition_log, recovery
+from headrace.log import checkpoint, partition_log, producer_state, recovery
 from headrace.log.aborted_transactions import AbortedTransactions
 from headrace.log.compaction import LatestOffsets
 from headrace.log.producer_state import ProducerState
+from headrace.log.segment import Segment
+from headrace.protocol.checksum import crc32c
 from headrace.share import acknowledgement
 from headrace.share.acknowledgement import ACCEPT, AVAILABLE
 from headrace.transactions.transaction import TransactionCoordinator
@@ -166,6 +169,52 @@ def the_catalog_is_not_forced_to_disk(patch: Patch) -> None:
 @mistake
 def configs_are_not_stored(patch: Patch) -> None:
     patch.setattr(Catalog, "_store", lambda *arguments: None)
+
+
+# Of checksums
+
+
+@mistake
+def indexes_are_believed(patch: Patch) -> None:
+    patch.setattr(Segment, "_matches", lambda self, sums: True)
+
+
+@mistake
+def snapshots_of_producers_are_believed(patch: Patch) -> None:
+    check = ProducerState.from_snapshot
+
+    def believe(data: bytes) -> Any:
+        head, body = data[:2], data[producer_state._SNAPSHOT_HEAD.size :]
+        return check(head + crc32c(body).to_bytes(4) + body)
+
+    patch.setattr(ProducerState, "from_snapshot", believe)
+
+
+@mistake
+def the_log_start_offset_is_believed(patch: Patch) -> None:
+    def believe(path: str) -> int | None:
+        if not os.path.exists(path):
+            return None
+        with open(path, "rb") as file:
+            digits = file.read().split()[0]
+        return int(digits) if digits.isdigit() else None
+
+    patch.setattr(checkpoint, "read", believe)
+
+
+@mistake
+def rows_of_the_catalog_are_believed(patch: Patch) -> None:
+    patch.setattr(catalog, "is_whole", lambda table, row: True)
+
+
+@mistake
+def damaged_coordinator_state_is_cut(patch: Patch) -> None:
+    recover = recovery._recover
+
+    def careless(*arguments: Any, refuse_damage: bool) -> None:
+        recover(*arguments, refuse_damage=False)
+
+    patch.setattr(recovery, "_recover", careless)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)

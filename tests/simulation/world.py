@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from headrace.broker.catalog import Topic
 from headrace.errors import ErrorCode
-from headrace.share.acknowledgement import RENEW
+from headrace.share.acknowledgement import REJECT, RENEW
 from headrace.share.records import SharePartitionKey
 
 from .clients import Administrator, Member, Producer
-from .disk import AFTER, BEFORE, TORN, Disk, PowerCut
+from .course import Course
+from .disk import AFTER, BEFORE, TORN, Disk
 from .network import DOUBLED, GOOD, LOST_ANSWER, LOST_REQUEST, Network
 from .power import Machine
 from .shelf import UNKNOWN, Limits, Partition
-from .witness import Violation, Witness
+from .witness import Witness
 
 MAX_BACKLOG = 400
 """Unfinished records of a group in a partition beyond which nothing is produced."""
 
-TRACE_TAIL = 40
 DEAD_LETTERS = "dlq.letters"
 
 
@@ -34,10 +32,6 @@ class World:
         self.seed, self.rng = seed, random.Random(seed)
         rng = self.rng
         self.power = disk.power
-        self.say = say
-        self.tail: deque[str] = deque(maxlen=TRACE_TAIL)
-        self.step = 0
-        self._digest = hashlib.blake2b(digest_size=16)
         self._names = 0
         self.limits = Limits(
             lock_ms=rng.choice((1000, 5000, 30_000)),
@@ -52,6 +46,7 @@ class World:
         self.groups = ["red", "blue"][: rng.choice((1, 1, 2))]
         self.loses_power = rng.random() < 0.5
         self.machine = Machine(disk, self._configs(), loses_power=self.loses_power)
+        self.course = Course(self.machine, say)
         self.witness = Witness(self.machine, self.limits)
         self.network = Network(self.machine, self.power, self)
         self.admin = Administrator(self.network, "admin")
@@ -109,12 +104,14 @@ class World:
             self.reset_group,
             self.renew,
         ]
+        dead_letters = 40 if self.has_dead_letters and self.loses_power else 0
         return [
             (self.member_acts, 1000),
             (self.produce, 150),
             (self.wait, 200),
             (self.describe, 100),
             (self.create_topic, 20),
+            (self.reject, dead_letters),
             *((action, rng.choice((0, 5, 20))) for action in rare),
         ]
 
@@ -158,50 +155,25 @@ class World:
     def answered(
         self, connection_id: int, request: Any, foreseen: Any, answer: Any, frame: bytes
     ) -> None:
-        self._digest.update(frame)
+        self.course.sent(frame)
         self.witness.answered(connection_id, request, foreseen, answer, frame)
 
     def disconnected(self, connection_id: int) -> None:
         self.witness.disconnected(connection_id)
 
-    @property
-    def digest(self) -> str:
-        """A digest of all that has happened."""
-        return self._digest.hexdigest()
-
-    def note(self, text: str) -> None:
-        line = f"{self.step} {self.machine.loop.now_ms % 100_000_000} {text}"
-        self._digest.update(line.encode())
-        self.tail.append(line)
-        if self.say is not None:
-            self.say(line)
-
     # A step
 
     def run(self, steps: int) -> None:
         """Take this many steps."""
-        actions, weights = zip(*self.actions, strict=True)
-        for self.step in range(1, steps + 1):
-            action = self.rng.choices(actions, weights)[0]
-            try:
-                done = action()
-            except PowerCut:
-                done = "not any more"
-            self.note(f"{action.__name__}: {done}")
-            self.end_step()
+        self.course.run(self.rng, self.actions, steps, self.end_step)
 
     def end_step(self) -> None:
         """Let everything come to rest, and check it."""
         self.machine.loop.settle()
         if self.power.is_off:
-            self.note("the power is off")
+            self.course.note("the power is off")
             self.restart()
-        for failure in self.machine.loop.failures:
-            if isinstance(failure.get("exception"), Violation):
-                raise failure["exception"]
-            raise Violation(f"{failure['message']}: {failure.get('exception')!r}") from failure.get(
-                "exception"
-            )
+        self.course.check_failures()
         self.witness.settled()
 
     def restart(self) -> None:
@@ -330,6 +302,18 @@ class World:
         said = member.acknowledge_all(RENEW)
         self.machine.loop.advance(more_ms)
         return f"{member.name} {said}, {more_ms} ms after and before"
+
+    def reject(self) -> str:
+        """Have a member reject its records, and perhaps cut the power between the writes to the
+        dead-letter queue and to the state of the records.
+        """
+        members = [member for member in self.members if member.held and not member.is_waiting]
+        if not members:
+            return "nobody holds anything"
+        if self.rng.random() < 0.5 and not self.power.is_failing:
+            self.power.cut_at(self.rng.choice((2, 3)), self.rng.choice((BEFORE, AFTER)))
+        member = self.rng.choice(members)
+        return f"{member.name} {member.acknowledge_all(REJECT)}"
 
     def leave(self) -> str:
         """Have a member leave; its session and its locks stay."""

@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from headrace.protocol.record_batch import Record
 
-from ..disk import AFTER, BEFORE, NAME, READ, SYNC, TORN, WRITE, Disk, Fault, PowerCut
+from ..course import Course
+from ..disk import (
+    AFTER,
+    BEFORE,
+    NAME,
+    READ,
+    SYNC,
+    TORN,
+    WRITE,
+    Disk,
+    Fault,
+    PowerCut,
+    Slowness,
+)
 from ..network import DOUBLED, GOOD, LOST_ANSWER, LOST_REQUEST, Network
 from ..power import Machine
 from ..witness import Violation
 from .book import Book, Where
 from .classic import SESSION_MS, ClassicGroup, ClassicMember
 from .consumer import ConsumerMember
+from .flips import Flips
 from .offsets import Committer, Offsets, fetch_offset
 from .producers import TransactionalProducer, Writer
 from .queue import QueueMember
 from .readers import Fetched, Reader
 from .topics import TopicAdministrator
 
-TRACE_TAIL = 60
 NEVER = str(2**63 - 1)
 RETENTION_MS = 1_200_000
 MAX_JUMP_MS = 1_500_000
@@ -54,16 +66,12 @@ class World:
     def __init__(self, seed: int, disk: Disk, say: Callable[[str], None] | None = None) -> None:
         self.seed, self.rng = seed, random.Random(seed)
         rng = self.rng
-        self.say = say
         self.power = disk.power
         self.disk = disk
-        self.tail: deque[str] = deque(maxlen=TRACE_TAIL)
-        self.step = 0
         self.life = 0
         self.is_calm = True
         self.counts: Counter[str] = Counter()
         self.problems: list[Exception] = []
-        self._digest = hashlib.blake2b(digest_size=16)
         self._topics: dict[Any, tuple[str, int]] = {}
         self.latest_wall_ms = 0
         self.faults = {
@@ -71,8 +79,10 @@ class World:
         }
         self.loses_power = rng.random() < 0.5
         self.is_sick = rng.random() < 0.5
+        self.is_slow = rng.random() < 0.5
         self.segment_bytes = str(rng.choice((600, 3000, 20_000)))
         self.machine = Machine(disk, self._configs(), loses_power=self.loses_power)
+        self.course = Course(self.machine, say)
         self.network = Network(self.machine, self.power, self)
         self.book, self.offsets = Book(), Offsets()
         self.accepted: set[tuple[Where, int]] = set()
@@ -95,6 +105,7 @@ class World:
         self.consumers = [ConsumerMember(self, self.name("consumer"), "kip") for _ in range(3)]
         self.queue = [QueueMember(self, self.name("queue"), "queue") for _ in range(2)]
         self.actions = self._actions()
+        self.flips = Flips(self, seed)
 
     def _configs(self) -> dict[str, str]:
         rng = self.rng
@@ -128,6 +139,8 @@ class World:
         ]
         if self.is_sick:
             rare += [self.fall_ill]
+        if self.is_slow:
+            rare += [self.slow_down]
         clients = (
             (self.writers, 120),
             (self.transactional, 200),
@@ -189,21 +202,9 @@ class World:
     def answered(
         self, connection_id: int, request: Any, foreseen: Any, answer: Any, frame: bytes
     ) -> None:
-        self._digest.update(frame)
+        self.course.sent(frame)
 
     def disconnected(self, connection_id: int) -> None: ...
-
-    @property
-    def digest(self) -> str:
-        """A digest of all that has happened."""
-        return self._digest.hexdigest()
-
-    def note(self, text: str) -> None:
-        line = f"{self.step} {self.machine.loop.now_ms % 100_000_000} {text}"
-        self._digest.update(line.encode())
-        self.tail.append(line)
-        if self.say is not None:
-            self.say(line)
 
     # Steps
 
@@ -221,15 +222,7 @@ class World:
 
     def run(self, steps: int) -> None:
         """Take this many steps."""
-        actions, weights = zip(*self.actions, strict=True)
-        for self.step in range(1, steps + 1):
-            action = self.rng.choices(actions, weights)[0]
-            try:
-                done = action()
-            except PowerCut:
-                done = "not any more"
-            self.note(f"{action.__name__}: {done}")
-            self.end_step()
+        self.course.run(self.rng, self.actions, steps, self.end_step)
 
     def end_step(self) -> None:
         """Let everything come to rest, and check it."""
@@ -237,18 +230,17 @@ class World:
         self.latest_wall_ms = max(self.latest_wall_ms, self.machine.wall_ms())
         if self.power.is_off:
             self.restart()
-        for failure in self.machine.loop.failures:
-            raise Violation(f"{failure['message']}: {failure.get('exception')!r}") from failure.get(
-                "exception"
-            )
+        self.course.check_failures()
         for problem in self.problems:
             raise problem
 
     def restart(self) -> None:
         """Start again with the files on the disk, after a crash."""
-        self.note("crash")
+        self.course.note("crash")
         self.counts["crashes"] += 1
         self._die()
+        if not self.is_calm:
+            self.flips.happen()
         for _ in range(STARTS):
             self.power.restore()
             if not self.is_calm and self.rng.random() < 0.2:
@@ -264,7 +256,7 @@ class World:
                     raise
                 self.disk.heal()
             if not is_running:
-                self.note("crash at the start")
+                self.course.note("crash at the start")
                 self.counts["crashes"] += 1
                 self._die()
                 continue
@@ -315,6 +307,8 @@ class World:
         self.life += 1
         self.machine.stop()
         self.network.down()
+        if not self.is_calm:
+            self.flips.happen()
         try:
             self.machine.start()
         except Exception:
@@ -354,8 +348,6 @@ class World:
             disk.was_sick = True
             return f"{disk.free_bytes} bytes are left"
         kinds: tuple[str, ...] = rng.choice(((WRITE,), (SYNC,), (READ,), (NAME,)))
-        if self.loses_power and kinds == (SYNC,):
-            kinds = READ, WRITE, NAME  # a failed fsync and then a power cut are not modelled
         within = rng.choice(("", "", "orders", "state", "__consumer_offsets", "__transaction"))
         error = rng.choice((errno.EIO, errno.EIO, errno.ENOSPC))
         disk.fault = Fault(
@@ -364,6 +356,16 @@ class World:
         disk.fault.within = within
         disk.was_sick = True
         return f"{errno.errorcode[error]} of {kinds} in {within or 'all files'}"
+
+    def slow_down(self) -> str:
+        """Have the disk take its time, or be as fast as before."""
+        rng, disk = self.rng, self.disk
+        if disk.slowness is not None:
+            disk.slowness = None
+            return "the disk is fast again"
+        within = rng.choice(("", ".log", "orders", "state", "__consumer_offsets", "__transaction"))
+        disk.slowness = Slowness(rng.choice((0.05, 0.5)), rng.choice((20, 500, 5000)), within)
+        return f"up to {disk.slowness.longest_ms} ms in {within or 'all files'}"
 
     # The end
 
