@@ -375,6 +375,17 @@ def test_sound_batches_behind_a_damaged_one_are_kept(disk: Disk, caplog: pytest.
     assert values(disk.log()) == {0: b"0", 1: b"1"} and len(kept(disk)) == 2
 
 
+def test_batches_behind_one_whose_offset_has_become_too_high_are_kept(disk: Disk):
+    """The checksum of a batch does not cover its base offset."""
+    size = len(batch(b"0"))
+    for n in range(5):
+        put(disk.log(), batch(b"%d" % n))
+    disk.crash(flip_in(f"{FIRST}.log", 2 * size + 5))
+    whole = (disk.path / f"{FIRST}.log").read_bytes()
+    assert disk.log().end_offset == 2 + (1 << 16) + 1
+    assert kept(disk) == {"00000000000000000000.log.damaged": whole}
+
+
 def test_segments_behind_a_damaged_one_are_kept(disk: Disk, caplog: pytest.LogCaptureFixture):
     log = disk.log(segment_bytes=200)
     for n in range(12):

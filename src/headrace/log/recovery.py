@@ -279,7 +279,7 @@ def _recover(
             continue
         later = segments[number + 1 :]
         followed = any(one.size_bytes for one in later) or (
-            next_batch(segment.open(), end + 1, segment.size_bytes, segment.next_offset) is not None
+            next_batch(segment.open(), end, segment.size_bytes, segment.base_offset) is not None
         )
         if refuse_damage and followed:
             problem = "this is not a whole batch with the right checksum, but what follows it is"
