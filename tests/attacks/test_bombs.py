@@ -188,6 +188,37 @@ def test_bombs_for_a_compacted_topic(broker: HeadraceProcess) -> None:
 
 
 @pytest.mark.slow
+def test_large_gzip_batches_for_a_compacted_topic(broker: HeadraceProcess) -> None:
+    """They are within the limits, so that they are opened whole: 200 MiB each."""
+    topic, now_ms = unique("gzip"), int(time.time() * 1000)
+    megabytes = (record(number, b"%d" % number, bytes(MIB)) for number in range(200))
+    payload = compressed(GZIP, megabytes)
+    data = batch_of(payload, 200, GZIP, base_timestamp=now_ms, max_timestamp=now_ms)
+    with connection(broker.bootstrap_servers) as client:
+        client.create_topic(topic, cleanup_policy="compact")
+        with watching(broker) as watch:
+            for _ in range(3):
+                assert produced(client, topic, data).error_code == 0
+    assert watch.grown_bytes < 20 * MIB, watch
+    assert watch.honest.p99_ms < P99_MS, watch
+
+
+@pytest.mark.slow
+def test_look_ups_in_many_stored_bombs(broker: HeadraceProcess) -> None:
+    """Each look-up read a batch of a million records to its end: 19 s for all of them."""
+    now_ms = int(time.time() * 1000)
+    topics = [unique("many") for _ in range(20)]
+    with connection(broker.bootstrap_servers) as client:
+        for topic in topics:
+            client.create_topic(topic)
+            assert produced(client, topic, million(ZSTD, now_ms)).error_code == 0
+        started = time.perf_counter()
+        for topic in topics:
+            assert offset(client, topic, now_ms) == ("none", 0, now_ms)
+        assert time.perf_counter() - started < 10
+
+
+@pytest.mark.slow
 def test_bombs_from_the_future(broker: HeadraceProcess) -> None:
     """Each was opened whole to name the records with a wrong timestamp."""
     topic, late_ms = unique("future"), int(time.time() * 1000) + 10**9

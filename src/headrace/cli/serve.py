@@ -35,6 +35,12 @@ GC_ALLOCATIONS = 20_000
 default of 700 takes 5 % of the time of offset commits.
 """
 
+SWITCH_INTERVAL_S = 0.0005
+"""The time after which a working thread lets the event loop run, whenever it waits for that.
+Python's default is 5 ms. While 200 MiB of gzip are opened in a thread, the p99 of other producers
+is 6 to 17 ms with it, and 14 to 43 ms with the default (two busy cores, 4 runs each).
+"""
+
 STOP_WITHIN_S = 4.5
 """The time limit for stopping; then the process exits, and the next start recovers the logs."""
 
@@ -55,6 +61,7 @@ def run(options: Namespace) -> int:
     """
     _log_to_stderr()
     gc.set_threshold(GC_ALLOCATIONS)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     _allow_all_descriptors()
     config = _config(options)
     listeners = _listeners(options.listen or [DEFAULT_LISTEN], options.advertise or [])
