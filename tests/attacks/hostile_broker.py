@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -53,11 +53,17 @@ class HostileBroker:
     """A broker whose responses are made up.
 
     :param odd: replaces the responses of one API
+    :param offered: API key, lowest and highest version of each API that it offers
     :ivar asked: the APIs and versions of the requests, in their order
     """
 
-    def __init__(self, odd_api: int | None = None, odd: Reply | None = None) -> None:
-        self._odd_api, self._odd = odd_api, odd
+    def __init__(
+        self,
+        odd_api: int | None = None,
+        odd: Reply | None = None,
+        offered: Collection[tuple[int, int, int]] = _SUPPORTED.values(),
+    ) -> None:
+        self._odd_api, self._odd, self._offered = odd_api, odd, offered
         self._server: asyncio.Server | None = None
         self.asked: list[tuple[int, int]] = []
         self.port = 0
@@ -92,7 +98,7 @@ class HostileBroker:
                 if header.api_key == self._odd_api and self._odd is not None:
                     body = await self._odd(header.api_key, header.api_version, writer)
                 elif header.api_key == API_VERSIONS:
-                    body = api_versions()
+                    body = api_versions(self._offered)
                 else:
                     body = self.shape(header.api_key, header.api_version).body()
                 if body is not None:
@@ -102,7 +108,7 @@ class HostileBroker:
         writer.close()
 
 
-def api_versions() -> bytes:
-    """Return the response to ApiVersions 3 without the correlation id: all that clients use."""
-    offered = b"".join(struct.pack(">hhhB", *one, 0) for one in _SUPPORTED.values())
-    return struct.pack(">h", 0) + compact_length(len(_SUPPORTED)) + offered + bytes(5)
+def api_versions(offered: Collection[tuple[int, int, int]]) -> bytes:
+    """Return the response to ApiVersions 3 without the correlation id."""
+    entries = b"".join(struct.pack(">hhhB", *one, 0) for one in offered)
+    return struct.pack(">h", 0) + compact_length(len(offered)) + entries + bytes(5)

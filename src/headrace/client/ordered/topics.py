@@ -66,9 +66,11 @@ def check_co_partitioned(consumer: Consumer, topics: Sequence[str], servers: str
     counts: dict[str, int] = {}
     for topic in topics:
         try:
-            metadata = consumer.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic]
+            metadata = consumer.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics.get(topic)
         except KafkaException as error:
             raise ConnectionFailed(f"{servers} cannot be reached: {error.args[0].str()}") from None
+        if metadata is None:
+            raise InvalidTopics(f"topic '{topic}' is missing in the metadata of {servers}")
         if metadata.error is not None:
             raise InvalidTopics(f"topic '{topic}' cannot be read: {metadata.error.str()}")
         counts[topic] = len(metadata.partitions)
