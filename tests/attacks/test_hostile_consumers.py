@@ -16,10 +16,10 @@ from tests.attacks.hostile_broker import API_VERSIONS, HostileBroker, Reply
 from tests.attacks.test_hostile_broker import RUDE, a_huge_array
 from tests.support import HeadraceProcess
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 
 ENOUGH_S = 60
-AT_A_TIME = 4
+AT_A_TIME = 6
 GROWTH_BYTES = 64 * MIB
 
 FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR, JOIN_GROUP = 1, 2, 3, 10, 11
@@ -41,7 +41,7 @@ OFFERED = [
 
 CONSUMER = """
 import resource, sys, time
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 from headrace.client import ClientError, LagConsumer, OrderedConsumer
 
 def peak_bytes():
@@ -55,14 +55,17 @@ conf = {
 before = peak_bytes()
 consumer = None
 try:
-    if kind == "LagConsumer":
-        consumer = LagConsumer({**conf, "group.id": "g"})
-        consumer.subscribe(["s"])
+    part = TopicPartition("t", 0, 0)
+    if kind == "OrderedConsumer":
+        consumer = OrderedConsumer(["t"], "g", conf=conf)
     else:
-        consumer = OrderedConsumer(["s"], "g", conf=conf)
+        consumer = LagConsumer({**conf, "group.id": "g"})
+        consumer.subscribe(["t"]) if kind == "subscribed LagConsumer" else consumer.assign([part])
     until = time.monotonic() + 3
     while time.monotonic() < until:
         message = consumer.poll(0.2)
+        if kind == "assigned LagConsumer":
+            consumer.current_lag(part)
         if message is not None and message.error():
             raise KafkaException(message.error())
     outcome = "nothing"
@@ -91,13 +94,15 @@ ATTACKS: list[tuple[int, Reply]] = [
     # librdkafka ends the process at a huge array in the response to ApiVersions
     *((API_VERSIONS, reply) for reply in RUDE if reply is not a_huge_array),
     *((METADATA, reply) for reply in RUDE),
-    *((api, claiming) for api in (API_VERSIONS, METADATA, FIND_COORDINATOR)),
+    *((api, claiming) for api in (API_VERSIONS, METADATA, FIND_COORDINATOR, FETCH, LIST_OFFSETS)),
     *((api, claiming_what_is_allowed) for api in (METADATA, FIND_COORDINATOR)),
     *((api, a_huge_array) for api in (FIND_COORDINATOR, JOIN_GROUP, LIST_OFFSETS, FETCH)),
 ]
 
 
-@pytest.mark.parametrize("kind", ["LagConsumer", "OrderedConsumer"])
+@pytest.mark.parametrize(
+    "kind", ["subscribed LagConsumer", "assigned LagConsumer", "OrderedConsumer"]
+)
 def test_consumers_survive_a_hostile_broker(kind: str) -> None:
     at_a_time = asyncio.Semaphore(AT_A_TIME)
 
