@@ -277,9 +277,10 @@ def test_a_changed_backup_is_not_restored(made: Path, tmp_path: Path) -> None:
     for damaged in (b"", b"".join(lines[:-1]), b"".join([lines[0], *lines[2:]]), b"\xff\n{}\n"):
         (made / "backup-manifest").write_bytes(damaged)
         assert "backup-manifest is damaged" in refused()
-    newer = lines[0].replace(b'"format": 2', b'"format": 3')
+    newer = lines[0].replace(b'"format": %d' % FORMAT_VERSION, b'"format": 99')
     (made / "backup-manifest").write_bytes(b"".join([newer, *lines[1:]]))
-    assert "newer headrace: its format is 3, and this one knows up to 2" in refused()
+    known = f"and this one knows up to {FORMAT_VERSION}"
+    assert f"newer headrace: its format is 99, {known}" in refused()
 
 
 @pytest.mark.parametrize("name", ["../mine", "/mine", "orders-0/../../mine", "a/b/c", "", "."])
