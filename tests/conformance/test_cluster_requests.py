@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.world import OK, Topic, World, outcome
-from tests.support import unique
+from headrace.errors import ErrorCode
+from tests.conformance.world import OK, PATIENCE_S, Topic, World, outcome
+from tests.support import unique, wait_until
 
 UNKNOWN = "UNKNOWN_TOPIC_OR_PARTITION"
+UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION
 ASSIGNMENT = "INVALID_REPLICA_ASSIGNMENT: The manual partition assignment includes "
 CHANGED = "INVALID_REPLICATION_FACTOR: The replication factor is changed from 1 to "
 
@@ -397,3 +399,58 @@ def test_groups_of_a_disabled_protocol_are_refused(world: World, topic: Topic) -
     assert updated(update(world, ("group.version", 1, UPGRADE))) == OK
     world.topic()
     assert outcome(world.ask(68, 1, **beat).error_code) == OK
+
+
+@pytest.mark.usefixtures("levels_as_before")
+def test_share_groups_and_streams_groups_can_be_disabled(world: World) -> None:
+    group_id = unique("group")
+    assert updated(update(world, ("share.version", 0, SAFE), ("streams.version", 0, SAFE))) == OK
+    share = {"group_id": group_id, "member_id": "m", "member_epoch": 0, "rack_id": None}
+    session = {"group_id": group_id, "member_id": "m", "share_session_epoch": 0, "topics": []}
+    wait_until(
+        lambda: world.ask(76, 1, **share, subscribed_topic_names=["t"]).error_code == UNSUPPORTED,
+        PATIENCE_S,
+        "the level to reach all parts of the broker",
+    )
+    no_limit = {"max_wait": 0, "min_bytes": 0, "max_bytes": 1, "max_records": 1, "batch_size": 1}
+    fetched = world.ask(78, 1, **session, **no_limit, forgotten_topics_data=[])
+    assert (fetched.error_code, fetched.error_message) == (UNSUPPORTED, None)
+    acknowledged = world.ask(79, 1, **session)
+    assert (acknowledged.error_code, acknowledged.error_message) == (UNSUPPORTED, None)
+    for api_key in (77, 89):
+        (described,) = world.ask(
+            api_key, 1 if api_key == 77 else 0, group_ids=["g"], include_authorized_operations=False
+        ).groups
+        assert (described.error_code, described.error_message) == (UNSUPPORTED, None)
+    (offsets,) = world.ask(90, 1, groups=[{"group_id": "g", "topics": None}]).groups
+    assert offsets.error_code == UNSUPPORTED
+    message = "The version of API is not supported."
+    partitions = [{"partition_index": 0, "start_offset": 0}]
+    for refused in (
+        world.ask(91, 0, group_id="g", topics=[{"topic_name": "t", "partitions": partitions}]),
+        world.ask(92, 0, group_id="g", topics=[{"topic_name": "t"}]),
+    ):
+        assert (refused.error_code, refused.error_message) == (UNSUPPORTED, message)
+        assert refused.responses == ()
+    beat = world.connection.ask(
+        88,
+        0,
+        group_id=group_id,
+        member_id="m",
+        member_epoch=0,
+        endpoint_information_epoch=0,
+        instance_id=None,
+        rack_id=None,
+        rebalance_timeout=1000,
+        topology=None,
+        active_tasks=None,
+        standby_tasks=None,
+        warmup_tasks=None,
+        process_id=None,
+        user_endpoint=None,
+        client_tags=None,
+        task_offsets=None,
+        task_end_offsets=None,
+        shutdown_application=False,
+    )
+    assert (beat.error_code, beat.member_id) == (UNSUPPORTED, "")
