@@ -39,7 +39,7 @@ def instance(number: int = 100, client_id: str = "c") -> ClientInstance:
 
 def record(series: ClientSeries, data: bytes, of: ClientInstance, now_ms: int = 0) -> None:
     decoded = read(data)
-    series.record(of, decoded.points, now_ms)
+    run_now(series.record(of, decoded.points, now_ms))
 
 
 def lines(series: ClientSeries) -> list[str]:
@@ -195,6 +195,14 @@ def test_attributes_with_the_same_label_make_one_label() -> None:
     series = ClientSeries()
     record(series, pushed(gauge(f"{PREFIX}x", point(1, **{"a.b": "1", "a-b": "2"}))), instance())
     assert lines(series)[1].endswith(',a_b="2"} 1')
+
+
+def test_series_with_large_labels_are_left_out() -> None:
+    series = ClientSeries()
+    for character, count in (("x", 4), ("\N{GRINNING FACE}", 1)):
+        attributes = {f"a{number}": character * 300 for number in range(count)}
+        record(series, pushed(gauge(f"{PREFIX}x", point(1, **attributes))), instance())
+    assert (lines(series), series.left_out) == ([], 2)
 
 
 def test_series_are_limited_for_a_client_and_for_all() -> None:

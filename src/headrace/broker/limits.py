@@ -245,15 +245,24 @@ MAX_CLIENT_SERIES = 500
 """The series that the metrics page has of one client instance. Further ones are left out."""
 
 MAX_ALL_CLIENT_SERIES = 20_000
-"""The series that the metrics page has of all client instances, at about 0.6 KiB each. Further ones
-are left out.
+"""The series that the metrics page has of all client instances. Further ones are left out."""
+
+MAX_CLIENT_SERIES_BYTES = 1024
+"""The memory for the labels of a series of a client instance. One with larger labels is left out.
 """
 
 MAX_CLIENT_SERIES_LABELS = 10
 """The attributes of a pushed data point that become labels."""
 
-MAX_CLIENT_LABEL_LENGTH = 200
-"""The characters of a pushed attribute, of its name and of a metric's name that are kept."""
+MAX_CLIENT_LABEL_LENGTH = 249
+"""The characters of a client id, of a pushed attribute, of its name and of a metric's name that are
+kept for client metrics. Topic names are at most as long.
+"""
+
+MAX_CLIENT_SUBSCRIPTIONS = 100
+"""The subscriptions of client metrics that are used, the first ones by name. Each can take six
+regular expressions of 128 KiB.
+"""
 
 _OTHER_DESCRIPTORS = 96
 _MAX_SEGMENT_FILES = 8192

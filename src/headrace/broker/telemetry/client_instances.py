@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from headrace.broker.config.client_metrics import CLIENT_INSTANCE_ID, Subscription
@@ -69,10 +70,7 @@ class ClientInstance:
         self.attributes = attributes
         self.version = version
         mine = [one for one in subscriptions if one.is_for(attributes)]
-        metrics = frozenset[str]().union(*(one.metrics for one in mine))
-        self.metrics: Sequence[str] = (
-            (_ALL_METRICS,) if _ALL_METRICS in metrics else tuple(sorted(metrics))
-        )
+        self.metrics = _requested(frozenset[str]().union(*(one.metrics for one in mine)))
         self.push_interval_ms = min((_DEFAULT_INTERVAL_MS, *(one.interval_ms for one in mine)))
         self.subscription_id = _subscription_id(self.metrics, self.push_interval_ms, instance_id)
         self.last_error = ErrorCode.NONE
@@ -100,6 +98,12 @@ class ClientInstance:
             return False
         self._pushed_ms = now_ms
         return True
+
+
+@lru_cache
+def _requested(metrics: frozenset[str]) -> Sequence[str]:
+    """Return the metrics that a client is asked for. Clients with equal subscriptions share it."""
+    return (_ALL_METRICS,) if _ALL_METRICS in metrics else tuple(sorted(metrics))
 
 
 def _subscription_id(metrics: Sequence[str], push_interval_ms: int, instance_id: uuid.UUID) -> int:

@@ -7,8 +7,9 @@ client and for all together. The series of a client are forgotten some time afte
 from __future__ import annotations
 
 import re
+import sys
 import uuid
-from collections.abc import Iterable
+from collections.abc import Generator, Sequence
 
 from headrace.broker.config.client_metrics import CLIENT_ID
 from headrace.broker.limits import (
@@ -16,6 +17,7 @@ from headrace.broker.limits import (
     MAX_CLIENT_INSTANCES,
     MAX_CLIENT_LABEL_LENGTH,
     MAX_CLIENT_SERIES,
+    MAX_CLIENT_SERIES_BYTES,
     MAX_CLIENT_SERIES_LABELS,
 )
 from headrace.broker.metrics.text import MetricsPage, labels
@@ -71,13 +73,17 @@ class ClientSeries:
         self._next_expiry_ms = 0
         self.left_out = 0
 
-    def record(self, instance: ClientInstance, points: Iterable[Point], now_ms: int) -> None:
-        """Update the series of a client with the points that it has pushed."""
+    def record(
+        self, instance: ClientInstance, points: Sequence[Point], now_ms: int
+    ) -> Generator[None, None, None]:
+        """Return a generator that updates the series of a client with the points that it has
+        pushed. It yields after each point.
+        """
         self.expire(now_ms)
         client = self._clients.get(instance.instance_id)
         if client is None:
             if len(self._clients) >= MAX_CLIENT_INSTANCES:
-                self.left_out += sum(1 for _ in points)
+                self.left_out += len(points)
                 return
             client = self._clients[instance.instance_id] = _Client(_client_labels(instance))
         client.expires_ms = now_ms + instance.expiry_ms
@@ -85,6 +91,7 @@ class ClientSeries:
         for point in points:
             if not self._update(client, point):
                 self.left_out += 1
+            yield
 
     def _update(self, client: _Client, point: Point) -> bool:
         """Update the series of a point, or add it; return False if it gets none."""
@@ -99,7 +106,11 @@ class ClientSeries:
             before = family.values[label] if point.is_delta else 0
             family.values[label] = before + point.value
             return True
-        if len(client.series) >= MAX_CLIENT_SERIES or self._count >= MAX_ALL_CLIENT_SERIES:
+        if (
+            len(client.series) >= MAX_CLIENT_SERIES
+            or self._count >= MAX_ALL_CLIENT_SERIES
+            or sys.getsizeof(label) > MAX_CLIENT_SERIES_BYTES
+        ):
             return False
         if family is None:
             family = self._families[name] = _Family(is_counter=point.is_counter)
@@ -144,7 +155,7 @@ def _series_name(name: str) -> str | None:
 
 
 def _client_labels(instance: ClientInstance) -> str:
-    client_id = instance.attributes.get(CLIENT_ID, "")[:MAX_CLIENT_LABEL_LENGTH]
+    client_id = instance.attributes.get(CLIENT_ID, "")
     text = labels(client_id=client_id, client_instance_id=text_of(instance.instance_id))
     return text[1:-1]
 

@@ -8,14 +8,18 @@ from collections.abc import Generator, Mapping
 from headrace.broker.catalog import Catalog
 from headrace.broker.config.broker_config import Config
 from headrace.broker.config.client_metrics import KIND, subscription
+from headrace.broker.limits import MAX_CLIENT_SUBSCRIPTIONS
 from headrace.broker.metrics.text import MetricsPage
 from headrace.clock import Clock
 from headrace.errors import ErrorCode
+from headrace.log_lines import get_logger
 from headrace.protocol.compression import BadCompression, decompressed
 
 from .client_instances import ClientInstance, ClientInstances, Push
 from .otlp import BadMetrics, decode
 from .series import ClientSeries
+
+log = get_logger("headrace.telemetry")
 
 
 class Telemetry:
@@ -41,10 +45,14 @@ class Telemetry:
 
     def refresh(self) -> None:
         """Take the subscriptions from the catalog, after a change."""
+        names = self._catalog.configured(KIND)
+        if len(names) > MAX_CLIENT_SUBSCRIPTIONS:
+            message = "only the first %d of %d subscriptions of client metrics are used"
+            log.warning(message, MAX_CLIENT_SUBSCRIPTIONS, len(names))
         self.instances.set_subscriptions(
             [
                 subscription(self._catalog.configs(KIND, name))
-                for name in self._catalog.configured(KIND)
+                for name in names[:MAX_CLIENT_SUBSCRIPTIONS]
             ]
         )
 
@@ -74,7 +82,7 @@ class Telemetry:
                 instance.last_error = ErrorCode.TELEMETRY_TOO_LARGE
             else:
                 decoded = yield from decode(memoryview(whole))
-                self.series.record(instance, decoded.points, self._clock.now_ms())
+                yield from self.series.record(instance, decoded.points, self._clock.now_ms())
                 self.series.left_out += decoded.left_out
         except (BadCompression, BadMetrics):
             instance.last_error = ErrorCode.INVALID_RECORD
