@@ -69,7 +69,8 @@ class AdminClient(confluent.AdminClient):
     """
 
     def __init__(self, conf: Mapping[str, Any], **kwargs: Any) -> None:
-        config = librdkafka_config(conf)
+        # An administrator's metrics are of no use, and librdkafka logs that it was asked for them.
+        config = {"enable.metrics.push": False, **librdkafka_config(conf)}
         super().__init__(config, **kwargs)
         self._unsupported: UnsupportedSetting | None = None
         self._settings: Settings | None = None
