@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import resource
@@ -25,15 +24,11 @@ from headrace.log.directory_lock import DirectoryInUse
 from headrace.log.recovery import CorruptLog
 from headrace.log_lines import LIMITER, get_logger, make_safe
 
+from .collector import Collector
 from .errors import BadUsage, Failure
 from .options import DEFAULT_DATA_DIR, DEFAULT_LISTEN, Address, properties, serve_options
 
 log = get_logger("headrace")
-
-GC_ALLOCATIONS = 20_000
-"""Allocations between two runs of the cycle collector. A broker creates few cycles, and Python's
-default of 700 takes 5 % of the time of offset commits.
-"""
 
 SWITCH_INTERVAL_S = 0.0005
 """The time after which a working thread lets the event loop run, whenever it waits for that.
@@ -60,7 +55,7 @@ def run(options: Namespace) -> int:
     :raises Failure: it cannot start
     """
     _log_to_stderr()
-    gc.set_threshold(GC_ALLOCATIONS)
+    Collector().start()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _allow_all_descriptors()
     config = _config(options)

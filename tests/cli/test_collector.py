@@ -1,0 +1,64 @@
+"""Full collections of the cycle collector stay short."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.cli import collector
+
+
+class Node:
+    """A part of a cycle."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+@pytest.fixture
+def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[collector.Collector]:
+    monkeypatch.setattr(collector, "LONG_COLLECTION_S", 0.0)
+    threshold, frozen = gc.get_threshold(), gc.get_freeze_count()
+    one = collector.Collector()
+    one.start()
+    try:
+        yield one
+    finally:
+        one.stop()
+        gc.set_threshold(*threshold)
+        if not frozen:
+            gc.unfreeze()
+
+
+def test_survivors_of_a_long_collection_are_exempt(running: collector.Collector) -> None:
+    kept = [[number] for number in range(1000)]
+    gc.collect(1)
+    before = gc.get_freeze_count()
+    gc.collect()
+    assert gc.get_freeze_count() >= before + len(kept)
+
+
+def test_cycles_among_exempt_objects_are_found_later(
+    running: collector.Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node()
+    gone = weakref.ref(node)
+    gc.collect()
+    del node
+    gc.collect()
+    assert gone() is not None
+    monkeypatch.setattr(collector, "EXEMPT_FOR_S", 0.0)
+    gc.collect()
+    assert gone() is None
+
+
+def test_short_collections_exempt_nothing(
+    running: collector.Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collector, "LONG_COLLECTION_S", 60.0)
+    before = gc.get_freeze_count()
+    gc.collect()
+    assert gc.get_freeze_count() == before
