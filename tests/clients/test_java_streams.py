@@ -1,14 +1,17 @@
-"""Kafka Streams: a word count with internal topics that survives a restart of the broker."""
+"""Kafka Streams: a word count that survives a restart of the broker, and a join of two topics, as a
+streams group, through rebalances and kills of applications and of the broker.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import threading
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from tests.clients.confluent import PATIENCE_S, admin, consumer, create_topic, produce
@@ -22,11 +25,18 @@ WORDS = ("a", "lazy", "dog", "and", "one", "more", "dog")
 
 
 class App:
-    """The word count in a process of its own."""
+    """An application of Kafka Streams in a process of its own: the word count, or another one."""
 
-    def __init__(self, kafka_libs: Path, *args: str) -> None:
+    def __init__(self, kafka_libs: Path, *args: str, program: str = "WordCount") -> None:
         self.process = subprocess.Popen(
-            ["java", "-Xmx256m", "-cp", f"{kafka_libs}/*", str(PROGRAMS / "WordCount.java"), *args],
+            [
+                "java",
+                "-Xmx256m",
+                "-cp",
+                f"{kafka_libs}/*",
+                str(PROGRAMS / f"{program}.java"),
+                *args,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -60,6 +70,33 @@ def counts(bootstrap_servers: str, topic: str) -> dict[str, list[int]]:
                 ended.add(message.partition())
             else:
                 found[message.key().decode()].append(int(message.value()))
+    return found
+
+
+def produce_keyed(bootstrap_servers: str, topics: Sequence[str], keys: Sequence[str]) -> None:
+    """Write a record for each key to each topic, to the same partition in all of them."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    for number, key in enumerate(keys):
+        for topic in topics:
+            value = f"{topic[0]}-{key}".encode()
+            producer.produce(topic, value, key.encode(), number % PARTITIONS)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def values(bootstrap_servers: str, topic: str) -> list[str]:
+    """Return all values of a topic for a read_committed consumer."""
+    found: list[str] = []
+    with consumer(bootstrap_servers, unique("reader"), enable_partition_eof=True) as reader:
+        reader.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+        ended = set()
+        while len(ended) < PARTITIONS:
+            message = reader.poll(PATIENCE_S)
+            assert message is not None
+            if message.error():
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                ended.add(message.partition())
+            else:
+                found.append(message.value().decode())
     return found
 
 
@@ -132,4 +169,51 @@ def test_word_count(tmp_path: Path, kafka_libs: Path, guarantee: str, protocol: 
         if app is not None and app.process.poll() is None:
             app.process.kill()
             app.process.wait()
+        server.kill()
+
+
+def test_a_join_goes_on_exactly_once(tmp_path: Path, kafka_libs: Path) -> None:
+    """Each pair is there once, whatever is killed: an application, then the broker."""
+    server = HeadraceProcess(tmp_path / "data", COMMON_CONFIGS).start()
+    apps: list[App] = []
+    try:
+        servers, name = server.bootstrap_servers, unique("join")
+        left, right, joined = (
+            create_topic(servers, unique(kind), PARTITIONS) for kind in ("left", "right", "joined")
+        )
+        expected: set[str] = set()
+
+        def start() -> App:
+            state = str(tmp_path / f"state{len(apps)}")
+            args = (servers, left, right, joined, name, state)
+            apps.append(App(kafka_libs, *args, program="StreamJoin"))
+            return apps[-1]
+
+        def write(count: int) -> None:
+            keys = [f"k{len(expected) + n}" for n in range(count)]
+            produce_keyed(servers, (left, right), keys)
+            expected.update(f"l-{key}+r-{key}" for key in keys)
+
+        def all_joined() -> bool:
+            return set(values(servers, joined)) == expected
+
+        first = start()
+        write(20)
+        wait_until(all_joined, 120, "the first pairs", 0.5)
+        start()
+        write(20)
+        wait_until(all_joined, 120, "the pairs of two applications", 0.5)
+        first.process.kill()
+        write(20)
+        server.kill()
+        server.start()
+        write(20)
+        wait_until(all_joined, 180, "the pairs after the kills", 0.5)
+        assert sorted(values(servers, joined)) == sorted(expected)
+        apps[1].close()
+    finally:
+        for app in apps:
+            if app.process.poll() is None:
+                app.process.kill()
+                app.process.wait()
         server.kill()
