@@ -13,6 +13,10 @@ from .results import (
     ShareGroupListing,
     ShareMemberDescription,
     SharePartitionOffsetInfo,
+    StreamsGroupDescription,
+    StreamsMemberDescription,
+    StreamsSubtopologyDescription,
+    StreamsTasks,
 )
 
 __all__ = [
@@ -26,4 +30,8 @@ __all__ = [
     "ShareGroupListing",
     "ShareMemberDescription",
     "SharePartitionOffsetInfo",
+    "StreamsGroupDescription",
+    "StreamsMemberDescription",
+    "StreamsSubtopologyDescription",
+    "StreamsTasks",
 ]

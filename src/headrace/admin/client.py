@@ -28,6 +28,7 @@ from .results import (
     ListShareGroupsResult,
     ShareGroupDescription,
     SharePartitionOffsetInfo,
+    StreamsGroupDescription,
 )
 from .translation import future_exception
 
@@ -335,6 +336,33 @@ class AdminClient(confluent.AdminClient):
         ids = checked_names("group_ids", group_ids)
         timeout_ms = self._timeout_ms(request_timeout)
         return self._futures(ids, lambda c: groups.delete_share_groups(c, ids, timeout_ms))
+
+    # -- streams groups
+
+    def describe_streams_groups(
+        self,
+        group_ids: Sequence[str],
+        *,
+        include_authorized_operations: bool = False,
+        request_timeout: float | None = None,
+    ) -> dict[str, Future[StreamsGroupDescription]]:
+        """Describe streams groups: state, epochs, topology, members and their tasks (KIP-1071).
+
+        ::
+
+            group = admin.describe_streams_groups(["word-count"])["word-count"].result()
+            print(group.state_name, [member.tasks.active for member in group.members])
+
+        :param include_authorized_operations: ask which operations this client may perform
+        :returns: a future for each group. It fails with GROUP_ID_NOT_FOUND if no streams group has
+            this id
+        """
+        ids = checked_names("group_ids", group_ids)
+        timeout_ms = self._timeout_ms(request_timeout)
+        return self._futures(
+            ids,
+            lambda c: groups.describe_streams(c, ids, include_authorized_operations, timeout_ms),
+        )
 
     # -- futures
 

@@ -15,7 +15,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AclOperation, MemberAssignment
 
 from headrace.client import Cluster, RequestRefused
-from headrace.client.group_requests import assigned_partitions, refused
+from headrace.client.group_requests import assigned_partitions, refused, task_partitions
 
 from .results import (
     ConsumerGroupDescription,
@@ -23,6 +23,10 @@ from .results import (
     ShareGroupDescription,
     ShareMemberDescription,
     SharePartitionOffsetInfo,
+    StreamsGroupDescription,
+    StreamsMemberDescription,
+    StreamsSubtopologyDescription,
+    StreamsTasks,
 )
 from .translation import kafka_error
 
@@ -117,6 +121,63 @@ def share_group(cluster: Cluster, group: Any) -> ShareGroupDescription:
         assignor=str(group.assignor_name),
         members=tuple(map(_share_member, group.members)),
         authorized_operations=_operations(int(group.authorized_operations)),
+    )
+
+
+def streams_group(cluster: Cluster, group: Any) -> StreamsGroupDescription:
+    """Convert a group of StreamsGroupDescribe (KIP-1071)."""
+    group_id, topology = str(group.group_id), group.topology
+    return StreamsGroupDescription(
+        group_id=group_id,
+        state_name=str(group.group_state),
+        coordinator=_coordinator(cluster, group_id),
+        group_epoch=int(group.group_epoch),
+        target_assignment_epoch=int(group.assignment_epoch),
+        topology_epoch=_UNKNOWN if topology is None else int(topology.epoch),
+        subtopologies=tuple(
+            map(_subtopology, () if topology is None else topology.subtopologies or ())
+        ),
+        members=tuple(_streams_member(topology, member) for member in group.members),
+        authorized_operations=_operations(int(group.authorized_operations)),
+    )
+
+
+def _subtopology(one: Any) -> StreamsSubtopologyDescription:
+    return StreamsSubtopologyDescription(
+        subtopology_id=str(one.subtopology_id),
+        source_topics=tuple(map(str, one.source_topics)),
+        repartition_source_topics=tuple(str(topic.name) for topic in one.repartition_source_topics),
+        repartition_sink_topics=tuple(map(str, one.repartition_sink_topics)),
+        state_changelog_topics=tuple(str(topic.name) for topic in one.state_changelog_topics),
+    )
+
+
+def _streams_member(topology: Any, member: Any) -> StreamsMemberDescription:
+    return StreamsMemberDescription(
+        member_id=str(member.member_id),
+        client_id=str(member.client_id),
+        host=str(member.client_host),
+        member_epoch=int(member.member_epoch),
+        topology_epoch=int(member.topology_epoch),
+        process_id=str(member.process_id),
+        tasks=_tasks(member.assignment),
+        target_tasks=_tasks(member.target_assignment),
+        assignment=_member_assignment(
+            dict.fromkeys(task_partitions(topology, member.assignment.active_tasks))
+        ),
+    )
+
+
+def _tasks(assignment: Any) -> StreamsTasks:
+    return StreamsTasks(
+        *(
+            {str(one.subtopology_id): tuple(map(int, one.partitions)) for one in tasks}
+            for tasks in (
+                assignment.active_tasks,
+                assignment.standby_tasks,
+                assignment.warmup_tasks,
+            )
+        )
     )
 
 

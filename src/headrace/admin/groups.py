@@ -22,6 +22,7 @@ from headrace.client.group_requests import (
     describe_classic_groups,
     describe_consumer_groups,
     describe_share_groups,
+    describe_streams_groups,
     refused,
 )
 from headrace.errors import ErrorCode
@@ -36,6 +37,7 @@ from .results import (
     ShareGroupDescription,
     ShareGroupListing,
     SharePartitionOffsetInfo,
+    StreamsGroupDescription,
 )
 from .translation import kafka_exception
 
@@ -113,6 +115,15 @@ async def describe_share(
     ask = partial(describe_share_groups, authorized_operations=include_authorized_operations)
     answers = await cluster.coordinators.ask(group_ids, ask, timeout_ms)
     return _converted(answers, partial(descriptions.share_group, cluster))
+
+
+async def describe_streams(
+    cluster: Cluster, group_ids: Sequence[str], include_authorized_operations: bool, timeout_ms: int
+) -> dict[str, StreamsGroupDescription | ClientError]:
+    """Describe streams groups: state, epochs, topology, members, tasks (KIP-1071)."""
+    ask = partial(describe_streams_groups, authorized_operations=include_authorized_operations)
+    answers = await cluster.coordinators.ask(group_ids, ask, timeout_ms)
+    return _converted(answers, partial(descriptions.streams_group, cluster))
 
 
 async def list_committed_offsets(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,67 @@ class ListShareGroupsResult:
 
     valid: Sequence[ShareGroupListing]
     errors: Sequence[KafkaException]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsTasks:
+    """Tasks of a member of a streams group: task numbers by subtopology id (KIP-1071)."""
+
+    active: Mapping[str, tuple[int, ...]]
+    standby: Mapping[str, tuple[int, ...]]
+    warmup: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsMemberDescription:
+    """A member of a streams group.
+
+    :param host: its address with a leading slash, as in Kafka's tools
+    :param process_id: the Kafka Streams instance of the member
+    :param assignment: the partitions that its active tasks read, in
+        ``assignment.topic_partitions``
+    """
+
+    member_id: str
+    client_id: str
+    host: str
+    member_epoch: int
+    topology_epoch: int
+    process_id: str
+    tasks: StreamsTasks
+    target_tasks: StreamsTasks
+    assignment: MemberAssignment
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsSubtopologyDescription:
+    """A subtopology of a streams group, with the names of its topics."""
+
+    subtopology_id: str
+    source_topics: tuple[str, ...]
+    repartition_source_topics: tuple[str, ...]
+    repartition_sink_topics: tuple[str, ...]
+    state_changelog_topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsGroupDescription:
+    """A description of a streams group.
+
+    :param state_name: Kafka's name of the state, such as "NotReady" or "Reconciling"
+    :param authorized_operations: operations that this client may perform; None if they were not
+        requested, or the broker sends none
+    """
+
+    group_id: str
+    state_name: str
+    coordinator: Node
+    group_epoch: int
+    target_assignment_epoch: int
+    topology_epoch: int
+    subtopologies: tuple[StreamsSubtopologyDescription, ...]
+    members: tuple[StreamsMemberDescription, ...]
+    authorized_operations: tuple[AclOperation, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

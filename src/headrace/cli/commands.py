@@ -35,6 +35,9 @@ COMMANDS: Mapping[str, Entry] = {
     "consumer-groups": Entry(
         ".consumer_groups.command", "list, describe, reset and delete consumer groups"
     ),
+    "streams-groups": Entry(
+        ".streams_groups.command", "list, describe and delete groups of Kafka Streams"
+    ),
     "groups": Entry(".groups.command", "list the groups of all types"),
     "lag show": Entry(".lag.show", "show the progress and lag of groups of all types"),
     "console-share-consumer": Entry(
