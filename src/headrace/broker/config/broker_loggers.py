@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator, Mapping
 
 from headrace.errors import ErrorCode, Refusal
+from headrace.log_lines import get_logger
 
 from .broker_config import NODE_ID
 
@@ -72,7 +73,7 @@ def apply(changes: Mapping[str, str | None]) -> None:
 
 def _loggers() -> Iterator[tuple[str, logging.Logger]]:
     """Yield Kafka's name of each logger that exists, and the logger."""
-    yield ROOT, logging.getLogger(_PACKAGE)
+    yield ROOT, get_logger(_PACKAGE)
     for name, logger in list(logging.Logger.manager.loggerDict.items()):
         if name.startswith(f"{_PACKAGE}.") and isinstance(logger, logging.Logger):
             yield name, logger

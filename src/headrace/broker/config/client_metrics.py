@@ -7,12 +7,14 @@ in which clients push them, and the clients that it is for. Messages are Kafka's
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.groups.consumer.regex import InvalidRegex, Regex
 
 from .keys import InvalidValue, config_keys
+
+if TYPE_CHECKING:
+    from headrace.groups.consumer.regex import Regex
 
 KIND = "client-metrics"
 """The kind of these resources in the catalog."""
@@ -99,6 +101,8 @@ def _patterns(match: Sequence[str]) -> dict[str, Regex]:
 
     :raises InvalidValue: when one is invalid
     """
+    from headrace.groups.consumer.regex import InvalidRegex, Regex  # a start needs no groups
+
     patterns = {}
     for pattern in match:
         name, separator, expression = pattern.rstrip("=").partition("=")
