@@ -21,12 +21,17 @@ Handle = Callable[..., Any | Awaitable[Any]]
 
 
 class Api(NamedTuple):
-    """A served API and its versions."""
+    """A served API and its versions.
+
+    :ivar advertised_from: the lowest version in the response to ApiVersions, if that is not the
+        lowest served one
+    """
 
     key: int
     name: str
     lowest: int
     highest: int
+    advertised_from: int | None = None
 
     @property
     def module(self) -> str:
@@ -54,7 +59,8 @@ _COORDINATOR_WRITES = frozenset(
 APIS: Mapping[int, Api] = {
     api.key: api
     for api in (
-        Api(0, "produce", 3, 13),
+        # Older librdkafka compresses only if 0 is advertised (KAFKA-18659).
+        Api(0, "produce", 3, 13, advertised_from=0),
         Api(1, "fetch", 4, 18),
         Api(2, "list_offsets", 1, 11),
         Api(3, "metadata", 0, 13),
@@ -71,7 +77,7 @@ APIS: Mapping[int, Api] = {
         Api(19, "create_topics", 2, 7),
         Api(20, "delete_topics", 1, 6),
         Api(21, "delete_records", 0, 2),
-        Api(22, "init_producer_id", 0, 6),
+        Api(22, "init_producer_id", 0, 5),
         Api(23, "offset_for_leader_epoch", 2, 4),
         Api(24, "add_partitions_to_txn", 0, 5),
         Api(25, "add_offsets_to_txn", 0, 4),

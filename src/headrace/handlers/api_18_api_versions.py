@@ -1,6 +1,7 @@
 """ApiVersions (18), versions 0-4: list the served APIs and the features (KIP-35).
 
-The list comes from the registry: only served APIs are advertised. A request of an unsupported
+The list comes from the registry: only served APIs are advertised, and only served versions except
+Produce 0-2, which are refused. A request of an unsupported
 version is answered in version 0 with UNSUPPORTED_VERSION (KIP-511).
 
 
@@ -57,7 +58,11 @@ def supported(
     return ApiVersionsResponse(
         error_code=error_code,
         api_keys=tuple(
-            ApiVersion(api_key=api.key, min_version=api.lowest, max_version=api.highest)
+            ApiVersion(
+                api_key=api.key,
+                min_version=api.lowest if api.advertised_from is None else api.advertised_from,
+                max_version=api.highest,
+            )
             for api in APIS.values()
         ),
         throttle_time=NO_THROTTLE,
