@@ -13,7 +13,7 @@ Version notes:
 * Version 5 adds offline replicas (KIP-112).
 * Version 7 adds leader epochs (KIP-320).
 
-* Version 8 adds authorized operations (KIP-430), which are not computed here.
+* Version 8 adds authorized operations (KIP-430).
 * Version 9 is flexible (KIP-482).
 * Version 10 adds topic ids (KIP-516).
 * Version 11 removes the authorized operations of the cluster (KIP-700).
@@ -26,6 +26,7 @@ Version notes:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Generator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -46,7 +47,8 @@ from headrace.broker.topic_descriptions import TopicDescriptions
 from headrace.errors import ErrorCode
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.protocol.large_responses import Sliced
+from headrace.protocol.authorized_operations import TOPIC_OPERATIONS
+from headrace.protocol.large_responses import LazyArray, Sliced
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
@@ -70,6 +72,10 @@ def handle(
     ):
         return _refused(request)
     if request.topics is None:
+        if request.include_topic_authorized_operations:
+            topics = list(broker.catalog.topics.values())
+            described = LazyArray(len(topics), (_authorized(_described(one)) for one in topics))
+            return Sliced(_response(broker, described, context))
         if _is_long(broker.catalog.topics.values()):
             return Sliced(_response(broker, _descriptions(broker).all(), context))
         topics = tuple(map(_described, broker.catalog.topics.values()))
@@ -140,6 +146,8 @@ def _describe_asked(
     for asked in request.topics:
         topics.append(_asked(broker, asked, refusals))
         yield
+    if request.include_topic_authorized_operations:
+        topics = list(map(_authorized, topics))
     count = sum(1 + len(topic.partitions) for topic in topics)
     return sliced(_response(broker, tuple(topics), context), count)
 
@@ -206,6 +214,13 @@ def _unknown(asked: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTo
         is_internal=name in INTERNAL_TOPICS,
         partitions=(),
     )
+
+
+def _authorized(description: MetadataResponseTopic) -> MetadataResponseTopic:
+    """Add the authorized operations to the description of a topic that has a name."""
+    if description.name is None:
+        return description
+    return replace(description, topic_authorized_operations=TOPIC_OPERATIONS)
 
 
 def _described(topic: Topic) -> MetadataResponseTopic:

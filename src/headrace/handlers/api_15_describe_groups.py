@@ -4,7 +4,7 @@ Subscriptions are shown while the group is stable, assignments also while member
 
 Version notes:
 
-* Version 3 adds authorized operations (KIP-430), which are not computed here.
+* Version 3 adds authorized operations (KIP-430).
 * Version 4 adds the group instance id (KIP-345).
 * Version 5 is flexible (KIP-482).
 * Version 6 adds GROUP_ID_NOT_FOUND for groups that do not exist or have another type (KIP-1043).
@@ -28,10 +28,12 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.member import Member
 from headrace.groups.classic.states import State
+from headrace.protocol.authorized_operations import NOT_ASKED
 from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
+from .group_descriptions import group_operations
 from .slicing import lazily, sliced
 
 _FIRST_WITH_ERROR = 6
@@ -41,14 +43,15 @@ def handle(
     broker: Broker, request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse | Sliced:
     """Describe the classic groups of a request."""
-    groups = lazily(partial(_describe, broker, context.api_version), request.groups)
+    describe = partial(_describe, broker, group_operations(request), context.api_version)
+    groups = lazily(describe, request.groups)
     response = DescribeGroupsResponse(throttle_time=NO_THROTTLE, groups=groups)
     if isinstance(groups, tuple):
         return sliced(response, sum(len(group.members) for group in groups))
     return Sliced(response)
 
 
-def _describe(broker: Broker, version: int, group_id: str) -> DescribedGroup:
+def _describe(broker: Broker, operations: int, version: int, group_id: str) -> DescribedGroup:
     group = broker.groups.classic_group(group_id)
     if isinstance(group, Refusal):
         says_so = version >= _FIRST_WITH_ERROR
@@ -60,6 +63,7 @@ def _describe(broker: Broker, version: int, group_id: str) -> DescribedGroup:
             protocol_type="",
             protocol_data="",
             members=(),
+            authorized_operations=NOT_ASKED if says_so else operations,
         )
     return DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -68,6 +72,7 @@ def _describe(broker: Broker, version: int, group_id: str) -> DescribedGroup:
         protocol_type=group.protocol_type,
         protocol_data=(group.protocol or "") if group.state is State.STABLE else "",
         members=_members(group),
+        authorized_operations=operations,
     )
 
 

@@ -14,6 +14,7 @@ from kio.schema.describe_cluster.v2.response import DescribeClusterBroker, Descr
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import NODE_ID
 from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
@@ -47,6 +48,9 @@ def handle(
         cluster_id=broker.catalog.cluster_id,
         controller_id=NODE_ID,
         brokers=(me,),
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
     )
 
 

@@ -1,5 +1,7 @@
 """ConsumerGroupDescribe (69), versions 0-1: describe consumer groups and their members (KIP-848).
 
+Refused if ``group.coordinator.rebalance.protocols`` does not have ``consumer``.
+
 Version notes:
 
 * Version 1 adds the member type: consumer or classic (KIP-1099).
@@ -15,13 +17,14 @@ from kio.schema.consumer_group_describe.v1 import response as schema
 from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
 
 from headrace.broker.broker import Broker
+from headrace.broker.config.group_protocols import CONSUMER, REBALANCE_PROTOCOLS
 from headrace.errors import ErrorCode
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.transition import preferred_assignor
 from headrace.groups.records import ConsumerAssignment, ConsumerMember
 
 from .context import RequestContext
-from .group_descriptions import assignment, describe_each
+from .group_descriptions import assignment, describe_each, group_operations, refuse_each
 from .slicing import lazily
 
 _CLASSIC, _CONSUMER = 0, 1
@@ -29,14 +32,17 @@ _CLASSIC, _CONSUMER = 0, 1
 
 def handle(broker: Broker, request: ConsumerGroupDescribeRequest, context: RequestContext) -> Any:
     """Describe the consumer groups of a request."""
+    response = schema.ConsumerGroupDescribeResponse
+    if CONSUMER not in broker.config.get_list(REBALANCE_PROTOCOLS):
+        return refuse_each(schema, response, request.group_ids, ErrorCode.UNSUPPORTED_VERSION)
+    describe = partial(_describe, broker, group_operations(request))
     find = broker.groups.consumer.group
-    describe = partial(_describe, broker)
-    return describe_each(
-        schema, schema.ConsumerGroupDescribeResponse, request.group_ids, find, describe
-    )
+    return describe_each(schema, response, request.group_ids, find, describe)
 
 
-def _describe(broker: Broker, group_id: str, group: ConsumerGroup) -> schema.DescribedGroup:
+def _describe(
+    broker: Broker, operations: int, group_id: str, group: ConsumerGroup
+) -> schema.DescribedGroup:
     state, settings = group.state, broker.groups.consumer.settings(group_id)
     return schema.DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -45,6 +51,7 @@ def _describe(broker: Broker, group_id: str, group: ConsumerGroup) -> schema.Des
         group_epoch=state.epoch,
         assignment_epoch=state.target_epoch.epoch,
         assignor_name=preferred_assignor(state.members.values(), settings.assignors),
+        authorized_operations=operations,
         members=lazily(partial(_member, broker, group), tuple(state.members.items())),
     )
 

@@ -24,6 +24,7 @@ from headrace.broker.catalog import Topic
 from headrace.broker.config.broker_config import NODE_ID
 from headrace.broker.config.topic_rules import check_topic_name
 from headrace.errors import ErrorCode
+from headrace.protocol.authorized_operations import TOPIC_OPERATIONS
 from headrace.protocol.messages import NO_THROTTLE
 
 from .api_03_metadata import LEADER_EPOCH
@@ -85,7 +86,11 @@ def _response(
 
 def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
-        error_code=code, name=name, topic_id=None, partitions=()
+        error_code=code,
+        name=name,
+        topic_id=None,
+        partitions=(),
+        topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 
@@ -95,6 +100,7 @@ def _described(topic: Topic, first: int, end: int) -> DescribeTopicPartitionsRes
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
+        topic_authorized_operations=TOPIC_OPERATIONS,
         partitions=tuple(map(_partition, range(first, end))),
     )
 

@@ -14,7 +14,7 @@ from headrace.groups.records import CurrentAssignment, ShareMember
 from headrace.groups.share.group import ShareGroup
 
 from .context import RequestContext
-from .group_descriptions import assignment, describe_each
+from .group_descriptions import assignment, describe_each, group_operations
 from .slicing import lazily
 
 _ASSIGNOR = "simple"
@@ -23,13 +23,15 @@ _ASSIGNOR = "simple"
 def handle(broker: Broker, request: ShareGroupDescribeRequest, context: RequestContext) -> Any:
     """Describe the share groups of a request."""
     find = broker.groups.share.group
-    describe = partial(_describe, broker)
+    describe = partial(_describe, broker, group_operations(request))
     return describe_each(
         schema, schema.ShareGroupDescribeResponse, request.group_ids, find, describe
     )
 
 
-def _describe(broker: Broker, group_id: str, group: ShareGroup) -> schema.DescribedGroup:
+def _describe(
+    broker: Broker, operations: int, group_id: str, group: ShareGroup
+) -> schema.DescribedGroup:
     return schema.DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group_id,
@@ -37,6 +39,7 @@ def _describe(broker: Broker, group_id: str, group: ShareGroup) -> schema.Descri
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch.epoch,
         assignor_name=_ASSIGNOR,
+        authorized_operations=operations,
         members=lazily(
             partial(_member, broker),
             [

@@ -21,17 +21,18 @@ from headrace.groups.records import (
 from headrace.groups.streams.group import StreamsGroup
 
 from .context import RequestContext
-from .group_descriptions import describe_each
+from .group_descriptions import describe_each, group_operations
 from .slicing import lazily
 
 
 def handle(broker: Broker, request: StreamsGroupDescribeRequest, context: RequestContext) -> Any:
     """Describe the streams groups of a request."""
     find, response = broker.groups.streams.group, schema.StreamsGroupDescribeResponse
-    return describe_each(schema, response, request.group_ids, find, _describe)
+    describe = partial(_describe, group_operations(request))
+    return describe_each(schema, response, request.group_ids, find, describe)
 
 
-def _describe(group_id: str, group: StreamsGroup) -> schema.DescribedGroup:
+def _describe(operations: int, group_id: str, group: StreamsGroup) -> schema.DescribedGroup:
     state = group.state
     return schema.DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -40,6 +41,7 @@ def _describe(group_id: str, group: StreamsGroup) -> schema.DescribedGroup:
         group_epoch=state.epoch.epoch,
         assignment_epoch=state.target_epoch.epoch,
         topology=_topology(group),
+        authorized_operations=operations,
         members=lazily(partial(_member, group), tuple(state.members.items())),
     )
 

@@ -1,4 +1,4 @@
-"""Descriptions of consumer groups, share groups and streams groups.
+"""Descriptions of groups.
 
 The responses of their Describe requests have the same structure but different classes; ``schema``
 is kio's module of the response.
@@ -12,12 +12,18 @@ from uuid import UUID
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
 
 from .slicing import lazily, sliced
 
 G = TypeVar("G")
+
+
+def group_operations(request: Any) -> int:
+    """Return the authorized operations on a group, if the request asks for them."""
+    return GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
 
 
 def describe_each(
@@ -44,6 +50,15 @@ def describe_each(
     if isinstance(groups, tuple):
         return sliced(whole, sum(len(group.members) for group in groups))
     return Sliced(whole)
+
+
+def refuse_each(
+    schema: Any, response: Callable[..., Any], group_ids: Sequence[str], code: ErrorCode
+) -> Any:
+    """Return the response with the same error for each id."""
+    groups = lazily(lambda group_id: _refused(schema, group_id, Refusal(code)), group_ids)
+    whole = response(throttle_time=NO_THROTTLE, groups=groups)
+    return whole if isinstance(groups, tuple) else Sliced(whole)
 
 
 def _refused(schema: Any, group_id: str, refusal: Refusal) -> Any:

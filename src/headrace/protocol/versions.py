@@ -21,6 +21,7 @@ from headrace.errors import ErrorCode
 from headrace.time_slices import run_now
 
 from . import offset_commit
+from .authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from .large_responses import lazy_map
 from .messages import Codec, codec
 from .writer import nested_type
@@ -434,10 +435,12 @@ def _metadata(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> A
     """Upgrade version 0, which requests all topics with an empty list, later ones with null.
     Versions 8-10 may request the authorized operations of the cluster.
     """
+    asks = getattr(request, "include_cluster_authorized_operations", False)
+    operations = CLUSTER_OPERATIONS if asks else NOT_ASKED
     given = {"topics": None} if old.version == 0 and not request.topics else {}
 
     def to_response(response: Any) -> Any:
-        return _Replaced(response, cluster_authorized_operations=_OPERATIONS_NOT_ASKED)
+        return _Replaced(response, cluster_authorized_operations=operations)
 
     return Adapted(reshape(request, latest.request_type, **given), _NOTHING, to_response)
 
@@ -489,9 +492,6 @@ def _update_features(request: Any, old: Codec, latest: Codec, catalog: TopicName
         return _Replaced(response, results=results)
 
     return Adapted(reshape(request, latest.request_type), _NOTHING, to_response)
-
-
-_OPERATIONS_NOT_ASKED = -(2**31)
 
 
 class _Special(NamedTuple):
