@@ -1,5 +1,7 @@
 """ConsumerGroupHeartbeat (68), versions 0-1: join, stay in or leave a consumer group (KIP-848).
 
+Refused if ``group.coordinator.rebalance.protocols`` does not have ``consumer``.
+
 Version notes:
 
 * Version 1 adds member ids chosen by the client (KIP-1082); in version 0 the coordinator chooses
@@ -19,6 +21,7 @@ from kio.schema.consumer_group_heartbeat.v1.response import (
 )
 
 from headrace.broker.broker import Broker
+from headrace.broker.config.group_protocols import CONSUMER, REBALANCE_PROTOCOLS
 from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.consumer.member import JOIN_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
@@ -34,8 +37,10 @@ _FIRST_WITH_OWN_MEMBER_ID = 1
 
 def handle(
     broker: Broker, request: ConsumerGroupHeartbeatRequest, context: RequestContext
-) -> Deferred[ConsumerGroupHeartbeatResponse]:
+) -> Deferred[ConsumerGroupHeartbeatResponse] | ConsumerGroupHeartbeatResponse:
     """Let a member join, stay in or leave its group, and return its assignment."""
+    if CONSUMER not in broker.config.get_list(REBALANCE_PROTOCOLS):
+        return _response(Refusal(ErrorCode.UNSUPPORTED_VERSION))
     member_id = request.member_id
     if (
         not member_id

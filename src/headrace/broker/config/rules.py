@@ -12,6 +12,7 @@ from typing import NamedTuple
 from headrace.errors import ErrorCode, Refusal
 
 from .connection_limits import check_connection_limits
+from .group_protocols import check_rebalance_protocols
 from .keys import InvalidValue, Value, config_keys
 from .security import unserved
 
@@ -106,7 +107,7 @@ def check_broker(broker: BrokerValue) -> str | None:
         return (
             "group.share.max.share.sessions must be greater than or equal to group.share.max.size"
         )
-    return check_connection_limits(broker)
+    return check_rebalance_protocols(broker) or check_connection_limits(broker)
 
 
 def check_broker_changes(
