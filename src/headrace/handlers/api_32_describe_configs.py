@@ -120,7 +120,7 @@ def _configs(
         )
     if resource_type == BROKER:
         if name == "":
-            return describe_all_brokers(catalog.configs("broker", ""))
+            return describe_all_brokers(config.cluster_configs())
         if name == str(NODE_ID):
             address = f"PLAINTEXT://{context.listener_host}:{context.listener_port}"
             facts = {"advertised.listeners": address, "log.dirs": str(broker.data_dir.absolute())}

@@ -17,6 +17,7 @@ from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.log_config import LogConfig
 
 from . import client_metrics, rules
+from .cluster_rules import MIN_INSYNC_REPLICAS
 from .keys import InvalidValue, Value, config_keys, render
 from .security import unserved
 
@@ -163,7 +164,7 @@ class Config:
         """
         for source, values in (
             (DYNAMIC_BROKER, self._store.configs("broker", str(NODE_ID))),
-            (DYNAMIC_DEFAULT_BROKER, self._store.configs("broker", "")),
+            (DYNAMIC_DEFAULT_BROKER, self.cluster_configs()),
             (STATIC_BROKER, self._static),
         ):
             if name in values:
@@ -171,6 +172,17 @@ class Config:
         default = config_keys("broker")[name].default
         if default is not None:
             yield DEFAULT, default
+
+    def cluster_configs(self) -> Mapping[str, str]:
+        """Return the configs set at run time for all brokers, as text.
+
+        ``min.insync.replicas`` is always among them: a new cluster of Apache Kafka gets it there
+        (KIP-966).
+        """
+        stored = self._store.configs("broker", "")
+        if MIN_INSYNC_REPLICAS in stored:
+            return stored
+        return {MIN_INSYNC_REPLICAS: self._static.get(MIN_INSYNC_REPLICAS, "1"), **stored}
 
     def value(self, name: str) -> Value | None:
         """Return the parsed value of a broker config, None if it has none.

@@ -13,6 +13,7 @@ from headrace.errors import ErrorCode, Refusal
 
 from . import broker_loggers, client_metrics, rules
 from .broker_config import NODE_ID
+from .cluster_rules import check_min_insync_replicas
 from .keys import config_keys, render
 from .topic_rules import check_topic_name
 
@@ -186,6 +187,9 @@ def _check_changes(
     changes: Mapping[str, str | None],
 ) -> Refusal | None:
     if kind == "broker":
+        refusal = check_min_insync_replicas(name, changes)
+        if refusal is not None:
+            return refusal
         settings = {key: value for key, value in changes.items() if value is not None}
         return rules.check_broker_changes(settings, broker.config.value, default=name == "")
     if kind == broker_loggers.KIND:
