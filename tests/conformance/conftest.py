@@ -25,8 +25,7 @@ SMALL_CONFIGS = {
     "transactional.id.expiration.ms": "3000",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
     "producer.id.expiration.ms": "3000",
-    "producer.id.expiration.check.interval.ms": "500",  # by which Apache Kafka forgets producers
-    "log.retention.check.interval.ms": "500",  # by which headrace does
+    "producer.id.expiration.check.interval.ms": "500",
 }
 """Small limits and times that only a whole broker can have, for cases that reach them."""
 

@@ -144,9 +144,9 @@ def test_producers_expire(disk: Disk):
     log = disk.log(producer_id_expiration_ms=1000)
     send(log, 0, producer=1, at=NOW)
     send(log, 0, producer=2, at=NOW + 500)
-    log.apply_retention(NOW + 999)
+    log.expire_producers(NOW + 999)
     assert refused(send(log, 5, producer=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    log.apply_retention(NOW + 1000)
+    log.expire_producers(NOW + 1000)
     assert send(log, 5, producer=1).base_offset == 2, (
         "an unknown producer may start with any sequence"
     )

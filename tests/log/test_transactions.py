@@ -153,10 +153,10 @@ def test_a_plain_batch_inside_a_transaction_is_refused(disk: Disk):
 def test_a_producer_with_an_open_transaction_does_not_expire(disk: Disk):
     log = disk.log(retention_ms=-1)
     send(log, 1, 0)
-    log.apply_retention(NOW + 10 * 86_400_000)
+    log.expire_producers(NOW + 10 * 86_400_000)
     assert log.last_stable_offset == 0
     end(log, 1, ABORT)
-    log.apply_retention(NOW + 10 * 86_400_000)
+    log.expire_producers(NOW + 10 * 86_400_000)
     assert not len(log.producers)
 
 

@@ -52,7 +52,7 @@ class TopicLogs:
         self._metrics = metrics
         self._notify = notify
         self._open_logs: dict[tuple[UUID, int], PartitionLog] = {}
-        self._retention: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._disk = DiskThread("headrace-disk")
 
     def watch_disk(self) -> None:
@@ -65,13 +65,14 @@ class TopicLogs:
         self._notify(("log", topic_id, partition))
 
     def start(self) -> None:
-        """Apply retention from now on."""
-        self._retention = asyncio.get_running_loop().create_task(self._retain())
+        """Apply retention and forget idle producers from now on."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._retain()), loop.create_task(self._forget_producers())]
 
     def close(self) -> None:
         """Stop, flush and close the files."""
-        if self._retention is not None:
-            self._retention.cancel()
+        for task in self._tasks:
+            task.cancel()
         self._disk.close()
         self.flusher.close()
         self._directory.close()
@@ -326,6 +327,17 @@ class TopicLogs:
                 for _, partition_log in self.existing(topic):
                     await self._apply_retention(partition_log)
                     await asyncio.sleep(0)
+
+    async def _forget_producers(self) -> None:
+        """Forget idle producers every ``producer.id.expiration.check.interval.ms``, a few logs at a
+        time.
+        """
+        interval = "producer.id.expiration.check.interval.ms"
+        while True:
+            await asyncio.sleep(self._config.get_int(interval) / 1000)
+            for partition_log in list(self._open_logs.values()):
+                partition_log.expire_producers(self._clock.wall_ms())
+                await asyncio.sleep(0)
 
     async def _apply_retention(self, partition_log: PartitionLog) -> None:
         topic, partition = partition_log.topic, partition_log.partition

@@ -562,6 +562,13 @@ class PartitionLog:
             self._log_start_offset = max(self._log_start_offset, offset)
         return self._log_start_offset
 
+    def expire_producers(self, now_ms: int) -> None:
+        """Forget the producers that have been idle for ``producer.id.expiration.ms``. A log that is
+        not loaded has none in memory.
+        """
+        if self._loaded:
+            self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
+
     def _save_producers(self, offset: int, snapshot: bytes) -> None:
         """Write a snapshot of producers, unless there is one. This blocks; any thread may call it.
 
@@ -587,7 +594,7 @@ class PartitionLog:
             work()
 
     def retention_steps(self, now_ms: int) -> Generator[Callable[[], None], None, int]:
-        """Delete old segments and expired producers; return the number of deleted segments.
+        """Delete old segments; return the number of deleted segments.
 
         Yield functions that wait for the disk. Run each before the next step, in any thread; the
         log can be used meanwhile.
@@ -597,7 +604,6 @@ class PartitionLog:
         """
         if not self.end_offset or not self._segments or self.is_offline:
             return 0
-        self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
         ages = [
             SegmentAge(
                 segment.base_offset,
