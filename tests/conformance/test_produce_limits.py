@@ -147,3 +147,31 @@ def test_the_brokers_own_time_has_no_limits(world: World) -> None:
     assert [kind for kind, _ in batches] == ["LogAppendTime"] * 3
     assert all(before <= timestamp <= now_ms() for _, timestamp in batches)
     assert topic.list_offset(before) == 0
+
+
+def test_why_records_with_wrong_timestamps_are_refused(world: World) -> None:
+    topic, timestamp_ms = world.topic(message_timestamp_before_max_ms="60000"), 1_000
+    (told,) = world.ask(
+        0,
+        9,
+        transactional_id=None,
+        acks=-1,
+        timeout=30_000,
+        topic_data=[
+            {
+                "name": topic.name,
+                "partition_data": [
+                    {"index": 0, "records": batch([b"v"] * 2, timestamp_ms=timestamp_ms)}
+                ],
+            }
+        ],
+    ).responses
+    (one,) = told.partition_responses
+    assert outcome(one.error_code) == BAD_TIME
+    assert one.error_message == "One or more records have been rejected due to invalid timestamp"
+    assert [error.batch_index for error in one.record_errors] == [0, 1]
+    for index, error in enumerate(one.record_errors):
+        assert error.batch_index_error_message.startswith(
+            f"Timestamp {timestamp_ms} of message with offset {index} is out of range. "
+            "The timestamp should be within ["
+        )

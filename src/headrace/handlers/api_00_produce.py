@@ -391,7 +391,7 @@ def _refused(index: int, refusal: Refusal, log_start_offset: int = -1) -> Partit
     )
     if isinstance(refusal, RefusedRecords):
         response.record_errors = tuple(
-            BatchIndexAndErrorMessage(batch_index=one, batch_index_error_message=refusal.message)
-            for one in refusal.records
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in refusal.records
         )
     return response

@@ -73,7 +73,8 @@ def _check(
     if not unreadable:
         return None
     message = f"{topic} takes only the records of its coordinator"
-    return RefusedRecords(ErrorCode.INVALID_RECORD, message, tuple(unreadable))
+    records = tuple((index, message) for index in unreadable)
+    return RefusedRecords(ErrorCode.INVALID_RECORD, message, records)
 
 
 def _is_readable(coordinator: Coordinator[Any], record: record_batch.Record) -> bool:

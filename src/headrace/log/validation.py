@@ -38,15 +38,19 @@ checks.
 """
 
 
+_WRONG_TIMESTAMPS = "One or more records have been rejected due to invalid timestamp"
+_WITHOUT_KEY = "Compacted topic cannot accept message without key."
+
+
 @dataclass(frozen=True, slots=True)
 class RefusedRecords(Refusal):
     """A batch that is refused because of some of its records (KIP-467).
 
-    :param records: their positions in the batch, counted from 0; the first
-        :data:`~headrace.protocol.limits.MAX_RECORD_ERRORS` of them
+    :param records: the position in the batch, counted from 0, and the message for each of them; the
+        first :data:`~headrace.protocol.limits.MAX_RECORD_ERRORS`
     """
 
-    records: tuple[int, ...] = ()
+    records: tuple[tuple[int, str], ...] = ()
 
 
 class OpenElsewhere(Exception):
@@ -229,13 +233,7 @@ def check_records(
     if by_client:
         first_ms, last_ms = now_ms - before_max_ms, now_ms + after_max_ms
     elif header.attributes & LOG_APPEND_TIME_BIT:
-        return Refusal(
-            ErrorCode.INVALID_TIMESTAMP,
-            (
-                "Invalid timestamp type in message. Producer should not set timestamp type "
-                "to LogAppendTime."
-            ),
-        )
+        return Refusal(ErrorCode.INVALID_TIMESTAMP, _WRONG_TIMESTAMPS)
     outside_ms = _outside(header.base_timestamp, header.max_timestamp, first_ms, last_ms)
     checks_times = by_client and before_max_ms != FOREVER
     if not wants_keys and not checks_times and outside_ms is None:
@@ -251,8 +249,8 @@ def check_records(
     if wants_keys and found.without_key:
         return RefusedRecords(
             ErrorCode.INVALID_RECORD,
-            "Compacted topic cannot accept message without key.",
-            tuple(found.without_key),
+            _WITHOUT_KEY,
+            tuple((index, _WITHOUT_KEY) for index in found.without_key),
         )
     if checks_times and outside_ms is None:  # a later record may be earlier than the first one
         outside_ms = _outside(found.earliest_ms, header.max_timestamp, first_ms, last_ms)
@@ -260,9 +258,15 @@ def check_records(
         return None
     return RefusedRecords(
         ErrorCode.INVALID_TIMESTAMP,
-        f"Timestamp {outside_ms} of message is out of range. The timestamp should be within "
-        f"[{first_ms}, {last_ms}]",
-        tuple(found.outside),
+        _WRONG_TIMESTAMPS,
+        tuple(
+            (
+                index,
+                f"Timestamp {timestamp_ms} of message with offset {header.base_offset + index} is "
+                f"out of range. The timestamp should be within [{first_ms}, {last_ms}]",
+            )
+            for index, timestamp_ms in found.outside
+        ),
     )
 
 
@@ -275,13 +279,15 @@ def _outside(earliest_ms: int, latest_ms: int, first_ms: int, last_ms: int) -> i
 
 @dataclass(slots=True)
 class _Inspection:
-    """The records of a batch that may be refused, by their positions: the first ones of each
-    kind.
+    """The records of a batch that may be refused: the first ones of each kind.
+
+    :ivar without_key: positions
+    :ivar outside: positions and timestamps
     """
 
     earliest_ms: int = MAX_INT64
     without_key: list[int] = field(default_factory=list)
-    outside: list[int] = field(default_factory=list)
+    outside: list[tuple[int, int]] = field(default_factory=list)
 
 
 def _inspect(
@@ -306,5 +312,5 @@ def _inspect(
             and not first_ms <= timestamp_ms <= last_ms
             and len(found.outside) < MAX_RECORD_ERRORS
         ):
-            found.outside.append(index)
+            found.outside.append((index, timestamp_ms))
     return found
