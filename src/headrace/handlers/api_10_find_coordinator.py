@@ -1,7 +1,9 @@
 """FindCoordinator (10), versions 0-6: find the coordinator of groups, transactional ids or
 share-partitions.
 
-The coordinator is always this node, at the address of the listener that received the request.
+The coordinator is always this node, at the address of the listener that received the request. Its
+internal topic is created if it is missing. Apache Kafka returns COORDINATOR_NOT_AVAILABLE until the
+topic exists.
 
 Version notes:
 
@@ -21,14 +23,20 @@ from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.find_coordinator.v6.response import Coordinator, FindCoordinatorResponse
 
 from headrace.broker.broker import Broker
+from headrace.broker.catalog import CatalogError
 from headrace.errors import ErrorCode
+from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
 from .slicing import lazily, sliced
 
+log = LimitedLog(get_logger("headrace.coordinators"))
+
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+_TOPICS = {_GROUP: CONSUMER_OFFSETS, _TRANSACTION: TRANSACTION_STATE, _SHARE: SHARE_GROUP_STATE}
 _FIRST_WITH_SHARE = 6
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
 _INTEGER = re.compile(r"[+-]?\d{1,10}", re.ASCII)
@@ -46,17 +54,31 @@ def handle(
 
 
 def _coordinator(broker: Broker, key_type: int, context: RequestContext, key: str) -> Coordinator:
-    known = key_type in (_GROUP, _TRANSACTION) or (
-        key_type == _SHARE and context.api_version >= _FIRST_WITH_SHARE and _is_share_partition(key)
-    )
+    code = _prepare(broker, key_type, key, context.api_version)
+    found = code is ErrorCode.NONE
     return Coordinator(
         key=key,
-        node_id=broker.node_id if known else -1,
-        host=context.listener_host if known else "",
-        port=context.listener_port if known else -1,
-        error_code=ErrorCode.NONE if known else ErrorCode.INVALID_REQUEST,
+        node_id=broker.node_id if found else -1,
+        host=context.listener_host if found else "",
+        port=context.listener_port if found else -1,
+        error_code=code,
         error_message="",
     )
+
+
+def _prepare(broker: Broker, key_type: int, key: str, version: int) -> ErrorCode:
+    """Create the internal topic of a coordinator if it is missing; return the error for the key."""
+    topic = _TOPICS.get(key_type)
+    if topic is None:
+        return ErrorCode.INVALID_REQUEST
+    if key_type == _SHARE and (version < _FIRST_WITH_SHARE or not _is_share_partition(key)):
+        return ErrorCode.INVALID_REQUEST
+    try:
+        broker.topic_logs.internal_topic(topic)
+    except CatalogError as error:
+        log.error("clients", "cannot create the topic %s: %s", topic, error)
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return ErrorCode.NONE
 
 
 def _is_share_partition(key: str) -> bool:
