@@ -620,7 +620,7 @@ class Producers(Conversation[Side]):
             -1,
         )
         if self.chance(0.2):
-            states, duration_ms = ["Ongoing"], self.rng.choice([-5, 0, 3_600_000])
+            duration_ms = self.rng.choice([-5, 3_600_000])
         version = self.version(0, 2)
 
         def ours(side: Side) -> Any:

@@ -2,9 +2,12 @@
 
 Version 0 filters by state and producer id.
 
+The filter by duration counts from the start of the latest transaction, also if that is complete. An
+id that had none is older than any duration.
+
 Version notes:
 
-* Version 1 adds a filter by the duration of the open transaction (KIP-994).
+* Version 1 adds a filter by duration (KIP-994).
 * Version 2 adds a filter by a regular expression (KIP-1152).
 """
 
@@ -53,7 +56,7 @@ def _list(
     wall_ms = broker.clock.wall_ms()
 
     def asked_for(transactional_id: str, known: Transaction) -> bool:
-        age_ms = wall_ms - known.start_ms if known.is_open else -1
+        age_ms = wall_ms - known.start_ms
         return (
             (not states or known.state in states)
             and (
