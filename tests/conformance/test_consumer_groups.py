@@ -4,12 +4,14 @@ change of protocol.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from headrace.protocol.consumer_protocol import write_assignment
-from tests.conformance.classic import ClassicGroup
+from headrace.protocol.consumer_protocol import Subscription, write_assignment, write_subscription
+from headrace.protocol.primitives import i32
+from tests.conformance.classic import ClassicGroup, subscription
 from tests.conformance.consumers import (
     ASK_AGAIN_S,
     ClassicConsumer,
@@ -27,6 +29,7 @@ def group_id() -> str:
     return unique("consumers")
 
 
+NO_COMMON_PROTOCOL = "INCONSISTENT_GROUP_PROTOCOL"
 FENCED = (
     "FENCED_MEMBER_EPOCH: The consumer group member has a {than} member epoch ({sent}) than "
     "the one known by the group "
@@ -441,3 +444,58 @@ def test_a_thousand_members(world: World, group_id: str) -> None:
     assert {member.member_id for member in found.members} == {member.id for member in members}
     assert {member.leave().error for member in members[500:]} == {OK}
     assert len(describe(world, group_id).members) == 500
+
+
+CUSTOM_ASSIGNOR = (
+    "GROUP_ID_NOT_FOUND: Cannot upgrade classic group {} to consumer group because an unsupported "
+    "custom assignor is in use. Please refer to the documentation or switch to a default assignor "
+    "before re-attempting the upgrade."
+)
+
+
+@pytest.mark.parametrize(
+    ("user_data", "is_upgraded"), [(None, True), (b"", True), (b"custom", False)]
+)
+def test_assignments_with_user_data_of_an_assignor_cannot_be_upgraded(
+    world: World, group_id: str, user_data: bytes | None, is_upgraded: bool
+) -> None:
+    topic, group = world.topic(), ClassicGroup(world, group_id)
+    classic = group.member(("range", subscription(topic.name)))
+    assert classic.join() == OK
+    ends = i32(-1) if user_data is None else i32(len(user_data)) + user_data
+    assignment = write_assignment(1, {topic.name: [0]}).removesuffix(i32(-1)) + ends
+    assert classic.sync({classic.id: assignment}) == OK
+    beat = ConsumerMember(world, group_id).heartbeat(topic, epoch=0)
+    assert beat.error == (OK if is_upgraded else CUSTOM_ASSIGNOR.format(group_id))
+    assert group.listed is not None
+    assert group.listed[2] == ("consumer" if is_upgraded else "classic")
+
+
+def test_user_data_of_a_subscription_is_no_obstacle(world: World, group_id: str) -> None:
+    topic, group = world.topic(), ClassicGroup(world, group_id)
+    said = write_subscription(Subscription(1, (topic.name,), user_data=b"custom"))
+    classic = group.member(("range", said))
+    assert classic.join() == OK
+    assert classic.sync({classic.id: write_assignment(1, {topic.name: [0]})}) == OK
+    assert ConsumerMember(world, group_id).heartbeat(topic, epoch=0).error == OK
+
+
+def test_a_member_id_is_required_before_the_metadata_is_read(
+    world: World, group_id: str, differs: Callable[..., Any]
+) -> None:
+    topic = world.topic()
+    ConsumerMember(world, group_id).join(topic)
+    group = ClassicGroup(world, group_id)
+    newcomer = group.member(("range", b"not a subscription"))
+    assert newcomer.join_at_once() == "MEMBER_ID_REQUIRED"
+    assert newcomer.id
+    cannot_be_read = differs(
+        "a JoinGroup to a consumer group (KIP-848) whose metadata cannot be parsed",
+        kafka="UNKNOWN_SERVER_ERROR",
+        headrace=NO_COMMON_PROTOCOL,
+    )
+    assert newcomer.join_at_once() == cannot_be_read
+    static = group.member(("range", b"not a subscription"), instance_id="i")
+    assert static.join_at_once() == cannot_be_read
+    other_type = group.member(("range", b""), protocol_type="connect")
+    assert other_type.join_at_once() == NO_COMMON_PROTOCOL

@@ -300,19 +300,11 @@ class MixedGroup(Conversation[Side]):
                 seat.sent for one, _ in leavers if one in self.instances for seat in self.seats(one)
             ):
                 return
-            if self.is_vacant():
-                return
             self.both(
                 f"{leavers} leave v{version}", lambda side: side.classic_leave(leavers, version)
             )
             self.classics.remove(who)
             self.gone.append(who)
-
-    def is_vacant(self) -> bool:
-        """Return whether the group waits for the join of a member that was only given an id. If
-        nobody joins, Kafka keeps the group for a while.
-        """
-        return self.sides[0].listed() == ("Empty", "", "classic")
 
     # --- offsets ---
 
@@ -437,7 +429,7 @@ class Impatient(MixedGroup):
         self.patience_ms, self.silence_ms = 3_000, max(3_000, silence_ms)
 
     def go_on(self) -> None:
-        if time.monotonic() - self.paused_at > MOMENT_S and not self.is_vacant():
+        if time.monotonic() - self.paused_at > MOMENT_S:
             self.pause()
             for who in self.classics:
                 if any(seat.sent for seat in self.seats(who)):

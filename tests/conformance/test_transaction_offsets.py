@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.classic import ClassicGroup
+from tests.conformance.consumers import ConsumerMember
 from tests.conformance.producers import Transactional
 from tests.conformance.world import OK, Group, Topic, World, outcome
 from tests.support import unique, wait_until
@@ -241,3 +242,21 @@ def test_a_deleted_offset_is_not_pending(
     producer.end(commit=True)
     assert producer.state == "CompleteCommit p0 e1"
     assert settled(topic, group_id, 0) == [-1]
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_another_epoch_of_a_member_of_a_consumer_group(
+    topic: Topic, producer: Transactional, group_id: str, version: int
+) -> None:
+    """Clients of transactions know generations, not member epochs."""
+    member = ConsumerMember(topic.world, group_id).join(topic)
+    producer.add_group(group_id)
+    offsets, epoch = {(topic.name, 0): 5}, member.epoch
+
+    def commit(generation_id: int, member_id: str = member.id) -> str:
+        return producer.commit_offset(
+            group_id, offsets, generation_id=generation_id, member_id=member_id, version=version
+        )
+
+    assert [commit(epoch + off) for off in (0, 1, 100)] == [OK] + ["ILLEGAL_GENERATION"] * 2
+    assert commit(epoch, "stranger") == "UNKNOWN_MEMBER_ID"

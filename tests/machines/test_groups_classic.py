@@ -6,6 +6,7 @@ import pytest
 
 from headrace.errors import ErrorCode, StorageError
 from headrace.groups.classic.member import JoinedMember, JoinRequest, MemberIdentity
+from headrace.groups.records import Generation
 from tests.machines.group_desk import Desk, durable
 
 
@@ -30,7 +31,7 @@ def test_one_member_joins_leads_and_assigns(desk):
     )
     assert joined.members == (JoinedMember("m1", None, b"as range"),)
     assert state(desk) == "CompletingRebalance"
-    assert desk.log == []
+    assert [len(value or b"") for _, value in desk.log] == [24]  # the empty generation
     synced = desk.answer(desk.sync("m1", 1, [("m1", b"all")]))
     assert (synced.code, synced.assignment, synced.protocol_type, synced.protocol) == (
         0,
@@ -39,7 +40,7 @@ def test_one_member_joins_leads_and_assigns(desk):
         "range",
     )
     assert state(desk) == "Stable"
-    assert len(desk.log) == 1
+    assert len(desk.log) == 2
     assert desk.heartbeat("m1", 1) == ErrorCode.NONE
 
 
@@ -192,14 +193,22 @@ def test_leaving_hands_over_at_once(desk):
     assert not desk.awaits_someone
 
 
-def test_a_group_that_nobody_joined_in_the_end_leaves_nothing_behind(desk):
+def test_a_group_that_nobody_joined_in_the_end_is_deleted_with_the_next_check(desk):
     desk.join()
-    assert "g" in desk.coordinator.groups
     desk.pass_ms(10_000)
-    assert desk.coordinator.groups == {}
+    assert state(desk) == desk.restarted().groups["g"].state_name == "Empty"
     desk.join()
     desk.leave("m2")
-    assert desk.coordinator.groups == {}
+    assert state(desk) == "Empty"
+    desk.pass_ms(600_000)
+    assert desk.coordinator.groups == desk.restarted().groups == {}
+
+
+def test_the_first_record_of_a_group_is_the_empty_one(desk):
+    desk.stable(1)
+    first, second = (desk.coordinator.decode(key, value) for key, value in desk.log)
+    assert first.value == Generation("", 0, None, None, desk.wall_ms)
+    assert (second.value.generation_id, len(second.value.members)) == (1, 1)
 
 
 def test_the_protocol_is_the_one_that_all_speak_and_most_like(desk):
@@ -220,7 +229,7 @@ def test_the_protocol_is_the_one_that_all_speak_and_most_like(desk):
         desk.answer(desk.join(version=3, group="h", protocols=())).code
         == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     )
-    assert "h" not in desk.coordinator.groups
+    assert state(desk, "h") == "Empty"
 
 
 def test_joins_that_are_refused(desk):

@@ -18,7 +18,7 @@ from headrace.internal_topics import CONSUMER_OFFSETS
 from headrace.outcome import NOWHERE, Apply, Outcome, Position
 
 from . import record_schemas
-from .classic.group import ClassicGroup
+from .classic.group import ClassicGroup, new_generation
 from .classic.member import (
     JoinReply,
     JoinRequest,
@@ -103,16 +103,17 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
             return self.consumer.join(group, request, now_ms, wall_ms)
-        tombstones: tuple[GroupRecord, ...] = ()
-        if isinstance(group, ConsumerGroup | StreamsGroup):  # an empty one becomes classic
-            tombstones, group = tuple(group.state.tombstones()), None
-        if group is None:
-            group = ClassicGroup(group_id, self._timers)
-        assert isinstance(group, ClassicGroup)
-        outcome = group.join(request, ticket, settings, now_ms, wall_ms)
-        if tombstones:
-            outcome = outcome._replace(records=(*tombstones, *outcome.records))
-        return outcome.then(partial(self._keep_unless_vacant, group))
+        if isinstance(group, ClassicGroup):
+            return group.join(request, ticket, settings, now_ms, wall_ms)
+        # A new group, or an empty one of another protocol, which becomes classic.
+        tombstones = () if group is None else tuple(group.tombstones())
+        new = ClassicGroup(group_id, self._timers)
+        begun = new_generation(wall_ms)
+        new.replay(begun)
+        outcome = new.join(request, ticket, settings, now_ms, wall_ms)
+        records = (*tombstones, GroupMetadata(group_id, begun), *outcome.records)
+        register = partial(self.groups.__setitem__, group_id, new)
+        return outcome._replace(records=records).then(register)
 
     def _check_join(
         self, group_id: str, request: JoinRequest, settings: ClassicSettings
@@ -175,8 +176,7 @@ class GroupCoordinator:
             return Outcome((group,) * len(leavers) if group_id else group)
         if isinstance(group, ConsumerGroup):
             return self.consumer.leave(group, leavers, now_ms, wall_ms)
-        outcome = group.leave(leavers, now_ms, wall_ms)
-        return outcome.then(partial(self._keep_unless_vacant, group))
+        return group.leave(leavers, now_ms, wall_ms)
 
     def _joinable(self, group_id: str) -> ClassicGroup | ConsumerGroup | ErrorCode:
         """Return a group that can have classic members, or the error of the request."""
@@ -186,13 +186,6 @@ class GroupCoordinator:
         if group is None or isinstance(group, ShareGroup | StreamsGroup):
             return ErrorCode.UNKNOWN_MEMBER_ID
         return group
-
-    def _keep_unless_vacant(self, group: ClassicGroup) -> None:
-        """Register a group that has a member; remove an empty group that was never recorded."""
-        if group.is_vacant and group.group_id not in self.offsets.committed:
-            self.groups.pop(group.group_id, None)
-        else:
-            self.groups[group.group_id] = group
 
     # All groups -----------------------------------------------------------------------------------
 
@@ -295,8 +288,7 @@ class GroupCoordinator:
             return self.consumer.expire(group, kind, member_id, now_ms, wall_ms)
         if isinstance(group, ClassicGroup):
             settings = ClassicSettings.of(self._config)
-            outcome = group.expire(kind, member_id, settings, now_ms, wall_ms)
-            return outcome.then(partial(self._keep_unless_vacant, group))
+            return group.expire(kind, member_id, settings, now_ms, wall_ms)
         if isinstance(group, StreamsGroup):
             return self.streams.expire(group, kind, member_id, wall_ms)
         if isinstance(group, ShareGroup) and member_id in group.members:
@@ -314,8 +306,7 @@ class GroupCoordinator:
         if isinstance(record, OffsetCommit):
             self.offsets.committed.replay(record, at)
             if group_id not in self.groups and record.value is not None:
-                begun = self.groups[group_id] = ClassicGroup(group_id, self._timers)
-                begun.is_lasting = True
+                self.groups[group_id] = ClassicGroup(group_id, self._timers)
             return
         group = self.groups.get(group_id)
         if isinstance(record, GroupMetadata):

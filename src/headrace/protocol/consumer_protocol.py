@@ -113,6 +113,22 @@ def read_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
         raise ValueError(f"not the assignment of a consumer: {error}") from error
 
 
+def read_assignment_user_data(data: bytes) -> bytes:
+    """Read what a member's assignor gets from the leader's assignor; empty if there is nothing.
+
+    :raises ValueError: the bytes are not an assignment
+    """
+    if not data:
+        return b""
+    reader = Reader(data)
+    try:
+        reader.i16()
+        _topics(reader)
+        return reader.nullable_blob() or b""
+    except (struct.error, IndexError, ValueError) as error:
+        raise ValueError(f"not the assignment of a consumer: {error}") from error
+
+
 def write_assignment(version: int, partitions: Mapping[str, Sequence[int]]) -> bytes:
     """Return an assignment of partitions by topic name as bytes."""
     return i16(version) + _topics_array(partitions) + _NO_USER_DATA

@@ -35,6 +35,11 @@ from .transition import GroupTransition
 R = TypeVar("R")
 
 
+def new_generation(wall_ms: int) -> Generation:
+    """Return the generation of a group that begins now, which is its first record."""
+    return Generation("", 0, None, None, wall_ms)
+
+
 class ClassicGroup:
     """One classic group.
 
@@ -45,7 +50,6 @@ class ClassicGroup:
 
     :param timers: timers of all groups; a due timer calls :meth:`expire`
     :ivar recorded: the last recorded generation; None before the first
-    :ivar is_lasting: the group was created by a commit of offsets, or has had a generation
     """
 
     type_name = "classic"
@@ -53,7 +57,6 @@ class ClassicGroup:
     def __init__(self, group_id: str, timers: Deadlines[TimerKey]) -> None:
         self.group_id = group_id
         self.recorded: Generation | None = None
-        self.is_lasting = False
         self._membership = Membership()
         self._timers = GroupDeadlines(timers, group_id)
 
@@ -85,11 +88,6 @@ class ClassicGroup:
     @property
     def is_empty(self) -> bool:
         return self._membership.is_empty
-
-    @property
-    def is_vacant(self) -> bool:
-        """The group has no members and was never recorded."""
-        return self.is_empty and not self.members.pending and not self.is_lasting
 
     # Commands -------------------------------------------------------------------------------------
 
@@ -257,5 +255,5 @@ class ClassicGroup:
 
     def replay(self, generation: Generation) -> None:
         """Apply a recorded generation."""
-        self.recorded, self.is_lasting = generation, True
+        self.recorded = generation
         self._membership.restore(generation)

@@ -57,12 +57,16 @@ def join(
 
     :param assigns: see :class:`~headrace.groups.consumer.transition.MemberTransition`
     """
-    code, subscription = _check_join(group, request, settings)
-    if subscription is None:
+    code = _check_join(group, request, settings)
+    if code:
         return Outcome(JoinReply(code, ""))
     instance_id, is_new = request.group_instance_id, not request.member_id
     if is_new and instance_id is None and request.known_member_id_required:
         return Outcome(JoinReply(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id))
+    try:
+        subscription = read_subscription(request.protocols[0][1])
+    except ValueError:
+        return Outcome(JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
     member_id = request.member_id or request.new_member_id
     owner = None if instance_id is None else group.state.static_members.get(instance_id)
     if instance_id is not None and not is_new:
@@ -101,18 +105,16 @@ def join(
 
 def _check_join(
     group: ConsumerGroup, request: JoinRequest, settings: ConsumerSettings
-) -> tuple[ErrorCode, Subscription | None]:
+) -> ErrorCode:
+    """Return the error of a JoinGroup that the group refuses whatever its subscription, or NONE."""
     refusal = group.check_room(request.member_id, settings.max_size)
     if refusal is not None:
-        return refusal.code, None
+        return refusal.code
     shared, classic = group.state.classic_protocols, len(group.state.classic_members)
-    speaks = any(shared[name] == classic for name, _ in request.protocols)
-    if not settings.mixed or request.protocol_type != PROTOCOL_TYPE or not speaks:
-        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL, None
-    try:
-        return ErrorCode.NONE, read_subscription(request.protocols[0][1])
-    except ValueError:
-        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL, None
+    supports = any(shared[name] == classic for name, _ in request.protocols)
+    if not settings.mixed or request.protocol_type != PROTOCOL_TYPE or not supports:
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.NONE
 
 
 def _joined(

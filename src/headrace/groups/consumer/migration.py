@@ -38,12 +38,19 @@ from headrace.outcome import Completion
 from headrace.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
     read_assignment,
+    read_assignment_user_data,
     read_subscription,
     subscription_version,
     write_assignment,
 )
 
 from .state import ConsumerState
+
+_CUSTOM_ASSIGNOR = (
+    "an unsupported custom assignor is in use. Please refer to the documentation or switch to a "
+    "default assignor before re-attempting the upgrade"
+)
+"""The reason to refuse an upgrade that would lose the user data in an assignment."""
 
 
 def check_upgrade(group: ClassicGroup, settings: ConsumerSettings) -> Refusal | None:
@@ -75,8 +82,10 @@ def upgraded(
     members, held = {}, {}
     try:
         for member in group.members.all():
-            members[member.member_id] = _upgraded_member(member, group.protocol)
             assigned = read_assignment(member.assignment)
+            if read_assignment_user_data(member.assignment):
+                return _no_upgrade(group, _CUSTOM_ASSIGNOR)
+            members[member.member_id] = _upgraded_member(member, group.protocol)
             held[member.member_id] = {
                 topic.topic_id: dict.fromkeys(sorted(numbers), epoch)
                 for name, numbers in assigned.items()

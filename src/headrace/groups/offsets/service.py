@@ -107,6 +107,8 @@ class OffsetService:
         code = group.check_commit(
             member.member_id, generation_id, commits, knows_epochs=knows_epochs
         )
+        if transactional and code is ErrorCode.STALE_MEMBER_EPOCH:
+            code = ErrorCode.ILLEGAL_GENERATION  # transactional clients do not know the other
         return code, None
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
