@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from headrace.log import directory_lock
 from tests.support import ROOT
 from tests.wire_client import answers
 
@@ -125,6 +126,20 @@ def test_it_stops_with_clients_connected_and_waiting(serve: Serve) -> None:
         process.communicate(timeout=5)
         assert process.returncode == 0
         assert idle.recv(1) == b""
+
+
+def test_connections_are_closed_last(serve: Serve, tmp_path: Path) -> None:
+    """A client that learns of the stop finds nothing half done: the directory is free already."""
+    process = serve(*ANY_PORT, "--data-dir", "data")
+    (address,) = addresses(process)
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port))) as idle:
+        idle.sendall(b"\0\0\1\0half a request")
+        process.terminate()
+        assert idle.recv(1) == b""
+        os.close(directory_lock.take(str(tmp_path / "data")))
+    process.communicate(timeout=5)
+    assert process.returncode == 0
 
 
 def test_it_listens_on_several_addresses(serve: Serve) -> None:

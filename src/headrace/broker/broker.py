@@ -135,6 +135,7 @@ class Broker:
                 self.long_polls.notify,
             )
         )
+        self._is_closed = False
         self.slices = TimeSlices()
         self.loop_watch = LoopWatch(self.metrics.loop)
         self.topic_descriptions: TopicDescriptions | None = None
@@ -252,6 +253,7 @@ class Broker:
         """Stop the timers, flush and close the files. Acquired records are released, as locks do
         not survive a restart.
         """
+        self._is_closed = True
         self.scrubber.close()
         self.directory_watch.close()
         try:
@@ -288,7 +290,7 @@ class Broker:
         if self.loaded_telemetry is not None:
             self.loaded_telemetry.disconnected(connection_id)
         share = self.coordinators.loaded_share
-        if share is None:
+        if share is None or self._is_closed:
             return
         try:
             share.disconnected(connection_id)

@@ -775,6 +775,17 @@ class Connection(asyncio.BufferedProtocol):
         elif self.transport is not None:
             self.transport.close()
 
+    def stop_serving(self) -> None:
+        """Serve no further request and answer none that waits; the connection stays open."""
+        self._queue.clear()
+        self._answers.clear()
+        self._unsent.clear()
+        self._is_closing = True
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None
+        self._regulate()
+
     def abandon(self) -> None:
         """Close the connection at once; nothing more is sent."""
         self._queue.clear()

@@ -13,7 +13,7 @@ from headrace.log_lines import log_unhandled
 
 from .broker import Broker
 from .config.broker_config import Config
-from .server import Listener, Server
+from .server import Listener, Server, stop
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -144,8 +144,7 @@ class EmbeddedBroker:
             ready.set()
             await self._stopping.wait()
         finally:
-            await server.close()
-            broker.close()
+            await stop(broker, server)
 
     def __enter__(self) -> EmbeddedBroker:
         return self.start()

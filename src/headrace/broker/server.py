@@ -18,7 +18,7 @@ from .limits import descriptor_budget
 if TYPE_CHECKING:
     from .metrics.server import MetricsServer
 
-__all__ = ["Listener", "Server"]
+__all__ = ["Listener", "Server", "stop"]
 
 
 class Server:
@@ -93,17 +93,30 @@ class Server:
                 connection.abandon()
         self._reaper = asyncio.get_running_loop().call_later(self.max_idle_ms / 2000, self._reap)
 
-    async def close(self) -> None:
-        """Stop listening and close every connection. Waiting requests are not answered."""
+    async def stop_serving(self) -> None:
+        """Stop listening and answering. Connections stay open until :meth:`close`.
+
+        Close the broker in between: its clients then learn at once that it is gone, not while it
+        still flushes and cannot be reached.
+        """
         if self._reaper is not None:
             self._reaper.cancel()
         if self._metrics_server is not None:
             await self._metrics_server.close()
+            self._metrics_server = None
         if self._control is not None:
             self._control.close()
+            self._control = None
         for acceptor in self._acceptors:
             acceptor.close()
         self._acceptors.clear()
+        for connection in list(self.connections):
+            connection.stop_serving()
+        await asyncio.sleep(0)  # requests that wait are cancelled in the next turn of the loop
+
+    async def close(self) -> None:
+        """Stop listening and close every connection. Waiting requests are not answered."""
+        await self.stop_serving()
         for connection in list(self.connections):
             connection.abandon()
         # Connections learn that they are lost in the next turns of the event loop.
@@ -111,3 +124,12 @@ class Server:
             if not self.connections:
                 break
             await asyncio.sleep(0.01)
+
+
+async def stop(broker: Broker, server: Server) -> None:
+    """Stop a broker and its server: first answering, then the broker, then the connections."""
+    await server.stop_serving()
+    try:
+        broker.close()
+    finally:
+        await server.close()
