@@ -73,8 +73,8 @@ def handle(
         return _refused(request)
     if request.topics is None:
         if request.include_topic_authorized_operations:
-            topics = list(broker.catalog.topics.values())
-            described = LazyArray(len(topics), (_authorized(_described(one)) for one in topics))
+            known = list(broker.catalog.topics.values())
+            described = LazyArray(len(known), (_authorized(_described(one)) for one in known))
             return Sliced(_response(broker, described, context))
         if _is_long(broker.catalog.topics.values()):
             return Sliced(_response(broker, _descriptions(broker).all(), context))
