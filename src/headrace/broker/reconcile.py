@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.log import directory_format, known_partitions
-from headrace.log.data_directory import DataDirectory
+from headrace.log.data_directory import STRAY_SUFFIX, DataDirectory
 from headrace.log.known_partitions import Known, KnownTopic
 from headrace.log.partition_metadata import text_of
 from headrace.log_lines import get_logger
@@ -49,10 +50,12 @@ def check_catalog_has_topics(directory: DataDirectory, catalog: Catalog, path: P
 def missing_partitions(
     directory: DataDirectory, topics: Mapping[str, Topic], known: Known
 ) -> list[str]:
-    """Return the names of the partitions that had a directory and have none now, in order.
+    """Return the names of the partitions that had a directory and have none now, in order. One that
+    was set aside is not missing.
 
     :param topics: the topics of the catalog by name
     :param known: the partitions that had a directory
+    :raises OSError: when the disk fails
     """
     missing = []
     for name, one in known.items():
@@ -60,7 +63,11 @@ def missing_partitions(
         if topic is not None and text_of(topic.topic_id) == one.topic_id:
             gone = one.partitions.difference(directory.partitions.get(name, ()))
             missing += [(name, partition) for partition in gone if partition < topic.partitions]
-    return [f"{name}-{partition}" for name, partition in sorted(missing)]
+    names = [f"{name}-{partition}" for name, partition in sorted(missing)]
+    if not names:
+        return names
+    strays = [name for name in os.listdir(directory.path) if name.endswith(STRAY_SUFFIX)]
+    return [name for name in names if not any(one.startswith(f"{name}.") for one in strays)]
 
 
 def check_partitions_exist(directory: DataDirectory, catalog: Catalog, known: Known) -> None:
@@ -68,6 +75,7 @@ def check_partitions_exist(directory: DataDirectory, catalog: Catalog, known: Kn
 
     :param known: the partitions that had a directory
     :raises CatalogError: when one has; nothing was changed
+    :raises OSError: when the disk fails
     """
     missing = missing_partitions(directory, catalog.topics, known)
     if not missing:
