@@ -14,7 +14,7 @@ from headrace.log.verify import Verified, log_files, verify_file
 from headrace.protocol.record_batch import build
 from tests.log.disk import NOW, TOPIC_ID, put
 
-ROUNDS = 40
+ROUNDS = 15
 CONFIG: dict[str, Any] = {
     "cleanup_policy": "compact",
     "segment_bytes": 400,
