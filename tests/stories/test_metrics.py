@@ -9,6 +9,8 @@ from uuid import UUID
 import kio.schema.offset_delete.v0.request as deletions
 import kio.schema.share_group_heartbeat.v1.request as heartbeats
 import pytest
+from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscriptionsRequest
+from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.broker.broker import Broker
@@ -23,7 +25,9 @@ from headrace.groups.share.group import ShareGroup
 from headrace.handlers import handler
 from headrace.handlers.context import RequestContext
 from headrace.log.partition_log import PartitionLog
+from headrace.log.partition_metadata import text_of
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
+from tests.machines.otlp import counter, gauge, point, pushed
 from tests.stories.share_stage import GROUP, Stage, stage, story
 
 OK = (ErrorCode.NONE, None)
@@ -420,3 +424,35 @@ async def test_a_scrape_creates_no_coordinator():
     assert coordinators.loaded_transactions is None
     assert not broker.catalog.topics
     broker.close()
+
+
+@story
+async def test_metrics_of_clients_are_on_the_page():
+    async with stage() as s:
+        assert (await look(s))("kafka_server_client_metrics_instance_count") is None
+        context = RequestContext(0, "worker", "/127.0.0.1", 7, "broker.test", 9092)
+        asked = GetTelemetrySubscriptionsRequest(client_instance_id=None)
+        subscription = handler(71)(s.broker, asked, context)
+        name = "org.apache.kafka.producer.record.send.total"
+        metrics = pushed(counter(name, point(3, topic="t")), gauge("not.of.kafka", point(1)))
+        push = PushTelemetryRequest(
+            client_instance_id=subscription.client_instance_id,
+            subscription_id=subscription.subscription_id,
+            terminating=False,
+            compression_type=0,
+            metrics=metrics,
+        )
+        assert handler(72)(s.broker, push, context).error_code == ErrorCode.NONE
+        throttled = handler(72)(s.broker, push, context).error_code
+        assert throttled == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        now = await look(s)
+        instance_id = text_of(subscription.client_instance_id)
+        labels = {"client_id": "worker", "client_instance_id": instance_id, "topic": "t"}
+        assert now(name.replace(".", "_"), **labels) == 3
+        prefix = "kafka_server_client_metrics_"
+        assert now(f"{prefix}instance_count") == 1
+        assert now(f"{prefix}throttle_total") == 1
+        assert (now(f"{prefix}plugin_export_total"), now(f"{prefix}plugin_error_total")) == (1, 0)
+        assert now("headrace_client_points_left_out_total") == 1
+        s.broker.disconnected(7)
+        assert (await look(s))(f"{prefix}instance_count") == 0

@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (71), version 0: which metrics a client shall push (KIP-714)."""
+"""GetTelemetrySubscriptions (71), version 0: tell a client which metrics to push (KIP-714)."""
 
 from __future__ import annotations
 

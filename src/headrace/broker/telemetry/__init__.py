@@ -1,1 +1,1 @@
-"""Client telemetry (KIP-714): what clients are asked for, and the metrics that they push."""
+"""Client telemetry (KIP-714): subscriptions of clients, and the metrics that they push."""

@@ -23,7 +23,7 @@ log = get_logger("headrace.telemetry")
 
 
 class Telemetry:
-    """What clients are asked for, and what they have pushed.
+    """The subscriptions of clients, and the metrics that they have pushed.
 
     :ivar exported: pushes whose metrics were read
     :ivar failed: pushes whose metrics could not be read
@@ -59,14 +59,14 @@ class Telemetry:
     def ask(
         self, instance_id: uuid.UUID | None, attributes: Mapping[str, str], connection_id: int
     ) -> ClientInstance | ErrorCode:
-        """See :meth:`ClientInstances.ask`."""
+        """Return an instance with its subscription, as :meth:`ClientInstances.ask`."""
         now_ms = self._clock.now_ms()
         return self.instances.ask(instance_id, attributes, connection_id, now_ms)
 
     def push(
         self, push: Push, attributes: Mapping[str, str], connection_id: int
     ) -> ClientInstance | ErrorCode:
-        """See :meth:`ClientInstances.push`."""
+        """Return the instance of a valid push, as :meth:`ClientInstances.push`."""
         now_ms = self._clock.now_ms()
         return self.instances.push(push, attributes, connection_id, now_ms, self.max_bytes)
 
