@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conformance.classic import ClassicGroup, subscription
+from tests.conformance.streams import DESCRIBE, HEARTBEAT, heartbeat, subtopology
 from tests.conformance.world import OK, World, outcome
 from tests.conftest import target_of
 from tests.peer import KafkaPeer
@@ -78,6 +79,18 @@ def test_the_consumer_protocol_is_refused_when_it_is_disabled(new_world: World) 
     )
     assert outcome(beat.error_code, beat.error_message) == "UNSUPPORTED_VERSION"
     groups = new_world.ask(69, 1, group_ids=["g", ""], include_authorized_operations=False).groups
+    assert [outcome(one.error_code, one.error_message) for one in groups] == [
+        "UNSUPPORTED_VERSION",
+        "UNSUPPORTED_VERSION",
+    ]
+
+
+def test_the_streams_protocol_is_refused_when_it_is_disabled(new_world: World) -> None:
+    topology = {"epoch": 0, "subtopologies": [subtopology("0", "t")]}
+    beat = new_world.ask(HEARTBEAT, 0, **heartbeat(unique("g"), "m", 0, topology=topology))
+    assert outcome(beat.error_code, beat.error_message) == "UNSUPPORTED_VERSION"
+    asked = {"group_ids": ["g", ""], "include_authorized_operations": False}
+    groups = new_world.ask(DESCRIBE, 0, **asked).groups
     assert [outcome(one.error_code, one.error_message) for one in groups] == [
         "UNSUPPORTED_VERSION",
         "UNSUPPORTED_VERSION",

@@ -1,5 +1,7 @@
 """StreamsGroupHeartbeat (88), version 0: join, stay in or leave a streams group (KIP-1071).
 
+Refused if ``group.coordinator.rebalance.protocols`` does not have ``streams``.
+
 The internal topics that the answer reports as missing are created with the heartbeat; the next one
 finds them. Static members, source topics by regular expression, warm-up tasks and task offsets are
 refused, as by Apache Kafka 4.3.
@@ -21,6 +23,7 @@ from kio.schema.streams_group_heartbeat.v0.response import (
 )
 
 from headrace.broker.broker import Broker
+from headrace.broker.config.group_protocols import REBALANCE_PROTOCOLS, STREAMS
 from headrace.broker.config.topic_rules import check_topic_name
 from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode, Refusal
@@ -53,6 +56,8 @@ def handle(
     broker: Broker, request: schema.StreamsGroupHeartbeatRequest, context: RequestContext
 ) -> Deferred[StreamsGroupHeartbeatResponse] | StreamsGroupHeartbeatResponse:
     """Let a member join, stay in or leave its group, and return its tasks."""
+    if STREAMS not in broker.config.get_list(REBALANCE_PROTOCOLS):
+        return _refused(Refusal(ErrorCode.UNSUPPORTED_VERSION))
     refusal = _check_topic_names(request.topology)
     if refusal is not None:
         return _refused(refusal)

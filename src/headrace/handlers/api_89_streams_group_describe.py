@@ -1,4 +1,7 @@
-"""StreamsGroupDescribe (89), version 0: describe streams groups and their members (KIP-1071)."""
+"""StreamsGroupDescribe (89), version 0: describe streams groups and their members (KIP-1071).
+
+Refused if ``group.coordinator.rebalance.protocols`` does not have ``streams``.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from kio.schema.streams_group_describe.v0 import response as schema
 from kio.schema.streams_group_describe.v0.request import StreamsGroupDescribeRequest
 
 from headrace.broker.broker import Broker
+from headrace.broker.config.group_protocols import REBALANCE_PROTOCOLS, STREAMS
 from headrace.errors import ErrorCode
 from headrace.groups.records import (
     InternalTopic,
@@ -21,13 +25,16 @@ from headrace.groups.records import (
 from headrace.groups.streams.group import StreamsGroup
 
 from .context import RequestContext
-from .group_descriptions import describe_each, group_operations
+from .group_descriptions import describe_each, group_operations, refuse_each
 from .slicing import lazily
 
 
 def handle(broker: Broker, request: StreamsGroupDescribeRequest, context: RequestContext) -> Any:
     """Describe the streams groups of a request."""
-    find, response = broker.groups.streams.group, schema.StreamsGroupDescribeResponse
+    response = schema.StreamsGroupDescribeResponse
+    if STREAMS not in broker.config.get_list(REBALANCE_PROTOCOLS):
+        return refuse_each(schema, response, request.group_ids, ErrorCode.UNSUPPORTED_VERSION)
+    find = broker.groups.streams.group
     describe = partial(_describe, group_operations(request))
     return describe_each(schema, response, request.group_ids, find, describe)
 
