@@ -467,6 +467,8 @@ def test_commits_of_members(desk):
     assert desk.commit(0, generation_id=2, **commit) == (0,)
     assert desk.commit(0, generation_id=3, **commit) == (ErrorCode.STALE_MEMBER_EPOCH,)
     assert desk.commit(0, generation_id=1, **commit) == (ErrorCode.STALE_MEMBER_EPOCH,)
+    in_transaction = desk.commit(0, generation_id=1, transactional=True, **commit)
+    assert in_transaction == (ErrorCode.ILLEGAL_GENERATION,)
     assert desk.commit(0, group="a", member_id="x", generation_id=2) == (
         ErrorCode.UNKNOWN_MEMBER_ID,
     )
