@@ -19,11 +19,10 @@ from headrace.groups.consumer.state import ConsumerState
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.offsets.service import OffsetService
 from headrace.groups.records import OffsetCommit
-from headrace.log import checkpoint, partition_log, producer_state, recovery
+from headrace.log import checkpoint, checksums, partition_log, producer_state, recovery
 from headrace.log.aborted_transactions import AbortedTransactions
 from headrace.log.compaction import LatestOffsets
 from headrace.log.producer_state import ProducerState
-from headrace.log.segment import Segment
 from headrace.protocol.checksum import crc32c
 from headrace.share import acknowledgement
 from headrace.share.acknowledgement import ACCEPT, AVAILABLE
@@ -31,6 +30,7 @@ from headrace.transactions.transaction import TransactionCoordinator
 
 from .forgetting import forget
 from .run import Failure, simulate
+from .whole import flips
 
 pytestmark = pytest.mark.slow
 
@@ -176,11 +176,13 @@ def configs_are_not_stored(patch: Patch) -> None:
 
 @mistake
 def indexes_are_believed(patch: Patch) -> None:
-    patch.setattr(Segment, "_matches", lambda self, sums: True)
+    patch.setattr(flips, "SHARE", 1)
+    patch.setattr(checksums, "read", lambda stem: None)
 
 
 @mistake
 def snapshots_of_producers_are_believed(patch: Patch) -> None:
+    patch.setattr(flips, "SHARE", 1)
     check = ProducerState.from_snapshot
 
     def believe(data: bytes) -> Any:
@@ -209,10 +211,11 @@ def rows_of_the_catalog_are_believed(patch: Patch) -> None:
 
 @mistake
 def damaged_coordinator_state_is_cut(patch: Patch) -> None:
+    patch.setattr(flips, "SHARE", 1)
     recover = recovery._recover
 
-    def careless(*arguments: Any, refuse_damage: bool) -> None:
-        recover(*arguments, refuse_damage=False)
+    def careless(*arguments: Any, **options: Any) -> None:
+        recover(*arguments, **{**options, "refuse_damage": False})
 
     patch.setattr(recovery, "_recover", careless)
 

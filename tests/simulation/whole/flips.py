@@ -8,10 +8,11 @@ started with every copy. What it says is compared with what a broker says of an 
       derived from the log. Then the damage is reported: in the broker's log, by an error or a wrong
       checksum in an answer, or by ``headrace verify``.
     * Deleted records may come back, which the broker's log says.
-    * No whole batch is deleted.
+    * No whole batch is deleted. Those behind damage in the log of a coordinator are not given up,
+      either: the start is refused.
 
 A flipped bit in the write-ahead log of the catalog looks like a torn commit. It may undo the last
-changes of topics. Nothing is deleted then, either.
+changes of topics, or contradict what the directories say. Nothing is deleted then, either.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ class Said:
     :ivar topics: id, number of partitions and configs, by name
     :ivar verified: what ``headrace verify`` says before the start
     :ivar deleted: the whole batches that are not there any more after the start
+    :ivar cut: those that are not in the logs of coordinators any more
     """
 
     refusal: str | None = None
@@ -102,6 +104,7 @@ class Said:
     offsets: dict[tuple[str, int], int] = field(default_factory=dict)
     verified: set[str] = field(default_factory=set)
     deleted: set[Batch] = field(default_factory=set)
+    cut: set[Batch] = field(default_factory=set)
 
 
 class Flip(NamedTuple):
@@ -208,7 +211,7 @@ class Flips:
             if flip is not None:
                 _flip(f"{root}/{flip.path}", flip)
             said.verified = set(_verified(root))
-            before = set(_batches(root))
+            before, state = set(_batches(root)), set(_batches(root, of_coordinators=True))
             machine = world.machine.double(disk)
             self._dead.append(machine)
             rng = random.Random()
@@ -224,6 +227,7 @@ class Flips:
                     machine.kill()
             said.log = [line.replace(f"{root}/", "") for line in said.log]
             said.deleted = before - set(_batches(root))
+            said.cut = state - set(_batches(root, of_coordinators=True))
         finally:
             shutil.rmtree(root, ignore_errors=True)
         return said
@@ -240,12 +244,15 @@ class Flips:
         raised = [line for line in said.log if line.startswith(TRACEBACK)]
         if raised:
             raise Violation(f"{flip}: {raised[0]}")
+        is_journal = flip.path == f"{CATALOG_FILE}-wal"
         if said.refusal is not None:
-            if "\n" in said.refusal or not _names(said.refusal, flip.path):
+            if "\n" in said.refusal or not (is_journal or _names(said.refusal, flip.path)):
                 raise Violation(f"{flip}: the start is refused with {said.refusal!r}")
             return "refused"
-        if flip.path == f"{CATALOG_FILE}-wal":
+        if is_journal:
             return "not refused"
+        if said.cut - expected.cut:
+            raise Violation(f"{flip}: the state of coordinators is cut. {said.log}")
         for what in ("topics", "configs"):
             if getattr(said, what) != getattr(expected, what):
                 raise Violation(f"{flip}: {what} are {getattr(said, what)}")
@@ -319,13 +326,18 @@ def _verified(root: str) -> Iterator[str]:
             yield str(damage)
 
 
-def _batches(root: str) -> Iterator[Batch]:
-    """Yield the whole batches in all files of all directories, also of those set aside."""
+def _batches(root: str, *, of_coordinators: bool = False) -> Iterator[Batch]:
+    """Yield the whole batches in all files of all directories, also of those set aside.
+
+    :param of_coordinators: only those in the logs of coordinators
+    """
     for parent, _, names in os.walk(root):
         if parent.endswith("-delete"):
             continue
+        if of_coordinators and not parent.startswith(f"{root}/__"):
+            continue
         for name in names:
-            if ".log" not in name:
+            if not name.endswith(".log") if of_coordinators else ".log" not in name:
                 continue
             with open(f"{parent}/{name}", "rb") as file:
                 data = memoryview(file.read())
