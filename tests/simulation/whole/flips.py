@@ -72,6 +72,7 @@ class Partition:
 
     :ivar answers: to the questions from its middle
     :ivar producers: id, epoch and last sequence number of each producer
+    :ivar aborted: the aborted transactions
     :ivar errors: errors, and answers with damaged batches
     """
 
@@ -81,6 +82,7 @@ class Partition:
     stable_offset: int = -1
     answers: list[Any] = field(default_factory=list)
     producers: list[tuple[int, int, int]] = field(default_factory=list)
+    aborted: list[Any] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
 
@@ -378,6 +380,7 @@ def _ask(machine: Machine, said: Said, rng: random.Random, keys: list[tuple[str,
                         for producer_id, entry in sorted(log.producers)
                         if entry.batches
                     ]
+                    found.aborted = list(log.aborted.overlapping(0, log.end_offset))
     said.offsets = {key: client.offset(*key) for key in keys}
     errors = [failure for failure in machine.loop.failures if failure.get("exception")]
     if errors:
