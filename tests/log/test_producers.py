@@ -223,6 +223,10 @@ def test_temporary_files_of_a_crash_are_deleted(disk: Disk):
         for name in ("clean-shutdown.7.tmp", "t-0/partition.metadata.3.tmp"):
             (path / name).touch()
 
+        (path / "notes.1.tmp").touch()  # somebody else's
+        (path / "partitions.1.tmp").mkdir()
+
     disk.crash(spoil)
     assert disk.log().end_offset == 1
-    assert not list(disk.path.rglob("*.tmp"))
+    left = sorted(one.name for one in disk.path.rglob("*.tmp"))
+    assert left == ["notes.1.tmp", "partitions.1.tmp"]

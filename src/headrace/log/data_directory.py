@@ -33,7 +33,14 @@ DELETED_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 """Kafka's own: the end of the name of a directory that was set aside."""
 _PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})")
-_TEMPORARY = re.compile(rf".+\.[0-9]+{re.escape(TEMPORARY_SUFFIX)}")
+_OWN_FILES = (
+    CLEAN_SHUTDOWN_FILE,
+    directory_format.META_FILE,
+    known_partitions.KNOWN_PARTITIONS_FILE,
+)
+_TEMPORARY = re.compile(
+    rf"(?:{'|'.join(map(re.escape, _OWN_FILES))})\.[0-9]+{re.escape(TEMPORARY_SUFFIX)}"
+)
 _SEGMENT = re.compile(r"[0-9]{20}\.log")
 
 
@@ -91,7 +98,7 @@ class DataDirectory:
         found: dict[str, set[int]] = {}
         with os.scandir(self.path) as entries:
             for entry in entries:
-                if _TEMPORARY.fullmatch(entry.name):
+                if _TEMPORARY.fullmatch(entry.name) and entry.is_file():
                     os.unlink(entry.path)  # a crash has interrupted its writing
                 matched = _PARTITION.fullmatch(entry.name)
                 if matched is not None and entry.is_dir():

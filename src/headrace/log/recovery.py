@@ -229,7 +229,7 @@ def _segments(directory: str, files: OpenFiles) -> list[Segment]:
     with os.scandir(directory) as entries:
         for entry in entries:
             stem, _, suffix = entry.name.partition(".")
-            if suffix.endswith(TEMPORARY_SUFFIX):
+            if suffix.endswith(TEMPORARY_SUFFIX) and entry.is_file():
                 os.unlink(entry.path)  # a crash has interrupted its writing
             elif suffix == "log" and stem.isdigit():
                 stat = entry.stat()
