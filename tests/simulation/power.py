@@ -16,6 +16,7 @@ from unittest import mock
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.broker.server import Listener, Server
+from headrace.handlers import api_00_produce
 from headrace.log import cleaner, data_directory, removal
 
 from .disk import Disk
@@ -66,6 +67,7 @@ class Machine:
             mock.patch.object(data_directory, "ThreadPoolExecutor", _Inline),
             mock.patch.object(removal, "ThreadPoolExecutor", _Inline),
             mock.patch.object(cleaner, "WORK_S", float("inf")),
+            mock.patch.object(api_00_produce, "_SLICE_S", float("inf")),
         ):
             gc.disable()
             try:

@@ -128,11 +128,6 @@ TOPICS_PER_TURN = 500
 interest in one turn of the event loop.
 """
 
-PRODUCED_AT_ONCE = 4
-"""A Produce request for more partitions than this is served in slices of time, see
-:mod:`headrace.time_slices`.
-"""
-
 DELETIONS_AT_ONCE = 20
 """The partitions whose log start offsets are forced to disk by one piece of work of DeleteRecords.
 Other requests are served between them, and other DeleteRecords take turns.

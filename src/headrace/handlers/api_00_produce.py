@@ -33,7 +33,7 @@ from uuid import UUID
 from kio.schema.produce.v13.response import BatchIndexAndErrorMessage
 
 from headrace.broker.broker import Broker
-from headrace.broker.limits import PRODUCED_AT_ONCE, RECEIVE_BUFFER_BYTES
+from headrace.broker.limits import RECEIVE_BUFFER_BYTES
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.log.validation import (
@@ -108,7 +108,7 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
     end_s = perf_counter() + _SLICE_S
     try:
         for one in batches:
-            if len(answers) > PRODUCED_AT_ONCE and perf_counter() >= end_s:
+            if answers and perf_counter() >= end_s:
                 break
             answers.append(_append(broker, request, one, context, OPEN_ON_LOOP))
     except (OpenElsewhere, NotYetDurable):
