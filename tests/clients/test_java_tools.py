@@ -267,6 +267,7 @@ def test_streams_group_command(
     tool: Tool, bootstrap_servers: str, target: str, group_id: str
 ) -> None:
     world = World(bootstrap_servers, target)
+    world.warm_up()
     topic = world.topic(partitions=2)
     topology = {"epoch": 0, "subtopologies": [subtopology("0", topic.name)]}
     assert world.ask(HEARTBEAT, 0, **heartbeat(group_id, "m", 0, topology=topology)).status == ()

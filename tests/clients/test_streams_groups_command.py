@@ -20,6 +20,7 @@ COMMAND = "streams-groups"
 @pytest.fixture
 def world(bootstrap_servers: str, target: str) -> Iterator[World]:
     world = World(bootstrap_servers, target)
+    world.warm_up()
     yield world
     world.close()
 
