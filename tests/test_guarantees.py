@@ -12,12 +12,13 @@ from tests.support import ROOT
 TEXT = (ROOT / "docs" / "guarantees.md").read_text()
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", TEXT)))
 HEADERS = ("promise", "---")
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @pytest.mark.parametrize(("path", "name"), NAMED)
 def test_a_named_test_exists(path: str, name: str) -> None:
     tree = ast.parse((ROOT / path).read_text())
-    tests = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    tests = [node.name for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
     assert not name or name in tests
 
 
