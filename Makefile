@@ -7,12 +7,13 @@
 #   make bench [BENCH=…]  side by side with Apache Kafka; writes bench/RESULTS.md
 #   make soak [SOAK=…]    the long tests with new seeds, hours: fuzz, kills, faults, simulation, scale; or some of them
 #   make conformance-kafka   the same suites of behaviour, clients and Spark against a real Apache Kafka
+#   make kafka-tests [TESTS=…]   Kafka's own integration tests; writes docs/conformance.md
 #   make clean            remove what the targets made, but not .venv
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup check lint test soak demo bench conformance-kafka java jars clean
+.PHONY: help setup check lint test soak demo bench conformance-kafka kafka-tests java jars clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -22,9 +23,10 @@ ROWS ?=
 BENCH ?=
 SOAK ?=
 SOAK_OPTIONS ?=
+TESTS ?=
 
 help:
-	@sed -n '3,10s/^# *//p' Makefile
+	@sed -n '3,11s/^# *//p' Makefile
 
 setup: $(STAMP)
 
@@ -67,6 +69,9 @@ bench: $(STAMP) jars
 conformance-kafka: $(STAMP) jars
 	$(PYTEST) tests/conformance tests/clients tests/cli/test_console_share_consumer.py tests/cli/test_perf.py \
 	  tests/protocol/test_bad_input.py tests/protocol/test_produce_templates.py tests/spark tests/examples --target kafka
+
+kafka-tests: $(STAMP) jars
+	$(BIN)/python -m tests.kafka_tests $(TESTS)
 
 clean:
 	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage spark-warehouse

@@ -1,0 +1,120 @@
+"""``python -m tests.kafka_tests [CLASS[#METHOD] ...]``: run Kafka's own tests against headrace.
+
+Without names, all classes of ``classes.toml`` run, and the table of docs/conformance.md is
+renewed. A test that fails and is not listed there as not applicable makes the exit status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.support import ROOT
+
+from .runs import FAILED, NOT_APPLICABLE, PASSED, ClassResult, outcomes, table, totals
+
+PAGE = ROOT / "docs" / "conformance.md"
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+SIGNS = {PASSED: ".", FAILED: "F", NOT_APPLICABLE: "n"}
+
+
+def run(name: str, listed: dict[str, str], *, details: bool) -> ClassResult:
+    """Run one class and print a sign for each test, then its failures."""
+    class_name, _, method = name.partition("#")
+    result = ClassResult(class_name, listed=listed)
+    print(f"{name} ", end="", flush=True)
+    started = time.monotonic()
+    for outcome in outcomes([name]):
+        result.outcomes.append(outcome)
+        print(SIGNS.get(outcome.result, ""), end="", flush=True)
+    print(
+        f" {result.passed} passed, {len(result.failures)} failed, {result.not_applicable} not "
+        f"applicable, {time.monotonic() - started:.0f} s",
+        flush=True,
+    )
+    for failure in result.failures:
+        print(f"  FAILED {failure.name.partition(' [')[0]}: {failure.first_line[:300]}")
+        if details:
+            print(failure.reason)
+    for unlisted in result.unlisted:
+        print(f"  NOT LISTED {unlisted}: asks for objects of the broker; name it in classes.toml")
+    if not method:
+        for needless in result.needless:
+            print(f"  LISTED FOR NOTHING {needless}: it passes; remove it from classes.toml")
+    return result
+
+
+def short(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def render(results: Sequence[ClassResult]) -> str:
+    """Return the table of a run, in Markdown."""
+    lines = ["| class | run | passed | not applicable | failed |", "|---|--:|--:|--:|--:|"]
+    for one in results:
+        failed, run_count = len(one.failures), one.passed + one.not_applicable + len(one.failures)
+        lines.append(
+            f"| `{short(one.name)}` | {run_count} | {one.passed} | {one.not_applicable} | {failed} |"
+        )
+    total = totals(results)
+    lines.append(
+        f"| together | {total['run']} | {total['passed']} | {total['not_applicable']} "
+        f"| {total['failed']} |"
+    )
+    lines += ["", "| not applicable | why |", "|---|---|"]
+    for one in results:
+        lines += [
+            f"| `{short(one.name)}.{method}` | {reason} |"
+            for method, reason in sorted(one.listed.items())
+        ]
+    failures = sorted({f"`{short(one.name)}.{bad.method}`" for one in results for bad in one.failures})
+    if failures:
+        lines += ["", "Failed: " + ", ".join(failures)]
+    return "\n".join(lines)
+
+
+def write_page(page: Path, results: Sequence[ClassResult]) -> None:
+    """Replace the results in the page."""
+    text = page.read_text()
+    head, rest = text.split(BEGIN)
+    page.write_text(f"{head}{BEGIN}\n{render(results)}\n{END}{rest.partition(END)[2]}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.kafka_tests", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="CLASS[#METHOD]", help="default: all classes")
+    parser.add_argument("--json", type=Path, help="write every outcome to this file, too")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print stack traces")
+    options = parser.parse_args()
+    known = table()
+    names = options.names or list(known)
+    results = []
+    try:
+        for name in names:
+            class_name = name.partition("#")[0]
+            results.append(run(name, known.get(class_name, {}), details=options.verbose))
+    except KeyboardInterrupt:
+        print(" stopped")
+        return 130
+    total = totals(results)
+    print(
+        f"{total['run']} runs: {total['passed']} passed, {total['failed']} failed, "
+        f"{total['not_applicable']} not applicable"
+    )
+    if options.json:
+        options.json.write_text(
+            json.dumps([one._asdict() for result in results for one in result.outcomes], indent=1)
+        )
+    if not options.names:
+        write_page(PAGE, results)
+        print(f"written to {PAGE.relative_to(ROOT)}")
+    is_good = not total["failed"] and not any(one.unlisted for one in results)
+    return 0 if is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
