@@ -56,10 +56,10 @@ def render(results: Sequence[ClassResult]) -> str:
     """Return the table of a run, in Markdown."""
     lines = ["| class | run | passed | not applicable | failed |", "|---|--:|--:|--:|--:|"]
     for one in results:
-        failed, run_count = len(one.failures), one.passed + one.not_applicable + len(one.failures)
-        lines.append(
-            f"| `{short(one.name)}` | {run_count} | {one.passed} | {one.not_applicable} | {failed} |"
-        )
+        failed = len(one.failures)
+        run_count = one.passed + one.not_applicable + failed
+        counts = f"{run_count} | {one.passed} | {one.not_applicable} | {failed}"
+        lines.append(f"| `{short(one.name)}` | {counts} |")
     total = totals(results)
     lines.append(
         f"| together | {total['run']} | {total['passed']} | {total['not_applicable']} "
@@ -71,7 +71,9 @@ def render(results: Sequence[ClassResult]) -> str:
             f"| `{short(one.name)}.{method}` | {reason} |"
             for method, reason in sorted(one.listed.items())
         ]
-    failures = sorted({f"`{short(one.name)}.{bad.method}`" for one in results for bad in one.failures})
+    failures = sorted(
+        {f"`{short(one.name)}.{bad.method}`" for one in results for bad in one.failures}
+    )
     if failures:
         lines += ["", "Failed: " + ", ".join(failures)]
     return "\n".join(lines)
