@@ -134,11 +134,11 @@ class EmbeddedBroker:
         server = Server(broker, [self._listener])
         try:
             broker.start()
-            await server.start()
             if self._metrics_port is not None:
                 self._metrics_at = await server.serve_metrics(
                     self._listener.host, self._metrics_port
                 )
+            await server.start()
             broker.scrub()
             self._address = server.addresses[0]
             ready.set()

@@ -158,15 +158,15 @@ async def _serve(
             broker.start()
         except CorruptLog as error:
             raise Failure(_one_line(error)) from error
+        metrics_at = None
+        if metrics_port is not None:  # first: it imports much, and clients would wait meanwhile
+            metrics_at = await _serve_metrics(server, Address(listeners[0].host, metrics_port))
         try:
             await server.start()
         except OSError as error:
             where = ", ".join(str(Address(one.host, one.port)) for one in listeners)
             raise Failure(f"cannot listen on {where}: {_one_line(error)}") from error
         addresses = ", ".join(str(Address(one.host, one.port)) for one in server.listeners)
-        metrics_at = None
-        if metrics_port is not None:
-            metrics_at = await _serve_metrics(server, Address(listeners[0].host, metrics_port))
         print(f"headrace is listening on {addresses}", flush=True)
         if metrics_at is not None:
             print(f"metrics are at http://{metrics_at}/metrics", flush=True)
