@@ -29,7 +29,7 @@ from tests.clients.confluent import (
 from tests.conformance.classic import ClassicGroup, subscription
 from tests.conformance.producers import Transactional
 from tests.conformance.streams import HEARTBEAT, heartbeat, subtopology
-from tests.conformance.world import OK, World
+from tests.conformance.world import OK, Group, World
 from tests.group_client import GroupClient
 from tests.peer import SCRIPT
 from tests.share_state_client import DONE, ShareStateClient
@@ -269,6 +269,8 @@ def test_streams_group_command(
     world = World(bootstrap_servers, target)
     world.warm_up()
     topic = world.topic(partitions=2)
+    no_delay = Group(world, group_id).configure("streams.initial.rebalance.delay.ms", "0")
+    assert no_delay == OK
     topology = {"epoch": 0, "subtopologies": [subtopology("0", topic.name)]}
     assert world.ask(HEARTBEAT, 0, **heartbeat(group_id, "m", 0, topology=topology)).status == ()
     assert world.ask(HEARTBEAT, 0, **heartbeat(group_id, "m", -1)).error_code == 0

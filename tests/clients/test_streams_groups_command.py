@@ -33,6 +33,7 @@ class Application:
         self.group_id = unique("app")
         group = Group(world, self.group_id)
         assert group.configure("streams.assignment.interval.ms", "0") == OK
+        assert group.configure("streams.initial.rebalance.delay.ms", "0") == OK
         changelog = unique("changelog")
         world.topic(partitions=2, name=changelog, cleanup_policy="compact")
         store = [internal(changelog, cleanup_policy="compact")]
