@@ -235,3 +235,30 @@ def test_a_disk_that_is_still_full_at_the_start_does_not_keep_the_broker_from_se
 async def delete_topic_if_there(broker):
     if "t" in broker.catalog.topics:
         await delete_topic(broker)
+
+
+def test_a_deletion_of_which_a_power_cut_has_kept_only_the_end_has_not_happened(tmp_path):
+    """The group says that nothing has state, and the deletion of the state is lost."""
+
+    async def starts(broker):
+        topic_id = broker.catalog.topics["t"].topic_id
+        keys = [SharePartitionKey("g", topic_id, partition) for partition in range(4)]
+        return {key.partition: broker.share_state.summary(key, 4).start_offset for key in keys}
+
+    async def run(*, deletes_half):
+        broker = Broker(Config(CONFIG), tmp_path)
+        broker.start()
+        if deletes_half:
+            topic = broker.create_topic("t", 4)
+            await alter(broker)
+            group = broker.groups.share.group("g")
+            broker.group_runtime.write_now("g", group.deleted([topic.topic_id]))
+        else:
+            assert await starts(broker) == ALTERED
+            assert not (await join(broker)).error_code
+            await asyncio.sleep(0)
+        assert await starts(broker) == ALTERED
+        broker.close()
+
+    asyncio.run(run(deletes_half=True))
+    asyncio.run(run(deletes_half=False))

@@ -93,6 +93,24 @@ def _delete_state(coordinators: Coordinators, group_id: str, topic_ids: Collecti
     coordinators.share_state_runtime.write_records_now(tombstones)
 
 
+def _known_partitions(coordinators: Coordinators) -> dict[str, dict[UUID, SharedTopic]]:
+    """Return the partitions with share state, by group and topic. A group may not list them: a
+    power cut has kept the end of a deletion in the group's topic, and lost the deletion itself.
+    """
+    topics = coordinators.environment.catalog.topics_by_id
+    numbers: dict[str, dict[UUID, list[int]]] = {}
+    for group_id, topic_id, partition in coordinators.share_state.known_keys():
+        numbers.setdefault(group_id, {}).setdefault(topic_id, []).append(partition)
+    return {
+        group_id: {
+            topic_id: SharedTopic(topics[topic_id].name, tuple(sorted(partitions)))
+            for topic_id, partitions in of_topics.items()
+            if topic_id in topics
+        }
+        for group_id, of_topics in numbers.items()
+    }
+
+
 def recover(coordinators: Coordinators) -> None:
     """Complete the changes that a crash has interrupted. Write nothing if there are none.
 
@@ -104,18 +122,9 @@ def recover(coordinators: Coordinators) -> None:
             coordinators.share_state_runtime.write_now(key, tombstones)
     for group in coordinators.groups.share.all():
         _delete_state(coordinators, group.group_id, group.state_partitions.deleting)
-        stateful = {
-            topic_id: SharedTopic(name, there)
-            for topic_id, (name, partitions) in group.stateful().items()
-            if (
-                there := tuple(
-                    p
-                    for p in partitions
-                    if state.knows(SharePartitionKey(group.group_id, topic_id, p))
-                )
-            )
-        }
-        recovered = group.settled(stateful)
+    known = _known_partitions(coordinators)
+    for group in coordinators.groups.share.all():
+        recovered = group.settled(known.get(group.group_id, {}))
         if recovered.records:
             log.warning(
                 "completed an interrupted change of the offsets of share group %s", group.group_id

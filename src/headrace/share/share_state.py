@@ -8,7 +8,7 @@ stored. Source: KIP-932, "Share group state persistence"; KIP-1226 for the deliv
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -123,6 +123,10 @@ class ShareCoordinator:
         """Return the state epoch of a share-partition; 0 for an unknown one."""
         state = self._states.get(key)
         return 0 if state is None else state.state_epoch
+
+    def known_keys(self) -> Collection[SharePartitionKey]:
+        """Return the keys of all states."""
+        return self._states.keys()
 
     def topic_ids(self) -> list[UUID]:
         """Return the topics that have share state."""

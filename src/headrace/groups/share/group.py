@@ -231,7 +231,7 @@ class ShareGroup:
     def settled(self, stateful: Partitions) -> Outcome[GroupRecord, None]:
         """Record after a restart that partitions with share state are ready and others are not.
 
-        :param stateful: the partitions of :meth:`stateful` that the share coordinator knows
+        :param stateful: the partitions that the share coordinator knows
         """
         return self._become(StatePartitions({}, stateful, {}))
 
