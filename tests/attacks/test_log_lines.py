@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace import Broker, handlers
+from headrace.handlers import api_00_produce, api_42_delete_groups
 from headrace.log_lines import (
     LIMITER,
     MAX_LIMITED_PEERS,
@@ -41,9 +42,13 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     with Broker() as broker:
         with connection(broker.bootstrap_servers) as client:
             client.create_topic("t")
-        monkeypatch.setattr(handlers, "handler", lambda api_key: fail)
-        LIMITER.clear()
-        yield broker
+        with monkeypatch.context() as patch:
+            for module in (api_00_produce, api_42_delete_groups):
+                patch.setattr(module, "handle", fail)
+            handlers.handler.cache_clear()
+            LIMITER.clear()
+            yield broker
+        handlers.handler.cache_clear()
 
 
 def text_of(caplog: pytest.LogCaptureFixture) -> str:
