@@ -166,6 +166,14 @@ class HeadraceProcess:
         self.kill()
         raise RuntimeError("headrace did not start:\n" + "\n".join(self.output[-40:]))
 
+    def problems(self) -> list[str]:
+        """Return the warnings and errors that it has written, except those about a busy machine."""
+        return [
+            line
+            for line in self.output
+            if ("WARN" in line or "ERROR" in line) and "headrace.loop" not in line
+        ]
+
     def kill(self) -> None:
         """Kill it."""
         if self.process is not None:
