@@ -53,14 +53,18 @@ class Topic(NamedTuple):
 
 
 def find(client: Connection, name: str, version: int = LATEST) -> Topic:
-    (found,) = client.ask(
-        METADATA,
-        12,
-        topics=[{"topic_id": UUID(int=0), "name": name}],
-        allow_auto_topic_creation=False,
-        include_topic_authorized_operations=False,
-    ).topics
-    return Topic(name, UUID(str(found.topic_id)), version)
+    def topic_id() -> UUID | None:
+        (found,) = client.ask(
+            METADATA,
+            12,
+            topics=[{"topic_id": UUID(int=0), "name": name}],
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        ).topics
+        return found.topic_id
+
+    found = wait_until(topic_id, 10, f"the broker to know {name}")  # Kafka: a little later
+    return Topic(name, UUID(str(found)), version)
 
 
 def send(
