@@ -29,11 +29,16 @@ STORAGE = frozenset(
 
 
 class Actor(Client):
-    """A client with one request under way at a time."""
+    """A client with one request under way at a time.
+
+    :ivar asked_ms: when it was sent. Its response may be much later, because the broker waits for a
+        slow disk, and a session counts from the request
+    """
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world.network, name)
         self.world = world
+        self.asked_ms = 0
 
     def ask(
         self, api_key: int, version: int, on_answer: Callable[[Any], None], **fields: Any
@@ -41,6 +46,7 @@ class Actor(Client):
         """Send a request by its fields."""
         request = message(load_request_schema(api_key, version), **fitted(api_key, version, fields))
         life = self.world.life
+        self.asked_ms = self.world.machine.loop.now_ms
 
         def answered(answer: Any) -> None:
             try:

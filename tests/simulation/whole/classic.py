@@ -60,7 +60,7 @@ class ClassicMember(Actor):
         self.state = OUT
         self.partitions: list[int] = []
         self._assignments: dict[str, bytes] = {}
-        self._answered_ms = 0
+        self._heard_of_ms = 0
         self._life = -1
 
     def act(self) -> str:
@@ -80,7 +80,7 @@ class ClassicMember(Actor):
         return self._heartbeat()
 
     def _in_time(self) -> None:
-        self._answered_ms, self._life = self.world.machine.loop.now_ms, self.world.life
+        self._heard_of_ms, self._life = self.asked_ms, self.world.life
 
     def _lost(self, code: int) -> bool:
         """Return whether a request failed; begin anew as the error says."""
@@ -94,7 +94,7 @@ class ClassicMember(Actor):
             self._in_time()
             return False
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
-            silent_ms = self.world.machine.loop.now_ms - self._answered_ms
+            silent_ms = self.world.machine.loop.now_ms - self._heard_of_ms
             if self._life == self.world.life and silent_ms < SESSION_MS and self.state == STABLE:
                 raise Violation(f"{self.name} is removed after {silent_ms} ms")
             self.member_id = ""

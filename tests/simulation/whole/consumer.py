@@ -32,7 +32,7 @@ class ConsumerMember(Actor):
         self.owned: set[Where] = set()
         self._assigned: set[Where] = set()
         self._told: set[Where] | None = None
-        self._answered_ms = 0
+        self._heard_of_ms = 0
         self._life = -1
 
     @property
@@ -77,7 +77,7 @@ class ConsumerMember(Actor):
             if tells:
                 self._told = told
             self.epoch = answer.member_epoch
-            self._answered_ms, self._life = self.world.machine.loop.now_ms, life
+            self._heard_of_ms, self._life = self.asked_ms, life
             if answer.assignment is not None:
                 self._take(
                     {
@@ -113,7 +113,7 @@ class ConsumerMember(Actor):
             return False
         if code in LOST:
             now_ms = self.world.machine.loop.now_ms
-            silent_ms = now_ms - self._answered_ms
+            silent_ms = now_ms - self._heard_of_ms
             is_removed = code == ErrorCode.UNKNOWN_MEMBER_ID and self.epoch > 0
             if is_removed and self._life == self.world.life and silent_ms < SESSION_MS:
                 raise Violation(f"{self.name} is removed after {silent_ms} ms")
@@ -126,7 +126,7 @@ class ConsumerMember(Actor):
         now_ms = self.world.machine.loop.now_ms
         for other in self.world.consumers:
             both = assigned & other.owned - self.owned
-            is_alive = now_ms - other._answered_ms < SESSION_MS
+            is_alive = now_ms - other._heard_of_ms < SESSION_MS
             if other is not self and other.group_id == self.group_id and both and is_alive:
                 raise Violation(f"{self.name} and {other.name} own {sorted(p for _, p in both)}")
         self._assigned = assigned
