@@ -140,7 +140,9 @@ class _File:
             position, data = self.pending[kept]
             if data is not None:
                 part = data[: rng.randint(0, len(data))]
-                _change(content, position, bytes(len(part)) if zeros else part)
+                in_place = max(len(content) - position, 0)  # zeros are only where nothing was
+                torn = part[:in_place] + bytes(len(part[in_place:])) if zeros else part
+                _change(content, position, torn)
         return bytes(content)
 
 
