@@ -1,7 +1,7 @@
 # headrace: every target sets up what it needs and is quick when nothing changed.
 #
 #   make setup            .venv with everything installed from pyproject.toml
-#   make check            lint, types, layering, pure tests and their coverage: under a minute, no JVM
+#   make check            lint, types, layering, pure tests and their coverage: some two minutes, no JVM
 #   make test             everything that CI runs
 #   make demo [ROWS=n]    the reference pipeline: flights and weather joined in order, worked as a queue
 #   make bench [BENCH=…]  side by side with Apache Kafka; writes bench/RESULTS.md

@@ -92,6 +92,51 @@ def test_a_recovery_does_not_empty_the_index_before_it_is_on_disk(
     assert replaced
 
 
+INDEX = Path("t-0") / f"{0:020d}.txnindex"
+
+
+def lose_the_second_entry(path: Path) -> None:
+    os.truncate(path / INDEX, 34)
+
+
+def flip_a_bit_of_the_first_entry(path: Path) -> None:
+    data = bytearray((path / INDEX).read_bytes())
+    data[33] ^= 0x10
+    (path / INDEX).write_bytes(data)
+
+
+def abort_twice_around_a_stop(disk: Disk) -> list[AbortedTransaction]:
+    """Return two aborted transactions, of which only the first is before the recovery point."""
+    log = disk.log()
+    send(log, 1, 0)
+    end(log, 1, ABORT)
+    disk.stop()
+    disk.start()
+    log = disk.log()
+    send(log, 1, 1)
+    end(log, 1, ABORT)
+    return log.aborted.overlapping(0, 4)
+
+
+def test_a_flipped_bit_is_found_after_a_recovery_has_added_entries(disk: Disk):
+    """Entries before the recovery point keep their checksum, although the file grew."""
+    expected = abort_twice_around_a_stop(disk)
+    disk.crash(lose_the_second_entry)
+    assert disk.log().aborted.overlapping(0, 4) == expected
+    disk.crash(flip_a_bit_of_the_first_entry)
+    assert disk.log().aborted.overlapping(0, 4) == expected
+
+
+def test_entries_that_a_recovery_has_added_are_there_after_clean_stops(disk: Disk):
+    expected = abort_twice_around_a_stop(disk)
+    disk.crash(lose_the_second_entry)
+    assert disk.log().aborted.overlapping(0, 4) == expected
+    for _ in range(2):
+        disk.stop()
+        disk.start()
+        assert disk.log().aborted.overlapping(0, 4) == expected
+
+
 def test_a_torn_tail_is_no_error_when_the_index_is_found_again(
     disk: Disk, caplog: pytest.LogCaptureFixture
 ):

@@ -172,6 +172,21 @@ def read(stem: str) -> list[AbortedTransaction] | None:
     return entries
 
 
+def is_covered(stem: str, entries: Sequence[AbortedTransaction]) -> bool:
+    """Return True if a ``.txnindex`` file with these entries begins with what its checksum was made
+    of.
+
+    :param stem: path of the segment's files without a suffix
+    :raises OSError: when the disk fails
+    """
+    sums = checksums.read(stem)
+    return sums is not None and sums[SUFFIX].covers(_pack(entries))
+
+
+def _pack(entries: Iterable[AbortedTransaction]) -> bytes:
+    return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
+
+
 def write(path: str, entries: Sequence[AbortedTransaction]) -> bool:
     """Replace the ``.txnindex`` file of a segment; without entries, remove it. Return False if the
     file has these entries already.
@@ -181,7 +196,7 @@ def write(path: str, entries: Sequence[AbortedTransaction]) -> bool:
 
     :raises OSError: when the disk fails
     """
-    data = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
+    data = _pack(entries)
     try:
         with open(path, "rb") as file:
             if data and file.read() == data:

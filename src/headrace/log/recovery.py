@@ -220,7 +220,11 @@ def _save_aborted(segments: list[Segment], first: int, aborted: AbortedTransacti
         segment = segments[number]
         end = segments[number + 1].base_offset if number + 1 < len(segments) else None
         entries = aborted.in_segment(segment.base_offset, end)
-        if aborted_transactions.write(segment.path(aborted_transactions.SUFFIX), entries):
+        if not aborted_transactions.write(segment.path(aborted_transactions.SUFFIX), entries):
+            continue
+        # Checksums of what was there before stay: until they are written again, nothing else tells
+        # whether the entries before the recovery point are intact.
+        if not aborted_transactions.is_covered(segment.path(""), entries):
             segment.forget_checksums()
 
 

@@ -313,7 +313,7 @@ class Segment:
             reason = "missing"
         else:
             if self._matches(sums) and self._matches_tail():
-                self._summed_bytes = -1 if sums is None else self.size_bytes
+                self._summed_bytes = self.size_bytes if self._are_summed(sums) else -1
                 return
             reason = "wrong"
         self._rebuild_indexes(reason)
@@ -324,6 +324,15 @@ class Segment:
             sums[".index"].matches(self.offsets.data)
             and sums[".timeindex"].matches(self.times.data)
         )
+
+    def _are_summed(self, sums: Mapping[str, checksums.Checksum] | None) -> bool:
+        """Return True unless there are no checksums, or entries that they do not cover."""
+        if sums is None:
+            return False
+        try:
+            return os.path.getsize(self.path(".txnindex")) == sums[".txnindex"].size_bytes
+        except FileNotFoundError:
+            return not sums[".txnindex"].size_bytes
 
     def _rebuild_indexes(self, reason: str) -> None:
         """Rebuild the indexes from the batches, up to the first that cannot be read."""
