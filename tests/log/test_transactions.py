@@ -127,6 +127,14 @@ def test_a_flipped_bit_is_found_after_a_recovery_has_added_entries(disk: Disk):
     assert disk.log().aborted.overlapping(0, 4) == expected
 
 
+def test_a_flipped_bit_is_found_after_a_power_cut_has_torn_the_checksums(disk: Disk):
+    expected = abort_twice_around_a_stop(disk)
+    disk.crash(lambda path: (path / INDEX).with_suffix(".checksums").write_bytes(b"txn"))
+    assert disk.log().aborted.overlapping(0, 4) == expected
+    disk.crash(flip_a_bit_of_the_first_entry)
+    assert disk.log().aborted.overlapping(0, 4) == expected
+
+
 def test_entries_that_a_recovery_has_added_are_there_after_clean_stops(disk: Disk):
     expected = abort_twice_around_a_stop(disk)
     disk.crash(lose_the_second_entry)

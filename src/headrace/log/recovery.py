@@ -222,10 +222,9 @@ def _save_aborted(segments: list[Segment], first: int, aborted: AbortedTransacti
         entries = aborted.in_segment(segment.base_offset, end)
         if not aborted_transactions.write(segment.path(aborted_transactions.SUFFIX), entries):
             continue
-        # Checksums of what was there before stay: until they are written again, nothing else tells
-        # whether the entries before the recovery point are intact.
+        # Nothing but its checksum tells whether the entries before the recovery point are intact.
         if not aborted_transactions.is_covered(segment.path(""), entries):
-            segment.forget_checksums()
+            segment.renew_checksums()
 
 
 def _segments(directory: str, files: OpenFiles) -> list[Segment]:

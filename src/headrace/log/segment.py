@@ -225,14 +225,16 @@ class Segment:
                 with contextlib.suppress(OSError):
                     os.unlink(self.path(suffix))
 
-    def forget_checksums(self) -> None:
-        """Remove the checksums of the small files, as one of them has changed. They are written
-        again with the indexes.
+    def renew_checksums(self) -> None:
+        """Write the checksums of the small files as they are, because one of them has changed. They
+        are written again with the indexes.
 
         :raises OSError: when the disk fails
         """
         checksums.forget(self.path(""))
         self._summed_bytes = -1
+        with contextlib.suppress(OSError):  # the files can be used without
+            checksums.write(self.path(""))
 
     def abandon(self) -> None:
         """Close the handle without saving anything; the segment is not used any more.
