@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +56,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="headrace",
         help="the broker that real clients and conformance cases talk to (default: headrace)",
     )
+
+
+def pytest_configure() -> None:
+    """Let SIGINT end commands under test, also when a shell that runs the tests in its background
+    ignores it.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
