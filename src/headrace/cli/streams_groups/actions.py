@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from headrace.admin import AdminClient, GroupListing, StreamsGroupDescription, StreamsTasks
 from headrace.cli.consumer_groups.offsets import committed_offsets
 from headrace.cli.groups.admin import GROUPS_AT_ONCE, connected, timeout_s
+from headrace.cli.groups.deletion import delete_groups
 from headrace.cli.groups.offsets import latest_offsets
 from headrace.cli.groups.results import (
     GROUP,
@@ -20,7 +21,6 @@ from headrace.cli.groups.results import (
     PartitionKey,
     fail_with,
     partition_key,
-    print_deleted,
     reason_of,
 )
 from headrace.cli.progress import in_steps
@@ -249,18 +249,7 @@ def _delete(admin: AdminClient, options: Namespace) -> None:
     group_ids = options.group
     if options.all_groups:
         group_ids = [group.group_id for group in _streams_groups(admin, options)]
-    reasons: dict[str, str | None] = {}
-    for some in in_steps(group_ids, GROUPS_AT_ONCE, "deleting groups"):
-        described = admin.describe_streams_groups(some, request_timeout=timeout_s(options))
-        errors = {group_id: future.exception() for group_id, future in described.items()}
-        there = [group_id for group_id, error in errors.items() if error is None]
-        if there:
-            deleted = admin.delete_consumer_groups(there, request_timeout=timeout_s(options))
-            errors.update({group_id: future.exception() for group_id, future in deleted.items()})
-        reasons.update(
-            {group_id: reason_of(error) if error else None for group_id, error in errors.items()}
-        )
-    print_deleted("streams groups", reasons, options)
+    delete_groups(admin, group_ids, admin.describe_streams_groups, "streams groups", options)
 
 
 _ACTIONS: Mapping[str, Callable[[AdminClient, Namespace], None]] = {
