@@ -198,7 +198,7 @@ class Limiter:
                 self._entries[key] = _Entry(logger, level, now)
                 return left_out
             entry.left_out += 1
-            if loop is not None and (self._timer_loop is None or self._timer_loop.is_closed()):
+            if loop is not None and (self._timer_loop is None or not self._timer_loop.is_running()):
                 self._schedule(loop)
             return None
 
@@ -239,8 +239,9 @@ class Limiter:
                 else:
                     del self._entries[key]
         for (kind, peer), entry, left_out in reported:
-            message = "%d more lines because of %s are left out: %s"
-            entry.logger.log(entry.level, message, left_out, peer, _PLACEHOLDER.sub("...", kind))
+            cause = f" because of {peer}" if peer else ""
+            message = "%d more lines%s are left out: %s"
+            entry.logger.log(entry.level, message, left_out, cause, _PLACEHOLDER.sub("...", kind))
 
     def _purge(self, now: float) -> None:
         """Forget the entries whose interval has passed, at most once in an interval. What they left

@@ -163,6 +163,24 @@ def test_lines_that_were_left_out_are_counted_after_an_interval(
     assert len(limiter) <= 1
 
 
+def test_a_loop_that_stopped_does_not_keep_others_from_counting(
+    written: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.log_lines.LIMITED_LINE_INTERVAL_S", 0.05)
+    log = LimitedLog(LOG, Limiter())
+
+    async def attack(seconds: float) -> None:
+        for _ in range(3):
+            log.warning("/1", "closing %s", "/1")
+        await asyncio.sleep(seconds)
+
+    stopped = asyncio.new_event_loop()
+    stopped.run_until_complete(attack(0))
+    asyncio.run(attack(0.5))
+    stopped.close()
+    assert written.lines == ["closing /1", "5 more lines because of /1 are left out: closing ..."]
+
+
 def test_lines_that_were_left_out_are_counted_with_the_next_one_without_a_loop(
     written: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +200,14 @@ def test_a_report_says_what_is_left_out_at_the_end(written: Lines) -> None:
         log.warning("/1", "closing %s", "/1")
     limiter.report()
     limiter.report()
-    assert written.lines[1:] == ["3 more lines because of /1 are left out: closing ..."]
+    for _ in range(2):
+        log.warning("", "closing everything")
+    limiter.report()
+    assert written.lines[1:] == [
+        "3 more lines because of /1 are left out: closing ...",
+        "closing everything",
+        "1 more lines are left out: closing everything",
+    ]
 
 
 def test_many_peers_share_one_entry(written: Lines) -> None:
