@@ -16,7 +16,7 @@ from headrace.log_lines import LIMITER
 from tests.clients.confluent import admin
 from tests.peer import KafkaPeer, jars
 from tests.secure_kafka import SecureKafka
-from tests.support import COMMON_CONFIGS, ROOT, HeadraceProcess, unique
+from tests.support import COMMON_CONFIGS, ROOT, RUN_SEED, HeadraceProcess, unique
 
 # How long an example takes says nothing on a busy machine.
 hypothesis.settings.register_profile("headrace", deadline=None)
@@ -36,7 +36,7 @@ BROKER_FIXTURES = JAVA_FIXTURES | {
 }
 """Fixtures that serve a broker on a socket: a test that uses one is marked `broker`."""
 
-IMPURE = ("broker", "java", "spark", "slow", "kafka")
+IMPURE = ("alone", "broker", "java", "spark", "slow", "kafka")
 """A test with none of these markers is marked `pure`."""
 
 MEASURED = (ROOT / "tests/machines", ROOT / "tests/protocol")
@@ -66,11 +66,10 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_report_header(config: pytest.Config) -> str:
+def pytest_report_header(config: pytest.Config) -> list[str]:
     running = os.environ.get("HEADRACE_TEST_BOOTSTRAP")
-    return (
-        f"broker under test: {f'the one at {running}' if running else config.getoption('--target')}"
-    )
+    broker = f"the one at {running}" if running else config.getoption("--target")
+    return [f"broker under test: {broker}", f"HEADRACE_TEST_SEED={RUN_SEED}"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

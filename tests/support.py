@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -20,6 +21,11 @@ from tests.wire_client import answers
 
 ROOT = Path(__file__).parent.parent
 T = TypeVar("T")
+
+RUN_SEED = int(os.environ.setdefault("HEADRACE_TEST_SEED", str(random.randrange(1 << 32))))
+"""The seed of all random tests of this run, told in its header. Worker processes inherit it, so
+that they collect the same tests.
+"""
 
 HANG_S = 120
 """The seconds after which something that usually takes a moment is given up: more than a shared

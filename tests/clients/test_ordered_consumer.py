@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import signal
 import subprocess
@@ -23,9 +22,7 @@ from headrace.client.ordered import topics as ordered_topics
 from tests.clients.compacted import CompactedTopic
 from tests.clients.confluent import PATIENCE_S, admin, create_topic
 from tests.machines.test_tasks_ordered import brute_force
-from tests.support import unique, wait_until
-
-SEED = int(os.environ.get("HEADRACE_TEST_SEED", random.randrange(10**6)))
+from tests.support import RUN_SEED, unique, wait_until
 
 
 def write(bootstrap_servers: str, topic: str, partition: int, timestamps: Iterable[int]) -> None:
@@ -99,8 +96,8 @@ def random_log(chance: random.Random) -> list[int]:
 
 def test_the_order_is_that_of_brute_force(bootstrap_servers, conf, group_id):
     """Random topologies, with consumers that restart meanwhile."""
-    print(f"seed {SEED}")
-    chance = random.Random(SEED)
+    print(f"seed {RUN_SEED}")
+    chance = random.Random(RUN_SEED)
     for _ in range(3):
         partitions = chance.randrange(1, 4)
         names = [
@@ -475,8 +472,8 @@ def test_compacted_inputs_are_read_to_their_ends(
     """Inputs with missing offsets and empty batches; the last offsets of one are aborted records
     and markers.
     """
-    print(f"seed {SEED}")
-    chance = random.Random(SEED)
+    print(f"seed {RUN_SEED}")
+    chance = random.Random(RUN_SEED)
     inputs = [CompactedTopic(bootstrap_servers, unique("compacted"), chance) for _ in range(2)]
     for one in inputs:
         one.write(10)

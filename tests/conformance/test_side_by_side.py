@@ -11,8 +11,9 @@ import random
 import pytest
 
 from tests.conformance.members import BRIEFLY_MS, Member
-from tests.conformance.two_brokers import SEED, told
+from tests.conformance.two_brokers import told
 from tests.conformance.world import World
+from tests.support import RUN_SEED
 
 pytestmark = pytest.mark.kafka
 
@@ -103,7 +104,7 @@ class Conversation:
         return self.fetch(who) if dice < 0.45 else self.acknowledge(who)
 
 
-@pytest.mark.parametrize("seed", [SEED + n for n in range(ROUNDS)])
+@pytest.mark.parametrize("seed", [RUN_SEED + n for n in range(ROUNDS)])
 def test_both_answer_the_same(world: World, beside: World, seed: int) -> None:
     talk = Conversation([world, beside], random.Random(seed))
     for _ in range(STEPS):

@@ -17,9 +17,9 @@ from headrace.errors import ErrorCode
 from tests.conformance.classic import ClassicGroup
 from tests.conformance.classic_talk import MINUTE_MS, Members, Who
 from tests.conformance.producers import Transactional
-from tests.conformance.two_brokers import SEED, TopicId
+from tests.conformance.two_brokers import TopicId
 from tests.conformance.world import OK, Group, World
-from tests.support import wait_until
+from tests.support import RUN_SEED, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -367,12 +367,12 @@ class Talk(Members):
             self.look()
 
 
-@pytest.mark.parametrize("seed", [SEED + n for n in range(ROUNDS)])
+@pytest.mark.parametrize("seed", [RUN_SEED + n for n in range(ROUNDS)])
 def test_both_answer_the_same(world: World, beside: World, seed: int) -> None:
     talk = Talk([world, beside], seed)
     talk.hold(STEPS)
 
 
 def test_both_wait_for_the_same(world: World, beside: World) -> None:
-    talk = Talk([world, beside], SEED, hasty=([200, 1_200], [MINUTE_MS]))
+    talk = Talk([world, beside], RUN_SEED, hasty=([200, 1_200], [MINUTE_MS]))
     talk.hold_by_the_clock(HASTY_SECONDS)

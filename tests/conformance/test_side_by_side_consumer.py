@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tests.conformance.mixed_groups import Partitions, Seat, Side
-from tests.conformance.two_brokers import SEED, Conversation, Differs
+from tests.conformance.two_brokers import Conversation, Differs
 from tests.conformance.world import OK, Group, World
-from tests.support import unique
+from tests.support import RUN_SEED, unique
 
 pytestmark = pytest.mark.kafka
 
@@ -617,7 +617,7 @@ def hold(talk: MixedGroup, steps: int) -> None:
             raise
 
 
-@pytest.mark.parametrize("seed", [SEED + n for n in range(ROUNDS)])
+@pytest.mark.parametrize("seed", [RUN_SEED + n for n in range(ROUNDS)])
 def test_both_answer_the_same(world: World, beside: World, seed: int) -> None:
     hold(MixedGroup([world, beside], seed), STEPS)
 
@@ -625,4 +625,4 @@ def test_both_answer_the_same(world: World, beside: World, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Settling, Impatient])
 def test_both_come_to_the_same(world: World, beside: World, kind: type[MixedGroup]) -> None:
-    hold(kind([world, beside], SEED), STEPS // 3)
+    hold(kind([world, beside], RUN_SEED), STEPS // 3)

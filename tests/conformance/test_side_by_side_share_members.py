@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.two_brokers import SEED, Conversation
+from tests.conformance.two_brokers import Conversation
 from tests.conformance.world import OK, PATIENCE_S, Topic, World, outcome
-from tests.support import unique, wait_until
+from tests.support import RUN_SEED, unique, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -91,7 +91,7 @@ class Side:
         return outcome(group.error_code), group.group_state, epochs, members
 
 
-@pytest.mark.parametrize("seed", [SEED + n for n in range(ROUNDS)])
+@pytest.mark.parametrize("seed", [RUN_SEED + n for n in range(ROUNDS)])
 def test_both_answer_the_same(world: World, beside: World, seed: int) -> None:
     group_id, names = unique("group"), [unique("topic"), unique("topic")]
     talk = Conversation([Side(one, group_id, names) for one in (world, beside)], seed)

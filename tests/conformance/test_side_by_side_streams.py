@@ -22,9 +22,9 @@ from tests.conformance.streams import (
     subtopology,
     tasks_of,
 )
-from tests.conformance.two_brokers import SEED, Conversation, Side
+from tests.conformance.two_brokers import Conversation, Side
 from tests.conformance.world import OK, PATIENCE_S, Group, World
-from tests.support import unique
+from tests.support import RUN_SEED, unique
 
 pytestmark = pytest.mark.kafka
 
@@ -358,7 +358,7 @@ def _tasks(id_: str) -> list[dict[str, Any]]:
     return [{"subtopology_id": id_, "partitions": [0]}]
 
 
-@pytest.mark.parametrize("seed", [SEED + n for n in range(ROUNDS)])
+@pytest.mark.parametrize("seed", [RUN_SEED + n for n in range(ROUNDS)])
 def test_both_answer_the_same(world: World, beside: World, seed: int) -> None:
     assert all(one.serves(HEARTBEAT) for one in (world, beside))
     group = StreamsGroup([world, beside], seed)

@@ -14,9 +14,9 @@ import crc32c
 import pytest
 
 from tests.conformance.producers import describe_transactions
-from tests.conformance.two_brokers import SEED, Conversation, Side, TopicId, codes_in
+from tests.conformance.two_brokers import Conversation, Side, TopicId, codes_in
 from tests.conformance.world import OK, PATIENCE_S, World
-from tests.support import unique, wait_until
+from tests.support import RUN_SEED, unique, wait_until
 from tests.wire_client import batch, with_byte_changed
 
 pytestmark = pytest.mark.kafka
@@ -888,7 +888,7 @@ def _without_needless(partition: dict[str, Any]) -> dict[str, Any]:
     return {**partition, "aborted_transactions": aborted, "last_stable_offset": stable}
 
 
-@pytest.mark.parametrize("seed", [SEED + n for n in range(ROUNDS)])
+@pytest.mark.parametrize("seed", [RUN_SEED + n for n in range(ROUNDS)])
 def test_both_answer_the_same(world: World, beside: World, seed: int) -> None:
     talk = Producers([world, beside], seed, times_out=False)
     for _ in range(STEPS):

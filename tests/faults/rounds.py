@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import random
 import time
 from collections.abc import Iterator
+
+from tests.support import RUN_SEED
 
 SOAK = "HEADRACE_SOAK"
 
 
 def seed() -> int:
-    """Return HEADRACE_TEST_SEED, or a new seed, and print it."""
-    drawn = int(os.environ.get("HEADRACE_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
-    print(f"HEADRACE_TEST_SEED={drawn}", flush=True)
-    return drawn
+    """Return the seed of this run, and print it."""
+    print(f"HEADRACE_TEST_SEED={RUN_SEED}", flush=True)
+    return RUN_SEED
 
 
 def is_soak() -> bool:

@@ -31,7 +31,7 @@ from tests.clients.confluent import (
 )
 from tests.faults.test_kill import CONFIGS as LOAD_CONFIGS
 from tests.faults.test_kill import PARTITIONS, Witness
-from tests.support import ROOT, HeadraceProcess, unique, wait_until
+from tests.support import ROOT, RUN_SEED, HeadraceProcess, unique, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -52,7 +52,7 @@ NOTING = threading.Lock()
 
 
 def seeded() -> random.Random:
-    seed = int(os.environ.get("HEADRACE_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+    seed = RUN_SEED
     print(f"HEADRACE_TEST_SEED={seed}")
     return random.Random(seed)
 

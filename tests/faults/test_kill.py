@@ -22,7 +22,7 @@ from tests.clients.confluent import (
     share_from_earliest,
     take,
 )
-from tests.support import COMMON_CONFIGS, ROOT, HeadraceProcess, unique, wait_until
+from tests.support import COMMON_CONFIGS, ROOT, RUN_SEED, HeadraceProcess, unique, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -132,7 +132,7 @@ class Witness:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
-    seed = int(os.environ.get("HEADRACE_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+    seed = RUN_SEED
     print(f"HEADRACE_TEST_SEED={seed}")
     rng = random.Random(seed)
     witness = Witness()

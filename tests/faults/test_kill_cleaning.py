@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.clients.confluent import PATIENCE_S, consumer
-from tests.support import COMMON_CONFIGS, HeadraceProcess
+from tests.support import COMMON_CONFIGS, RUN_SEED, HeadraceProcess
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -24,7 +24,7 @@ CONFIGS = {**COMMON_CONFIGS, "log.cleaner.backoff.ms": "1", "log.cleaner.threads
 
 @pytest.mark.slow
 def test_what_was_acknowledged_survives_kills_during_compaction(tmp_path: Path) -> None:
-    seed = random.randrange(10**6)
+    seed = RUN_SEED
     print(f"seed {seed}")
     rng = random.Random(seed)
     acknowledged: dict[bytes, tuple[int, bytes]] = {}

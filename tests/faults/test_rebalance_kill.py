@@ -18,7 +18,7 @@ from headrace.errors import ErrorCode
 from tests.clients.confluent import PATIENCE_S
 from tests.conformance.consumers import describe
 from tests.conformance.world import World
-from tests.support import COMMON_CONFIGS, HeadraceProcess, unique, wait_until
+from tests.support import COMMON_CONFIGS, RUN_SEED, HeadraceProcess, unique, wait_until
 from tests.wire_client import Connection
 
 pytestmark = pytest.mark.broker
@@ -195,7 +195,7 @@ def assignments_are_disjoint(world: World, readers: Readers) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_killed_rebalance_comes_to_its_end(tmp_path: Path) -> None:
-    seed = int(os.environ.get("HEADRACE_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+    seed = RUN_SEED
     print(f"HEADRACE_TEST_SEED={seed}")
     rng = random.Random(seed)
     server = HeadraceProcess(tmp_path / "data", CONFIGS).start()

@@ -22,7 +22,7 @@ from confluent_kafka import TopicPartition
 
 from headrace.admin import AdminClient
 from tests.clients.confluent import PATIENCE_S, create_topic, produce, share_from_earliest
-from tests.support import COMMON_CONFIGS, ROOT, HeadraceProcess, unique, wait_until
+from tests.support import COMMON_CONFIGS, ROOT, RUN_SEED, HeadraceProcess, unique, wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -156,7 +156,7 @@ def lags(
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_what_was_confirmed_stays_and_nothing_is_lost(tmp_path: Path) -> None:
-    seed = int(os.environ.get("HEADRACE_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+    seed = RUN_SEED
     print(f"HEADRACE_TEST_SEED={seed}")
     rng = random.Random(seed)
     witness, topic, group = Witness(), unique("topic"), unique("group")

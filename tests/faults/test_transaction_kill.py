@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.clients.confluent import PATIENCE_S, create_topic, produce
-from tests.support import COMMON_CONFIGS, ROOT, HeadraceProcess, unique, wait_until
+from tests.support import COMMON_CONFIGS, ROOT, RUN_SEED, HeadraceProcess, unique, wait_until
 
 ROUNDS = min(int(os.environ.get("HEADRACE_TEST_KILLS", "3")), 10)
 PARTITIONS, RECORDS_A_ROUND = 3, 1500
@@ -137,7 +137,7 @@ def offsets_behind(admin: AdminClient, topic: str) -> int:
 
 
 def test_each_record_is_copied_exactly_once(tmp_path: Path, kafka_libs: Path) -> None:
-    seed = int(os.environ.get("HEADRACE_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+    seed = RUN_SEED
     print(f"HEADRACE_TEST_SEED={seed}")
     rng = random.Random(seed)
     server = HeadraceProcess(tmp_path / "data", CONFIGS)

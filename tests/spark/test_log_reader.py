@@ -22,7 +22,7 @@ from headrace.spark.reader.log_reader import (
 from headrace.spark.reader.partition_fetch import Piece
 from headrace.spark.reader.read_options import OffsetRange, ReadError, ReadOptions
 from tests.clients.confluent import PATIENCE_S, admin, create_topic, produce
-from tests.support import HeadraceProcess
+from tests.support import RUN_SEED, HeadraceProcess
 
 Row = tuple[Any, ...]
 PARTITIONS = 3
@@ -96,7 +96,7 @@ def whole(bootstrap_servers: str, topic: str) -> list[OffsetRange]:
 @pytest.fixture(scope="module")
 def mixture(bootstrap_servers: str) -> str:
     """Create a topic with records of every kind, all codecs, and transactions."""
-    seed = random.randrange(2**32)
+    seed = RUN_SEED
     print(f"seed {seed}")
     chance = random.Random(seed)
     topic = create_topic(bootstrap_servers, f"mixture-{seed}-{time.time_ns()}", PARTITIONS)

@@ -11,19 +11,18 @@ from headrace.spark.ordered.stream_reader import JsonOffsets
 from tests.clients.compacted import CompactedTopic
 from tests.spark.ordered_query import Query, batch
 from tests.spark.ordered_topics import Topics
-from tests.support import unique
+from tests.support import RUN_SEED, unique
 
 pytestmark = pytest.mark.slow
 
-SEED = random.randrange(10**6)
 COMMITTED = {"kafka__isolation__level": "read_committed"}
 
 
 @pytest.fixture(scope="module")
 def topics(bootstrap_servers: str) -> Topics:
     """Create two compacted topics and a plain one."""
-    print(f"seed {SEED}")
-    chance = random.Random(SEED)
+    print(f"seed {RUN_SEED}")
+    chance = random.Random(RUN_SEED)
     compacted = [CompactedTopic(bootstrap_servers, unique("compacted"), chance) for _ in range(2)]
     for one in compacted:
         one.write(20)
@@ -41,8 +40,8 @@ def by_partition(offsets: dict[str, int]) -> JsonOffsets:
 
 @pytest.mark.parametrize("committed", [False, True])
 def test_batches_of_everything_and_of_any_range(topics: Topics, committed: bool) -> None:
-    print(f"seed {SEED}")
-    chance = random.Random(SEED)
+    print(f"seed {RUN_SEED}")
+    chance = random.Random(RUN_SEED)
     level = COMMITTED if committed else {}
     assert batch(topics, **level) == topics.merged(committed=committed)
     ends = {topic: by["0"] for topic, by in topics.ends().items()}
@@ -72,7 +71,7 @@ def test_invisible_records_at_the_end_count_as_caught_up(
     bootstrap_servers: str, topics: Topics
 ) -> None:
     """The log ends with aborted records and markers. The other topic does not wait for them."""
-    chance = random.Random(SEED)
+    chance = random.Random(RUN_SEED)
     one = CompactedTopic(bootstrap_servers, unique("compacted"), chance)
     one.write(8)
     one.wait_until_compacted()

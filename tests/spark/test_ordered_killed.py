@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.application import kill_driver, start_driver
 from tests.spark.conftest import finish
 from tests.spark.ordered_topics import Topics
+from tests.support import RUN_SEED
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -40,7 +41,7 @@ query.awaitTermination()
 def test_a_killed_driver_reads_the_same_rows_in_the_same_order(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path
 ) -> None:
-    seed = random.randrange(10**6)
+    seed = RUN_SEED
     print("seed", seed)
     chance = random.Random(seed)
     topics = Topics.create(bootstrap_servers, 2, partitions=2)

@@ -13,6 +13,7 @@ from headrace.spark.ordered.options import OrderedOptions
 from headrace.spark.ordered.plan import Pacing, plan
 from headrace.spark.ordered.positions import all_partitions, tasks_of
 from tests.spark.ordered_topics import Place, Topics
+from tests.support import RUN_SEED
 
 
 def read_all(planned: dict[int, Inputs], options: OrderedOptions) -> list[Place]:
@@ -38,7 +39,7 @@ def as_spark(offsets: Offsets) -> dict[str, dict[str, int]]:
 def test_micro_batches_are_the_merge_in_pieces(
     bootstrap_servers: str, isolation: str, max_task_idle_ms: int
 ) -> None:
-    seed = random.randrange(10**6)
+    seed = RUN_SEED
     print("seed", seed)
     chance = random.Random(seed)
     committed = isolation == "read_committed"

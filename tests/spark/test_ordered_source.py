@@ -16,7 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from tests.spark.conftest import QUERY_TIMEOUT_S, finish
 from tests.spark.ordered_topics import Topics, places
-from tests.support import unique, wait_until
+from tests.support import RUN_SEED, unique, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -87,7 +87,7 @@ def start(spark: SparkSession, tmp_path: Path) -> Start:
 
 
 def test_a_batch_is_in_order(spark: SparkSession, bootstrap_servers: str) -> None:
-    seed = random.randrange(10**6)
+    seed = RUN_SEED
     print("seed", seed)
     chance = random.Random(seed)
     topics = Topics.create(bootstrap_servers, 4, partitions=2)
@@ -125,7 +125,7 @@ def test_a_batch_may_begin_and_end_at_times_and_offsets(
 
 
 def test_batches_are_cut_in_order_and_replayed_alike(start: Start, bootstrap_servers: str) -> None:
-    seed = random.randrange(10**6)
+    seed = RUN_SEED
     print("seed", seed)
     chance = random.Random(seed)
     topics = Topics.create(bootstrap_servers, 3, partitions=2)
