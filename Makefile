@@ -19,6 +19,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
+# A test with live clients may meet a machine that stands still: as in Kafka's own build it is tried
+# once more, a few in a run, and the summary has the traceback of the first try.
+SECOND_TRY := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
 ROWS ?=
 BENCH ?=
 SOAK ?=
@@ -54,7 +57,8 @@ check: lint
 
 test: lint jars
 	$(PYTEST) -q -n 2 -m pure tests
-	$(PYTEST) -m "not pure" tests
+	$(PYTEST) -n 3 --dist loadfile $(SECOND_TRY) -m "not pure and not alone" tests
+	$(PYTEST) $(SECOND_TRY) -m alone tests
 
 soak: $(STAMP) jars
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]' || echo "fuzzing is not guided: no Atheris for this platform"

@@ -36,7 +36,7 @@ from tests.bombs import count_bomb, size_bomb
 from tests.support import HeadraceProcess, unique
 from tests.wire_client import batch, connection
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.alone]
 
 QUEUED_BYTES = 32 * MIB
 LARGEST_REQUEST_BYTES = 100 * MIB

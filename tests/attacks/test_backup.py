@@ -22,7 +22,7 @@ from tests.cli.command import run
 from tests.log.disk import batch, put
 from tests.support import HeadraceProcess
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
 PARTITIONS = 5_000
 USUAL_S = 5

@@ -29,7 +29,7 @@ from tests.bombs import (
 from tests.support import HeadraceProcess, unique
 from tests.wire_client import Connection, connection
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.alone]
 
 LIST_OFFSETS = 2
 MAX_TIMESTAMP = -3

@@ -18,7 +18,7 @@ from tests.attacks.harness import (
 )
 from tests.support import HeadraceProcess, unique
 
-pytestmark = [pytest.mark.broker]
+pytestmark = [pytest.mark.broker, pytest.mark.alone]
 
 
 def test_pipelined_fetches_that_nobody_reads_take_no_memory(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ errors are left out. So two answers can be compared with ``==``.
 from __future__ import annotations
 
 import dataclasses
-import os
 import random
 import re
 import select
@@ -30,7 +29,6 @@ from headrace.protocol.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from tests.conformance.world import COORDINATOR_IS_COMING, PATIENCE_S, Topic, World
 from tests.wire_client import Connection, Sent, fitted
 
-SEED = int(os.environ.get("HEADRACE_TEST_SEED") or random.randrange(10**6))
 STRANGER = 987_654_321
 """A producer id that nobody has."""
 ASK_AGAIN = COORDINATOR_IS_COMING | {ErrorCode.CONCURRENT_TRANSACTIONS}

@@ -10,7 +10,7 @@ import pytest
 from tests.scale.broker import FACTOR, Broker
 from tests.wire_client import Connection, batch, connection
 
-pytestmark = [pytest.mark.slow, pytest.mark.measured, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(3600)]
 
 PARTITIONS_PER_TOPIC = 100
 KEPT_TOPICS = 18 * FACTOR

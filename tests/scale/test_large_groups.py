@@ -13,7 +13,7 @@ import pytest
 from tests.scale.broker import FACTOR, Broker
 from tests.wire_client import Connection, connection
 
-pytestmark = [pytest.mark.slow, pytest.mark.measured, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(3600)]
 
 CLASSIC_MEMBERS = min(200 * FACTOR, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2 - 1_000)
 """Each has a connection of its own, as its JoinGroup waits for the others."""

@@ -15,7 +15,7 @@ import pytest
 from tests.scale.broker import FACTOR, Broker
 from tests.wire_client import batch, connection
 
-pytestmark = [pytest.mark.slow, pytest.mark.measured, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(3600)]
 
 TOPICS = 2_000 * FACTOR
 GROUPS = 200 * FACTOR
