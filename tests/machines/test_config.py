@@ -419,10 +419,57 @@ def test_groups_take_from_the_broker_what_they_do_not_say_themselves() -> None:
     assert config.group_value("g", "share.renew.acknowledge.enable") == "true"
 
 
-def test_the_node_is_number_1_whatever_is_configured() -> None:
-    config = Config({"node.id": "7"})
-    assert config.get_int("node.id") == 1
-    assert "node.id" in config.without_effect
+@pytest.mark.parametrize(
+    ("overrides", "node_id"),
+    [
+        ({}, 1),
+        ({"node.id": "0"}, 0),
+        ({"broker.id": "7"}, 7),
+        ({"broker.id": "7", "node.id": "7"}, 7),
+        ({"broker.id": "-1", "node.id": "7"}, 7),
+        ({"broker.id": "-1"}, 1),
+    ],
+)
+def test_the_id_of_the_node(overrides: Mapping[str, str], node_id: int) -> None:
+    config = Config(overrides)
+    assert config.node_id == node_id
+    assert config.get_int("node.id") == config.get_int("broker.id") == node_id
+    assert config.without_effect == ()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            {"node.id": "1", "broker.id": "2"},
+            "You must set `node.id` to the same value as `broker.id`.",
+        ),
+        (
+            {"node.id": "-1"},
+            "Invalid value -1 for configuration node.id: Value must be at least 0",
+        ),
+        (
+            {"broker.id": "-2"},
+            "Invalid value -2 for configuration node.id: Value must be at least 0",
+        ),
+        (
+            {"node.id": "2147483648"},
+            "Invalid value 2147483648 for configuration node.id: Not a number of type INT",
+        ),
+    ],
+)
+def test_an_id_that_no_node_can_have(overrides: Mapping[str, str], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Config(overrides)
+    assert str(refused.value) == message
+
+
+def test_configs_of_a_broker_belong_to_its_id() -> None:
+    store = Store({("broker", "0"): {"num.partitions": "5"}})
+    zero, one = Config({"node.id": "0"}), Config()
+    for config in (zero, one):
+        config.attach(store)
+    assert [config.get_int("num.partitions") for config in (zero, one)] == [5, 1]
 
 
 def test_internal_topics_are_made_as_configured() -> None:

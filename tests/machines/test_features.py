@@ -24,14 +24,14 @@ from tests.wire_client import Connection
 def test_levels_survive_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "catalog.db"
     catalog = Catalog(path)
-    features = Features(catalog)
+    features = Features(catalog, 1)
     changes: list[str] = []
     features.on_change = lambda: changes.append("changed")
     features.apply([FeatureUpdate("share.version", 0, SAFE_DOWNGRADE)])
     features.apply([FeatureUpdate("transaction.version", 1, SAFE_DOWNGRADE)])
     features.apply([FeatureUpdate("transaction.version", 1, UPGRADE)])
     catalog.close()
-    again = Features(Catalog(path))
+    again = Features(Catalog(path), 1)
     assert changes == ["changed"] * 2
     assert again.levels == {**features.levels, "share.version": 0, "transaction.version": 1}
     assert (features.epoch, again.epoch) == (3, 3)
@@ -39,7 +39,7 @@ def test_levels_survive_a_restart(tmp_path: Path) -> None:
 
 
 def test_the_level_of_metadata_cannot_be_lowered() -> None:
-    features = Features(Catalog())
+    features = Features(Catalog(), 1)
     for upgrade_type, why in (
         (
             SAFE_DOWNGRADE,

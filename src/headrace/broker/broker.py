@@ -78,8 +78,6 @@ class Broker:
         ``clock_ms``, or the system's
     """
 
-    node_id = 1
-
     def __init__(
         self,
         config: Config,
@@ -89,6 +87,7 @@ class Broker:
         steady_ms: Callable[[], int] | None = None,
     ) -> None:
         self.config = config
+        self.node_id = config.node_id
         self.clock = Clock(clock_ms or wall_clock_ms, steady_ms or clock_ms or steady_clock())
         self.ephemeral = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="headrace-")) if data_dir is None else data_dir
@@ -104,7 +103,7 @@ class Broker:
         self.on_failure: Callable[[], object] = lambda: None
         """Called when the broker cannot go on, see :attr:`failure`."""
         config.attach(self.catalog)
-        self.features = Features(self.catalog)
+        self.features = Features(self.catalog, self.node_id)
         self.client_software = ClientSoftware()
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.metrics = Metrics(self.catalog.topics_by_id)

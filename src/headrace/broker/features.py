@@ -13,7 +13,6 @@ from typing import NamedTuple
 from headrace.errors import ErrorCode, Refusal
 
 from .catalog import Catalog
-from .config.broker_config import NODE_ID
 
 METADATA_VERSION = "metadata.version"
 
@@ -69,8 +68,9 @@ class Features:
     :ivar on_change: called after a change
     """
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, node_id: int) -> None:
         self._catalog = catalog
+        self._node_id = node_id
         self.epoch = _FIRST_EPOCH
         self.refused_apis: frozenset[int] = frozenset()
         self.on_change: Callable[[], object] = lambda: None
@@ -126,10 +126,10 @@ class Features:
         elif name not in FEATURES and level == 0:
             why = f"Feature {name} not found."
         elif name not in FEATURES:
-            why = f"Local controller {NODE_ID} does not support this feature."
+            why = f"Local controller {self._node_id} does not support this feature."
         elif not FEATURES[name].lowest <= level <= FEATURES[name].highest:
             lowest, highest, *_ = FEATURES[name]
-            why = f"Local controller {NODE_ID} only supports versions {lowest}-{highest}"
+            why = f"Local controller {self._node_id} only supports versions {lowest}-{highest}"
         elif level < self._levels[name] and upgrade_type == UPGRADE:
             why = (
                 "Can't downgrade the version of this feature without setting the upgrade type to "

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Generator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
@@ -40,7 +40,6 @@ from kio.schema.metadata.v13.response import (
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError, NewTopic, Topic, fold
-from headrace.broker.config.broker_config import NODE_ID
 from headrace.broker.config.topic_rules import check_new_topic_name, check_topic_name
 from headrace.broker.limits import MAX_TOPICS_PER_TRANSACTION, SLICED_ABOVE
 from headrace.broker.topic_descriptions import TopicDescriptions
@@ -74,11 +73,13 @@ def handle(
     if request.topics is None:
         if request.include_topic_authorized_operations:
             known = list(broker.catalog.topics.values())
-            described = LazyArray(len(known), (_authorized(_described(one)) for one in known))
+            described = LazyArray(
+                len(known), (_authorized(_described(broker.node_id, one)) for one in known)
+            )
             return Sliced(_response(broker, described, context))
         if _is_long(broker.catalog.topics.values()):
             return Sliced(_response(broker, _descriptions(broker).all(), context))
-        topics = tuple(map(_described, broker.catalog.topics.values()))
+        topics = tuple(_described(broker.node_id, one) for one in broker.catalog.topics.values())
         return _response(broker, topics, context)
     return run_sliced(broker, _describe_asked(broker, request, context), len(request.topics))
 
@@ -90,7 +91,7 @@ def _is_long(topics: Collection[Topic]) -> bool:
 
 def _response(broker: Broker, topics: Any, context: RequestContext) -> MetadataResponse:
     me = MetadataResponseBroker(
-        node_id=NODE_ID,
+        node_id=broker.node_id,
         host=context.listener_host,
         port=context.listener_port,
         rack=broker.config.get_str("broker.rack"),
@@ -99,7 +100,7 @@ def _response(broker: Broker, topics: Any, context: RequestContext) -> MetadataR
         throttle_time=NO_THROTTLE,
         brokers=(me,),
         cluster_id=broker.catalog.cluster_id,
-        controller_id=NODE_ID,
+        controller_id=broker.node_id,
         topics=topics,
         error_code=ErrorCode.NONE,
     )
@@ -120,7 +121,8 @@ def _refused(request: MetadataRequest) -> MetadataResponse:
 def _descriptions(broker: Broker) -> TopicDescriptions:
     """Return the descriptions of all topics, created with the first request for them."""
     if broker.topic_descriptions is None:
-        broker.topic_descriptions = TopicDescriptions(broker.catalog, _described)
+        describe = partial(_described, broker.node_id)
+        broker.topic_descriptions = TopicDescriptions(broker.catalog, describe)
     return broker.topic_descriptions
 
 
@@ -161,12 +163,16 @@ def _asked(
     """
     if asked.topic_id is not None:
         topic = broker.catalog.topics_by_id.get(asked.topic_id)
-        return _unknown(asked, ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else _described(topic)
+        return (
+            _unknown(asked, ErrorCode.UNKNOWN_TOPIC_ID)
+            if topic is None
+            else _described(broker.node_id, topic)
+        )
     if asked.name is None:
         return _unknown(asked, ErrorCode.INVALID_REQUEST)
     topic = broker.catalog.topics.get(asked.name)
     if topic is not None:
-        return _described(topic)
+        return _described(broker.node_id, topic)
     if check_topic_name(asked.name) is not None:
         return _unknown(asked, ErrorCode.INVALID_TOPIC_EXCEPTION)
     return _unknown(asked, refusals.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -223,27 +229,27 @@ def _authorized(description: MetadataResponseTopic) -> MetadataResponseTopic:
     return replace(description, topic_authorized_operations=TOPIC_OPERATIONS)
 
 
-def _described(topic: Topic) -> MetadataResponseTopic:
+def _described(node_id: int, topic: Topic) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
-        partitions=_partitions(topic.partitions),
+        partitions=_partitions(node_id, topic.partitions),
     )
 
 
 @lru_cache(maxsize=256)
-def _partitions(count: int) -> tuple[MetadataResponsePartition, ...]:
-    """Describe partitions. Cached: the description depends on their number alone."""
+def _partitions(node_id: int, count: int) -> tuple[MetadataResponsePartition, ...]:
+    """Describe partitions. Cached: the description depends on the node and the number alone."""
     return tuple(
         MetadataResponsePartition(
             error_code=ErrorCode.NONE,
             partition_index=index,
-            leader_id=NODE_ID,
+            leader_id=node_id,
             leader_epoch=LEADER_EPOCH,
-            replica_nodes=(NODE_ID,),
-            isr_nodes=(NODE_ID,),
+            replica_nodes=(node_id,),
+            isr_nodes=(node_id,),
         )
         for index in range(count)
     )

@@ -180,6 +180,7 @@ def _plan(broker: Broker, asked: CreatableTopic, twin: str | None) -> Topic | Re
         asked.replication_factor,
         [(one.partition_index, one.broker_ids) for one in asked.assignments],
         default,
+        broker.node_id,
     )
     if isinstance(partitions, Refusal):
         return partitions

@@ -22,7 +22,6 @@ from kio.schema.describe_configs.v4.response import (
 
 from headrace.broker.broker import Broker
 from headrace.broker.config import client_metrics
-from headrace.broker.config.broker_config import NODE_ID
 from headrace.broker.config.changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from headrace.broker.config.described import (
     TYPES,
@@ -121,18 +120,18 @@ def _configs(
     if resource_type == BROKER:
         if name == "":
             return describe_all_brokers(config.cluster_configs())
-        if name == str(NODE_ID):
+        if name == str(broker.node_id):
             address = f"PLAINTEXT://{context.listener_host}:{context.listener_port}"
             facts = {"advertised.listeners": address, "log.dirs": str(broker.data_dir.absolute())}
             return describe_broker(config, facts)
-        return _wrong_broker(name, f"{NODE_ID} or empty string, but")
+        return _wrong_broker(name, f"{broker.node_id} or empty string, but")
     if resource_type == BROKER_LOGGER:
         if name == "":
             return Refusal(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
         return (
             describe_broker_loggers()
-            if name == str(NODE_ID)
-            else _wrong_broker(name, f"{NODE_ID} but")
+            if name == str(broker.node_id)
+            else _wrong_broker(name, f"{broker.node_id} but")
         )
     if resource_type == CLIENT_METRICS:
         if name == "":

@@ -74,7 +74,7 @@ def _check(broker: Broker, asked: CreatePartitionsTopic) -> Refusal | None:
     assignments = (
         None if asked.assignments is None else [one.broker_ids for one in asked.assignments]
     )
-    refusal = check_growth(topic.name, topic.partitions, asked.count, assignments)
+    refusal = check_growth(topic.name, topic.partitions, asked.count, assignments, broker.node_id)
     if refusal is None and asked.count - topic.partitions > MAX_PARTITIONS_PER_REQUEST:
         refusal = Refusal(
             ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."

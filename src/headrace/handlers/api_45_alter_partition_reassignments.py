@@ -75,4 +75,4 @@ def _check(broker: Broker, name: str, asked: ReassignablePartition) -> Refusal:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     if asked.replicas is None:
         return Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    return check_assignment(asked.replicas) or _DONE
+    return check_assignment(asked.replicas, broker.node_id) or _DONE

@@ -22,7 +22,6 @@ from kio.schema.describe_quorum.v2.response import (
 )
 
 from headrace.broker.broker import Broker
-from headrace.broker.config.broker_config import NODE_ID
 from headrace.errors import ErrorCode
 
 from .api_03_metadata import LEADER_EPOCH
@@ -41,7 +40,7 @@ def handle(
         for one in request.topics
     ]
     if asked == [(_METADATA_TOPIC, [0])]:
-        nodes: tuple[Node, ...] = (Node(node_id=NODE_ID, listeners=()),)
+        nodes: tuple[Node, ...] = (Node(node_id=broker.node_id, listeners=()),)
         topics: tuple[TopicData, ...] = (
             TopicData(topic_name=_METADATA_TOPIC, partitions=(_quorum(broker),)),
         )
@@ -62,7 +61,7 @@ def handle(
 def _quorum(broker: Broker) -> PartitionData:
     now_ms, end_offset = broker.clock.wall_ms(), broker.catalog.version
     voter = ReplicaState(
-        replica_id=NODE_ID,
+        replica_id=broker.node_id,
         replica_directory_id=None,
         log_end_offset=end_offset,
         last_fetch_timestamp=now_ms,
@@ -72,7 +71,7 @@ def _quorum(broker: Broker) -> PartitionData:
         partition_index=0,
         error_code=ErrorCode.NONE,
         error_message="",
-        leader_id=NODE_ID,
+        leader_id=broker.node_id,
         leader_epoch=LEADER_EPOCH,
         high_watermark=end_offset,
         current_voters=(voter,),

@@ -12,7 +12,6 @@ from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
 from kio.schema.describe_cluster.v2.response import DescribeClusterBroker, DescribeClusterResponse
 
 from headrace.broker.broker import Broker
-from headrace.broker.config.broker_config import NODE_ID
 from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from headrace.protocol.messages import NO_THROTTLE
@@ -36,7 +35,7 @@ def handle(
             brokers=(),
         )
     me = DescribeClusterBroker(
-        broker_id=NODE_ID,
+        broker_id=broker.node_id,
         host=context.listener_host,
         port=context.listener_port,
         rack=broker.config.get_str("broker.rack"),
@@ -46,7 +45,7 @@ def handle(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.NONE,
         cluster_id=broker.catalog.cluster_id,
-        controller_id=NODE_ID,
+        controller_id=broker.node_id,
         brokers=(me,),
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations

@@ -14,7 +14,6 @@ from kio.schema.list_config_resources.v1.response import ConfigResource, ListCon
 
 from headrace.broker.broker import Broker
 from headrace.broker.config import client_metrics
-from headrace.broker.config.broker_config import NODE_ID
 from headrace.broker.config.changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from headrace.errors import ErrorCode
 from headrace.protocol.large_responses import Sliced
@@ -37,8 +36,8 @@ def handle(
     names = {
         GROUP: broker.catalog.configured("group"),
         CLIENT_METRICS: broker.catalog.configured(client_metrics.KIND),
-        BROKER_LOGGER: [str(NODE_ID)],
-        BROKER: [str(NODE_ID)],
+        BROKER_LOGGER: [str(broker.node_id)],
+        BROKER: [str(broker.node_id)],
         TOPIC: list(broker.catalog.topics),
     }
     response = ListConfigResourcesResponse(

@@ -21,7 +21,6 @@ from kio.schema.describe_topic_partitions.v0.response import (
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
-from headrace.broker.config.broker_config import NODE_ID
 from headrace.broker.config.topic_rules import check_topic_name
 from headrace.errors import ErrorCode
 from headrace.protocol.authorized_operations import TOPIC_OPERATIONS
@@ -62,7 +61,7 @@ def handle(
             topics.append(_refused(name, code))
             continue
         end = min(topic.partitions, first + room)
-        topics.append(_described(topic, first, end))
+        topics.append(_described(broker.node_id, topic, first, end))
         room -= max(end - first, 0)
         if end < topic.partitions:
             return _response(tuple(topics), Cursor(topic_name=name, partition_index=end))
@@ -94,26 +93,28 @@ def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic
     )
 
 
-def _described(topic: Topic, first: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+def _described(
+    node_id: int, topic: Topic, first: int, end: int
+) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
         topic_authorized_operations=TOPIC_OPERATIONS,
-        partitions=tuple(map(_partition, range(first, end))),
+        partitions=tuple(_partition(node_id, index) for index in range(first, end)),
     )
 
 
 @lru_cache(maxsize=4096)
-def _partition(index: int) -> DescribeTopicPartitionsResponsePartition:
+def _partition(node_id: int, index: int) -> DescribeTopicPartitionsResponsePartition:
     return DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.NONE,
         partition_index=index,
-        leader_id=NODE_ID,
+        leader_id=node_id,
         leader_epoch=LEADER_EPOCH,
-        replica_nodes=(NODE_ID,),
-        isr_nodes=(NODE_ID,),
+        replica_nodes=(node_id,),
+        isr_nodes=(node_id,),
         eligible_leader_replicas=(),
         last_known_elr=(),
     )

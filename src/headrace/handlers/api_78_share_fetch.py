@@ -192,8 +192,11 @@ def _answer(fetch: _Fetch, fetched: list[Fetched]) -> Any:
     return fetch.broker.when_durable(response)
 
 
-_LEADER = LeaderIdAndEpoch(leader_id=Broker.node_id, leader_epoch=LEADER_EPOCH)
 _NO_LEADER = LeaderIdAndEpoch(leader_id=0, leader_epoch=0)
+
+
+def _leader(broker: Broker) -> LeaderIdAndEpoch:
+    return LeaderIdAndEpoch(leader_id=broker.node_id, leader_epoch=LEADER_EPOCH)
 
 
 def _response(fetch: _Fetch, fetched: list[Fetched]) -> ShareFetchResponse:
@@ -232,7 +235,7 @@ def _response(fetch: _Fetch, fetched: list[Fetched]) -> ShareFetchResponse:
                 error_code=data.error_code,
                 acknowledge_error_code=refused,
                 acknowledge_error_message=None if refusal is None else refusal.message,
-                current_leader=_LEADER if led_elsewhere else _NO_LEADER,
+                current_leader=_leader(fetch.broker) if led_elsewhere else _NO_LEADER,
                 records=data.records,
                 acquired_records=tuple(
                     AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
@@ -242,7 +245,7 @@ def _response(fetch: _Fetch, fetched: list[Fetched]) -> ShareFetchResponse:
         )
     context = fetch.context
     endpoint = NodeEndpoint(
-        node_id=Broker.node_id, host=context.listener_host, port=context.listener_port
+        node_id=fetch.broker.node_id, host=context.listener_host, port=context.listener_port
     )
     return ShareFetchResponse(
         throttle_time=NO_THROTTLE,

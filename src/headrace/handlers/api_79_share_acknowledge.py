@@ -59,7 +59,9 @@ def handle(broker: Broker, request: ShareAcknowledgeRequest, context: RequestCon
         share.close_session(session)
     # Partitions without acknowledgements are in the response only if others have acknowledgements.
     responses = (
-        tuple(_topic(topic, acknowledged) for topic in request.topics) if acknowledged else ()
+        tuple(_topic(broker, topic, acknowledged) for topic in request.topics)
+        if acknowledged
+        else ()
     )
     moved = any(
         refusal is not None and refusal.code in NOT_LEADER for refusal in acknowledged.values()
@@ -77,7 +79,9 @@ def names_member(request: Any) -> bool:
     return request.group_id is not None and len(member_id) <= MAX_SHARE_MEMBER_ID_LENGTH
 
 
-def _topic(topic: AcknowledgeTopic, acknowledged: Acknowledged) -> ShareAcknowledgeTopicResponse:
+def _topic(
+    broker: Broker, topic: AcknowledgeTopic, acknowledged: Acknowledged
+) -> ShareAcknowledgeTopicResponse:
     partitions = []
     for partition in topic.partitions:
         refusal = acknowledged.get((topic.topic_id, partition.partition_index))
@@ -87,7 +91,7 @@ def _topic(topic: AcknowledgeTopic, acknowledged: Acknowledged) -> ShareAcknowle
                 partition_index=partition.partition_index,
                 error_code=code,
                 error_message=None if refusal is None else refusal.message,
-                current_leader=_LEADER if code in NOT_LEADER else _NO_LEADER,
+                current_leader=_leader(broker) if code in NOT_LEADER else _NO_LEADER,
             )
         )
     return ShareAcknowledgeTopicResponse(topic_id=topic.topic_id, partitions=tuple(partitions))
@@ -129,8 +133,11 @@ def acknowledge(
     return acknowledged
 
 
-_LEADER = LeaderIdAndEpoch(leader_id=Broker.node_id, leader_epoch=LEADER_EPOCH)
 _NO_LEADER = LeaderIdAndEpoch(leader_id=0, leader_epoch=0)
+
+
+def _leader(broker: Broker) -> LeaderIdAndEpoch:
+    return LeaderIdAndEpoch(leader_id=broker.node_id, leader_epoch=LEADER_EPOCH)
 
 
 def _endpoint(broker: Broker, context: RequestContext) -> NodeEndpoint:

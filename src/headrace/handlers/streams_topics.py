@@ -60,7 +60,7 @@ def _plan(
     if refusal is not None:
         return refusal
     replication = topic.replication_factor or _DEFAULT_REPLICATION
-    count = partition_count(topic.partitions, replication, (), topic.partitions)
+    count = partition_count(topic.partitions, replication, (), topic.partitions, broker.node_id)
     return count if isinstance(count, Refusal) else NewTopic(topic.name, count, configs)
 
 

@@ -21,8 +21,7 @@ from .cluster_rules import MIN_INSYNC_REPLICAS
 from .keys import InvalidValue, Value, config_keys, render
 from .security import unserved
 
-NODE_ID = 1
-"""The id of this node, which is the only one."""
+_DEFAULT_NODE_ID, _NO_BROKER_ID = "1", "-1"
 
 DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER, STATIC_BROKER, DEFAULT = 2, 3, 4, 5
 """Sources of values, in the numbers of DescribeConfigs."""
@@ -105,8 +104,11 @@ class Config:
     without_effect: tuple[str, ...]
     """The names of the given configs that have no effect here."""
 
+    node_id: int
+    """The id of this node: ``node.id``, which ``broker.id`` may repeat; 1 by default."""
+
     def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
-        given = dict(overrides or {})
+        given = _with_node_id(overrides or {})
         keys = config_keys("broker")
         ignored = []
         for name, text in given.items():
@@ -126,7 +128,8 @@ class Config:
             if key.documentation is None:
                 ignored.append(name)
         self.without_effect = tuple(ignored)
-        self._static = {**given, "node.id": str(NODE_ID), "broker.id": str(NODE_ID)}
+        self.node_id = int(given["node.id"])
+        self._static = {**given, "broker.id": str(self.node_id)}
         self._store: ConfigStore = _EmptyStore()
         self._values: dict[str, Value | None] = {}
         self._log_config: LogConfig | None = None
@@ -142,7 +145,7 @@ class Config:
         """
         return [
             warning
-            for name in (str(NODE_ID), "")
+            for name in (str(self.node_id), "")
             for key, text in self._store.configs("broker", name).items()
             if (warning := unserved(key, text)) is not None
         ]
@@ -163,7 +166,7 @@ class Config:
         The first one is in effect.
         """
         for source, values in (
-            (DYNAMIC_BROKER, self._store.configs("broker", str(NODE_ID))),
+            (DYNAMIC_BROKER, self._store.configs("broker", str(self.node_id))),
             (DYNAMIC_DEFAULT_BROKER, self.cluster_configs()),
             (STATIC_BROKER, self._static),
         ):
@@ -354,6 +357,20 @@ class Config:
         if kind == client_metrics.KIND:
             return client_metrics.check_client_metrics(configs)
         return rules.check_group(configs, self.value)
+
+
+def _with_node_id(overrides: Mapping[str, str]) -> dict[str, str]:
+    """Return the given configs with ``node.id``; ``broker.id`` is its synonym.
+
+    :raises ConfigError: when both are given and differ
+    """
+    broker_id = overrides.get("broker.id", _NO_BROKER_ID).strip()
+    if broker_id == _NO_BROKER_ID:
+        return {"node.id": _DEFAULT_NODE_ID, **overrides}
+    given = {"node.id": broker_id, **overrides}
+    if given["node.id"].strip() != broker_id:
+        raise ConfigError("You must set `node.id` to the same value as `broker.id`.")
+    return given
 
 
 def _with_internal_configs(topic: Topic) -> Mapping[str, str]:

@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping
 from headrace.errors import ErrorCode, Refusal
 from headrace.log_lines import get_logger
 
-from .broker_config import NODE_ID
-
 KIND = "broker-logger"
 
 ROOT = "root"
@@ -37,12 +35,12 @@ def levels() -> list[tuple[str, str]]:
     return sorted((name, _level_name(logger)) for name, logger in _loggers())
 
 
-def check_name(broker_id: str) -> str | None:
+def check_name(broker_id: str, node_id: int) -> str | None:
     """Return the error message for the name of a resource, None if it is this broker's id."""
     if not broker_id.removeprefix("-").isdecimal():
         return f"Node id must be an integer, but it is: {broker_id}"
-    if int(broker_id) != NODE_ID:
-        return f"Unexpected node id. Expected {NODE_ID}, but received {broker_id}"
+    if int(broker_id) != node_id:
+        return f"Unexpected node id. Expected {node_id}, but received {broker_id}"
     return None
 
 

@@ -12,7 +12,6 @@ from headrace.broker.limits import MAX_TOPICS_PER_TRANSACTION
 from headrace.errors import ErrorCode, Refusal
 
 from . import broker_loggers, client_metrics, rules
-from .broker_config import NODE_ID
 from .cluster_rules import check_min_insync_replicas
 from .keys import config_keys, render
 from .topic_rules import check_topic_name
@@ -169,13 +168,13 @@ def _check_resource(broker: Broker, resource: Resource) -> Refusal | None:
     elif resource.type == CLIENT_METRICS:
         message = None if name else "Subscription name can't be empty"
     elif resource.type == BROKER_LOGGER:
-        message = broker_loggers.check_name(name)
+        message = broker_loggers.check_name(name, broker.node_id)
     elif resource.type != BROKER:
         message = f"Unknown resource type {resource.type}"
     elif name and not name.removeprefix("-").isdecimal():
         message = f"Node id must be an integer, but it is: {name}"
-    elif name not in ("", str(NODE_ID)):
-        message = f"Unexpected broker id, expected {NODE_ID}, but received {name}"
+    elif name not in ("", str(broker.node_id)):
+        message = f"Unexpected broker id, expected {broker.node_id}, but received {name}"
     return None if message is None else Refusal(ErrorCode.INVALID_REQUEST, message)
 
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from headrace.broker.limits import MAX_TOPIC_NAME_LENGTH
 from headrace.errors import ErrorCode, Refusal
 
-from .broker_config import NODE_ID
-
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -61,6 +59,7 @@ def partition_count(
     replication_factor: int,
     assignments: Sequence[tuple[int, Sequence[int]]],
     default: int,
+    node_id: int,
 ) -> int | Refusal:
     """Return the number of partitions of a new topic, or the error for the request.
 
@@ -68,9 +67,10 @@ def partition_count(
     :param replication_factor: the requested number; -1 for the default, and with assignments
     :param assignments: partition numbers with the ids of their replicas
     :param default: the default number of partitions
+    :param node_id: the id of this node
     """
     if assignments:
-        return _assigned_count(partitions, replication_factor, assignments)
+        return _assigned_count(partitions, replication_factor, assignments, node_id)
     if replication_factor < -1 or replication_factor == 0:
         message = "Replication factor must be larger than 0, or -1 to use the default value."
         return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, message)
@@ -90,7 +90,10 @@ def partition_count(
 
 
 def _assigned_count(
-    partitions: int, replication_factor: int, assignments: Sequence[tuple[int, Sequence[int]]]
+    partitions: int,
+    replication_factor: int,
+    assignments: Sequence[tuple[int, Sequence[int]]],
+    node_id: int,
 ) -> int | Refusal:
     for given, name in ((replication_factor, "replication factor"), (partitions, "numPartitions")):
         if given != -1:
@@ -102,7 +105,7 @@ def _assigned_count(
             message = f"Found multiple manual partition assignments for partition {partition}"
             return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         seen.add(partition)
-        refusal = check_assignment(brokers)
+        refusal = check_assignment(brokers, node_id)
         if refusal is not None:
             return refusal
     if seen != set(range(len(seen))):
@@ -111,15 +114,15 @@ def _assigned_count(
     return len(seen)
 
 
-def check_assignment(brokers: Sequence[int]) -> Refusal | None:
-    """Validate a replica assignment; this node (id 1) is the only valid replica."""
-    stranger = next((broker for broker in brokers if broker != NODE_ID), None)
+def check_assignment(brokers: Sequence[int], node_id: int) -> Refusal | None:
+    """Validate a replica assignment; this node is the only valid replica."""
+    stranger = next((broker for broker in brokers if broker != node_id), None)
     if not brokers:
         why = "an empty replica list."
     elif stranger is not None:
         why = f"broker {stranger}, but no such broker is registered."
     elif len(brokers) > 1:
-        why = f"the broker {NODE_ID} more than once."
+        why = f"the broker {node_id} more than once."
     else:
         return None
     return Refusal(
@@ -128,12 +131,17 @@ def check_assignment(brokers: Sequence[int]) -> Refusal | None:
 
 
 def check_growth(
-    name: str, partitions: int, total: int, assignments: Sequence[Sequence[int]] | None
+    name: str,
+    partitions: int,
+    total: int,
+    assignments: Sequence[Sequence[int]] | None,
+    node_id: int,
 ) -> Refusal | None:
     """Return the error for growing a topic to ``total`` partitions, None if it can grow.
 
     :param partitions: the present number of partitions
     :param assignments: the ids of the replicas of each new partition; None for the broker's choice
+    :param node_id: the id of this node
     """
     if total == partitions:
         return Refusal(
@@ -154,4 +162,4 @@ def check_growth(
             "were specified."
         )
         return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    return next(filter(None, map(check_assignment, assignments)), None)
+    return next(filter(None, (check_assignment(one, node_id) for one in assignments)), None)

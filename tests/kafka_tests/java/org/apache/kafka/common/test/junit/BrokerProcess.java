@@ -43,7 +43,7 @@ import org.apache.kafka.server.fault.FaultHandlerException;
  * newlines. The broker keeps its port and its directory when a test restarts it.
  */
 final class BrokerProcess implements ClusterInstance {
-    static final int BROKER_ID = Integer.getInteger("headrace.broker.id", 1);
+    static final int BROKER_ID = 0;
     private static final long STARTS_WITHIN_S = 30;
     private static final long STOPS_WITHIN_S = 20;
     private static final String READY = "headrace is listening on ";
