@@ -83,10 +83,12 @@ def test_topic_ids_that_nobody_knows(group: ClassicGroup, topic: Topic) -> None:
     assert group.commit(unknown, {0: 1}, 10) == {0: "UNKNOWN_TOPIC_ID"}
     assert group.listed is None
     assert group.commit(topic, {0: 1}, 10) == {0: OK}
-    assert group.fetch({unknown: [0], topic.id: [0]}, 10) == {
-        unknown: {0: (-1, -1, "", "UNKNOWN_TOPIC_ID")},
+    found = group.fetch({unknown: [0], topic.id: [0]}, 10)
+    assert found == {
         topic.id: {0: (1, -1, "", OK)},
+        unknown: {0: (-1, -1, "", "UNKNOWN_TOPIC_ID")},
     }
+    assert list(found) == [topic.id, unknown]
 
 
 def test_a_topic_that_was_made_again_has_no_offsets(

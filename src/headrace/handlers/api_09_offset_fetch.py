@@ -12,7 +12,8 @@ Version notes:
 * Version 7 adds ``require_stable`` (KIP-447).
 * Version 8 adds requests for several groups (KIP-709).
 * Version 9 adds the member id and epoch, which are checked for consumer groups (KIP-848).
-* Version 10 replaces topic names by ids (KIP-848).
+* Version 10 replaces topic names by ids (KIP-848). Unknown ids are last in the
+  response, unless it is long.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
 
+_FIRST_WITH_TOPIC_IDS = 10
+
 
 def handle(
     broker: Broker, request: OffsetFetchRequest, context: RequestContext
@@ -52,7 +55,10 @@ def handle(
         count += _partition_count(broker, group)
         if count > SLICED_ABOVE:
             break
-    answers = (_group(broker, group, stable=request.require_stable) for group in request.groups)
+    answers = (
+        _group(broker, group, stable=request.require_stable, version=context.api_version)
+        for group in request.groups
+    )
     if count <= SLICED_ABOVE:
         return OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=tuple(answers))
     groups = tuple(answers) if len(request.groups) == 1 else LazyArray(len(request.groups), answers)
@@ -78,7 +84,7 @@ class _Partition(NamedTuple):
 
 
 def _group(
-    broker: Broker, group: OffsetFetchRequestGroup, *, stable: bool
+    broker: Broker, group: OffsetFetchRequestGroup, *, stable: bool, version: int
 ) -> OffsetFetchResponseGroup:
     refused = broker.groups.offsets.check_fetch(group.group_id, group.member_id, group.member_epoch)
     if refused:
@@ -93,6 +99,9 @@ def _group(
         rows = _whole_topic
     else:
         wanted = group.topics
+        if version >= _FIRST_WITH_TOPIC_IDS and len(wanted) <= SLICED_ABOVE:
+            known = broker.catalog.topics_by_id
+            wanted = sorted(wanted, key=lambda one: one.topic_id not in known)
         rows = partial(_topic, broker, committed)
     pending = broker.groups.offsets.committed.pending.of_group(group_id) if stable else ()
 
