@@ -1,7 +1,8 @@
 """``python -m tests.kafka_tests [CLASS[#METHOD] ...]``: run Kafka's own tests against headrace.
 
 Without names, all classes of ``classes.toml`` run, and the table of docs/conformance.md is
-renewed. A test that fails and is not listed there as not applicable makes the exit status 1.
+renewed. With ``--outcomes``, a run that was stopped goes on where it was, and named classes run
+again. A test that fails and is not listed as not applicable makes the exit status 1.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.support import ROOT
 
-from .runs import FAILED, NOT_APPLICABLE, PASSED, ClassResult, outcomes, table, totals
+from .runs import FAILED, NOT_APPLICABLE, PASSED, ClassResult, Outcome, outcomes, table, totals
 
 PAGE = ROOT / "docs" / "conformance.md"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
@@ -86,35 +87,54 @@ def write_page(page: Path, results: Sequence[ClassResult]) -> None:
     page.write_text(f"{head}{BEGIN}\n{render(results)}\n{END}{rest.partition(END)[2]}")
 
 
+def load(file: Path | None) -> dict[str, list[Outcome]]:
+    """Return the outcomes of earlier runs by class."""
+    if file is None or not file.exists():
+        return {}
+    kept = json.loads(file.read_text())
+    return {name: [Outcome(**one) for one in found] for name, found in kept.items()}
+
+
+def save(file: Path, kept: Mapping[str, Sequence[Outcome]]) -> None:
+    rows = {name: [one._asdict() for one in found] for name, found in kept.items()}
+    file.write_text(json.dumps(rows, indent=1))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kafka_tests", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="CLASS[#METHOD]", help="default: all classes")
-    parser.add_argument("--json", type=Path, help="write every outcome to this file, too")
+    parser.add_argument(
+        "--outcomes",
+        type=Path,
+        help="keep the outcomes of classes in this file; without names, run those it does not have",
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="print stack traces")
     options = parser.parse_args()
     known = table()
-    names = options.names or list(known)
+    kept = load(options.outcomes)
     results = []
     try:
-        for name in names:
-            class_name = name.partition("#")[0]
-            results.append(run(name, known.get(class_name, {}), details=options.verbose))
+        for name in options.names or [name for name in known if name not in kept]:
+            class_name, _, method = name.partition("#")
+            result = run(name, known.get(class_name, {}), details=options.verbose)
+            results.append(result)
+            if not method:
+                kept[class_name] = result.outcomes
+                if options.outcomes:
+                    save(options.outcomes, kept)
     except KeyboardInterrupt:
         print(" stopped")
         return 130
+    if kept.keys() >= known.keys():
+        results = [ClassResult(name, kept[name], listed) for name, listed in known.items()]
+        write_page(PAGE, results)
+        print(f"written to {PAGE.relative_to(ROOT)}")
     total = totals(results)
     print(
         f"{total['run']} runs: {total['passed']} passed, {total['failed']} failed, "
         f"{total['not_applicable']} not applicable"
     )
-    if options.json:
-        options.json.write_text(
-            json.dumps([one._asdict() for result in results for one in result.outcomes], indent=1)
-        )
-    if not options.names:
-        write_page(PAGE, results)
-        print(f"written to {PAGE.relative_to(ROOT)}")
-    is_good = not total["failed"] and not any(one.unlisted for one in results)
+    is_good = not total["failed"] and all(one.outcomes and not one.unlisted for one in results)
     return 0 if is_good else 1
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.peer import SCRIPT
-from tests.support import HeadraceProcess
+from tests.support import ROOT, HeadraceProcess
 
 HERE = Path(__file__).parent
 MARK = "@headrace\t"
@@ -116,6 +116,7 @@ def classes() -> Path:
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     folder = jars() / f"classes-{digest}"
     if not folder.exists():
+        subprocess.run([ROOT / "scripts" / "need", "jdk"], check=True)
         made = folder.with_suffix(f".{os.getpid()}")
         command = ["javac", "-nowarn", "-cp", f"{jars()}/*", "-d", made, *sources]
         subprocess.run(command, check=True)
