@@ -331,6 +331,7 @@ def test_small_segments_become_one(disk: Disk):
         ".log",
         ".index",
         ".timeindex",
+        ".checksums",
         ".snapshot",
         ".metadata",
         "",
@@ -626,10 +627,19 @@ def test_an_aborted_record_supersedes_nothing(disk: Disk):
     assert len(log.aborted) == 0
 
 
-@pytest.mark.parametrize("how", ["goes on", "restarts", "crashes", "crashes without snapshots"])
-def test_transactions_aborted_after_the_end_of_a_round_stay_aborted(disk: Disk, how: str):
+def flip_a_bit_of_the_aborted_transactions(path: Path) -> None:
+    index = path / "t-0" / f"{0:020d}.txnindex"
+    index.write_bytes(index.read_bytes()[:-1] + b"\x42")
+
+
+@pytest.mark.parametrize(
+    "how", ["goes on", "restarts", "crashes", "crashes without snapshots", "crashes with a flip"]
+)
+def test_transactions_aborted_after_the_end_of_a_round_stay_aborted(
+    disk: Disk, how: str, caplog: pytest.LogCaptureFixture
+):
     """The segment is replaced as a whole, so the new one must keep the aborted transactions after
-    the end of the round.
+    the end of the round, with their checksum.
     """
     log = disk.log(**{**COMPACT, "segment_bytes": 10_000})
     fill(log, 10, keys=1)
@@ -646,11 +656,14 @@ def test_transactions_aborted_after_the_end_of_a_round_stay_aborted(disk: Disk, 
     if how == "restarts":
         disk.stop()
         disk.start()
+    elif how == "crashes with a flip":
+        disk.crash(flip_a_bit_of_the_aborted_transactions)
     elif how.startswith("crashes"):
         lost = "*.snapshot" if how.endswith("snapshots") else "nothing"
         disk.crash(lambda path: [file.unlink() for file in (path / "t-0").glob(lost)])
     log = disk.log(**COMPACT)
     assert log.aborted.overlapping(0, log.end_offset) == aborted
+    assert ("finding the aborted transactions again" in caplog.text) == how.endswith("flip")
     while plan_and_clean(log) is not None:
         pass
     assert 11 not in offsets(log)

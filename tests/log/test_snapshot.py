@@ -19,7 +19,7 @@ from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.log.snapshot import SIZES_FILE, Snapshot, SnapshotStopped
-from headrace.protocol.record_batch import Marker
+from headrace.protocol.record_batch import TRANSACTIONAL_BIT, Marker, build
 from tests.log.disk import NOW, TOPIC_ID, Disk, batch, put, values
 
 LATER = NOW + 10_000_000
@@ -191,6 +191,33 @@ def test_only_logs_in_use_are_verified_at_the_start(disk: Disk, tmp_path: Path) 
     found = copied(snapshot, tmp_path / "copy")
     verified = [found.directory.needs_recovery(f"t-{p}") for p in range(3)]
     assert verified == [False, True, False]
+    found.close()
+
+
+def test_the_aborted_transactions_of_a_copy_are_not_in_doubt(
+    disk: Disk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for sequence in range(2):
+        log = disk.log()
+        data = build(
+            [(b"k", b"v")],
+            timestamp_ms=NOW,
+            attributes=TRANSACTIONAL_BIT,
+            producer_id=1,
+            producer_epoch=0,
+            base_sequence=sequence,
+        )
+        put(log, data)
+        log.append_marker(1, 0, Marker(commit=False, coordinator_epoch=0), NOW)
+        disk.stop()
+        disk.start()
+    expected = state(disk.log())
+    snapshot = new_snapshot(disk)
+    disk.log().roll(NOW)
+    snapshot.link_all()
+    found = copied(snapshot, tmp_path / "copy")
+    assert state(found.open("t", TOPIC_ID, 0, LogConfig())) == expected
+    assert expected.aborted == 2 and "finding the aborted transactions again" not in caplog.text
     found.close()
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,133 @@ def test_a_flipped_bit_is_found_after_a_power_cut_has_torn_the_checksums(disk: D
     disk.crash(lambda path: (path / INDEX).with_suffix(".checksums").write_bytes(b"txn"))
     assert disk.log().aborted.overlapping(0, 4) == expected
     disk.crash(flip_a_bit_of_the_first_entry)
+    assert disk.log().aborted.overlapping(0, 4) == expected
+
+
+def keep(path: Path) -> None:
+    """Spoil nothing."""
+
+
+def fail_to_write_checksums(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, act: Callable[[Disk], object]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("headrace.log.segment.checksums.write", lambda *arguments: fail())
+        act(disk)
+
+
+def stop_and_start(disk: Disk) -> None:
+    disk.stop()
+    disk.start()
+    disk.log().load()
+
+
+@pytest.mark.parametrize("spoil", [keep, flip_a_bit_of_the_first_entry, lose_the_second_entry])
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda disk: disk.log().roll(NOW),
+        lambda disk: disk.log().segments[-1].release(),
+        stop_and_start,
+    ],
+    ids=["roll", "release", "stop"],
+)
+def test_a_snapshot_does_not_vouch_for_entries_without_checksums(
+    disk: Disk,
+    monkeypatch: pytest.MonkeyPatch,
+    act: Callable[[Disk], object],
+    spoil: Callable[[Path], None],
+):
+    """The disk was full when the checksums were to be written."""
+    expected = abort_twice_around_a_stop(disk)
+    fail_to_write_checksums(disk, monkeypatch, act)
+    disk.log().roll(NOW)
+    disk.crash(spoil)
+    assert disk.log().aborted.overlapping(0, 4) == expected
+    stop_and_start(disk)
+    assert disk.log().aborted.overlapping(0, 4) == expected
+    disk.crash(spoil)
+    assert disk.log().aborted.overlapping(0, 4) == expected
+
+
+@pytest.mark.parametrize("spoil", [keep, flip_a_bit_of_the_first_entry, lose_the_second_entry])
+def test_a_snapshot_does_not_vouch_for_a_segment_released_without_checksums(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path], None]
+):
+    expected = abort_twice_around_a_stop(disk)
+    fail_to_write_checksums(disk, monkeypatch, lambda disk: disk.log().roll(NOW))
+    fail_to_write_checksums(disk, monkeypatch, lambda disk: disk.log().segments[0].release())
+    send(disk.log(), 1, 2)
+    stop_and_start(disk)
+    disk.crash(spoil)
+    assert disk.log().aborted.overlapping(0, 4) == expected
+
+
+def test_entries_that_a_recovery_adds_have_checksums_after_it_has_released_their_segment(
+    tmp_path: Path,
+):
+    disk = Disk(tmp_path, file_limit=2)
+    expected = abort_twice_around_a_stop(disk)
+    for sequence in (2, 3, 4):
+        disk.log().roll(NOW)
+        send(disk.log(), 1, sequence)
+
+    def spoil(path: Path) -> None:
+        lose_the_second_entry(path)
+        for snapshot in sorted((path / "t-0").glob("*.snapshot"))[-2:]:
+            snapshot.write_bytes(b"torn")
+
+    disk.crash(spoil)
+    for _ in range(3):
+        assert disk.log().aborted.overlapping(0, 4) == expected
+        stop_and_start(disk)
+    disk.stop()
+
+
+def test_entries_after_one_that_could_not_be_written_are_there_after_a_crash(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+):
+    log = disk.log()
+    send(log, 1, 0)
+    with monkeypatch.context() as patch:
+        real = os.write
+        patch.setattr(
+            "headrace.log.aborted_transactions.os.write", lambda fd, data: real(fd, data[:10])
+        )
+        end(log, 1, ABORT)
+    send(log, 1, 1)
+    end(log, 1, ABORT)
+    expected = log.aborted.overlapping(0, 4)
+    log.roll(NOW)
+    for _ in range(2):
+        disk.crash()
+        assert disk.log().aborted.overlapping(0, 4) == expected
+
+
+def test_checksums_vouch_for_nothing_that_a_crash_has_cut(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+):
+    """The checksums of a full segment were on disk, but its last batches were not."""
+    log = disk.log()
+    send(log, 1, 0)
+    end(log, 1, ABORT)
+    size = log.segments[-1].size_bytes
+    send(log, 1, 1, 5)
+    log.roll(NOW)
+
+    def lose(path: Path) -> None:
+        os.truncate((path / INDEX).with_suffix(".log"), size)
+        for later in [*(path / "t-0").glob("*7.*"), *(path / "t-0").glob("*.snapshot")]:
+            later.unlink(missing_ok=True)
+
+    disk.crash(lose)
+    log = disk.log()
+    assert log.end_offset == 2
+    send(log, 1, 1)
+    end(log, 1, ABORT)
+    expected = log.aborted.overlapping(0, 4)
+    fail_to_write_checksums(disk, monkeypatch, lambda disk: disk.log().roll(NOW))
+    disk.crash()
     assert disk.log().aborted.overlapping(0, 4) == expected
 
 

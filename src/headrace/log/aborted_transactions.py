@@ -1,9 +1,14 @@
 """Aborted transactions: the ranges of a log that a read_committed reader skips (KIP-98).
 
 A log has few of them, so all are in memory, ordered by their markers' offsets. On disk each is in
-the ``.txnindex`` file of the segment that has its marker, in Kafka's format. Entries that a crash
-has lost are found again when the batches since the last snapshot are replayed; see
-:mod:`headrace.log.recovery`.
+the ``.txnindex`` file of the segment that has its marker, in Kafka's format.
+
+At a start the batches after the newest snapshot of producers are replayed, which finds again the
+entries whose markers are there; see :mod:`headrace.log.recovery`. Entries with markers before the
+snapshot are believed only if the segment's checksums say that they are intact, and that the file
+had all of them. If the checksums are missing, damaged, or older than the snapshot, the entries are
+found again in the batches, too. So no snapshot depends on these files: they may reach the disk in
+any order, or not at all, and a failed write needs no attention.
 """
 
 from __future__ import annotations
@@ -44,17 +49,12 @@ class AbortedTransaction(NamedTuple):
 
 
 class AbortedTransactions:
-    """The aborted transactions of one log, ordered by ``last_offset``.
+    """The aborted transactions of one log, ordered by ``last_offset``."""
 
-    :ivar saved: True if the files have all of them. Otherwise no further snapshot may be written,
-        so that the next start replays the batches and finds the missing ones
-    """
-
-    __slots__ = ("_entries", "saved")
+    __slots__ = ("_entries",)
 
     def __init__(self, entries: Iterable[AbortedTransaction] = ()) -> None:
         self._entries = list(entries)
-        self.saved = True
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -63,9 +63,9 @@ class AbortedTransactions:
         """Add a transaction whose marker was read from the log."""
         self._entries.append(aborted)
 
-    def add(self, aborted: AbortedTransaction, path: str) -> None:
+    def add(self, aborted: AbortedTransaction, path: str) -> bool:
         """Add a transaction whose marker was just appended, and write it to ``path``, the file of
-        the marker's segment.
+        the marker's segment. Return False if the file does not have it, because the disk fails.
         """
         self.replay(aborted)
         try:
@@ -77,10 +77,11 @@ class AbortedTransactions:
             if written_bytes < _ENTRY.size:
                 raise OSError(errno.ENOSPC, f"wrote {written_bytes} of {_ENTRY.size} bytes")
         except OSError as error:
-            self.saved = False
             logger.error(
                 "Cannot write an aborted transaction to %s, the next start will: %s", path, error
             )
+            return False
+        return True
 
     def overlapping(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Return the transactions that have records in ``first_offset <= offset < end_offset``."""
@@ -145,67 +146,72 @@ def aborted_ranges(
     ]
 
 
-def read(stem: str) -> list[AbortedTransaction] | None:
-    """Read the ``.txnindex`` file of a segment. Return None if it is damaged.
-
-    Entries that were added after its checksum was written are left out: their markers are after the
-    newest snapshot, and they are found again in the batches.
+def read(stem: str, size_bytes: int, point: int) -> list[AbortedTransaction] | None:
+    """Return the entries in the ``.txnindex`` file of a segment whose markers are before ``point``.
+    Return None if they are in doubt: the segment's checksums do not vouch for all of them.
 
     :param stem: path of the segment's files without a suffix
+    :param size_bytes: size of the segment's log
     :raises OSError: when the disk fails
     """
+    sums = checksums.read(stem)
+    if sums is None or not sums.are_of_all(size_bytes, point):
+        return None
+    data = _content(stem)
+    covered = sums.files[SUFFIX]
+    if not covered.covers(data) or covered.size_bytes % _ENTRY.size:
+        return None
+    entries = [
+        AbortedTransaction(*fields)
+        for version, *fields in _ENTRY.iter_unpack(data[: covered.size_bytes])
+        if version == _VERSION
+    ]
+    return [entry for entry in entries if entry.last_offset < point]
+
+
+def has_right_checksum(stem: str, point: int, end_offset: int) -> bool:
+    """Return True if a ``.txnindex`` file, which has all entries of a segment, has checksums that
+    say nothing else.
+
+    :param stem: path of the segment's files without a suffix
+    :param point: they may leave out entries with markers from here on
+    :param end_offset: offset after the last record of the segment
+    :raises OSError: when the disk fails
+    """
+    sums = checksums.read(stem)
+    if sums is None:
+        return True
+    data = _content(stem)
+    if sums.end_offset <= point:
+        return sums.files[SUFFIX].covers(data)
+    return sums.end_offset <= end_offset and sums.files[SUFFIX].matches(data)
+
+
+def _content(stem: str) -> bytes:
     try:
         with open(stem + SUFFIX, "rb") as file:
-            data = file.read()
+            return file.read()
     except FileNotFoundError:
-        data = b""
-    sums = checksums.read(stem)
-    if sums is not None:
-        if not sums[SUFFIX].covers(data):
-            return None
-        data = data[: sums[SUFFIX].size_bytes]
-    whole = len(data) - len(data) % _ENTRY.size
-    entries = []
-    for version, *fields in _ENTRY.iter_unpack(data[:whole]):
-        if version == _VERSION:
-            entries.append(AbortedTransaction(*fields))
-    return entries
+        return b""
 
 
-def is_covered(stem: str, entries: Sequence[AbortedTransaction]) -> bool:
-    """Return True if a ``.txnindex`` file with these entries begins with what its checksum was made
-    of.
+def write(path: str, entries: Sequence[AbortedTransaction]) -> None:
+    """Replace the ``.txnindex`` file of a segment, unless it has these entries; without entries,
+    remove it.
 
-    :param stem: path of the segment's files without a suffix
-    :raises OSError: when the disk fails
-    """
-    sums = checksums.read(stem)
-    return sums is not None and sums[SUFFIX].covers(_pack(entries))
-
-
-def _pack(entries: Iterable[AbortedTransaction]) -> bytes:
-    return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
-
-
-def write(path: str, entries: Sequence[AbortedTransaction]) -> bool:
-    """Replace the ``.txnindex`` file of a segment; without entries, remove it. Return False if the
-    file has these entries already.
-
-    A power cut leaves the old file or the new one: entries before the recovery point are found
-    nowhere else.
+    A power cut leaves the old file or the new one.
 
     :raises OSError: when the disk fails
     """
-    data = _pack(entries)
+    data = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
     try:
         with open(path, "rb") as file:
             if data and file.read() == data:
-                return False
+                return
     except FileNotFoundError:
         if not data:
-            return False
+            return
     if data:
         replace_file(path, data)
     else:
         os.unlink(path)
-    return True

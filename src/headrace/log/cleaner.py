@@ -179,10 +179,10 @@ class _Output:
         :param sync: force the files to disk
         """
         self._write()
-        self.segment.release()
+        aborted_transactions.write(self.segment.path(aborted_transactions.SUFFIX), aborted)
+        self.segment.release()  # with the checksums
         self.segment.created_ms = created_ms
         path = self.segment.path(".log")
-        aborted_transactions.write(self.segment.path(aborted_transactions.SUFFIX), aborted)
         os.utime(path, ns=(created_ms * 1_000_000, created_ms * 1_000_000))
         if sync:
             self.segment.fsync((".log", aborted_transactions.SUFFIX))

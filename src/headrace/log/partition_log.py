@@ -345,7 +345,9 @@ class PartitionLog:
         header = header_at(data)._replace(base_offset=appended.base_offset)
         aborted = self._producers.complete(header, marker)
         if aborted is not None:
-            self._aborted.add(aborted, self._segments[-1].path(aborted_transactions.SUFFIX))
+            segment = self._segments[-1]
+            if not self._aborted.add(aborted, segment.path(aborted_transactions.SUFFIX)):
+                segment.lacks_entries = True
         return appended
 
     def _segment_for(self, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> Segment:
@@ -378,11 +380,7 @@ class PartitionLog:
             return full
         full.save_indexes()
         segment = self._add_segment(now_ms)
-        point, snapshot, aborted_saved = (
-            self._end_offset,
-            self._producers.snapshot(),
-            self._aborted.saved,
-        )
+        point, snapshot = self._end_offset, self._producers.snapshot()
 
         def make_durable() -> None:
             if self.syncs:
@@ -390,8 +388,7 @@ class PartitionLog:
                     self._force((full,), SUFFIXES)
                 except OSError:
                     return  # the log went offline and logged why
-            if aborted_saved:
-                self._save_producers(point, snapshot)
+            self._save_producers(point, snapshot)
 
         self._directory.in_background(make_durable)
         return segment
@@ -796,7 +793,7 @@ class PartitionLog:
             return
         for segment in self._segments:
             segment.release()
-        if self._segments and self._aborted.saved:
+        if self._segments:
             try:
                 if not os.path.exists(recovery.snapshot_path(self.path, self._end_offset)):
                     recovery.write_snapshot(

@@ -3,7 +3,7 @@
 A snapshot of the producers is written when a segment is full, after that segment was forced to
 disk, and at a clean stop. So the newest snapshot is the recovery point too: batches before it need
 no verification. Batches after it are replayed, which also finds the transactions that were aborted
-since.
+since; see :mod:`headrace.log.aborted_transactions` for the earlier ones.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _load_segments(
             replayed = False
         if point <= segments[-1].next_offset:
             if replayed:
-                _save_aborted(segments, affected, aborted)
+                _save_aborted(segments[affected:], point, aborted)
             return segments, producers, aborted, point if crashed else segments[-1].next_offset
         logger.warning(
             "%s has lost records before offset %d: using an older snapshot", directory, point
@@ -175,56 +175,65 @@ def _load_segments(
 
 
 def _read_aborted(segments: list[Segment], point: int) -> AbortedTransactions:
-    """Return the transactions that ended before ``point``. If a ``.txnindex`` file is damaged, they
-    are found again in the batches, and all the files are written again.
+    """Return the transactions that ended before ``point``. If those of a segment are in doubt, all
+    are found again in the batches, and the files are written again.
     """
     entries: list[AbortedTransaction] = []
     for segment in segments:
         if segment.base_offset >= point:
             break
-        found = aborted_transactions.read(segment.path(""))
+        found = aborted_transactions.read(segment.path(""), segment.size_bytes, point)
         if found is None:
-            path = segment.path(aborted_transactions.SUFFIX)
-            logger.warning("%s is damaged: finding the aborted transactions again", path)
+            logger.warning(
+                "%s has no checksum of all its entries: finding the aborted transactions again",
+                segment.path(aborted_transactions.SUFFIX),
+            )
             return _find_aborted(segments, point)
         entries += found
-    return AbortedTransactions(
-        sorted(
-            (entry for entry in entries if entry.last_offset < point),
-            key=attrgetter("last_offset"),
-        )
-    )
+    return AbortedTransactions(sorted(entries, key=attrgetter("last_offset")))
 
 
 def _find_aborted(segments: list[Segment], point: int) -> AbortedTransactions:
     producers, aborted = ProducerState(), AbortedTransactions()
     on_batch = _replay_from(segments[0].base_offset, producers, aborted)
+    read: list[tuple[Segment, int, int]] = []
     for segment in segments:
         if segment.base_offset >= point:
             break
+        end, end_offset = 0, segment.base_offset
         fd = os.open(segment.path(".log"), os.O_RDONLY | os.O_CLOEXEC)
         try:  # not by the indexes: the tail may be torn
-            for _, header, data in scan(fd, 0, segment.size_bytes, whole=True):
+            for position, header, data in scan(fd, 0, segment.size_bytes, whole=True):
                 if header.base_offset >= point:
                     break
                 on_batch(header, data)
+                end, end_offset = position + header.size_bytes, header.last_offset + 1
         finally:
             os.close(fd)
-    _save_aborted(segments, 0, aborted)
+        read.append((segment, end, end_offset))
+    _write_aborted(segments, aborted)
+    for segment, end, end_offset in read:
+        segment.renew_checksums(end, end_offset)
     return aborted
 
 
-def _save_aborted(segments: list[Segment], first: int, aborted: AbortedTransactions) -> None:
-    """Write the ``.txnindex`` files of the segments from index ``first`` on."""
-    for number in range(first, len(segments)):
-        segment = segments[number]
+def _write_aborted(segments: Sequence[Segment], aborted: AbortedTransactions) -> None:
+    """Write the ``.txnindex`` files of segments, up to the last one of the log."""
+    for number, segment in enumerate(segments):
         end = segments[number + 1].base_offset if number + 1 < len(segments) else None
         entries = aborted.in_segment(segment.base_offset, end)
-        if not aborted_transactions.write(segment.path(aborted_transactions.SUFFIX), entries):
-            continue
-        # Nothing but its checksum tells whether the entries before the recovery point are intact.
-        if not aborted_transactions.is_covered(segment.path(""), entries):
-            segment.renew_checksums()
+        aborted_transactions.write(segment.path(aborted_transactions.SUFFIX), entries)
+
+
+def _save_aborted(segments: Sequence[Segment], point: int, aborted: AbortedTransactions) -> None:
+    """Write the ``.txnindex`` files of the segments that were replayed from ``point`` on. Replace
+    checksums that would be wrong for them.
+    """
+    _write_aborted(segments, aborted)
+    for segment in segments:
+        end_offset = segment.next_offset
+        if not aborted_transactions.has_right_checksum(segment.path(""), point, end_offset):
+            segment.renew_checksums(segment.size_bytes, end_offset)
 
 
 def _segments(directory: str, files: OpenFiles) -> list[Segment]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from headrace.log import checksums
@@ -108,6 +108,7 @@ class Segment:
         rebuilt; None if it could
     :ivar after_damage: offset and position of the first whole batch after each damaged part that is
         known
+    :ivar lacks_entries: True if an aborted transaction could not be written to ``.txnindex``
     :ivar fd: handle of the ``.log`` file; -1 when closed
     :ivar offsets: the offset index
     :ivar times: the time index
@@ -130,6 +131,7 @@ class Segment:
         "damaged_at",
         "directory",
         "fd",
+        "lacks_entries",
         "next_offset",
         "offsets",
         "size_bytes",
@@ -147,6 +149,7 @@ class Segment:
         self.created_ms = created_ms
         self.next_offset = base_offset
         self.after_damage: tuple[tuple[int, int], ...] = ()
+        self.lacks_entries = False
         self._summed_bytes = -1
         """Size of the log when the checksums of its indexes were written; -1 if they must be."""
         self.fd = -1
@@ -202,8 +205,10 @@ class Segment:
             self._files.forget(self)
 
     def save_indexes(self) -> None:
-        """Write the new index entries. If that fails the files are deleted, because a missing index
-        is rebuilt and a short one would mislead.
+        """Write the new index entries, and the checksums of the small files. If that fails the
+        indexes are deleted, because a missing index is rebuilt and a short one would mislead.
+
+        Earlier checksums may stay: they say how much of the log they are about.
         """
         if not self._loaded:
             return
@@ -213,7 +218,10 @@ class Segment:
             self.offsets.save(self.path(".index"))
             self.times.save(self.path(".timeindex"))
             if self._summed_bytes != self.size_bytes:
-                checksums.write(self.path(""))
+                complete = (0, self.base_offset)
+                if not self.lacks_entries:
+                    complete = (self.size_bytes, self.next_offset)
+                checksums.write(self.path(""), *complete)
                 self._summed_bytes = self.size_bytes
         except OSError as error:
             logger.warning(
@@ -221,20 +229,23 @@ class Segment:
                 self.path(".log"),
                 error,
             )
-            for suffix in (".index", ".timeindex", checksums.SUFFIX):
+            self.offsets.saved_bytes = self.times.saved_bytes = 0
+            for suffix in (".index", ".timeindex"):
                 with contextlib.suppress(OSError):
                     os.unlink(self.path(suffix))
 
-    def renew_checksums(self) -> None:
-        """Write the checksums of the small files as they are, because one of them has changed. They
-        are written again with the indexes.
+    def renew_checksums(self, size_bytes: int, end_offset: int) -> None:
+        """Write the checksum of ``.txnindex``, after the aborted transactions were found again in
+        the batches. Those of the indexes are written with them.
 
+        :param size_bytes: see :class:`~headrace.log.checksums.Checksums`
+        :param end_offset: see :class:`~headrace.log.checksums.Checksums`
         :raises OSError: when the disk fails
         """
         checksums.forget(self.path(""))
         self._summed_bytes = -1
-        with contextlib.suppress(OSError):  # the files can be used without
-            checksums.write(self.path(""))
+        with contextlib.suppress(OSError):  # the next start finds them again, too
+            checksums.write(self.path(""), size_bytes, end_offset, (".txnindex",))
 
     def abandon(self) -> None:
         """Close the handle without saving anything; the segment is not used any more.
@@ -315,26 +326,18 @@ class Segment:
             reason = "missing"
         else:
             if self._matches(sums) and self._matches_tail():
-                self._summed_bytes = self.size_bytes if self._are_summed(sums) else -1
+                is_summed = sums is not None and sums.size_bytes == self.size_bytes
+                self._summed_bytes = self.size_bytes if is_summed else -1
                 return
             reason = "wrong"
         self._rebuild_indexes(reason)
 
-    def _matches(self, sums: Mapping[str, checksums.Checksum] | None) -> bool:
+    def _matches(self, sums: checksums.Checksums | None) -> bool:
         """Return True if the indexes have their checksums, or if they never had any."""
         return sums is None or (
-            sums[".index"].matches(self.offsets.data)
-            and sums[".timeindex"].matches(self.times.data)
+            sums.files[".index"].matches(self.offsets.data)
+            and sums.files[".timeindex"].matches(self.times.data)
         )
-
-    def _are_summed(self, sums: Mapping[str, checksums.Checksum] | None) -> bool:
-        """Return True unless there are no checksums, or entries that they do not cover."""
-        if sums is None:
-            return False
-        try:
-            return os.path.getsize(self.path(".txnindex")) == sums[".txnindex"].size_bytes
-        except FileNotFoundError:
-            return not sums[".txnindex"].size_bytes
 
     def _rebuild_indexes(self, reason: str) -> None:
         """Rebuild the indexes from the batches, up to the first that cannot be read."""

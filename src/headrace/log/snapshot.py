@@ -40,12 +40,14 @@ from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import DELETED, SUFFIXES
 
-from . import aborted_transactions, directory_format, partition_metadata, recovery
+from . import aborted_transactions, checksums, directory_format, partition_metadata, recovery
 
 SIZES_FILE = "sizes"
 """JSON object: path of a file in the snapshot -> its size at the cut. Files that are not listed
 belong to the snapshot whole.
 """
+ACTIVE_SUFFIXES = (".log", aborted_transactions.SUFFIX, checksums.SUFFIX)
+"""The files of an active segment that belong to a snapshot. Its indexes are in memory."""
 _PREFIX = "snapshot."
 
 
@@ -187,7 +189,7 @@ class Snapshot:
             if segment.base_offset > found.active_base_offset:
                 break
             active = segment.base_offset == found.active_base_offset
-            for suffix in (".log", aborted_transactions.SUFFIX) if active else SUFFIXES:
+            for suffix in ACTIVE_SUFFIXES if active else SUFFIXES:
                 # Few have a .txnindex, and a missing index is rebuilt.
                 with contextlib.suppress(*(() if suffix == ".log" else (FileNotFoundError,))):
                     _link(segment.path(suffix), target)

@@ -6,7 +6,7 @@ is renamed to ``<base>-<end>.log.swap``. With that the replacement is decided: a
 the file deletes the segments from offset ``base`` up to ``end``, exclusive, and puts the new
 segment in their place. A start that does not find it deletes the new segment. The aborted
 transactions of the new segment are in ``<base>-<end>.txnindex.swap``, which counts only together
-with the other file. Indexes may be lost: they are rebuilt.
+with the other file. Indexes and checksums may be lost: they are rebuilt.
 
 The batches of a ``.swap`` file need no verification at a start. The file was forced to disk before
 it got this name, and the name was forced to disk before the first old segment was renamed. So a
@@ -22,6 +22,7 @@ import re
 import shutil
 from collections.abc import Iterator
 
+from headrace.log import checksums
 from headrace.log.segment import DELETED, SUFFIXES
 
 CLEANING = "cleaning"
@@ -66,7 +67,7 @@ def finish(directory: str, base_offset: int, end_offset: int) -> None:
     for name in list(_replaced(directory, base_offset, end_offset)):
         os.rename(f"{directory}/{name}", f"{directory}/{name}{DELETED}")
     final = f"{directory}/{base_offset:020d}"
-    for suffix in (".index", ".timeindex"):
+    for suffix in (".index", ".timeindex", checksums.SUFFIX):
         with contextlib.suppress(FileNotFoundError):
             os.rename(f"{directory}/{CLEANING}/{base_offset:020d}{suffix}", final + suffix)
     swap = f"{directory}/{_stem(base_offset, end_offset)}"
