@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from copy import copy
 
 from headrace.errors import ErrorCode
 from headrace.groups.records import Generation, GenerationMember
@@ -28,7 +27,7 @@ class Members:
         self.leader: str | None = None
         self.pending: set[str] = set()
         self._static_ids: dict[str, str] = {}  # member ids by instance id
-        self._supporters: Counter[str] = Counter()  # number of members by protocol
+        self._supporters: dict[str, int] = {}  # number of members by protocol
         self._joined = 0  # number of members whose JoinGroup waits
         self._unsynced = 0
         for member in members:
@@ -39,7 +38,8 @@ class Members:
 
     def copy(self) -> Members:
         """Return a copy that changes independently."""
-        other = copy(self)
+        other = Members.__new__(Members)
+        other.__dict__.update(self.__dict__)  # copy.copy() takes six times as long
         other.by_id = self.by_id.copy()
         other.pending = self.pending.copy()
         other._static_ids = self._static_ids.copy()
@@ -150,7 +150,7 @@ class Members:
         self._joined += change if member.join_ticket is not None else 0
         self._unsynced += change if member.is_unsynced else 0
         for name in {name for name, _ in member.protocols}:
-            self._supporters[name] += change
+            self._supporters[name] = self._supporters.get(name, 0) + change
         if member.group_instance_id is not None:
             if change > 0:
                 self._static_ids[member.group_instance_id] = member.member_id
@@ -175,7 +175,7 @@ class Members:
         if not self.by_id:
             return True
         return request.protocol_type == self.protocol_type and any(
-            self._supporters[name] == len(self.by_id) for name, _ in request.protocols
+            self._supporters.get(name) == len(self.by_id) for name, _ in request.protocols
         )
 
     def select_protocol(self) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 
 from headrace.errors import ErrorCode
 from headrace.groups.records import NO_TIMESTAMP, Generation
@@ -40,7 +39,8 @@ class Membership:
 
     def copy(self) -> Membership:
         """Return a copy that changes independently."""
-        other = copy(self)
+        other = Membership.__new__(Membership)
+        other.__dict__.update(self.__dict__)
         other.members = self.members.copy()
         return other
 
