@@ -32,7 +32,7 @@ class GroupClient:
         return self.connection.create_topic(name, partitions)
 
     def delete_topic(self, name):
-        topic = {"name": name, "topic_id": None}
+        topic = {"name": name}
         (answer,) = self.ask(20, 6, topics=[topic], timeout=5000).responses
         assert answer.error_code == 0
 
@@ -173,9 +173,7 @@ class GroupClient:
         }
 
     def described(self, version, group_id):
-        (group,) = self.ask(
-            DESCRIBE, version, groups=[group_id], include_authorized_operations=False
-        ).groups
+        (group,) = self.ask(DESCRIBE, version, groups=[group_id]).groups
         return group
 
     def delete(self, *group_ids, version=2):
@@ -192,7 +190,6 @@ class GroupClient:
             group_id=group_id,
             member_id=member_id,
             member_epoch=epoch,
-            rack_id=None,
             subscribed_topic_names=names,
         )
 
@@ -209,9 +206,7 @@ class GroupClient:
         }
 
     def share_described(self, group_id):
-        (group,) = self.ask(
-            SHARE_DESCRIBE, 1, group_ids=[group_id], include_authorized_operations=False
-        ).groups
+        (group,) = self.ask(SHARE_DESCRIBE, 1, group_ids=[group_id]).groups
         return group
 
     def share_offsets(self, group_id, topics=None, version=1):

@@ -1,7 +1,8 @@
 """A client that sends requests as they are given: any API, any version, or any bytes.
 
 Requests are written by the names of their fields, with dicts for nested parts. Fields that a
-version does not have are left out, so that one call serves all versions:
+version does not have are left out, so that one call serves all versions. Fields that are not given
+have the default of Kafka's schema, or else zero, "" or no elements:
 
     with connection(bootstrap_servers) as client:
         response = client.ask(8, version, group_id="g", topics=[...])
@@ -19,7 +20,7 @@ import struct
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from kio.index import KioIndexError, load_request_schema, load_response_schema
@@ -122,19 +123,40 @@ def with_byte_changed(data: bytes, position: int) -> bytes:
 # --- messages ---
 
 
+class Field(NamedTuple):
+    """A field of a message.
+
+    :param nested: the class of its nested part, if any
+    :param default: in Kafka's schema, or else zero, "" or no elements
+    """
+
+    nested: type | None
+    is_duration: bool
+    default: Any
+
+
+_ZERO = {"string": "", "bool": False, "bytes": b"", "int": 0, "timedelta": timedelta(0)}
+"""The values of fields without a default in the schema, by a part of their type's name."""
+
+
 @functools.cache
-def fields_of(message_class: type) -> Mapping[str, tuple[type | None, bool]]:
-    """Return for each field the class of its nested part, if any, and whether it is a duration."""
+def fields_of(message_class: type) -> Mapping[str, Field]:
+    """Return the fields of a message."""
     hints = typing.get_type_hints(message_class)
     found = {}
     for field in dataclasses.fields(message_class):
+        kafka_type = str(field.metadata.get("kafka_type"))
+        zero = next((value for kind, value in _ZERO.items() if kind in kafka_type), None)
         pending, nested = [hints[field.name]], None
         while pending:
             hint = pending.pop()
             if isinstance(hint, type) and dataclasses.is_dataclass(hint):
                 nested = hint
+            if typing.get_origin(hint) is tuple:
+                zero = ()
             pending += [one for one in typing.get_args(hint) if one is not Ellipsis]
-        found[field.name] = nested, "timedelta" in str(field.metadata.get("kafka_type"))
+        default = zero if field.default is dataclasses.MISSING else field.default
+        found[field.name] = Field(nested, "timedelta" in kafka_type, default)
     return found
 
 
@@ -149,7 +171,7 @@ def names_in_any_version(api_key: int) -> frozenset[str]:
     while pending:
         fields = fields_of(pending.pop())
         names |= fields.keys()
-        pending += [nested for nested, _ in fields.values() if nested is not None]
+        pending += [field.nested for field in fields.values() if field.nested is not None]
     return frozenset(names)
 
 
@@ -165,7 +187,7 @@ def fitted(api_key: int, api_version: int, values: Mapping[str, Any]) -> dict[st
             if name not in fields:
                 assert name in names_in_any_version(api_key), f"{message_class}: no field {name}"
                 continue
-            nested, _ = fields[name]
+            nested = fields[name].nested
             if nested is not None and isinstance(value, Mapping):
                 value = fit(nested, value)
             elif nested is not None and value is not None:
@@ -177,10 +199,14 @@ def fitted(api_key: int, api_version: int, values: Mapping[str, Any]) -> dict[st
 
 
 def message(message_class: type, **values: Any) -> Any:
-    """Return a message or a part of one: dicts become nested parts, numbers durations in ms."""
-    built = {}
+    """Return a message or a part of one: dicts become nested parts, numbers durations in ms.
+
+    Fields that are left out get their default.
+    """
+    fields = fields_of(message_class)
+    built = {name: field.default for name, field in fields.items()}
     for name, value in values.items():
-        nested, is_duration = fields_of(message_class)[name]
+        nested, is_duration, _ = fields[name]
         if nested is not None and isinstance(value, Mapping):
             value = message(nested, **value)
         elif nested is not None and value is not None:
@@ -302,12 +328,11 @@ class Connection:
             "name": name,
             "num_partitions": partitions,
             "replication_factor": 1,
-            "assignments": [],
             "configs": [
                 {"name": key.replace("_", "."), "value": value} for key, value in configs.items()
             ],
         }
-        response = self.ask(CREATE_TOPICS, 7, topics=[topic], timeout=30_000, validate_only=False)
+        response = self.ask(CREATE_TOPICS, 7, topics=[topic], timeout=30_000)
         (created,) = response.topics
         assert created.error_code == 0, created
         topic_id: UUID = created.topic_id
@@ -341,11 +366,9 @@ class Connection:
         return self.send_message(
             FETCH,
             4,
-            replica_id=-1,
             max_wait=max_wait_ms,
             min_bytes=1,
             max_bytes=1 << 20,
-            isolation_level=0,
             topics=[{"topic": topic, "partitions": [wanted]}],
         )
 

@@ -241,11 +241,8 @@ def fetch(
         FETCH,
         FETCH_VERSION,
         correlation_id,
-        replica_id=-1,
-        max_wait=0,
         min_bytes=1,
         max_bytes=max_bytes,
-        isolation_level=0,
         topics=[{"topic": topic, "partitions": wanted}],
     )
 
@@ -256,7 +253,6 @@ def produce(topic: str, records: bytes, correlation_id: int = 1, partition: int 
         PRODUCE,
         3,
         correlation_id,
-        transactional_id=None,
         acks=-1,
         timeout=30_000,
         topic_data=[{"name": topic, "partition_data": [{"index": partition, "records": records}]}],
@@ -314,17 +310,10 @@ def create_topics(bootstrap_servers: str, count: int, partitions: int = 1) -> li
             19,
             4,
             topics=[
-                {
-                    "name": name,
-                    "num_partitions": partitions,
-                    "replication_factor": 1,
-                    "assignments": [],
-                    "configs": [],
-                }
+                {"name": name, "num_partitions": partitions, "replication_factor": 1}
                 for name in names
             ],
             timeout=120_000,
-            validate_only=False,
         )
         assert not any(int(topic.error_code) for topic in response.topics)
     return names

@@ -116,7 +116,6 @@ def bombs(broker: HeadraceProcess, sockets: Sequence[socket.socket], stop: threa
         LIST_OFFSETS,
         7,
         replica_id=-1,
-        isolation_level=0,
         topics=[
             {
                 "name": topic,

@@ -56,7 +56,6 @@ def produced(client: Connection, topic: str, data: bytes) -> Any:
     answer = client.ask(
         0,
         8,
-        transactional_id=None,
         acks=-1,
         timeout=30_000,
         topic_data=[{"name": topic, "partition_data": [{"index": 0, "records": data}]}],
@@ -72,14 +71,10 @@ def offset(client: Connection, topic: str, *timestamps: int) -> tuple[str, int, 
         LIST_OFFSETS,
         7,
         replica_id=-1,
-        isolation_level=0,
         topics=[
             {
                 "name": topic,
-                "partitions": [
-                    {"partition_index": 0, "current_leader_epoch": -1, "timestamp": one}
-                    for one in timestamps
-                ],
+                "partitions": [{"partition_index": 0, "timestamp": one} for one in timestamps],
             }
         ],
     )
@@ -314,7 +309,6 @@ def test_the_cleaner_opens_bombs(broker: HeadraceProcess) -> None:
                         ],
                     }
                 ],
-                validate_only=False,
             )
             deadline = time.monotonic() + 60
             while not any(topic in line and "compacted" in line for line in broker.output):

@@ -46,12 +46,7 @@ def send(client: Connection, topic: str, *batches: bytes, acks: int = -1, versio
     """Send batches, the first one for partition 0, the next for 1, and so on."""
     data = [{"index": index, "records": one} for index, one in enumerate(batches)]
     return client.send_message(
-        0,
-        version,
-        transactional_id=None,
-        acks=acks,
-        timeout=30_000,
-        topic_data=[{"name": topic, "partition_data": data}],
+        0, version, acks=acks, timeout=30_000, topic_data=[{"name": topic, "partition_data": data}]
     )
 
 

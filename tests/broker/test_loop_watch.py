@@ -41,7 +41,7 @@ def test_a_request_that_holds_the_loop_is_named(
     with caplog.at_level(logging.WARNING), headrace.Broker(metrics_port=0) as broker:
         time.sleep(0.3)
         with connection(broker.bootstrap_servers, client_id="the client") as client:
-            client.ask(16, 5, states_filter=[], types_filter=[])
+            client.ask(16, 5)
         time.sleep(0.3)
         page = scrape(broker)
     assert 'headrace_loop_held_ms_total{by="ListGroups"}' in page

@@ -55,7 +55,7 @@ def produce(client: Connection, topic: str) -> int:
     """Produce in a version that the broker may serve from a template."""
     records = {"index": 0, "records": batch([b"x"])}
     topics = [{"name": topic, "partition_data": [records]}]
-    response = client.ask(0, 7, transactional_id=None, acks=-1, timeout=30_000, topic_data=topics)
+    response = client.ask(0, 7, acks=-1, timeout=30_000, topic_data=topics)
     return response.responses[0].partition_responses[0].error_code
 
 
@@ -78,21 +78,15 @@ def fetched(response: Any) -> int:
 def latest(client: Connection, topic: str) -> tuple[int, int]:
     asked = {"partition_index": 0, "timestamp": LATEST}
     topics = [{"name": topic, "partitions": [asked]}]
-    response = client.ask(2, 3, replica_id=-1, isolation_level=0, topics=topics)
+    response = client.ask(2, 3, replica_id=-1, topics=topics)
     found = response.topics[0].partitions[0]
     return found.error_code, found.offset
 
 
 def commit(client: Connection, group_id: str, topic: str) -> int:
-    asked = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
+    asked = {"partition_index": 0, "committed_offset": 1}
     response = client.ask(
-        8,
-        2,
-        group_id=group_id,
-        generation_id_or_member_epoch=-1,
-        member_id="",
-        retention_time=-1,
-        topics=[{"name": topic, "partitions": [asked]}],
+        8, 2, group_id=group_id, member_id="", topics=[{"name": topic, "partitions": [asked]}]
     )
     return response.topics[0].partitions[0].error_code
 

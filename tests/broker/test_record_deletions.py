@@ -142,7 +142,6 @@ def test_a_produce_to_many_new_partitions_lets_others_in(
         sent = client.send_message(
             0,
             9,
-            transactional_id=None,
             acks=-1,
             timeout=30_000,
             topic_data=[

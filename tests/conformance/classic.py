@@ -143,9 +143,7 @@ class ClassicGroup:
 
     def described(self, version: int = 6) -> Any:
         """Send DescribeGroups."""
-        (group,) = self.world.ask(
-            15, version, groups=[self.id], include_authorized_operations=False
-        ).groups
+        (group,) = self.world.ask(15, version, groups=[self.id]).groups
         return group
 
     def delete(self) -> str:
@@ -208,7 +206,6 @@ class ClassicMember:
             group_instance_id=self.instance_id,
             protocol_type=self.protocol_type,
             protocols=[{"name": name, "metadata": data} for name, data in self.protocols],
-            reason=None,
         )
 
     def joined(self) -> str:
@@ -290,7 +287,7 @@ class ClassicMember:
         return outcome(answer.error_code)
 
     def leave(self) -> str:
-        one = {"member_id": self.id, "group_instance_id": self.instance_id, "reason": None}
+        one = {"member_id": self.id, "group_instance_id": self.instance_id}
         answer = self.connection.ask(13, 5, group_id=self.group.id, members=[one])
         assert answer.error_code == 0
         return outcome(answer.members[0].error_code)

@@ -87,13 +87,8 @@ class Members:
             group_id=group,
             member_id=f"of-{group}",
             member_epoch=epoch,
-            instance_id=None,
-            rack_id=None,
             rebalance_timeout=MINUTE_MS,
             subscribed_topic_names=[self.topics[0]],
-            subscribed_topic_regex=None,
-            server_assignor=None,
-            topic_partitions=[],
         )
         self.both.settle(lambda _: False)
 
@@ -176,7 +171,6 @@ class Members:
             "group_instance_id": who.instance,
             "protocol_type": self.kinds[who.group],
             "protocols": who.protocols,
-            "reason": None,
             "session_timeout": self.rng.choice(self.sessions),
             "rebalance_timeout": self.rng.choice(self.rebalances),
         }

@@ -61,9 +61,7 @@ class ConsumerMember:
             "member_id": self.id,
             "member_epoch": epoch,
             "instance_id": self.instance_id,
-            "rack_id": None,
             "rebalance_timeout": 30_000 if joins else -1,
-            "server_assignor": None,
             "subscribed_topic_names": [topic.name for topic in topics] if topics else None,
             "subscribed_topic_regex": regex,
             "topic_partitions": held,
@@ -125,7 +123,7 @@ class ConsumerMember:
             "member_epoch": self.epoch if epoch is None else epoch,
             "topics": [{"name": topic.name, "partition_indexes": [0]}],
         }
-        (group,) = self.world.ask(9, 9, groups=[asked], require_stable=False).groups
+        (group,) = self.world.ask(9, 9, groups=[asked]).groups
         return outcome(group.error_code)
 
 
@@ -149,7 +147,6 @@ def commit(
             group_id=group_id,
             generation_id_or_member_epoch=epoch,
             member_id=member_id,
-            group_instance_id=None,
             topics=[asked],
         ).topics
         (one,) = answer.partitions
@@ -160,7 +157,7 @@ def commit(
 
 def describe(world: World, group_id: str) -> Any:
     """Return the answer to ConsumerGroupDescribe for one group."""
-    (group,) = world.ask(69, 1, group_ids=[group_id], include_authorized_operations=False).groups
+    (group,) = world.ask(69, 1, group_ids=[group_id]).groups
     return group
 
 
@@ -190,10 +187,8 @@ class ClassicConsumer:
             "session_timeout": 10_000,
             "rebalance_timeout": 20_000,
             "member_id": self.id,
-            "group_instance_id": None,
             "protocol_type": "consumer",
             "protocols": [{"name": protocol, "metadata": self._subscription()}],
-            "reason": None,
             **fields,
         }
         return self.world.ask(11, 9, **asked)
@@ -217,7 +212,6 @@ class ClassicConsumer:
             group_id=self.group_id,
             generation_id=self.generation_id,
             member_id=self.id,
-            group_instance_id=None,
             protocol_type="consumer",
             protocol_name="range",
             assignments=[{"member_id": member_id, "assignment": data} for member_id, data in given],
@@ -228,11 +222,6 @@ class ClassicConsumer:
 
     def heartbeat(self) -> str:
         response = self.world.ask(
-            12,
-            4,
-            group_id=self.group_id,
-            generation_id=self.generation_id,
-            member_id=self.id,
-            group_instance_id=None,
+            12, 4, group_id=self.group_id, generation_id=self.generation_id, member_id=self.id
         )
         return outcome(response.error_code)

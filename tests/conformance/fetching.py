@@ -114,8 +114,6 @@ class Fetcher:
                 {**self._name(topic), "partitions": partitions}
                 for topic, partitions in forgotten.items()
             ],
-            replica_id=-1,
-            rack_id="",
         )
 
     def receive(self, sent: Any, connection: Any = None) -> Answer:

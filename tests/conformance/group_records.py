@@ -14,11 +14,7 @@ def group_records(world: World, group_id: str) -> list[GroupRecord]:
     """Return the records of a group, oldest first."""
     found = []
     (topic,) = world.connection.ask(
-        3,
-        12,
-        topics=[{"name": TOPIC, "topic_id": None}],
-        allow_auto_topic_creation=False,
-        include_topic_authorized_operations=False,
+        3, 12, topics=[{"name": TOPIC}], allow_auto_topic_creation=False
     ).topics
     for partition in range(len(topic.partitions)):
         for record in _records(world, partition):
@@ -31,28 +27,9 @@ def _records(world: World, partition: int) -> list[GroupRecord]:
     found = []
     offset = 0
     while True:
-        asked = {
-            "partition": partition,
-            "current_leader_epoch": -1,
-            "fetch_offset": offset,
-            "last_fetched_epoch": -1,
-            "log_start_offset": -1,
-            "partition_max_bytes": 1 << 24,
-        }
+        asked = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 24}
         answer = world.ask(
-            1,
-            12,
-            replica_id=-1,
-            max_wait=0,
-            min_bytes=0,
-            max_bytes=1 << 25,
-            isolation_level=0,
-            session_id=0,
-            session_epoch=-1,
-            topics=[{"topic": TOPIC, "partitions": [asked]}],
-            forgotten_topics_data=[],
-            rack_id="",
-            cluster_id=None,
+            1, 12, max_bytes=1 << 25, topics=[{"topic": TOPIC, "partitions": [asked]}]
         )
         data = bytes(answer.responses[0].partitions[0].records or b"")
         if not data:

@@ -283,10 +283,7 @@ class Side:
             (self.seats[who].id if who in self.seats else who, instance_id)
             for who, instance_id in leavers
         ]
-        members = [
-            {"member_id": one, "group_instance_id": instance_id, "reason": None}
-            for one, instance_id in ids
-        ]
+        members = [{"member_id": one, "group_instance_id": instance_id} for one, instance_id in ids]
         answer = self.world.ask(
             13, version, group_id=self.group_id, member_id=ids[0][0], members=members
         )
@@ -317,7 +314,6 @@ class Side:
                         "partition_index": number,
                         "committed_offset": offset,
                         "committed_metadata": "x",
-                        "committed_leader_epoch": -1,
                     }
                     for number, offset in of.items()
                 ],
@@ -331,7 +327,6 @@ class Side:
             member_id=member_id,
             generation_id_or_member_epoch=epoch,
             group_instance_id=instance_id,
-            retention_time=-1,
             topics=topics,
         )
         return [[outcome(one.error_code) for one in topic.partitions] for topic in answer.topics]
@@ -356,7 +351,7 @@ class Side:
             "member_id": member_id,
             "member_epoch": epoch,
         }
-        (found,) = self.world.ask(9, version, groups=[group], require_stable=False).groups
+        (found,) = self.world.ask(9, version, groups=[group]).groups
         each = sorted(
             (
                 self.labels.get(one.topic_id, "none") if version >= 10 else one.name,
@@ -390,9 +385,7 @@ class Side:
 
     def described(self, version: int = 1) -> dict[str, Any]:
         """Send ConsumerGroupDescribe; return the group, member by member."""
-        (group,) = self.world.ask(
-            69, version, group_ids=[self.group_id], include_authorized_operations=False
-        ).groups
+        (group,) = self.world.ask(69, version, group_ids=[self.group_id]).groups
         self.targets = {
             self.name_of(one.member_id): self.by_name(one.target_assignment)
             for one in group.members
@@ -420,9 +413,7 @@ class Side:
 
     def classic_described(self, version: int) -> Any:
         """Send DescribeGroups; return the group."""
-        (group,) = self.world.ask(
-            15, version, groups=[self.group_id], include_authorized_operations=False
-        ).groups
+        (group,) = self.world.ask(15, version, groups=[self.group_id]).groups
         members = sorted(
             (
                 self.name_of(one.member_id),

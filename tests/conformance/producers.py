@@ -74,8 +74,6 @@ class Transactional:
             "transaction_timeout": timeout_ms,
             "producer_id": expected[0],
             "producer_epoch": expected[1],
-            "enable2_pc": False,
-            "keep_prepared_txn": False,
             **more,
         }
 
@@ -381,28 +379,13 @@ def fetch(
     partition_max_bytes: int = 1 << 20,
 ) -> Any:
     """Fetch without waiting; return the answer about the partition."""
-    partition = {
-        "partition": 0,
-        "fetch_offset": offset,
-        "partition_max_bytes": partition_max_bytes,
-        "current_leader_epoch": -1,
-        "log_start_offset": -1,
-        "last_fetched_epoch": -1,
-    }
+    partition = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": partition_max_bytes}
     response = topic.world.ask(
         1,
         version,
-        replica_id=-1,
-        max_wait=0,
-        min_bytes=0,
         max_bytes=1 << 25,
         isolation_level=int(committed),
         topics=[{"topic": topic.name, "partitions": [partition]}],
-        session_id=0,
-        session_epoch=-1,
-        forgotten_topics_data=[],
-        rack_id="",
-        cluster_id=None,
     )
     ((one,),) = (found.partitions for found in response.responses)
     assert one.error_code == 0, one

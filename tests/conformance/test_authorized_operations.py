@@ -124,7 +124,6 @@ def test_pages_of_topics_always_have_them(world: World, topic: Topic) -> None:
         0,
         topics=[{"name": name} for name in (topic.name, "nope", "in valid")],
         response_partition_limit=100,
-        cursor=None,
     )
     assert {one.name: one.topic_authorized_operations for one in answer.topics} == {
         topic.name: TOPIC,

@@ -376,13 +376,8 @@ def test_groups_of_a_disabled_protocol_are_refused(world: World, topic: Topic) -
         "group_id": unique("group"),
         "member_id": "m",
         "member_epoch": 0,
-        "instance_id": None,
-        "rack_id": None,
         "rebalance_timeout": 10_000,
         "subscribed_topic_names": [topic.name],
-        "subscribed_topic_regex": None,
-        "server_assignor": None,
-        "topic_partitions": [],
     }
     by_flag = updated(update(world, ("group.version", 0, SAFE), version=0))
     assert by_flag == refused("group.version", 0, WITHOUT_TYPE)
@@ -392,7 +387,7 @@ def test_groups_of_a_disabled_protocol_are_refused(world: World, topic: Topic) -
     response = world.ask(68, 1, **beat)
     assert outcome(response.error_code, response.error_message) == "UNSUPPORTED_VERSION"
     assert response.member_id is None
-    described = world.ask(69, 1, group_ids=["a", "b"], include_authorized_operations=False)
+    described = world.ask(69, 1, group_ids=["a", "b"])
     assert [outcome(one.error_code, one.error_message) for one in described.groups] == [
         "UNSUPPORTED_VERSION"
     ] * 2
@@ -405,15 +400,15 @@ def test_groups_of_a_disabled_protocol_are_refused(world: World, topic: Topic) -
 def test_share_groups_and_streams_groups_can_be_disabled(world: World) -> None:
     group_id = unique("group")
     assert updated(update(world, ("share.version", 0, SAFE), ("streams.version", 0, SAFE))) == OK
-    share = {"group_id": group_id, "member_id": "m", "member_epoch": 0, "rack_id": None}
+    share = {"group_id": group_id, "member_id": "m", "member_epoch": 0}
     session = {"group_id": group_id, "member_id": "m", "share_session_epoch": 0, "topics": []}
     wait_until(
         lambda: world.ask(76, 1, **share, subscribed_topic_names=["t"]).error_code == UNSUPPORTED,
         PATIENCE_S,
         "the level to reach all parts of the broker",
     )
-    no_limit = {"max_wait": 0, "min_bytes": 0, "max_bytes": 1, "max_records": 1, "batch_size": 1}
-    fetched = world.ask(78, 1, **session, **no_limit, forgotten_topics_data=[])
+    no_limit = {"max_bytes": 1, "max_records": 1, "batch_size": 1}
+    fetched = world.ask(78, 1, **session, **no_limit)
     assert (fetched.error_code, fetched.error_message) == (UNSUPPORTED, None)
     acknowledged = world.ask(79, 1, **session)
     assert (acknowledged.error_code, acknowledged.error_message) == (UNSUPPORTED, None)
@@ -438,19 +433,12 @@ def test_share_groups_and_streams_groups_can_be_disabled(world: World) -> None:
         group_id=group_id,
         member_id="m",
         member_epoch=0,
-        endpoint_information_epoch=0,
-        instance_id=None,
-        rack_id=None,
         rebalance_timeout=1000,
-        topology=None,
         active_tasks=None,
         standby_tasks=None,
         warmup_tasks=None,
-        process_id=None,
-        user_endpoint=None,
         client_tags=None,
         task_offsets=None,
         task_end_offsets=None,
-        shutdown_application=False,
     )
     assert (beat.error_code, beat.member_id) == (UNSUPPORTED, "")

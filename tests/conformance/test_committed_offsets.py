@@ -138,12 +138,7 @@ def test_partitions_that_are_not_there_are_refused_for_themselves(
 def test_topics_of_which_no_partition_is_named(
     world: World, group: ClassicGroup, topic: Topic
 ) -> None:
-    member = {
-        "group_id": group.id,
-        "generation_id_or_member_epoch": -1,
-        "member_id": "",
-        "group_instance_id": None,
-    }
+    member = {"group_id": group.id, "member_id": ""}
     one = {
         "partition_index": 0,
         "committed_offset": 1,

@@ -24,9 +24,7 @@ def describe(
 ) -> tuple[str, dict[str, Any]]:
     """Return the error and the configs of DescribeConfigs for one resource."""
     resource = {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
-    (result,) = world.ask(
-        32, version, resources=[resource], include_synonyms=True, include_documentation=False
-    ).results
+    (result,) = world.ask(32, version, resources=[resource], include_synonyms=True).results
     error = outcome(result.error_code, result.error_message or None)
     return error, {one.name: one for one in result.configs}
 
@@ -144,7 +142,7 @@ def test_loggers_belong_to_this_broker(world: World) -> None:
 def test_all_levels_cannot_be_replaced(world: World) -> None:
     configs = [{"name": "root", "value": "INFO"}]
     resource = {"resource_type": LOGGER, "resource_name": "1", "configs": configs}
-    (answer,) = world.ask(33, 2, resources=[resource], validate_only=False).responses
+    (answer,) = world.ask(33, 2, resources=[resource]).responses
     assert outcome(answer.error_code, answer.error_message) == f"{INVALID}Unknown resource type 8"
 
 

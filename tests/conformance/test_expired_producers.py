@@ -95,9 +95,7 @@ def test_partitions_forget_producers_that_send_nothing(small_world: World) -> No
 def test_a_forgotten_producer_begins_with_any_sequence(small_world: World) -> None:
     topic = small_world.topic()
     producer = Transactional(small_world, "")
-    made = small_world.ask(
-        22, 4, transactional_id=None, transaction_timeout=60_000, producer_id=-1, producer_epoch=-1
-    )
+    made = small_world.ask(22, 4, transactional_id=None, transaction_timeout=60_000)
     producer.who = made.producer_id, made.producer_epoch
     plain = {"transactional": False, "transactional_id": None}
     assert producer.write(topic, 3, **plain) == OK

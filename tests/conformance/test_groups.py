@@ -25,18 +25,16 @@ def test_describing_what_is_not_there(world: World) -> None:  # case 16
 def test_a_share_group_is_no_other_kind_of_group(world: World) -> None:  # case 16
     group = world.group()
     group.join(world.topic())
-    (v6,) = world.ask(15, 6, groups=[group.id], include_authorized_operations=False).groups
+    (v6,) = world.ask(15, 6, groups=[group.id]).groups
     assert (v6.error_code, v6.group_state) == (69, "Dead")
-    (v5,) = world.ask(15, 5, groups=[group.id], include_authorized_operations=False).groups
+    (v5,) = world.ask(15, 5, groups=[group.id]).groups
     assert (v5.error_code, v5.group_state) == (0, "Dead")
 
 
 def test_a_share_group_is_no_consumer_group_to_describe(world: World) -> None:  # case 16
     group = world.group()
     group.join(world.topic())
-    (described,) = world.ask(
-        69, 1, group_ids=[group.id], include_authorized_operations=False
-    ).groups
+    (described,) = world.ask(69, 1, group_ids=[group.id]).groups
     assert outcome(described.error_code, described.error_message) == (
         f"GROUP_ID_NOT_FOUND: Group {group.id} is not a consumer group."
     )
@@ -62,10 +60,8 @@ def test_other_protocols_are_refused_by_a_share_group(world: World) -> None:  # 
         session_timeout=10_000,
         rebalance_timeout=10_000,
         member_id="",
-        group_instance_id=None,
         protocol_type="consumer",
         protocols=[{"name": "range", "metadata": b""}],
-        reason=None,
     )
     assert outcome(join.error_code) == "INCONSISTENT_GROUP_PROTOCOL"
     assert world.commit_offset(group.id, topic) == "GROUP_ID_NOT_FOUND"
@@ -81,13 +77,8 @@ def test_a_consumer_heartbeat_is_refused_by_a_share_group(world: World) -> None:
         group_id=group.id,
         member_id="m",
         member_epoch=0,
-        instance_id=None,
-        rack_id=None,
         rebalance_timeout=10_000,
         subscribed_topic_names=[topic.name],
-        subscribed_topic_regex=None,
-        server_assignor=None,
-        topic_partitions=[],
     )
     assert outcome(beat.error_code, beat.error_message) == (
         f"GROUP_ID_NOT_FOUND: Group {group.id} is not a consumer group."

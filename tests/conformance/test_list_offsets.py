@@ -20,7 +20,6 @@ def test_a_partition_that_list_offsets_names_twice(world: World, version: int) -
             2,
             version,
             replica_id=-1,
-            isolation_level=0,
             timeout=1000,
             topics=[{"name": topic.name, "partitions": some} for some in named],
         )

@@ -19,9 +19,7 @@ OF_THE_CLUSTER = [(NAME, "1", ALL_BROKERS), (NAME, "1", DEFAULT)]
 def described(world: World, resource_type: int, name: str) -> Any:
     """Return value, source and synonyms of the config of a resource."""
     asked = {"resource_type": resource_type, "resource_name": name, "configuration_keys": [NAME]}
-    (result,) = world.ask(
-        32, 4, resources=[asked], include_synonyms=True, include_documentation=False
-    ).results
+    (result,) = world.ask(32, 4, resources=[asked], include_synonyms=True).results
     (one,) = result.configs
     synonyms = [(synonym.name, synonym.value, synonym.source) for synonym in one.synonyms]
     return one.value, one.config_source, synonyms
@@ -31,7 +29,7 @@ def alter(world: World, broker: str, operation: int, value: str | None) -> str:
     """Send IncrementalAlterConfigs for one broker, or for all; return the error."""
     change = {"name": NAME, "config_operation": operation, "value": value}
     resource = {"resource_type": BROKER, "resource_name": broker, "configs": [change]}
-    (one,) = world.ask(44, 1, resources=[resource], validate_only=False).responses
+    (one,) = world.ask(44, 1, resources=[resource]).responses
     return outcome(one.error_code, one.error_message or None)
 
 

@@ -34,13 +34,7 @@ def new_world(new_server: HeadraceProcess | KafkaPeer, target: str) -> Iterator[
 
 
 def internal_topics(world: World) -> set[str]:
-    answer = world.connection.ask(
-        3,
-        12,
-        topics=None,
-        allow_auto_topic_creation=False,
-        include_topic_authorized_operations=False,
-    )
+    answer = world.connection.ask(3, 12, topics=None, allow_auto_topic_creation=False)
     return {topic.name for topic in answer.topics}
 
 
@@ -69,16 +63,11 @@ def test_the_consumer_protocol_is_refused_when_it_is_disabled(new_world: World) 
         group_id=unique("g"),
         member_id="m",
         member_epoch=0,
-        instance_id=None,
-        rack_id=None,
         rebalance_timeout=30_000,
-        server_assignor=None,
         subscribed_topic_names=["t"],
-        subscribed_topic_regex=None,
-        topic_partitions=[],
     )
     assert outcome(beat.error_code, beat.error_message) == "UNSUPPORTED_VERSION"
-    groups = new_world.ask(69, 1, group_ids=["g", ""], include_authorized_operations=False).groups
+    groups = new_world.ask(69, 1, group_ids=["g", ""]).groups
     assert [outcome(one.error_code, one.error_message) for one in groups] == [
         "UNSUPPORTED_VERSION",
         "UNSUPPORTED_VERSION",
@@ -89,7 +78,7 @@ def test_the_streams_protocol_is_refused_when_it_is_disabled(new_world: World) -
     topology = {"epoch": 0, "subtopologies": [subtopology("0", "t")]}
     beat = new_world.ask(HEARTBEAT, 0, **heartbeat(unique("g"), "m", 0, topology=topology))
     assert outcome(beat.error_code, beat.error_message) == "UNSUPPORTED_VERSION"
-    asked = {"group_ids": ["g", ""], "include_authorized_operations": False}
+    asked = {"group_ids": ["g", ""]}
     groups = new_world.ask(DESCRIBE, 0, **asked).groups
     assert [outcome(one.error_code, one.error_message) for one in groups] == [
         "UNSUPPORTED_VERSION",

@@ -31,26 +31,9 @@ def stored(topic: Topic) -> list[tuple[str, int]]:
     """Return timestamp type and largest timestamp of each batch, after checking that nothing else
     has changed.
     """
-    asked = {
-        "partition": 0,
-        "current_leader_epoch": -1,
-        "fetch_offset": 0,
-        "last_fetched_epoch": -1,
-        "log_start_offset": -1,
-        "partition_max_bytes": 1 << 20,
-    }
+    asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
     response = topic.world.ask(
-        1,
-        12,
-        max_wait=0,
-        min_bytes=1,
-        max_bytes=1 << 20,
-        isolation_level=0,
-        session_id=0,
-        session_epoch=-1,
-        topics=[{"topic": topic.name, "partitions": [asked]}],
-        forgotten_topics_data=[],
-        rack_id="",
+        1, 12, min_bytes=1, max_bytes=1 << 20, topics=[{"topic": topic.name, "partitions": [asked]}]
     )
     data, found = response.responses[0].partitions[0].records, []
     while data:
@@ -111,7 +94,6 @@ def wrong_records(topic: Topic, records: bytes) -> list[int]:
     (told,) = topic.world.ask(
         0,
         9,
-        transactional_id=None,
         acks=-1,
         timeout=30_000,
         topic_data=[{"name": topic.name, "partition_data": [{"index": 0, "records": records}]}],
@@ -154,7 +136,6 @@ def test_why_records_with_wrong_timestamps_are_refused(world: World) -> None:
     (told,) = world.ask(
         0,
         9,
-        transactional_id=None,
         acks=-1,
         timeout=30_000,
         topic_data=[

@@ -131,20 +131,13 @@ def test_ten_thousand_groups_with_one_offset_each(broker: Restarted) -> None:
         """Commit for groups; return those whose coordinator was not available yet."""
         sent = []
         for group_id, offset in wanted.items():
-            partition = {
-                "partition_index": 0,
-                "committed_offset": offset,
-                "committed_leader_epoch": -1,
-                "committed_metadata": "",
-            }
+            partition = {"partition_index": 0, "committed_offset": offset}
             sent.append(
                 world.connection.send_message(
                     8,
                     9,
                     group_id=group_id,
-                    generation_id_or_member_epoch=-1,
                     member_id="",
-                    group_instance_id=None,
                     topics=[{"name": topic.name, "partitions": [partition]}],
                 )
             )
@@ -159,7 +152,7 @@ def test_ten_thousand_groups_with_one_offset_each(broker: Restarted) -> None:
             {"group_id": group_id, "topics": None, "member_id": None, "member_epoch": -1}
             for group_id in offsets
         ]
-        groups = broker.world.ask(9, 9, groups=asked, require_stable=False).groups
+        groups = broker.world.ask(9, 9, groups=asked).groups
         return {
             one.group_id: one.topics[0].partitions[0].committed_offset
             for one in groups

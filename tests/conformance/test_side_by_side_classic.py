@@ -152,7 +152,6 @@ class Talk(Members):
         member = {**self._as(who), "group_id": group} if self.rng.random() < 0.6 else {}
         fields: dict[str, Any] = {
             "member_id": "",
-            "group_instance_id": None,
             "generation_id": -1,
             "transactional_id": self.producers[0].id,
             "producer_id": "producer",
@@ -222,9 +221,7 @@ class Talk(Members):
         groups = self.rng.choices(
             [*self.groups, *self.groups, *self.others, ""], k=self.rng.choice([0, 1, 1, 2, 3])
         )
-        self.both.ask(
-            15, self.rng.randint(0, 6), groups=groups, include_authorized_operations=False
-        )
+        self.both.ask(15, self.rng.randint(0, 6), groups=groups)
 
     def list(self, who: Who) -> None:
         version = self.rng.randint(0, 5)
@@ -337,14 +334,12 @@ class Talk(Members):
 
     def look(self) -> None:
         """Describe all groups and fetch their offsets."""
-        self.both.ask(
-            15, 6, groups=[*self.groups, *self.others], include_authorized_operations=False
-        )
+        self.both.ask(15, 6, groups=[*self.groups, *self.others])
         asked = [
             {"group_id": one, "topics": None, "member_id": None, "member_epoch": -1}
             for one in self.groups
         ]
-        self.both.ask(9, 9, groups=asked, require_stable=False)
+        self.both.ask(9, 9, groups=asked)
         self.settle()
 
     def hold(self, steps: int) -> None:

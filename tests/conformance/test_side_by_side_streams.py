@@ -143,14 +143,8 @@ class StreamsGroup(Conversation[Side]):
         )
 
         def known(side: Side) -> Any:
-            asked = [{"topic_id": None, "name": name} for name in names]
-            answer = side.world.ask(
-                3,
-                12,
-                topics=asked,
-                allow_auto_topic_creation=False,
-                include_topic_authorized_operations=False,
-            )
+            asked = [{"name": name} for name in names]
+            answer = side.world.ask(3, 12, topics=asked, allow_auto_topic_creation=False)
             return [
                 (one.name, ErrorCode(one.error_code).name, len(one.partitions))
                 for one in sorted(answer.topics, key=lambda one: one.name)
@@ -236,19 +230,12 @@ class StreamsGroup(Conversation[Side]):
 
     def describe(self) -> None:
         self.both("is", lambda side: describe(side, self.group_id))
-        self.ask("listed", 16, 5, states_filter=[], types_filter=["streams"])
+        self.ask("listed", 16, 5, types_filter=["streams"])
 
     def commit(self, member_id: str) -> None:
         rng = self.rng
         epoch = self.epochs.get(member_id, 1) + rng.choice([0, 0, 0, -1, -2, 1])
-        partitions = [
-            {
-                "partition_index": rng.randrange(3),
-                "committed_offset": rng.randrange(9),
-                "committed_leader_epoch": -1,
-                "committed_metadata": "",
-            }
-        ]
+        partitions = [{"partition_index": rng.randrange(3), "committed_offset": rng.randrange(9)}]
         who, epoch = rng.choice([(member_id, epoch)] * 5 + [("", -1), ("x", 1)])
         self.ask(
             f"{who} e{epoch} commits",
@@ -257,7 +244,6 @@ class StreamsGroup(Conversation[Side]):
             group_id=self.group_id,
             generation_id_or_member_epoch=epoch,
             member_id=who,
-            group_instance_id=None,
             topics=[{"name": rng.choice([*self.sizes]), "partitions": partitions}],
         )
 
@@ -270,7 +256,7 @@ class StreamsGroup(Conversation[Side]):
             "member_epoch": who[1],
             "topics": None,
         }
-        self.ask(f"{who} fetches", 9, 9, groups=[group], require_stable=False)
+        self.ask(f"{who} fetches", 9, 9, groups=[group])
 
     def other_kinds(self) -> None:
         """Send requests for other kinds of groups."""
@@ -286,8 +272,6 @@ class StreamsGroup(Conversation[Side]):
                 member_epoch=0,
                 rebalance_timeout=1_000,
                 subscribed_topic_names=[self.sources[0]],
-                topic_partitions=[],
-                server_assignor=None,
             )
         elif kind == "share" and self.epochs:
             self.ask(
@@ -297,7 +281,6 @@ class StreamsGroup(Conversation[Side]):
                 group_id=group_id,
                 member_id="c",
                 member_epoch=0,
-                rack_id=None,
                 subscribed_topic_names=[self.sources[0]],
             )
         elif kind == "classic" and self.epochs:
@@ -307,20 +290,13 @@ class StreamsGroup(Conversation[Side]):
                 5,
                 group_id=group_id,
                 member_id="",
-                group_instance_id=None,
                 protocol_type="consumer",
                 session_timeout=10_000,
                 rebalance_timeout=10_000,
                 protocols=[{"name": "range", "metadata": b""}],
             )
         elif kind == "describe":
-            self.ask(
-                "described as another kind",
-                69,
-                0,
-                group_ids=[group_id],
-                include_authorized_operations=False,
-            )
+            self.ask("described as another kind", 69, 0, group_ids=[group_id])
         elif kind == "delete offsets":
             topics = [{"name": name, "partitions": [{"partition_index": 0}]} for name in self.sizes]
             self.ask("offsets are deleted", 47, 0, group_id=group_id, topics=topics)

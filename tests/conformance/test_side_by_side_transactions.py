@@ -178,7 +178,6 @@ class Producers(Conversation[Side]):
             3,
             topics=[{"name": name, "count": count, "assignments": None}],
             timeout=30_000,
-            validate_only=False,
         )
 
     def replace_topic(self) -> None:
@@ -374,8 +373,6 @@ class Producers(Conversation[Side]):
                 group_id=group_id,
                 generation_id=self.members[group_id],
                 member_id=lambda side: side.members[group_id],
-                group_instance_id=None,
-                assignments=[],
             )
 
     def forget_offsets(self) -> None:
@@ -408,17 +405,13 @@ class Producers(Conversation[Side]):
         partition = {
             "partition_index": self.rng.randrange(PARTITIONS),
             "committed_offset": self.rng.randrange(30),
-            "committed_leader_epoch": -1,
-            "committed_metadata": "",
         }
         self.ask(
             (f"plain commit {group_id} {name} {partition}"),
             8,
             9,
             group_id=group_id,
-            generation_id_or_member_epoch=-1,
             member_id="",
-            group_instance_id=None,
             topics=[{"name": name, "partitions": [partition]}],
         )
 
@@ -663,7 +656,6 @@ class Producers(Conversation[Side]):
                         "fetch_offset": self.rng.randrange(-1, self.end + 2),
                         "current_leader_epoch": self.rng.choice([-1, -1, -1, 0, 1]),
                         "last_fetched_epoch": self.rng.choice([-1, -1, 0]),
-                        "log_start_offset": -1,
                         "partition_max_bytes": self.rng.choice(sizes),
                     }
                     for partition in partitions
@@ -674,15 +666,9 @@ class Producers(Conversation[Side]):
         ]
         version, committed = self.version(5 if self.trimmed else 4, 18), self.chance(0.65)
         fields = {
-            "max_wait": 0,
             "min_bytes": self.rng.choice([0, 1]),
             "max_bytes": self.rng.choice(sizes),
             "isolation_level": int(committed),
-            "session_id": 0,
-            "session_epoch": -1,
-            "forgotten_topics_data": [],
-            "rack_id": "",
-            "replica_id": -1,
         }
 
         def fetched(side: Side) -> Any:

@@ -59,9 +59,7 @@ def topic(world: World) -> Topic:
 @pytest.fixture
 def who(world: World) -> Who:
     """A producer id that nobody else uses, with epoch 0."""
-    made = world.ask(
-        22, 4, transactional_id=None, transaction_timeout=0, producer_id=-1, producer_epoch=-1
-    )
+    made = world.ask(22, 4, transactional_id=None, transaction_timeout=0)
     assert made.error_code == 0
     return made.producer_id, 0
 
@@ -163,7 +161,7 @@ def test_offsets_of_a_transaction_are_ended_with_its_marker(world: World, topic:
 def committed(world: World, group_id: str, topic: Topic) -> int:
     """Return the committed offset of partition 0."""
     asked = {"group_id": group_id, "topics": [{"name": topic.name, "partition_indexes": [0]}]}
-    (group,) = world.ask(9, 8, groups=[asked], require_stable=False).groups
+    (group,) = world.ask(9, 8, groups=[asked]).groups
     ((partition,),) = (one.partitions for one in group.topics)
     offset: int = partition.committed_offset
     return offset

@@ -125,9 +125,7 @@ def test_a_version_that_does_not_know_a_time(topic: Topic) -> None:
             for index, epoch in ((0, -1), (1, 1), (7, -1))
         ]
         asked = [{"name": topic.name, "partitions": partitions}]
-        (told,) = topic.world.ask(
-            2, version, replica_id=-1, isolation_level=0, topics=asked, timeout=1000
-        ).topics
+        (told,) = topic.world.ask(2, version, replica_id=-1, topics=asked, timeout=1000).topics
         assert [outcome(one.error_code) for one in told.partitions] == ["UNSUPPORTED_VERSION"] * 3
 
 

@@ -28,12 +28,7 @@ class TransactionalProducer:
         world = topic.world
         assert world.find_coordinator(producer.transactional_id, 1)[0] == OK
         made = world.ask(
-            22,
-            4,
-            transactional_id=producer.transactional_id,
-            transaction_timeout=60_000,
-            producer_id=-1,
-            producer_epoch=-1,
+            22, 4, transactional_id=producer.transactional_id, transaction_timeout=60_000
         )
         assert made.error_code == 0, made
         producer.producer_id, producer.epoch = made.producer_id, made.producer_epoch

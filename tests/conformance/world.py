@@ -136,21 +136,14 @@ class World:
 
     def commit_offset(self, group_id: str, topic: Topic) -> str:
         """OffsetCommit without a member: offset 1 of partition 0."""
-        partition = {
-            "partition_index": 0,
-            "committed_offset": 1,
-            "committed_leader_epoch": -1,
-            "committed_metadata": "",
-        }
+        partition = {"partition_index": 0, "committed_offset": 1}
 
         def answered() -> Any:
             response = self.connection.ask(
                 8,
                 9,
                 group_id=group_id,
-                generation_id_or_member_epoch=-1,
                 member_id="",
-                group_instance_id=None,
                 topics=[{"name": topic.name, "partitions": [partition]}],
             )
             code = response.topics[0].partitions[0].error_code
@@ -173,9 +166,7 @@ class World:
 
     def describe_groups(self, *group_ids: str) -> list[Any]:
         """The answer to ShareGroupDescribe."""
-        return list(
-            self.ask(77, 1, group_ids=group_ids, include_authorized_operations=False).groups
-        )
+        return list(self.ask(77, 1, group_ids=group_ids).groups)
 
     def describe_offsets(
         self, group_id: str, topics: Mapping[str, Sequence[int]] | None, version: int = 1
@@ -234,7 +225,7 @@ class Topic:
         """Return the answer of ListOffsets for one partition and a time, or `EARLIEST` or
         `LATEST`.
         """
-        asked = {"partition_index": partition, "current_leader_epoch": -1, "timestamp": timestamp}
+        asked = {"partition_index": partition, "timestamp": timestamp}
         (topic,) = self.world.ask(
             2,
             7,
@@ -250,13 +241,11 @@ class Topic:
     def grow(self, partitions: int) -> None:
         """Send CreatePartitions, for this many in all."""
         new = {"name": self.name, "count": partitions, "assignments": None}
-        (result,) = self.world.ask(37, 3, topics=[new], timeout=30_000, validate_only=False).results
+        (result,) = self.world.ask(37, 3, topics=[new], timeout=30_000).results
         assert result.error_code == 0, result
 
     def delete(self) -> None:
-        (result,) = self.world.ask(
-            20, 6, topics=[{"name": self.name, "topic_id": None}], timeout=30_000
-        ).responses
+        (result,) = self.world.ask(20, 6, topics=[{"name": self.name}], timeout=30_000).responses
         assert result.error_code == 0, result
 
     def delete_records_before(self, offset: int) -> None:
@@ -287,7 +276,7 @@ class Group:
         """Set one group config; return the error."""
         change = {"name": name, "config_operation": SET, "value": value}
         resource = {"resource_type": GROUP_RESOURCE, "resource_name": self.id, "configs": [change]}
-        (answer,) = self.world.ask(44, 1, resources=[resource], validate_only=False).responses
+        (answer,) = self.world.ask(44, 1, resources=[resource]).responses
         return outcome(answer.error_code, answer.error_message or None)
 
     # --- groups ---

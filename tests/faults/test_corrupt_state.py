@@ -217,14 +217,7 @@ def test_a_batch_that_cannot_be_opened_is_skipped(ground):
 @pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
 def test_garbage_of_another_coordinator_is_skipped(ground, topic):
     with connection(ground.server.bootstrap_servers) as client:
-        client.ask(
-            22,
-            4,
-            transactional_id="t",
-            transaction_timeout=60_000,
-            producer_id=-1,
-            producer_epoch=-1,
-        )
+        client.ask(22, 4, transactional_id="t", transaction_timeout=60_000)
     ground.server.stop()
     keys = {"__consumer_offsets": b"\0\x02\0\x01g", "__transaction_state": b"\0\0\0\x01t"}
     ground.spoil(appended(keys[topic], b"\0"), topic)

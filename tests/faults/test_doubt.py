@@ -67,7 +67,7 @@ class Ground:
             for timestamp in (EARLIEST, LATEST):
                 asked = {"partition_index": partition, "timestamp": timestamp}
                 topics = [{"name": topic, "partitions": [asked]}]
-                response = client.ask(2, 3, replica_id=-1, isolation_level=0, topics=topics)
+                response = client.ask(2, 3, replica_id=-1, topics=topics)
                 found.append(response.topics[0].partitions[0])
         return found[0].error_code, found[0].offset, found[1].offset
 

@@ -89,12 +89,8 @@ class Reader:
             group_id=group.group_id,
             member_id=self.id,
             member_epoch=self.epoch,
-            instance_id=None,
-            rack_id=None,
             rebalance_timeout=(HASTY_MS if self.stubborn else PATIENT_MS) if full else -1,
-            server_assignor=None,
             subscribed_topic_names=[group.topic] if full else None,
-            subscribed_topic_regex=None,
             topic_partitions=[] if joins else held,
         )
         self.missed = False
@@ -219,12 +215,7 @@ def test_a_killed_rebalance_comes_to_its_end(tmp_path: Path) -> None:
                         group_id=readers.group_id,
                         member_id=reader.id,
                         member_epoch=-1,
-                        instance_id=None,
-                        rack_id=None,
-                        rebalance_timeout=-1,
-                        server_assignor=None,
                         subscribed_topic_names=None,
-                        subscribed_topic_regex=None,
                         topic_partitions=None,
                     )
                 del readers.members[:2]

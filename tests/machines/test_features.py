@@ -61,13 +61,7 @@ def test_apis_of_a_disabled_feature_are_refused() -> None:
 
         def heartbeat() -> Any:
             return connection.ask(
-                76,
-                1,
-                group_id="g",
-                member_id="m",
-                member_epoch=0,
-                rack_id=None,
-                subscribed_topic_names=["t"],
+                76, 1, group_id="g", member_id="m", member_epoch=0, subscribed_topic_names=["t"]
             ).error_code
 
         def set_level(level: int, upgrade_type: int) -> None:
@@ -76,17 +70,13 @@ def test_apis_of_a_disabled_feature_are_refused() -> None:
                 "max_version_level": level,
                 "upgrade_type": upgrade_type,
             }
-            response = connection.ask(
-                57, 2, timeout=1000, feature_updates=[update], validate_only=False
-            )
+            response = connection.ask(57, 2, timeout=1000, feature_updates=[update])
             assert response.error_code == 0, response
 
         assert heartbeat() == ErrorCode.NONE
         set_level(0, SAFE_DOWNGRADE)
         assert heartbeat() == ErrorCode.UNSUPPORTED_VERSION
-        (group,) = connection.ask(
-            77, 1, group_ids=["g"], include_authorized_operations=False
-        ).groups
+        (group,) = connection.ask(77, 1, group_ids=["g"]).groups
         assert group.error_code == ErrorCode.UNSUPPORTED_VERSION
         set_level(1, UPGRADE)
         assert heartbeat() == ErrorCode.NONE

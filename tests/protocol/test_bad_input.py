@@ -161,7 +161,7 @@ def test_list_offsets_refuses_partitions_that_it_repeats(
 def listed(client: Connection, topic: str, asked: list[dict[str, object]]) -> dict[int, int]:
     """Return the error code of each partition; each is answered once."""
     topics = [{"name": topic, **one} for one in asked]
-    response = client.ask(2, 7, replica_id=-1, isolation_level=0, topics=topics)
+    response = client.ask(2, 7, replica_id=-1, topics=topics)
     codes = [
         (one.partition_index, int(one.error_code))
         for topic_response in response.topics

@@ -59,7 +59,6 @@ def find(client: Connection, name: str, version: int = LATEST) -> Topic:
             12,
             topics=[{"topic_id": UUID(int=0), "name": name}],
             allow_auto_topic_creation=False,
-            include_topic_authorized_operations=False,
         ).topics
         return found.topic_id
 
@@ -71,9 +70,7 @@ def send(
     client: Connection, topic: Topic, records: bytes | None, partition: int = 0, acks: int = -1
 ) -> tuple[int, int, int]:
     data = {**topic.named, "partition_data": [{"index": partition, "records": records}]}
-    return client.send_message(
-        PRODUCE, topic.version, transactional_id=None, acks=acks, timeout=30_000, topic_data=[data]
-    )
+    return client.send_message(PRODUCE, topic.version, acks=acks, timeout=30_000, topic_data=[data])
 
 
 def produce(client: Connection, topic: Topic, records: bytes | None, partition: int = 0) -> Any:

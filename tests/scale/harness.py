@@ -57,14 +57,7 @@ class HonestClient:
     def __enter__(self) -> HonestClient:
         with connection(self._bootstrap_servers) as client:
             if (
-                client.ask(
-                    3,
-                    9,
-                    topics=[{"name": HONEST_TOPIC}],
-                    allow_auto_topic_creation=False,
-                    include_cluster_authorized_operations=False,
-                    include_topic_authorized_operations=False,
-                )
+                client.ask(3, 9, topics=[{"name": HONEST_TOPIC}], allow_auto_topic_creation=False)
                 .topics[0]
                 .error_code
             ):

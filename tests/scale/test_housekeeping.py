@@ -42,7 +42,6 @@ def produce_to_all(client: Connection, topic: str, number: int) -> None:
     produced = client.ask(
         0,
         9,
-        transactional_id=None,
         acks=-1,
         timeout=60_000,
         topic_data=[
@@ -64,13 +63,11 @@ def has_expired(client: Connection, topic: str) -> bool:
         2,
         7,
         replica_id=-1,
-        isolation_level=0,
         topics=[
             {
                 "name": topic,
                 "partitions": [
-                    {"partition_index": p, "current_leader_epoch": -1, "timestamp": -2}
-                    for p in range(PARTITIONS_PER_TOPIC)
+                    {"partition_index": p, "timestamp": -2} for p in range(PARTITIONS_PER_TOPIC)
                 ],
             }
         ],
@@ -125,7 +122,6 @@ def test_housekeeping(broker: Broker) -> None:
                     {"resource_type": 2, "resource_name": topic, "configs": [change]}
                     for topic in old
                 ],
-                validate_only=False,
             )
             deadline = time.monotonic() + 1_200
             for topic in old:

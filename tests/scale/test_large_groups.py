@@ -84,22 +84,14 @@ def test_members_of_one_classic_group(broker: Broker) -> None:
             assert leader.receive_message(sync(leader, led, assignments)).assignment == ASSIGNMENT
             for client, one in zip(others, sent, strict=True):
                 assert client.receive_message(one).assignment == ASSIGNMENT
-        described = broker.ask(
-            f"DescribeGroups of {count:,} members",
-            15,
-            5,
-            groups=["classic"],
-            include_authorized_operations=False,
-        )
+        described = broker.ask(f"DescribeGroups of {count:,} members", 15, 5, groups=["classic"])
         assert len(described.groups[0].members) == count
         left = broker.ask(
             f"LeaveGroup of {count:,} members",
             13,
             3,
             group_id="classic",
-            members=[
-                {"member_id": one.member_id, "group_instance_id": None} for one in (led, *joined)
-            ],
+            members=[{"member_id": one.member_id} for one in (led, *joined)],
         )
         assert {int(one.error_code) for one in left.members} == {0}
         with broker.measured(f"{count:,} members disconnect"):
@@ -113,7 +105,6 @@ def heartbeat(client: Connection, group_id: str, member_id: str, epoch: int) -> 
         group_id=group_id,
         member_id=member_id,
         member_epoch=epoch,
-        rack_id=None,
         subscribed_topic_names=["queue"] if epoch == 0 else None,
     )
     assert beaten.error_code == 0, beaten
@@ -136,8 +127,6 @@ def test_share_groups(broker: Broker) -> None:
                         group_id=group_id,
                         member_id=f"member-of-{group_id}",
                         share_session_epoch=epoch,
-                        max_wait=0,
-                        min_bytes=0,
                         max_bytes=1 << 20,
                         max_records=500,
                         batch_size=500,
@@ -152,17 +141,10 @@ def test_share_groups(broker: Broker) -> None:
                         ]
                         if epoch == 0
                         else [],
-                        forgotten_topics_data=[],
                     )
                     assert fetched.error_code == 0, fetched
-    broker.ask("ListGroups, share", 16, 5, states_filter=[], types_filter=["share"])
-    described = broker.ask(
-        f"ShareGroupDescribe {SHARE_GROUPS:,}",
-        77,
-        1,
-        group_ids=group_ids,
-        include_authorized_operations=False,
-    )
+    broker.ask("ListGroups, share", 16, 5, types_filter=["share"])
+    described = broker.ask(f"ShareGroupDescribe {SHARE_GROUPS:,}", 77, 1, group_ids=group_ids)
     assert {int(group.error_code) for group in described.groups} == {0}
     offsets = broker.ask(
         f"DescribeShareGroupOffsets {SHARE_GROUPS:,}",
@@ -188,10 +170,6 @@ def test_members_of_one_share_group(broker: Broker) -> None:
             for n in range(SHARE_MEMBERS):
                 heartbeat(client, "crowd", f"member-{n}", 0)
     described = broker.ask(
-        f"ShareGroupDescribe of {SHARE_MEMBERS:,} members",
-        77,
-        1,
-        group_ids=["crowd"],
-        include_authorized_operations=False,
+        f"ShareGroupDescribe of {SHARE_MEMBERS:,} members", 77, 1, group_ids=["crowd"]
     )
     assert len(described.groups[0].members) == SHARE_MEMBERS

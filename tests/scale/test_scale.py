@@ -59,12 +59,7 @@ METADATA = {
 def test_topics(broker: Broker) -> None:
     for some in names("topic-", TOPICS):
         created = broker.ask(
-            f"CreateTopics {len(some):,}",
-            19,
-            5,
-            topics=[new(name) for name in some],
-            timeout=60_000,
-            validate_only=False,
+            f"CreateTopics {len(some):,}", 19, 5, topics=[new(name) for name in some]
         )
         assert created is None or codes(created.topics) == {0}
     asked = [{"name": name} for name in next(names("auto-", TOPICS))]
@@ -90,7 +85,6 @@ def test_topics(broker: Broker) -> None:
             {"resource_type": 2, "resource_name": name, "configuration_keys": None} for name in some
         ],
         include_synonyms=True,
-        include_documentation=False,
     )
     assert described is None or codes(described.results) == {0}
     change = {"name": "retention.ms", "config_operation": 0, "value": "1000000"}
@@ -101,7 +95,6 @@ def test_topics(broker: Broker) -> None:
         resources=[
             {"resource_type": 2, "resource_name": name, "configs": [change]} for name in some
         ],
-        validate_only=False,
     )
     assert codes(altered.responses) == {0}
     grown = broker.ask(
@@ -110,12 +103,9 @@ def test_topics(broker: Broker) -> None:
         3,
         topics=[{"name": name, "count": 2, "assignments": None} for name in some],
         timeout=60_000,
-        validate_only=False,
     )
     assert codes(grown.results) == {0}
-    broker.ask(
-        "DescribeTopicPartitions", 75, 0, topics=[], response_partition_limit=2000, cursor=None
-    )
+    broker.ask("DescribeTopicPartitions", 75, 0, topics=[])
     with connection(broker.bootstrap_servers) as client:
         for name in some[:500]:
             assert client.produce(name, batch([b"a"])) == (0, 0)
@@ -143,14 +133,7 @@ def test_partitions(broker: Broker) -> None:
     topics = 10
     for n in range(PARTITION_REQUESTS):
         wanted = [new(f"wide-{n}-{m}", PARTITIONS_PER_REQUEST // topics) for m in range(topics)]
-        created = broker.ask(
-            "CreateTopics, 10,000 partitions",
-            19,
-            5,
-            topics=wanted,
-            timeout=60_000,
-            validate_only=False,
-        )
+        created = broker.ask("CreateTopics, 10,000 partitions", 19, 5, topics=wanted)
         assert codes(created.topics) == {0}
     for again in ("", ", again"):
         broker.ask(
@@ -162,15 +145,13 @@ def test_partitions(broker: Broker) -> None:
             **METADATA,
         )
     latest = [
-        {"partition_index": p, "current_leader_epoch": -1, "timestamp": -1}
-        for p in range(PARTITIONS_PER_REQUEST // topics)
+        {"partition_index": p, "timestamp": -1} for p in range(PARTITIONS_PER_REQUEST // topics)
     ]
     broker.ask(
         "ListOffsets, 1,000 partitions",
         2,
         7,
         replica_id=-1,
-        isolation_level=0,
         topics=[{"name": "wide-0-0", "partitions": latest}],
     )
     some = [f"wide-{n}-{m}" for n in range(PARTITION_REQUESTS) for m in range(topics)]
@@ -193,7 +174,6 @@ def test_new_partitions(broker: Broker) -> None:
             f"Produce to {NEW_PARTITIONS:,} {what}",
             0,
             9,
-            transactional_id=None,
             acks=-1,
             timeout=60_000,
             topic_data=[
@@ -229,59 +209,29 @@ def test_look_ups(broker: Broker) -> None:
         client.create_topic("named", NAMED)
     partitions = range(NAMED)
     names = [f"name-{n}" for n in range(NAMED)]
-    begun = {
-        "transactional_id": "large",
-        "transaction_timeout": 600_000,
-        "producer_id": -1,
-        "producer_epoch": -1,
-    }
+    begun = {"transactional_id": "large", "transaction_timeout": 600_000}
     broker.ask(
         f"Fetch of {NAMED:,} partitions",
         1,
         12,
-        replica_id=-1,
-        max_wait=0,
-        min_bytes=0,
         max_bytes=1 << 20,
-        isolation_level=0,
-        session_id=0,
-        session_epoch=-1,
         topics=[
             {
                 "topic": "named",
                 "partitions": [
-                    {
-                        "partition": p,
-                        "current_leader_epoch": -1,
-                        "fetch_offset": 0,
-                        "last_fetched_epoch": -1,
-                        "log_start_offset": -1,
-                        "partition_max_bytes": 1000,
-                    }
+                    {"partition": p, "fetch_offset": 0, "partition_max_bytes": 1000}
                     for p in partitions
                 ],
             }
         ],
-        forgotten_topics_data=[],
-        rack_id="",
     )
-    committed = [
-        {
-            "partition_index": p,
-            "committed_offset": 1,
-            "committed_leader_epoch": -1,
-            "committed_metadata": "",
-        }
-        for p in partitions
-    ]
+    committed = [{"partition_index": p, "committed_offset": 1} for p in partitions]
     broker.ask(
         f"OffsetCommit of {NAMED:,} partitions",
         8,
         8,
         group_id="committer",
-        generation_id_or_member_epoch=-1,
         member_id="",
-        group_instance_id=None,
         topics=[{"name": "named", "partitions": committed}],
     )
     deleted = broker.ask(
@@ -292,9 +242,7 @@ def test_look_ups(broker: Broker) -> None:
         topics=[{"name": "named", "partitions": [{"partition_index": p} for p in partitions]}],
     )
     assert not deleted.error_code
-    found = broker.ask(
-        f"FindCoordinator of {NAMED:,} groups", 10, 5, key_type=0, coordinator_keys=names
-    )
+    found = broker.ask(f"FindCoordinator of {NAMED:,} groups", 10, 5, coordinator_keys=names)
     assert codes(found.coordinators) == {0}
     broker.ask(
         f"OffsetForLeaderEpoch of {NAMED:,} partitions",
@@ -304,10 +252,7 @@ def test_look_ups(broker: Broker) -> None:
         topics=[
             {
                 "topic": "named",
-                "partitions": [
-                    {"partition": p, "current_leader_epoch": -1, "leader_epoch": 0}
-                    for p in partitions
-                ],
+                "partitions": [{"partition": p, "leader_epoch": 0} for p in partitions],
             }
         ],
     )
@@ -354,41 +299,24 @@ def test_look_ups(broker: Broker) -> None:
 def test_groups(broker: Broker) -> None:
     with connection(broker.bootstrap_servers) as client:
         client.create_topic("committed", 10)
-        partitions = [
-            {
-                "partition_index": p,
-                "committed_offset": 1,
-                "committed_leader_epoch": -1,
-                "committed_metadata": "",
-            }
-            for p in range(10)
-        ]
+        partitions = [{"partition_index": p, "committed_offset": 1} for p in range(10)]
         for n in range(GROUPS):
             client.ask(
                 8,
                 8,
                 group_id=f"group-{n}",
-                generation_id_or_member_epoch=-1,
                 member_id="",
-                group_instance_id=None,
                 topics=[{"name": "committed", "partitions": partitions}],
             )
     group_ids = [f"group-{n}" for n in range(GROUPS)]
-    listed = broker.ask("ListGroups", 16, 5, states_filter=[], types_filter=[])
+    listed = broker.ask("ListGroups", 16, 5)
     assert len(listed.groups) >= GROUPS
-    broker.ask(
-        f"DescribeGroups {GROUPS:,}",
-        15,
-        5,
-        groups=group_ids,
-        include_authorized_operations=False,
-    )
+    broker.ask(f"DescribeGroups {GROUPS:,}", 15, 5, groups=group_ids)
     fetched = broker.ask(
         f"OffsetFetch of {GROUPS:,} groups",
         9,
         8,
         groups=[{"group_id": group_id, "topics": None} for group_id in group_ids],
-        require_stable=False,
     )
     assert codes(fetched.groups) == {0}
     asked = [{"name": "committed", "partition_indexes": [0, 1]}]
@@ -400,16 +328,9 @@ def test_groups(broker: Broker) -> None:
             {"group_id": f"group-{n}", "member_id": None, "member_epoch": -1, "topics": asked}
             for n in range(NAMED)
         ],
-        require_stable=False,
     )
     assert codes(fetched.groups) == {0}
-    broker.ask(
-        f"ConsumerGroupDescribe {GROUPS:,}",
-        69,
-        1,
-        group_ids=group_ids,
-        include_authorized_operations=False,
-    )
+    broker.ask(f"ConsumerGroupDescribe {GROUPS:,}", 69, 1, group_ids=group_ids)
     broker.ask("DeleteTopics, with offsets", 20, 5, topic_names=["committed"], timeout=60_000)
     deleted = broker.ask(f"DeleteGroups {GROUPS:,}", 42, 2, groups_names=group_ids)
     assert len(deleted.results) == GROUPS
@@ -430,19 +351,8 @@ def test_members_of_one_consumer_group(broker: Broker) -> None:
                 group_id="large",
                 member_id=f"member-{n}",
                 member_epoch=0,
-                instance_id=None,
-                rack_id=None,
                 rebalance_timeout=300_000,
                 subscribed_topic_names=["shared"],
-                subscribed_topic_regex=None,
-                server_assignor=None,
-                topic_partitions=[],
             )
             assert joined.error_code == 0, joined
-    broker.ask(
-        "ConsumerGroupDescribe",
-        69,
-        1,
-        group_ids=["large"],
-        include_authorized_operations=False,
-    )
+    broker.ask("ConsumerGroupDescribe", 69, 1, group_ids=["large"])

@@ -106,7 +106,7 @@ class Member:
 
 
 def leave(admin: Connection, *members: Member) -> ErrorCode:
-    leavers = [{"member_id": one.member_id, "group_instance_id": None} for one in members]
+    leavers = [{"member_id": one.member_id} for one in members]
     response = admin.ask(LEAVE_GROUP, 5, group_id=GROUP, members=leavers)
     return ErrorCode(response.error_code)
 
@@ -114,9 +114,7 @@ def leave(admin: Connection, *members: Member) -> ErrorCode:
 def describe(bootstrap_servers: str) -> tuple[str, set[str]]:
     """The group's state and the ids of its members."""
     with connection(bootstrap_servers) as admin:
-        (group,) = admin.ask(
-            DESCRIBE_GROUPS, 5, groups=[GROUP], include_authorized_operations=False
-        ).groups
+        (group,) = admin.ask(DESCRIBE_GROUPS, 5, groups=[GROUP]).groups
     return group.group_state, {member.member_id for member in group.members}
 
 

@@ -43,55 +43,35 @@ def create(client: Connection, name: str, configs: dict[str, str] | None = None)
         "name": name,
         "num_partitions": 1,
         "replication_factor": 1,
-        "assignments": (),
         "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
     }
-    response = client.ask(19, 7, topics=[asked], timeout=5000, validate_only=False)
+    response = client.ask(19, 7, topics=[asked], timeout=5000)
     return response.topics[0].error_code
 
 
 def init_producer_id(client: Connection, transactional_id: str) -> tuple[Any, int, int]:
-    response = client.ask(
-        22,
-        4,
-        transactional_id=transactional_id,
-        transaction_timeout=60_000,
-        producer_id=-1,
-        producer_epoch=-1,
-    )
+    response = client.ask(22, 4, transactional_id=transactional_id, transaction_timeout=60_000)
     return response.error_code, response.producer_id, response.producer_epoch
 
 
 def describe(client: Connection, name: str) -> dict[str, str]:
     resource = {"resource_type": 2, "resource_name": name, "configuration_keys": None}
-    response = client.ask(
-        32, 4, resources=[resource], include_synonyms=False, include_documentation=False
-    )
+    response = client.ask(32, 4, resources=[resource])
     return {config.name: config.value for config in response.results[0].configs}
 
 
 @pytest.mark.parametrize("name", INTERNAL)
 def test_a_client_creates_the_internal_topic_itself(client: Connection, name: str) -> None:
     assert create(client, name) == NONE
-    (topic,) = client.ask(
-        3,
-        12,
-        topics=None,
-        allow_auto_topic_creation=False,
-        include_topic_authorized_operations=False,
-    ).topics
+    (topic,) = client.ask(3, 12, topics=None, allow_auto_topic_creation=False).topics
     assert (topic.name, topic.is_internal) == (name, True)
     assert describe(client, name)["cleanup.policy"] == (
         "delete" if name == "__share_group_state" else "compact"
     )
-    deleted = client.ask(20, 6, topics=[{"name": name, "topic_id": None}], timeout=5000)
+    deleted = client.ask(20, 6, topics=[{"name": name}], timeout=5000)
     assert deleted.responses[0].error_code == INVALID_REQUEST
     grown = client.ask(
-        37,
-        3,
-        topics=[{"name": name, "count": 7, "assignments": None}],
-        timeout=5000,
-        validate_only=False,
+        37, 3, topics=[{"name": name, "count": 7, "assignments": None}], timeout=5000
     )
     assert grown.results[0].error_code == INVALID_REQUEST
     start = {"name": name, "partitions": [{"partition_index": 0, "offset": 0}]}
@@ -107,7 +87,6 @@ def test_an_unknown_internal_topic_is_described_as_internal(client: Connection, 
         12,
         topics=[{"topic_id": uuid.UUID(int=0), "name": name}],
         allow_auto_topic_creation=False,
-        include_topic_authorized_operations=False,
     ).topics
     assert (topic.error_code, topic.is_internal) == (3, True)
 
@@ -116,8 +95,8 @@ def test_an_unknown_internal_topic_is_described_as_internal(client: Connection, 
 def test_removing_a_config_brings_back_the_internal_one(client: Connection, name: str) -> None:
     create(client, name)
     before = describe(client, name)
-    asked = {"resource_type": 2, "resource_name": name, "configs": ()}
-    altered = client.ask(33, 2, resources=[asked], validate_only=False)
+    asked = {"resource_type": 2, "resource_name": name}
+    altered = client.ask(33, 2, resources=[asked])
     assert altered.responses[0].error_code == NONE
     after = describe(client, name)
     for key in ("cleanup.policy", "retention.ms", "unclean.leader.election.enable"):
