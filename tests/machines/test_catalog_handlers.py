@@ -6,31 +6,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from kio.schema.create_partitions.v3 import request as grow_request
-from kio.schema.create_topics.v7 import request as create_request
-from kio.schema.delete_topics.v6 import request as delete_request
-from kio.schema.describe_cluster.v2 import request as cluster_request
-from kio.schema.describe_log_dirs.v5 import request as dirs_request
-from kio.schema.describe_topic_partitions.v0 import request as pages_request
-from kio.schema.metadata.v13 import request as metadata_request
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.errors import ErrorCode
-from headrace.handlers import handler
-from headrace.handlers.context import RequestContext
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.protocol import record_batch
-
-CONTEXT = RequestContext(0, "test", "/127.0.0.1", 1, "broker.example", 9092)
-METADATA_CONTEXT = replace(CONTEXT, api_version=13)
-MINUTE = timedelta(minutes=1)
+from tests.handler_client import HOST, PORT, ask, call
 
 
 @pytest.fixture
@@ -47,57 +34,34 @@ def new(
     *,
     configs: Sequence[tuple[str, str | None]] = (),
     assignments: Sequence[tuple[int, tuple[int, ...]]] = (),
-) -> create_request.CreatableTopic:
-    return create_request.CreatableTopic(
-        name=name,
-        num_partitions=partitions,
-        replication_factor=replication_factor,
-        assignments=tuple(
-            create_request.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
-            for index, brokers in assignments
-        ),
-        configs=tuple(
-            create_request.CreatableTopicConfig(name=key, value=value) for key, value in configs
-        ),
-    )
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": replication_factor,
+        "assignments": [
+            {"partition_index": index, "broker_ids": brokers} for index, brokers in assignments
+        ],
+        "configs": [{"name": key, "value": value} for key, value in configs],
+    }
 
 
-def create(
-    broker: Broker, *topics: create_request.CreatableTopic, validate_only: bool = False
-) -> list:
-    request = create_request.CreateTopicsRequest(
-        topics=topics, timeout=MINUTE, validate_only=validate_only
-    )
-    return list(handler(19)(broker, request, CONTEXT).topics)
+def create(broker: Broker, *topics: dict[str, Any], validate_only: bool = False) -> list:
+    return list(call(broker, 19, 0, topics=topics, validate_only=validate_only).topics)
 
 
 def grow(
     broker: Broker, name: str, total: int, assignments: Sequence[tuple[int, ...]] | None = None
 ) -> tuple:
-    given = None
-    if assignments is not None:
-        given = tuple(
-            grow_request.CreatePartitionsAssignment(broker_ids=brokers) for brokers in assignments
-        )
-    topic = grow_request.CreatePartitionsTopic(name=name, count=total, assignments=given)
-    request = grow_request.CreatePartitionsRequest(
-        topics=(topic,), timeout=MINUTE, validate_only=False
-    )
-    (result,) = handler(37)(broker, request, CONTEXT).results
+    given = assignments and [{"broker_ids": brokers} for brokers in assignments]
+    topic = {"name": name, "count": total, "assignments": given}
+    (result,) = call(broker, 37, 0, topics=[topic]).results
     return result.error_code, result.error_message
 
 
 def delete(broker: Broker, *topics: tuple[str | None, UUID | None], version: int = 6) -> list:
-    asked = tuple(
-        delete_request.DeleteTopicState(name=name, topic_id=topic_id) for name, topic_id in topics
-    )
-    request = delete_request.DeleteTopicsRequest(topics=asked, timeout=MINUTE)
-    context = RequestContext(version, "test", "/127.0.0.1", 1, "broker.example", 9092)
-
-    async def handled() -> list:
-        return list((await handler(20)(broker, request, context)).responses)
-
-    return asyncio.run(handled())
+    asked = [{"name": name, "topic_id": topic_id} for name, topic_id in topics]
+    return list(asyncio.run(ask(broker, 20, version, topics=asked)).responses)
 
 
 def metadata(
@@ -109,16 +73,9 @@ def metadata(
 ) -> list:
     topics = None
     if names is not None:
-        asked = [(name, None) for name in names] + [(None, topic_id) for topic_id in ids]
-        topics = tuple(
-            metadata_request.MetadataRequestTopic(name=name, topic_id=one) for name, one in asked
-        )
-    request = metadata_request.MetadataRequest(
-        topics=topics,
-        allow_auto_topic_creation=auto_create,
-        include_topic_authorized_operations=False,
-    )
-    return list(handler(3)(broker, request, METADATA_CONTEXT).topics)
+        topics = [{"name": name} for name in names]
+        topics += [{"name": None, "topic_id": topic_id} for topic_id in ids]
+    return list(call(broker, 3, topics=topics, allow_auto_topic_creation=auto_create).topics)
 
 
 def test_a_topic_is_created_as_asked_and_its_configs_are_told(broker: Broker) -> None:
@@ -255,15 +212,19 @@ REFUSED = [
     ("topic", "code", "message"), REFUSED, ids=[message[:60] for _, _, message in REFUSED]
 )
 def test_what_cannot_be_is_refused(
-    broker: Broker, topic: create_request.CreatableTopic, code: ErrorCode, message: str
+    broker: Broker, topic: dict[str, Any], code: ErrorCode, message: str
 ) -> None:
     create(broker, new("here.it.is"))
     refused, created = create(broker, topic, new("other"))
-    assert (refused.name, refused.error_code, refused.error_message) == (topic.name, code, message)
+    assert (refused.name, refused.error_code, refused.error_message) == (
+        topic["name"],
+        code,
+        message,
+    )
     assert (refused.topic_id, refused.num_partitions, refused.configs) == (None, -1, ())
     if code != ErrorCode.POLICY_VIOLATION:  # that one is about the request as a whole
         assert created.error_code == ErrorCode.NONE
-    assert topic.name not in broker.catalog.topics or topic.name == "here.it.is"
+    assert topic["name"] not in broker.catalog.topics or topic["name"] == "here.it.is"
 
 
 def test_a_topic_named_twice_is_refused_and_the_others_are_created(broker: Broker) -> None:
@@ -400,12 +361,9 @@ def test_metadata_describes_topics_by_name_by_id_and_all(broker: Broker) -> None
 
 
 def test_metadata_tells_where_the_broker_is_and_who_it_is(broker: Broker) -> None:
-    request = metadata_request.MetadataRequest(
-        topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False
-    )
-    response = handler(3)(broker, request, METADATA_CONTEXT)
+    response = call(broker, 3)
     assert [(one.node_id, one.host, one.port, one.rack) for one in response.brokers] == [
-        (1, "broker.example", 9092, None)
+        (1, HOST, PORT, None)
     ]
     assert (response.controller_id, response.cluster_id) == (1, broker.catalog.cluster_id)
 
@@ -443,16 +401,18 @@ def test_unknown_topics_are_created_when_both_sides_allow_it(
 
 def test_the_cluster_is_described_to_those_who_ask_for_brokers(broker: Broker) -> None:
     def described(endpoint_type: int):
-        request = cluster_request.DescribeClusterRequest(
+        return call(
+            broker,
+            60,
+            0,
             include_cluster_authorized_operations=True,
             endpoint_type=endpoint_type,
             include_fenced_brokers=True,
         )
-        return handler(60)(broker, request, CONTEXT)
 
     answer = described(1)
     assert [(one.broker_id, one.host, one.port, one.is_fenced) for one in answer.brokers] == [
-        (1, "broker.example", 9092, False)
+        (1, HOST, PORT, False)
     ]
     assert (answer.controller_id, answer.cluster_id) == (1, broker.catalog.cluster_id)
     assert described(2).error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
@@ -462,12 +422,8 @@ def test_the_cluster_is_described_to_those_who_ask_for_brokers(broker: Broker) -
 def pages(broker: Broker, names: Sequence[str], limit: int) -> Iterator[list[tuple]]:
     cursor = None
     while True:
-        request = pages_request.DescribeTopicPartitionsRequest(
-            topics=tuple(pages_request.TopicRequest(name=name) for name in names),
-            response_partition_limit=limit,
-            cursor=cursor,
-        )
-        response = handler(75)(broker, request, CONTEXT)
+        topics = [{"name": name} for name in names]
+        response = call(broker, 75, topics=topics, response_partition_limit=limit, cursor=cursor)
         yield [
             (one.name, one.error_code, [part.partition_index for part in one.partitions])
             for one in response.topics
@@ -475,9 +431,7 @@ def pages(broker: Broker, names: Sequence[str], limit: int) -> Iterator[list[tup
         following = response.next_cursor
         if following is None:
             return
-        cursor = pages_request.Cursor(
-            topic_name=following.topic_name, partition_index=following.partition_index
-        )
+        cursor = {"topic_name": following.topic_name, "partition_index": following.partition_index}
 
 
 def test_topics_are_described_page_by_page(broker: Broker) -> None:
@@ -508,9 +462,8 @@ def test_log_directories_tell_sizes_and_room(broker: Broker, tmp_path: Path) -> 
     data = record_batch.build([(None, b"x")], timestamp_ms=broker.clock.wall_ms())
     log.append(data, broker.clock.wall_ms())
 
-    def sizes(topics: tuple | None) -> dict[str, dict[int, int]]:
-        response = handler(35)(broker, dirs_request.DescribeLogDirsRequest(topics=topics), CONTEXT)
-        (result,) = response.results
+    def sizes(topics: list | None) -> dict[str, dict[int, int]]:
+        (result,) = call(broker, 35, 0, topics=topics).results
         assert result.log_dir == str(tmp_path)
         assert result.total_bytes >= result.usable_bytes > 0
         return {
@@ -519,6 +472,5 @@ def test_log_directories_tell_sizes_and_room(broker: Broker, tmp_path: Path) -> 
         }
 
     assert sizes(None) == {"t": {0: 0, 1: len(data)}, "empty": {0: 0}}
-    some = dirs_request.DescribableLogDirTopic(topic="t", partitions=(1, 7))
-    unknown = dirs_request.DescribableLogDirTopic(topic="unknown", partitions=(0,))
-    assert sizes((some, unknown)) == {"t": {1: len(data)}}
+    some = {"topic": "t", "partitions": (1, 7)}
+    assert sizes([some, {"topic": "unknown", "partitions": (0,)}]) == {"t": {1: len(data)}}

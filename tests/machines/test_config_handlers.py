@@ -7,18 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kio.schema.alter_configs.v2 import request as alter_request
-from kio.schema.describe_configs.v4 import request as describe_request
-from kio.schema.incremental_alter_configs.v1 import request as incremental_request
-from kio.schema.list_config_resources.v1 import request as list_request
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.errors import ErrorCode
-from headrace.handlers import handler
-from headrace.handlers.context import RequestContext
+from tests.handler_client import HOST, PORT, call
 
-CONTEXT = RequestContext(1, "test", "/127.0.0.1", 1, "broker.example", 9092)
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 OK = (ErrorCode.NONE, None)
@@ -38,18 +32,15 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 def described(
     broker: Broker, kind: int, name: str, keys: Sequence[str] | None = None, **flags: bool
 ) -> Any:
-    request = describe_request.DescribeConfigsRequest(
-        resources=(
-            describe_request.DescribeConfigsResource(
-                resource_type=kind,
-                resource_name=name,
-                configuration_keys=None if keys is None else tuple(keys),
-            ),
-        ),
+    asked = {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
+    (result,) = call(
+        broker,
+        32,
+        1,
+        resources=[asked],
         include_synonyms=flags.get("synonyms", True),
         include_documentation=flags.get("documentation", False),
-    )
-    (result,) = handler(32)(broker, request, CONTEXT).results
+    ).results
     return result
 
 
@@ -65,22 +56,12 @@ def change(
     *changes: tuple[str, int, str | None],
     validate_only: bool = False,
 ) -> tuple[ErrorCode, str | None]:
-    request = incremental_request.IncrementalAlterConfigsRequest(
-        resources=(
-            incremental_request.AlterConfigsResource(
-                resource_type=kind,
-                resource_name=name,
-                configs=tuple(
-                    incremental_request.AlterableConfig(
-                        name=key, config_operation=operation, value=value
-                    )
-                    for key, operation, value in changes
-                ),
-            ),
-        ),
-        validate_only=validate_only,
-    )
-    (result,) = handler(44)(broker, request, CONTEXT).responses
+    configs = [
+        {"name": key, "config_operation": operation, "value": value}
+        for key, operation, value in changes
+    ]
+    asked = {"resource_type": kind, "resource_name": name, "configs": configs}
+    (result,) = call(broker, 44, resources=[asked], validate_only=validate_only).responses
     assert (result.resource_type, result.resource_name) == (kind, name)
     return result.error_code, result.error_message
 
@@ -88,20 +69,9 @@ def change(
 def replace(
     broker: Broker, kind: int, name: str, **configs: str | None
 ) -> tuple[ErrorCode, str | None]:
-    request = alter_request.AlterConfigsRequest(
-        resources=(
-            alter_request.AlterConfigsResource(
-                resource_type=kind,
-                resource_name=name,
-                configs=tuple(
-                    alter_request.AlterableConfig(name=key.replace("_", "."), value=value)
-                    for key, value in configs.items()
-                ),
-            ),
-        ),
-        validate_only=False,
-    )
-    (result,) = handler(33)(broker, request, CONTEXT).responses
+    given = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+    asked = {"resource_type": kind, "resource_name": name, "configs": given}
+    (result,) = call(broker, 33, 1, resources=[asked]).responses
     return result.error_code, result.error_message
 
 
@@ -152,7 +122,7 @@ def test_all_configs_are_described_but_for_internal_ones_and_secrets(broker: Bro
         True,
     )
     assert [one.value for one in brokers["sasl.jaas.config"].synonyms] == [None]
-    assert brokers["advertised.listeners"].value == "PLAINTEXT://broker.example:9092"
+    assert brokers["advertised.listeners"].value == f"PLAINTEXT://{HOST}:{PORT}"
     assert brokers["log.dirs"].value == str(broker.data_dir)
     assert brokers["node.id"].value == "1"
     assert (brokers["num.partitions"].read_only, brokers["log.retention.ms"].read_only) == (
@@ -320,13 +290,12 @@ def test_altering_replaces_all_configs(broker: Broker) -> None:
 
 
 def test_a_resource_named_twice_is_refused(broker: Broker) -> None:
-    resource = alter_request.AlterConfigsResource(
-        resource_type=TOPIC, resource_name="t", configs=()
-    )
-    request = alter_request.AlterConfigsRequest(resources=(resource, resource), validate_only=True)
+    resource = {"resource_type": TOPIC, "resource_name": "t"}
     assert [
         (result.error_code, result.error_message)
-        for result in handler(33)(broker, request, CONTEXT).responses
+        for result in call(
+            broker, 33, 1, resources=[resource, resource], validate_only=True
+        ).responses
     ] == [(INVALID, "Each resource must appear at most once.")] * 2
 
 
@@ -372,9 +341,7 @@ def test_what_has_configs_is_listed(broker: Broker) -> None:
     change(broker, GROUP, "g", ("share.isolation.level", SET, "read_committed"))
 
     def listed(*kinds: int, version: int = 1) -> tuple[ErrorCode, set[tuple[int, str]]]:
-        request = list_request.ListConfigResourcesRequest(resource_types=kinds)
-        context = RequestContext(version, "test", "/127.0.0.1", 1, "broker.example", 9092)
-        response = handler(74)(broker, request, context)
+        response = call(broker, 74, version, resource_types=kinds)
         return response.error_code, {
             (one.resource_type, one.resource_name) for one in response.config_resources
         }

@@ -1,7 +1,8 @@
 """A broker without sockets, and members of a share group that talk to its handlers: ShareFetch and
 ShareAcknowledge.
 
-async with stage() as s:
+@on_stage()
+async def test_delivery(s):
     s.produce(10)
     m = s.member("m")
     assert await m.fetch() == [(0, 9, 1)]
@@ -14,28 +15,24 @@ import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
-
-import kio.schema.alter_share_group_offsets.v0.request as alters
-import kio.schema.share_acknowledge.v2.request as acks
-import kio.schema.share_fetch.v2.request as fetches
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.clock import wall_clock_ms
 from headrace.errors import ErrorCode
-from headrace.handlers import handler
-from headrace.handlers.context import RequestContext
+from headrace.log.partition_log import PartitionLog
 from headrace.protocol import record_batch
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import StateSummary
+from tests import handler_client
 from tests.support import HANG_S
 
 GROUP = "g"
+T = TypeVar("T")
 _connections = count(1)
 
 
@@ -47,6 +44,39 @@ def story(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
         asyncio.run(asyncio.wait_for(function(*args, **kwargs), HANG_S))
 
     return run
+
+
+def on_stage(**options: Any) -> Callable[..., Callable[..., None]]:
+    """Run an async test on its own loop with a :func:`stage` of these options, its first
+    argument.
+    """
+
+    def decorate(play: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+        @story
+        @functools.wraps(play)
+        async def run(**fixtures: Any) -> None:
+            async with stage(**options) as s:
+                await play(s, **fixtures)
+
+        signature = inspect.signature(play)
+        _, *fixtures = signature.parameters.values()
+        run.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+async def begun(request: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Return a request that has begun, and may wait."""
+    task = asyncio.create_task(request)
+    await asyncio.sleep(0)
+    return task
+
+
+def only_partition(response: Any) -> Any:
+    """Return the part of a response about its only partition."""
+    ((partition,),) = (topic.partitions for topic in response.responses)
+    return partition
 
 
 @asynccontextmanager
@@ -134,30 +164,35 @@ class Stage:
 
     def alter(self, starts: dict[int, int], group_id: str = GROUP) -> None:
         """AlterShareGroupOffsets by partition."""
-        partitions = tuple(
-            alters.AlterShareGroupOffsetsRequestPartition(
-                partition_index=partition, start_offset=offset
-            )
+        partitions = [
+            {"partition_index": partition, "start_offset": offset}
             for partition, offset in starts.items()
-        )
-        topic = alters.AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=partitions)
-        request = alters.AlterShareGroupOffsetsRequest(group_id=group_id, topics=(topic,))
-        response = handler(91)(
-            self.broker, request, RequestContext(0, "admin", "/127.0.0.1", 0, "broker.test", 9092)
-        )
+        ]
+        topic = {"topic_name": "t", "partitions": partitions}
+        response = self.call(91, group_id=group_id, topics=[topic])
         assert not any(one.error_code for topic in response.responses for one in topic.partitions)
+
+    def call(self, api_key: int, version: int | None = None, /, **fields: Any) -> Any:
+        """Return what a handler returns; see :func:`tests.handler_client.call`."""
+        return handler_client.call(self.broker, api_key, version, **fields)
+
+    async def ask(self, api_key: int, version: int | None = None, /, **fields: Any) -> Any:
+        """Return the response of a handler; see :func:`tests.handler_client.ask`."""
+        return await handler_client.ask(self.broker, api_key, version, **fields)
+
+    def log(self, partition: int = 0, topic: str = "t") -> PartitionLog:
+        log = self.broker.log(self.broker.catalog.topics[topic], partition)
+        assert log is not None
+        return log
 
     def produce(
         self, *sizes: int, partition: int = 0, value: bytes = b"v", age_ms: int = 0
     ) -> None:
         """Append log batches of so many records, which were written `age_ms` ago."""
-        log = self.broker.log(self.broker.catalog.topics["t"], partition)
-        assert log is not None
+        timestamp_ms = self.broker.clock.wall_ms() - age_ms
         for size in sizes:
-            data = record_batch.build(
-                [(None, value)] * size, timestamp_ms=self.broker.clock.wall_ms() - age_ms
-            )
-            self.broker.append(log, data)
+            data = record_batch.build([(None, value)] * size, timestamp_ms=timestamp_ms)
+            self.broker.append(self.log(partition), data)
 
     def member(self, name: str = "m", group_id: str = GROUP) -> Member:
         """A member on a connection of its own."""
@@ -171,10 +206,10 @@ class Stage:
         return summary
 
     def lag(self, partition: int = 0) -> int:
-        log = self.broker.log(self.broker.catalog.topics["t"], partition)
-        assert log is not None
         summary = self.summary(partition)
-        return log.end_offset - summary.start_offset - summary.delivery_complete_count
+        return (
+            self.log(partition).end_offset - summary.start_offset - summary.delivery_complete_count
+        )
 
 
 class Member:
@@ -185,13 +220,17 @@ class Member:
         self.connection_id = next(_connections)
         self.epoch = 0
 
-    async def _ask(self, api_key: int, request: Any) -> Any:
-        context = RequestContext(2, "client", "/127.0.0.1", self.connection_id, "broker.test", 9092)
-        response = handler(api_key)(self.stage.broker, request, context)
-        if inspect.isawaitable(response):
-            response = await response
+    async def _ask(self, api_key: int, epoch: int, **fields: Any) -> Any:
+        response = await self.stage.ask(
+            api_key,
+            connection_id=self.connection_id,
+            group_id=self.group_id,
+            member_id=self.name,
+            share_session_epoch=epoch,
+            **fields,
+        )
         if response.error_code == ErrorCode.NONE:
-            self.epoch = 0 if request.share_session_epoch == -1 else request.share_session_epoch + 1
+            self.epoch = 0 if epoch == -1 else epoch + 1
         return response
 
     async def share_fetch(
@@ -214,38 +253,26 @@ class Member:
         epoch = self.epoch if epoch is None else epoch
         topic_id = topic_id or self.stage.topic_id
         wanted = partitions if epoch == 0 or batches else ()
-        request = fetches.ShareFetchRequest(
-            group_id=self.group_id,
-            member_id=self.name,
-            share_session_epoch=epoch,
-            max_wait=timedelta(milliseconds=wait_ms),
+        asked = [
+            {
+                "partition_index": index,
+                "acknowledgement_batches": _batches(batches) if index == wanted[0] else [],
+            }
+            for index in wanted
+        ]
+        return await self._ask(
+            78,
+            epoch,
+            max_wait=wait_ms,
             min_bytes=min_bytes,
             max_bytes=max_bytes,
             max_records=max_records,
             batch_size=batch_size,
             share_acquire_mode=mode,
             is_renew_ack=renew,
-            topics=(
-                fetches.FetchTopic(
-                    topic_id=topic_id,
-                    partitions=tuple(
-                        fetches.FetchPartition(
-                            partition_index=index,
-                            acknowledgement_batches=_batches(fetches, batches)
-                            if index == wanted[0]
-                            else (),
-                        )
-                        for index in wanted
-                    ),
-                ),
-            )
-            if wanted
-            else (),
-            forgotten_topics_data=(fetches.ForgottenTopic(topic_id=topic_id, partitions=forget),)
-            if forget
-            else (),
+            topics=[{"topic_id": topic_id, "partitions": asked}] if asked else [],
+            forgotten_topics_data=[{"topic_id": topic_id, "partitions": forget}] if forget else [],
         )
-        return await self._ask(78, request)
 
     async def fetch(self, *batches: Any, **kwargs: Any) -> list[tuple[int, int, int]]:
         """ShareFetch: what was acquired of the only partition, as (first, last, delivery count)."""
@@ -279,30 +306,22 @@ class Member:
         partitions.
         """
         by_partition = {partition: batches, **(more or {})}
-        request = acks.ShareAcknowledgeRequest(
-            group_id=self.group_id,
-            member_id=self.name,
-            share_session_epoch=self.epoch if epoch is None else epoch,
+        partitions = [
+            {"partition_index": index, "acknowledgement_batches": _batches(given)}
+            for index, given in by_partition.items()
+        ]
+        return await self._ask(
+            79,
+            self.epoch if epoch is None else epoch,
             is_renew_ack=renew,
-            topics=(
-                acks.AcknowledgeTopic(
-                    topic_id=topic_id or self.stage.topic_id,
-                    partitions=tuple(
-                        acks.AcknowledgePartition(
-                            partition_index=index, acknowledgement_batches=_batches(acks, given)
-                        )
-                        for index, given in by_partition.items()
-                    ),
-                ),
-            ),
+            topics=[{"topic_id": topic_id or self.stage.topic_id, "partitions": partitions}],
         )
-        return await self._ask(79, request)
 
     async def ack(self, *batches: Any, **kwargs: Any) -> tuple[int, str | None]:
         """ShareAcknowledge: error code and message of the only partition."""
         response = await self.share_acknowledge(*batches, **kwargs)
         assert response.error_code == ErrorCode.NONE
-        ((partition,),) = (topic.partitions for topic in response.responses)
+        partition = only_partition(response)
         return partition.error_code, partition.error_message
 
     def vanish(self) -> None:
@@ -318,12 +337,12 @@ def _offsets(data: bytes) -> set[int]:
     }
 
 
-def _batches(schema: Any, batches: tuple[Any, ...]) -> Any:
-    return tuple(
-        schema.AcknowledgementBatch(
-            first_offset=first,
-            last_offset=last,
-            acknowledge_types=(types,) if isinstance(types, int) else tuple(types),
-        )
+def _batches(batches: tuple[Any, ...]) -> list[dict[str, Any]]:
+    return [
+        {
+            "first_offset": first,
+            "last_offset": last,
+            "acknowledge_types": (types,) if isinstance(types, int) else types,
+        }
         for first, last, types in batches
-    )
+    ]

@@ -15,7 +15,7 @@ from headrace.protocol import record_batch
 from headrace.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE
 from tests.bombs import size_bomb
-from tests.stories.share_stage import GROUP, Stage, stage, story
+from tests.stories.share_stage import GROUP, Stage, on_stage, stage, story
 
 OK = (ErrorCode.NONE, None)
 REJECTED, EXCEEDED = "Offset rejected by client.", "Offset delivery count exceeded the threshold."
@@ -34,8 +34,7 @@ def open_queue(s: Stage, name: str = "dlq.t", partitions: int = 1, **configs: st
 
 
 def records(s: Stage, topic: str = "dlq.t", partition: int = 0) -> list[record_batch.Record]:
-    log = s.broker.log(s.broker.catalog.topics[topic], partition)
-    assert log is not None
+    log = s.log(partition, topic)
     found: list[record_batch.Record] = []
     while log.log_start_offset + len(found) < log.end_offset:
         data = log.read(len(found), 1 << 30)
@@ -66,8 +65,7 @@ def letters(s: Stage, topic: str = "dlq.t", partition: int = 0) -> list[tuple[in
 
 def append_with_everything(s: Stage, codec: int = NONE) -> None:
     """Append three records with keys, values and headers in one batch."""
-    log = s.broker.log(s.broker.catalog.topics["t"], 0)
-    assert log is not None
+    log = s.log()
     data = record_batch.build(
         [(b"k0", b"v0"), (None, b"v1"), (b"k2", None)],
         timestamp_ms=s.broker.clock.wall_ms(),
@@ -87,332 +85,311 @@ def failing(monkeypatch: pytest.MonkeyPatch, topic: str, refusal: Refusal = NO_S
     monkeypatch.setattr(PartitionLog, "append", refuse)
 
 
-@story
-async def test_a_rejected_record_is_written_with_its_context():
-    async with stage(partitions=4, **QUEUE) as s:
-        open_queue(s, partitions=2)
-        s.produce(3, partition=3)
-        m = s.member()
-        await m.share_fetch(partitions=(3,))
-        before_ms = s.broker.clock.wall_ms()
-        assert await m.ack((0, 2, (ACCEPT, REJECT, RELEASE)), partition=3) == OK
-        (letter,) = records(s, partition=1)  # 3 modulo 2
-        assert (letter.key, letter.value) == (None, None)
-        assert letter.timestamp_ms >= before_ms
-        assert letter.headers == (
-            ("__dlq.errors.topic", b"t"),
-            ("__dlq.errors.partition", b"3"),
-            ("__dlq.errors.offset", b"1"),
-            ("__dlq.errors.group", GROUP.encode()),
-            ("__dlq.errors.delivery.count", b"1"),
-            ("__dlq.errors.message", REJECTED.encode()),
-        )
-        assert not records(s, partition=0)
+@on_stage(partitions=4, **QUEUE)
+async def test_a_rejected_record_is_written_with_its_context(s):
+    open_queue(s, partitions=2)
+    s.produce(3, partition=3)
+    m = s.member()
+    await m.share_fetch(partitions=(3,))
+    before_ms = s.broker.clock.wall_ms()
+    assert await m.ack((0, 2, (ACCEPT, REJECT, RELEASE)), partition=3) == OK
+    (letter,) = records(s, partition=1)  # 3 modulo 2
+    assert (letter.key, letter.value) == (None, None)
+    assert letter.timestamp_ms >= before_ms
+    assert letter.headers == (
+        ("__dlq.errors.topic", b"t"),
+        ("__dlq.errors.partition", b"3"),
+        ("__dlq.errors.offset", b"1"),
+        ("__dlq.errors.group", GROUP.encode()),
+        ("__dlq.errors.delivery.count", b"1"),
+        ("__dlq.errors.message", REJECTED.encode()),
+    )
+    assert not records(s, partition=0)
 
 
 @pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
-@story
-async def test_a_copy_has_what_the_original_had_and_then_the_context(codec: int):
-    async with stage(**COPYING) as s:
-        open_queue(s)
-        append_with_everything(s, codec)
-        s.produce(5)
-        append_with_everything(s)
-        m = s.member()
-        await m.fetch()
-        assert await m.ack((0, 10, (REJECT, REJECT, REJECT, *[ACCEPT] * 6, REJECT, ACCEPT))) == OK
-        found = records(s)
-        assert [(one.key, one.value) for one in found] == [
-            (b"k0", b"v0"),
-            (None, b"v1"),
-            (b"k2", None),
-            (None, b"v1"),
-        ]
-        assert [one.headers[:-6] for one in found] == [
-            (("h", b"0"),),
-            (),
-            (("h", b"2"), ("h", None)),
-            (),
-        ]
-        assert [offset for offset, _, _ in letters(s)] == [0, 1, 2, 9]
-        assert {len(context(one)) for one in found} == {6}
+@on_stage(**COPYING)
+async def test_a_copy_has_what_the_original_had_and_then_the_context(s: Stage, codec: int):
+    open_queue(s)
+    append_with_everything(s, codec)
+    s.produce(5)
+    append_with_everything(s)
+    m = s.member()
+    await m.fetch()
+    assert await m.ack((0, 10, (REJECT, REJECT, REJECT, *[ACCEPT] * 6, REJECT, ACCEPT))) == OK
+    found = records(s)
+    assert [(one.key, one.value) for one in found] == [
+        (b"k0", b"v0"),
+        (None, b"v1"),
+        (b"k2", None),
+        (None, b"v1"),
+    ]
+    assert [one.headers[:-6] for one in found] == [
+        (("h", b"0"),),
+        (),
+        (("h", b"2"), ("h", None)),
+        (),
+    ]
+    assert [offset for offset, _, _ in letters(s)] == [0, 1, 2, 9]
+    assert {len(context(one)) for one in found} == {6}
 
 
-@story
-async def test_the_delivery_limit_by_release_by_closing_and_by_a_lost_connection():
-    async with stage(share_delivery_count_limit="2", **QUEUE) as s:
-        open_queue(s)
-        s.produce(3)
-        m = s.member()
-        await m.fetch()
-        assert await m.ack((0, 2, RELEASE)) == OK
-        await m.fetch()
-        assert not letters(s)
-        assert await m.ack((0, 0, RELEASE)) == OK
-        assert letters(s) == [(0, 2, EXCEEDED)]
-        m.vanish()
-        assert letters(s) == [(0, 2, EXCEEDED), (1, 2, EXCEEDED), (2, 2, EXCEEDED)]
-        assert s.lag() == 0
+@on_stage(share_delivery_count_limit="2", **QUEUE)
+async def test_the_delivery_limit_by_release_by_closing_and_by_a_lost_connection(s):
+    open_queue(s)
+    s.produce(3)
+    m = s.member()
+    await m.fetch()
+    assert await m.ack((0, 2, RELEASE)) == OK
+    await m.fetch()
+    assert not letters(s)
+    assert await m.ack((0, 0, RELEASE)) == OK
+    assert letters(s) == [(0, 2, EXCEEDED)]
+    m.vanish()
+    assert letters(s) == [(0, 2, EXCEEDED), (1, 2, EXCEEDED), (2, 2, EXCEEDED)]
+    assert s.lag() == 0
 
 
-@story
-async def test_the_delivery_limit_by_a_lock_that_runs_out():
-    async with stage(
-        share_delivery_count_limit="2", share_record_lock_duration_ms="1000", **QUEUE
-    ) as s:
-        open_queue(s)
-        s.produce(2)
-        m = s.member()
-        await m.fetch()
-        assert await m.ack((0, 0, ACCEPT), (1, 1, RELEASE)) == OK
-        assert await m.fetch() == [(1, 1, 2)]
-        s.broker.share.expire(s.broker.clock.now_ms() + 1000)
-        assert letters(s) == [(1, 2, EXCEEDED)]
+@on_stage(share_delivery_count_limit="2", share_record_lock_duration_ms="1000", **QUEUE)
+async def test_the_delivery_limit_by_a_lock_that_runs_out(s):
+    open_queue(s)
+    s.produce(2)
+    m = s.member()
+    await m.fetch()
+    assert await m.ack((0, 0, ACCEPT), (1, 1, RELEASE)) == OK
+    assert await m.fetch() == [(1, 1, 2)]
+    s.broker.share.expire(s.broker.clock.now_ms() + 1000)
+    assert letters(s) == [(1, 2, EXCEEDED)]
 
 
-@story
-async def test_what_is_no_dead_letter():
-    async with stage(**COPYING) as s:
-        open_queue(s)
-        s.produce(4, 4)
-        m = s.member()
-        await m.fetch()
-        assert await m.ack((0, 3, (ACCEPT, GAP, RELEASE, RELEASE))) == OK
-        log = s.broker.log(s.broker.catalog.topics["t"], 0)
-        assert log is not None
-        log.delete_records(6)
-        assert await m.fetch() == []
-        assert s.summary().start_offset == 6
-        assert not letters(s)
-        assert s.broker.share.dead_letters.counts == {}
+@on_stage(**COPYING)
+async def test_what_is_no_dead_letter(s):
+    open_queue(s)
+    s.produce(4, 4)
+    m = s.member()
+    await m.fetch()
+    assert await m.ack((0, 3, (ACCEPT, GAP, RELEASE, RELEASE))) == OK
+    log = s.log()
+    log.delete_records(6)
+    assert await m.fetch() == []
+    assert s.summary().start_offset == 6
+    assert not letters(s)
+    assert s.broker.share.dead_letters.counts == {}
 
 
-@story
-async def test_a_group_without_a_queue_opens_no_batch(monkeypatch: pytest.MonkeyPatch):
-    async with stage(errors_deadletterqueue_copy_record_enable="true") as s:
-        open_queue(s)
-        s.produce(2)
-        m = s.member()
-        await m.fetch()
-        monkeypatch.setattr(record_batch, "record_spans", None)
-        assert await m.ack((0, 1, REJECT)) == OK
-        assert s.lag() == 0
+@on_stage(errors_deadletterqueue_copy_record_enable="true")
+async def test_a_group_without_a_queue_opens_no_batch(s: Stage, monkeypatch: pytest.MonkeyPatch):
+    open_queue(s)
+    s.produce(2)
+    m = s.member()
+    await m.fetch()
+    monkeypatch.setattr(record_batch, "record_spans", None)
+    assert await m.ack((0, 1, REJECT)) == OK
+    assert s.lag() == 0
 
 
-@story
+@on_stage(**COPYING)
 async def test_only_the_batches_that_hold_dead_letters_are_opened_each_once(
+    s: Stage,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    async with stage(**COPYING) as s:
-        open_queue(s)
-        s.produce(10, 10, 10, 10)
-        m = s.member()
-        await m.fetch()
-        opened: list[int] = []
-        real = record_batch.record_spans
+    open_queue(s)
+    s.produce(10, 10, 10, 10)
+    m = s.member()
+    await m.fetch()
+    opened: list[int] = []
+    real = record_batch.record_spans
 
-        def counting(data: memoryview, header: record_batch.BatchHeader, *limits: Any) -> Any:
-            opened.append(header.base_offset)
-            return real(data, header, *limits)
+    def counting(data: memoryview, header: record_batch.BatchHeader, *limits: Any) -> Any:
+        opened.append(header.base_offset)
+        return real(data, header, *limits)
 
-        monkeypatch.setattr(record_batch, "record_spans", counting)
-        assert (
-            await m.ack(
-                (0, 9, ACCEPT), (10, 19, (REJECT, ACCEPT) * 5), (20, 29, ACCEPT), (35, 35, REJECT)
-            )
-            == OK
+    monkeypatch.setattr(record_batch, "record_spans", counting)
+    assert (
+        await m.ack(
+            (0, 9, ACCEPT), (10, 19, (REJECT, ACCEPT) * 5), (20, 29, ACCEPT), (35, 35, REJECT)
         )
-        assert opened == [10, 30]
-        monkeypatch.undo()
-        assert [offset for offset, _, _ in letters(s)] == [10, 12, 14, 16, 18, 35]
+        == OK
+    )
+    assert opened == [10, 30]
+    monkeypatch.undo()
+    assert [offset for offset, _, _ in letters(s)] == [10, 12, 14, 16, 18, 35]
 
 
-@story
-async def test_a_rejected_record_that_is_gone_from_the_log_leaves_its_context():
-    async with stage(**COPYING) as s:
-        open_queue(s)
-        s.produce(1, 1, 1, value=b"there")
-        m = s.member()
-        await m.fetch()
-        log = s.broker.log(s.broker.catalog.topics["t"], 0)
-        assert log is not None
-        log.delete_records(2)
-        assert await m.ack((0, 2, REJECT)) == OK
-        assert [one.value for one in records(s)] == [None, None, b"there"]
-        assert [offset for offset, _, _ in letters(s)] == [0, 1, 2]
+@on_stage(**COPYING)
+async def test_a_rejected_record_that_is_gone_from_the_log_leaves_its_context(s):
+    open_queue(s)
+    s.produce(1, 1, 1, value=b"there")
+    m = s.member()
+    await m.fetch()
+    log = s.log()
+    log.delete_records(2)
+    assert await m.ack((0, 2, REJECT)) == OK
+    assert [one.value for one in records(s)] == [None, None, b"there"]
+    assert [offset for offset, _, _ in letters(s)] == [0, 1, 2]
 
 
-@story
-async def test_many_letters_go_in_batches_below_max_message_bytes():
-    async with stage(**COPYING) as s:
-        open_queue(s, max_message_bytes="2000")
-        s.produce(20, value=b"x" * 500)
-        s.produce(1, value=b"y" * 5000)
-        s.produce(1, value=b"z" * 10)
-        m = s.member()
-        await m.fetch()
-        assert await m.ack((0, 21, REJECT)) == OK
-        log = s.broker.log(s.broker.catalog.topics["dlq.t"], 0)
-        assert log is not None
-        data = log.read(0, 1 << 20)
-        assert isinstance(data, bytes)
-        sizes = [header.size_bytes for _, header in record_batch.headers(data)]
-        assert max(sizes) <= 2000
-        assert len(sizes) <= 12  # more than one letter in each
-        assert [one.value for one in records(s)] == [b"x" * 500] * 20 + [None, b"z" * 10]
-        assert [offset for offset, _, _ in letters(s)] == list(range(22))
-        counts = s.broker.share.dead_letters.counts[GROUP]
-        assert counts == DeadLetterCounts(records=22, writes=len(sizes))
+@on_stage(**COPYING)
+async def test_many_letters_go_in_batches_below_max_message_bytes(s):
+    open_queue(s, max_message_bytes="2000")
+    s.produce(20, value=b"x" * 500)
+    s.produce(1, value=b"y" * 5000)
+    s.produce(1, value=b"z" * 10)
+    m = s.member()
+    await m.fetch()
+    assert await m.ack((0, 21, REJECT)) == OK
+    log = s.log(topic="dlq.t")
+    data = log.read(0, 1 << 20)
+    assert isinstance(data, bytes)
+    sizes = [header.size_bytes for _, header in record_batch.headers(data)]
+    assert max(sizes) <= 2000
+    assert len(sizes) <= 12  # more than one letter in each
+    assert [one.value for one in records(s)] == [b"x" * 500] * 20 + [None, b"z" * 10]
+    assert [offset for offset, _, _ in letters(s)] == list(range(22))
+    counts = s.broker.share.dead_letters.counts[GROUP]
+    assert counts == DeadLetterCounts(records=22, writes=len(sizes))
 
 
 # --- when it cannot be written ---
 
 
-@story
+@on_stage(**QUEUE)
 async def test_a_full_disk_refuses_the_acknowledgement_and_the_record_stays_acquired(
+    s: Stage,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    async with stage(**QUEUE) as s:
-        open_queue(s)
-        s.produce(3)
-        m = s.member()
-        await m.fetch()
-        with monkeypatch.context() as disk:
-            failing(disk, "dlq.t")
-            code, message = await m.ack((0, 1, REJECT))
-            assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-            assert "dlq.t" in str(message)
-            # what is no dead letter does not need the queue
-            assert await m.ack((2, 2, ACCEPT)) == OK
-            assert await s.member("n").fetch() == []
-            assert s.lag() == 2
-        assert await m.ack((0, 1, REJECT)) == OK
-        assert [offset for offset, _, _ in letters(s)] == [0, 1]
-        assert s.broker.share.dead_letters.counts[GROUP] == DeadLetterCounts(
-            records=2, writes=2, failed_writes=1
-        )
+    open_queue(s)
+    s.produce(3)
+    m = s.member()
+    await m.fetch()
+    with monkeypatch.context() as disk:
+        failing(disk, "dlq.t")
+        code, message = await m.ack((0, 1, REJECT))
+        assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert "dlq.t" in str(message)
+        # what is no dead letter does not need the queue
+        assert await m.ack((2, 2, ACCEPT)) == OK
+        assert await s.member("n").fetch() == []
+        assert s.lag() == 2
+    assert await m.ack((0, 1, REJECT)) == OK
+    assert [offset for offset, _, _ in letters(s)] == [0, 1]
+    assert s.broker.share.dead_letters.counts[GROUP] == DeadLetterCounts(
+        records=2, writes=2, failed_writes=1
+    )
 
 
-@story
+@on_stage(share_delivery_count_limit="2", share_record_lock_duration_ms="1000", **QUEUE)
 async def test_the_queue_of_one_group_does_not_keep_the_locks_of_another(
+    s: Stage,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    async with stage(
-        share_delivery_count_limit="2", share_record_lock_duration_ms="1000", **QUEUE
-    ) as s:
-        open_queue(s)
-        s.produce(1)
-        s.configure_group(
-            "h", share_auto_offset_reset="earliest", share_record_lock_duration_ms="1000"
-        )
-        s.initialize(group_id="h")
-        m = s.member()
-        await m.fetch()
-        await m.ack((0, 0, RELEASE))
-        assert await m.fetch() == [(0, 0, 2)]
-        assert await s.member("n", "h").fetch() == [(0, 0, 1)]
-        later_ms = s.broker.clock.now_ms() + 1000
-        with monkeypatch.context() as disk:
-            failing(disk, "dlq.t")
-            s.broker.share.expire(later_ms)
-            deadline_ms = s.broker.share.next_deadline_ms()
-            assert deadline_ms is not None
-            assert deadline_ms > later_ms  # tried again later, not at once and for ever
-            assert await s.member("o", "h").fetch() == [(0, 0, 2)]
-        s.broker.share.expire(deadline_ms)
-        assert letters(s) == [(0, 2, EXCEEDED)]
+    open_queue(s)
+    s.produce(1)
+    s.configure_group("h", share_auto_offset_reset="earliest", share_record_lock_duration_ms="1000")
+    s.initialize(group_id="h")
+    m = s.member()
+    await m.fetch()
+    await m.ack((0, 0, RELEASE))
+    assert await m.fetch() == [(0, 0, 2)]
+    assert await s.member("n", "h").fetch() == [(0, 0, 1)]
+    later_ms = s.broker.clock.now_ms() + 1000
+    with monkeypatch.context() as disk:
+        failing(disk, "dlq.t")
+        s.broker.share.expire(later_ms)
+        deadline_ms = s.broker.share.next_deadline_ms()
+        assert deadline_ms is not None
+        assert deadline_ms > later_ms  # tried again later, not at once and for ever
+        assert await s.member("o", "h").fetch() == [(0, 0, 2)]
+    s.broker.share.expire(deadline_ms)
+    assert letters(s) == [(0, 2, EXCEEDED)]
 
 
-@story
+@on_stage(**COPYING)
 async def test_a_letter_whose_archiving_failed_is_not_written_again(
+    s: Stage,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    async with stage(**COPYING) as s:
-        open_queue(s)
-        s.produce(3)
-        m = s.member()
-        await m.fetch()
-        with monkeypatch.context() as disk:
-            failing(disk, "__share_group_state")
-            for _ in range(3):
-                assert (await m.ack((0, 1, REJECT)))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert await m.ack((0, 2, REJECT)) == OK
-        assert [offset for offset, _, _ in letters(s)] == [0, 1, 2]
+    open_queue(s)
+    s.produce(3)
+    m = s.member()
+    await m.fetch()
+    with monkeypatch.context() as disk:
+        failing(disk, "__share_group_state")
+        for _ in range(3):
+            assert (await m.ack((0, 1, REJECT)))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await m.ack((0, 2, REJECT)) == OK
+    assert [offset for offset, _, _ in letters(s)] == [0, 1, 2]
 
 
-@story
+@on_stage(**QUEUE)
 async def test_letters_are_on_disk_before_their_records_are_archived(
+    s: Stage,
     monkeypatch: pytest.MonkeyPatch,
 ):
     """Otherwise a power cut could keep the state, which is in another log, and lose the letter."""
-    async with stage(**QUEUE) as s:
-        open_queue(s, flush_messages="1")
-        s.produce(3)
-        m = s.member()
-        await m.fetch()
-        queue = s.broker.log(s.broker.catalog.topics["dlq.t"], 0)
-        assert queue is not None
-        unflushed: list[int] = []
-        append = PartitionLog.append
+    open_queue(s, flush_messages="1")
+    s.produce(3)
+    m = s.member()
+    await m.fetch()
+    queue = s.log(topic="dlq.t")
+    unflushed: list[int] = []
+    append = PartitionLog.append
 
-        def watch(self: PartitionLog, *args: Any, **kwargs: Any) -> Any:
-            if self.topic == "__share_group_state":
-                unflushed.append(queue.unflushed_records)
-            return append(self, *args, **kwargs)
+    def watch(self: PartitionLog, *args: Any, **kwargs: Any) -> Any:
+        if self.topic == "__share_group_state":
+            unflushed.append(queue.unflushed_records)
+        return append(self, *args, **kwargs)
 
-        monkeypatch.setattr(PartitionLog, "append", watch)
-        assert await m.ack((0, 1, REJECT)) == OK
-        assert unflushed and not any(unflushed)
-        unflushed.clear()
-        assert [offset for offset, _, _ in letters(s)] == [0, 1]
-        monkeypatch.setattr(PartitionLog, "flush", failing_flush)
-        with pytest.raises(StorageError):
-            await m.ack((2, 2, REJECT))
-        assert not unflushed
-        assert s.lag() == 1
+    monkeypatch.setattr(PartitionLog, "append", watch)
+    assert await m.ack((0, 1, REJECT)) == OK
+    assert unflushed and not any(unflushed)
+    unflushed.clear()
+    assert [offset for offset, _, _ in letters(s)] == [0, 1]
+    monkeypatch.setattr(PartitionLog, "flush", failing_flush)
+    with pytest.raises(StorageError):
+        await m.ack((2, 2, REJECT))
+    assert not unflushed
+    assert s.lag() == 1
 
 
 def failing_flush(self: PartitionLog) -> None:
     raise OSError(errno.EIO, "Input/output error")
 
 
-@story
-async def test_no_letter_is_written_of_what_the_coordinator_refuses():
-    async with stage(**QUEUE) as s:
-        open_queue(s)
-        s.produce(1)
-        m = s.member()
-        await m.fetch()
-        # an administrator has reset the group meanwhile
-        s.initialize(start_offset=0, state_epoch=2)
-        code, _ = await m.ack((0, 0, REJECT))
-        assert code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert not letters(s)
-        assert s.lag() == 1
+@on_stage(**QUEUE)
+async def test_no_letter_is_written_of_what_the_coordinator_refuses(s):
+    open_queue(s)
+    s.produce(1)
+    m = s.member()
+    await m.fetch()
+    # an administrator has reset the group meanwhile
+    s.initialize(start_offset=0, state_epoch=2)
+    code, _ = await m.ack((0, 0, REJECT))
+    assert code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert not letters(s)
+    assert s.lag() == 1
 
 
 def test_a_crash_between_the_letter_and_the_archiving_delivers_again(
     tmp_path, monkeypatch: pytest.MonkeyPatch
 ):
-    @story
-    async def before():
-        async with stage(data_dir=tmp_path, **QUEUE) as s:
-            open_queue(s)
-            s.produce(2)
-            m = s.member()
-            await m.fetch()
-            failing(monkeypatch, "__share_group_state")
-            assert (await m.ack((0, 0, REJECT)))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    @on_stage(data_dir=tmp_path, **QUEUE)
+    async def before(s):
+        open_queue(s)
+        s.produce(2)
+        m = s.member()
+        await m.fetch()
+        failing(monkeypatch, "__share_group_state")
+        assert (await m.ack((0, 0, REJECT)))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    @story
-    async def after():
-        async with stage(data_dir=tmp_path) as s:
-            m = s.member()
-            # locks and the counts of what was never written are forgotten
-            assert await m.fetch() == [(0, 1, 1)]
-            assert await m.ack((0, 0, REJECT), (1, 1, ACCEPT)) == OK
-            assert [offset for offset, _, _ in letters(s)] == [0, 0]
-            assert s.lag() == 0
+    @on_stage(data_dir=tmp_path)
+    async def after(s):
+        m = s.member()
+        # locks and the counts of what was never written are forgotten
+        assert await m.fetch() == [(0, 1, 1)]
+        assert await m.ack((0, 0, REJECT), (1, 1, ACCEPT)) == OK
+        assert [offset for offset, _, _ in letters(s)] == [0, 0]
+        assert s.lag() == 0
 
     before()
     monkeypatch.undo()
@@ -465,18 +442,18 @@ async def test_a_queue_that_is_not_set_up_is_reported_and_the_record_archived(
             assert not records(s, topic)
 
 
-@story
+@on_stage(**QUEUE)
 async def test_a_queue_that_takes_no_such_records_is_reported_and_the_record_archived(
+    s: Stage,
     caplog: pytest.LogCaptureFixture,
 ):
-    async with stage(**QUEUE) as s:
-        open_queue(s, cleanup_policy="compact")  # and a letter without a copy has no key
-        s.produce(1)
-        m = s.member()
-        await m.fetch()
-        assert await m.ack((0, 0, REJECT)) == OK
-        assert "Compacted topic cannot accept message without key" in caplog.text
-        assert s.lag() == 0
+    open_queue(s, cleanup_policy="compact")  # and a letter without a copy has no key
+    s.produce(1)
+    m = s.member()
+    await m.fetch()
+    assert await m.ack((0, 0, REJECT)) == OK
+    assert "Compacted topic cannot accept message without key" in caplog.text
+    assert s.lag() == 0
 
 
 @story
@@ -496,18 +473,17 @@ async def test_a_queue_is_created_where_the_broker_allows_it():
         assert letters(s) == [(0, 1, REJECTED)]
 
 
-@story
-async def test_without_a_prefix_any_name_will_do():
-    async with stage(
-        configs={"errors.deadletterqueue.topic.name.prefix": ""},
-        errors_deadletterqueue_topic_name="graveyard",
-    ) as s:
-        open_queue(s, "graveyard")
-        s.produce(1)
-        m = s.member()
-        await m.fetch()
-        assert await m.ack((0, 0, REJECT)) == OK
-        assert letters(s, "graveyard") == [(0, 1, REJECTED)]
+@on_stage(
+    configs={"errors.deadletterqueue.topic.name.prefix": ""},
+    errors_deadletterqueue_topic_name="graveyard",
+)
+async def test_without_a_prefix_any_name_will_do(s):
+    open_queue(s, "graveyard")
+    s.produce(1)
+    m = s.member()
+    await m.fetch()
+    assert await m.ack((0, 0, REJECT)) == OK
+    assert letters(s, "graveyard") == [(0, 1, REJECTED)]
 
 
 def test_the_queue_may_not_be_an_internal_topic():
@@ -521,37 +497,33 @@ def test_the_queue_may_not_be_an_internal_topic():
 
 
 @pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
-@story
-async def test_a_batch_that_is_too_large_to_be_opened_leaves_its_context(codec: int):
+@on_stage(**COPYING)
+async def test_a_batch_that_is_too_large_to_be_opened_leaves_its_context(s: Stage, codec: int):
     """Each rejected record opened its batch whole on the event loop."""
-    async with stage(**COPYING) as s:
-        open_queue(s)
-        log = s.broker.log(s.broker.catalog.topics["t"], 0)
-        assert log is not None
-        s.broker.append(log, memoryview(size_bomb(codec, 2 * COPY_OPENED_BYTES)))
-        s.produce(1, value=b"small")
-        m = s.member()
-        for offset in (0, 1):
-            assert await m.fetch() == [(offset, offset, 1)]
-            assert await m.ack((offset, offset, REJECT)) == OK
-        assert [one.value for one in records(s)] == [None, b"small"]
-        assert [offset for offset, _, _ in letters(s)] == [0, 1]
+    open_queue(s)
+    log = s.log()
+    s.broker.append(log, memoryview(size_bomb(codec, 2 * COPY_OPENED_BYTES)))
+    s.produce(1, value=b"small")
+    m = s.member()
+    for offset in (0, 1):
+        assert await m.fetch() == [(offset, offset, 1)]
+        assert await m.ack((offset, offset, REJECT)) == OK
+    assert [one.value for one in records(s)] == [None, b"small"]
+    assert [offset for offset, _, _ in letters(s)] == [0, 1]
 
 
-@story
-async def test_the_last_records_of_a_large_batch_are_copied():
-    async with stage(**COPYING) as s:
-        open_queue(s)
-        log = s.broker.log(s.broker.catalog.topics["t"], 0)
-        assert log is not None
-        pairs = [(None, b"%d" % number) for number in range(5000)]
-        s.broker.append(log, record_batch.build(pairs, timestamp_ms=1, codec=ZSTD))
-        m = s.member()
-        first = 0
-        while first < 5000:
-            for start, end, _ in await m.fetch():
-                first = end + 1
-                is_last = first >= 5000
-                acked = [(start, end - 1, ACCEPT), (end, end, REJECT)] if is_last else []
-                assert await m.ack(*(acked or [(start, end, ACCEPT)])) == OK
-        assert [one.value for one in records(s)] == [b"4999"]
+@on_stage(**COPYING)
+async def test_the_last_records_of_a_large_batch_are_copied(s):
+    open_queue(s)
+    log = s.log()
+    pairs = [(None, b"%d" % number) for number in range(5000)]
+    s.broker.append(log, record_batch.build(pairs, timestamp_ms=1, codec=ZSTD))
+    m = s.member()
+    first = 0
+    while first < 5000:
+        for start, end, _ in await m.fetch():
+            first = end + 1
+            is_last = first >= 5000
+            acked = [(start, end - 1, ACCEPT), (end, end, REJECT)] if is_last else []
+            assert await m.ack(*(acked or [(start, end, ACCEPT)])) == OK
+    assert [one.value for one in records(s)] == [b"4999"]

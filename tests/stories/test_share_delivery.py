@@ -12,7 +12,7 @@ import pytest
 from headrace.errors import ErrorCode, StorageError
 from headrace.protocol.file_range import FileRange
 from headrace.share.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW
-from tests.stories.share_stage import GROUP, stage, story
+from tests.stories.share_stage import GROUP, begun, on_stage, only_partition
 
 OK = (ErrorCode.NONE, None)
 NOT_HOSTED = (
@@ -26,813 +26,727 @@ HOUR_MS = 3_600_000
 # --- sessions ---
 
 
-@story
-async def test_a_session_that_does_not_exist():
-    async with stage() as s:
-        m = s.member()
-        for epoch in (5, -1):
-            assert (
-                await m.share_fetch(epoch=epoch)
-            ).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
-        assert (await m.share_acknowledge(epoch=1)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
-        assert (
-            await m.share_acknowledge(epoch=0)
-        ).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
-        response = await m.share_fetch((0, 0, ACCEPT), epoch=0)
-        assert response.error_code == ErrorCode.INVALID_REQUEST
-        assert response.error_message is None
-        assert not response.acquisition_lock_timeout
-        assert (await s.member("").share_fetch()).error_code == ErrorCode.INVALID_REQUEST
+@on_stage()
+async def test_a_session_that_does_not_exist(s):
+    m = s.member()
+    for epoch in (5, -1):
+        assert (await m.share_fetch(epoch=epoch)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert (await m.share_acknowledge(epoch=1)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert (await m.share_acknowledge(epoch=0)).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    response = await m.share_fetch((0, 0, ACCEPT), epoch=0)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    assert response.error_message is None
+    assert not response.acquisition_lock_timeout
+    assert (await s.member("").share_fetch()).error_code == ErrorCode.INVALID_REQUEST
 
 
-@story
-async def test_the_epoch_goes_up_with_each_request():
-    async with stage() as s:
-        m = s.member()
-        await m.fetch(epoch=0)
-        await m.fetch(epoch=1)
-        assert (await m.share_fetch(epoch=1)).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
-        assert (await m.share_acknowledge(epoch=2)).error_code == ErrorCode.NONE
-        await m.fetch(epoch=3)
+@on_stage()
+async def test_the_epoch_goes_up_with_each_request(s):
+    m = s.member()
+    await m.fetch(epoch=0)
+    await m.fetch(epoch=1)
+    assert (await m.share_fetch(epoch=1)).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert (await m.share_acknowledge(epoch=2)).error_code == ErrorCode.NONE
+    await m.fetch(epoch=3)
 
 
-@story
-async def test_closing_applies_the_acknowledgements_and_gives_back_the_rest():
-    async with stage() as s:
-        s.produce(10)
-        m = s.member()
-        assert await m.fetch() == [(0, 9, 1)]
-        assert await m.ack((0, 4, ACCEPT), epoch=-1) == OK
-        assert (await m.share_fetch(epoch=3)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
-        assert await s.member("n").fetch() == [(5, 9, 2)]
+@on_stage()
+async def test_closing_applies_the_acknowledgements_and_gives_back_the_rest(s):
+    s.produce(10)
+    m = s.member()
+    assert await m.fetch() == [(0, 9, 1)]
+    assert await m.ack((0, 4, ACCEPT), epoch=-1) == OK
+    assert (await m.share_fetch(epoch=3)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert await s.member("n").fetch() == [(5, 9, 2)]
 
 
-@story
-async def test_a_fetch_whose_session_is_closed_while_it_waits_acquires_nothing():
-    async with stage() as s:
-        m = s.member()
-        await m.fetch()
-        waiting = asyncio.create_task(m.share_fetch(wait_ms=20_000))
-        await asyncio.sleep(0)
-        response = await m.share_acknowledge(epoch=-1, more={})
-        assert response.error_code == ErrorCode.NONE
-        s.produce(2)
-        assert not (await waiting).responses
-        assert await s.member("n").fetch() == [(0, 1, 1)]
+@on_stage()
+async def test_a_fetch_whose_session_is_closed_while_it_waits_acquires_nothing(s):
+    m = s.member()
+    await m.fetch()
+    waiting = await begun(m.share_fetch(wait_ms=20_000))
+    response = await m.share_acknowledge(epoch=-1, more={})
+    assert response.error_code == ErrorCode.NONE
+    s.produce(2)
+    assert not (await waiting).responses
+    assert await s.member("n").fetch() == [(0, 1, 1)]
 
 
-@story
-async def test_a_fetch_that_closes_fetches_nothing():
-    async with stage() as s:
-        s.produce(5)
-        m = s.member()
-        await m.fetch()
-        s.produce(5)
-        assert await m.fetch((0, 0, ACCEPT), epoch=-1) == []
-        assert await s.member("n").fetch() == [(1, 4, 2), (5, 9, 1)]
+@on_stage()
+async def test_a_fetch_that_closes_fetches_nothing(s):
+    s.produce(5)
+    m = s.member()
+    await m.fetch()
+    s.produce(5)
+    assert await m.fetch((0, 0, ACCEPT), epoch=-1) == []
+    assert await s.member("n").fetch() == [(1, 4, 2), (5, 9, 1)]
 
 
-@story
-async def test_a_session_opened_again_keeps_what_is_held():
-    async with stage() as s:
-        s.produce(10)
-        m = s.member()
-        await m.fetch()
-        assert await m.fetch(epoch=0) == []
-        assert await m.ack((0, 9, ACCEPT)) == OK
+@on_stage()
+async def test_a_session_opened_again_keeps_what_is_held(s):
+    s.produce(10)
+    m = s.member()
+    await m.fetch()
+    assert await m.fetch(epoch=0) == []
+    assert await m.ack((0, 9, ACCEPT)) == OK
 
 
-@story
-async def test_a_lost_connection_gives_back_at_once():
-    async with stage() as s:
-        s.produce(10)
-        m, n = s.member("m"), s.member("n")
-        await m.fetch()
-        waiting = asyncio.create_task(n.fetch(wait_ms=20_000))
-        await asyncio.sleep(0)
-        m.vanish()
-        assert await waiting == [(0, 9, 2)]
-        assert (await m.share_fetch()).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+@on_stage()
+async def test_a_lost_connection_gives_back_at_once(s):
+    s.produce(10)
+    m, n = s.member("m"), s.member("n")
+    await m.fetch()
+    waiting = await begun(n.fetch(wait_ms=20_000))
+    m.vanish()
+    assert await waiting == [(0, 9, 2)]
+    assert (await m.share_fetch()).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-@story
-async def test_the_session_limit_refuses_at_once():
-    async with stage(configs={"group.share.max.share.sessions": "200"}) as s:
-        for i in range(200):
-            await s.member(f"m{i}").fetch()
-        response = await s.member("one-more").share_fetch(wait_ms=20_000)
-        assert response.error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+@on_stage(configs={"group.share.max.share.sessions": "200"})
+async def test_the_session_limit_refuses_at_once(s):
+    for i in range(200):
+        await s.member(f"m{i}").fetch()
+    response = await s.member("one-more").share_fetch(wait_ms=20_000)
+    assert response.error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
 
 
-@story
-async def test_a_forgotten_partition_is_not_fetched_but_still_acknowledged():
-    async with stage(partitions=2) as s:
-        s.produce(3, partition=0)
-        m = s.member()
-        assert await m.fetch(partitions=(0, 1)) == [(0, 2, 1)]
-        s.produce(2, partition=0)
-        s.produce(1, partition=1)
-        assert await m.fetch(forget=(0,)) == [(0, 0, 1)]
-        assert await m.ack((0, 2, ACCEPT)) == OK
-        assert await m.fetch() == []
+@on_stage(partitions=2)
+async def test_a_forgotten_partition_is_not_fetched_but_still_acknowledged(s):
+    s.produce(3, partition=0)
+    m = s.member()
+    assert await m.fetch(partitions=(0, 1)) == [(0, 2, 1)]
+    s.produce(2, partition=0)
+    s.produce(1, partition=1)
+    assert await m.fetch(forget=(0,)) == [(0, 0, 1)]
+    assert await m.ack((0, 2, ACCEPT)) == OK
+    assert await m.fetch() == []
 
 
 # --- what cannot be fetched ---
 
 
-@story
-async def test_unknown_partitions_and_topics_are_refused_one_by_one():
-    async with stage() as s:
-        m = s.member()
-        ((partition,),) = [
-            t.partitions for t in (await m.share_fetch(partitions=(5,), wait_ms=20_000)).responses
-        ]
-        assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        n = s.member("n")
-        ((partition,),) = [
-            t.partitions
-            for t in (await n.share_fetch(topic_id=UUID(int=9), wait_ms=20_000)).responses
-        ]
-        assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+@on_stage()
+async def test_unknown_partitions_and_topics_are_refused_one_by_one(s):
+    m = s.member()
+    partition = only_partition(await m.share_fetch(partitions=(5,), wait_ms=20_000))
+    assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    n = s.member("n")
+    partition = only_partition(await n.share_fetch(topic_id=UUID(int=9), wait_ms=20_000))
+    assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-@story
-async def test_a_group_that_never_joined_gets_an_error_and_a_session():
-    async with stage() as s:
-        m = s.member(group_id="stranger")
-        response = await m.share_fetch()
-        assert response.error_code == ErrorCode.NONE
-        assert response.acquisition_lock_timeout.total_seconds() == 30
-        ((partition,),) = [topic.partitions for topic in response.responses]
-        assert partition.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-        assert (await m.share_acknowledge()).error_code == ErrorCode.NONE
+@on_stage()
+async def test_a_group_that_never_joined_gets_an_error_and_a_session(s):
+    m = s.member(group_id="stranger")
+    response = await m.share_fetch()
+    assert response.error_code == ErrorCode.NONE
+    assert response.acquisition_lock_timeout.total_seconds() == 30
+    partition = only_partition(response)
+    assert partition.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert (await m.share_acknowledge()).error_code == ErrorCode.NONE
 
 
-@story
-async def test_budgets_of_nothing():
-    async with stage() as s:
-        s.produce(3)
-        m = s.member()
-        for budget in ({"max_records": 0}, {"max_records": -1}, {"max_bytes": 0}):
-            response = await m.share_fetch(wait_ms=20_000, **budget)
-            assert (response.error_code, response.responses) == (ErrorCode.NONE, ())
+@on_stage()
+async def test_budgets_of_nothing(s):
+    s.produce(3)
+    m = s.member()
+    for budget in ({"max_records": 0}, {"max_records": -1}, {"max_bytes": 0}):
+        response = await m.share_fetch(wait_ms=20_000, **budget)
+        assert (response.error_code, response.responses) == (ErrorCode.NONE, ())
 
 
-@story
-async def test_an_unknown_acquire_mode_takes_its_epoch():
-    async with stage() as s:
-        m = s.member()
-        await m.fetch()
-        assert (await m.share_fetch(mode=9)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-        assert await m.fetch(epoch=2) == []
+@on_stage()
+async def test_an_unknown_acquire_mode_takes_its_epoch(s):
+    m = s.member()
+    await m.fetch()
+    assert (await m.share_fetch(mode=9)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert await m.fetch(epoch=2) == []
 
 
-@story
-async def test_a_deleted_topic_ends_the_wait():
-    async with stage() as s:
-        m = s.member()
-        await m.fetch()
-        topic = s.broker.catalog.topics["t"]
-        waiting = asyncio.create_task(m.share_fetch(wait_ms=20_000))
-        await asyncio.sleep(0)
-        s.broker.delete_topic(topic)
-        ((partition,),) = [t.partitions for t in (await waiting).responses]
-        assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_ID
-        response = await m.share_acknowledge((0, 0, ACCEPT), topic_id=topic.topic_id)
-        assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+@on_stage()
+async def test_a_deleted_topic_ends_the_wait(s):
+    m = s.member()
+    await m.fetch()
+    topic = s.broker.catalog.topics["t"]
+    waiting = await begun(m.share_fetch(wait_ms=20_000))
+    s.broker.delete_topic(topic)
+    partition = only_partition(await waiting)
+    assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    response = await m.share_acknowledge((0, 0, ACCEPT), topic_id=topic.topic_id)
+    assert only_partition(response).error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 # --- where it begins ---
 
 
-@story
-async def test_latest_is_the_end_at_the_first_fetch():
-    async with stage(share_auto_offset_reset="latest") as s:
-        s.produce(5)
-        m = s.member()
-        assert await m.fetch() == []
-        assert s.summary().start_offset == -1
-        s.produce(2)
-        assert await m.fetch() == [(5, 6, 1)]
+@on_stage(share_auto_offset_reset="latest")
+async def test_latest_is_the_end_at_the_first_fetch(s):
+    s.produce(5)
+    m = s.member()
+    assert await m.fetch() == []
+    assert s.summary().start_offset == -1
+    s.produce(2)
+    assert await m.fetch() == [(5, 6, 1)]
 
 
-@story
-async def test_latest_is_not_resolved_again_when_all_members_left_before_an_ack():
-    async with stage(share_auto_offset_reset="latest") as s:
-        m = s.member()
-        await m.fetch()
-        m.vanish()
-        s.produce(2)
-        assert await s.member("n").fetch() == [(0, 1, 1)]
+@on_stage(share_auto_offset_reset="latest")
+async def test_latest_is_not_resolved_again_when_all_members_left_before_an_ack(s):
+    m = s.member()
+    await m.fetch()
+    m.vanish()
+    s.produce(2)
+    assert await s.member("n").fetch() == [(0, 1, 1)]
 
 
-@story
-async def test_by_duration_begins_with_the_first_record_young_enough():
-    async with stage(share_auto_offset_reset="by_duration:PT1H") as s:
-        s.produce(5, age_ms=2 * HOUR_MS)
-        s.produce(2, age_ms=HOUR_MS // 2)
-        assert await s.member().fetch() == [(5, 6, 1)]
+@on_stage(share_auto_offset_reset="by_duration:PT1H")
+async def test_by_duration_begins_with_the_first_record_young_enough(s):
+    s.produce(5, age_ms=2 * HOUR_MS)
+    s.produce(2, age_ms=HOUR_MS // 2)
+    assert await s.member().fetch() == [(5, 6, 1)]
 
 
-@story
-async def test_by_duration_begins_at_the_end_when_all_records_are_too_old():
-    async with stage(share_auto_offset_reset="by_duration:PT1H") as s:
-        s.produce(5, age_ms=2 * HOUR_MS)
-        m = s.member()
-        assert await m.fetch() == []
-        s.produce(1)
-        assert await m.fetch() == [(5, 5, 1)]
+@on_stage(share_auto_offset_reset="by_duration:PT1H")
+async def test_by_duration_begins_at_the_end_when_all_records_are_too_old(s):
+    s.produce(5, age_ms=2 * HOUR_MS)
+    m = s.member()
+    assert await m.fetch() == []
+    s.produce(1)
+    assert await m.fetch() == [(5, 5, 1)]
 
 
-@story
-async def test_a_start_offset_past_the_end_waits_for_the_log():
-    async with stage() as s:
-        s.initialize(3, state_epoch=2)
-        m = s.member()
-        s.produce(2)
-        assert await m.fetch() == []
-        waiting = asyncio.create_task(m.fetch(wait_ms=20_000))
-        await asyncio.sleep(0)
-        s.produce(1)
-        await asyncio.sleep(0)
-        s.produce(1)
-        assert await waiting == [(3, 3, 1)]
+@on_stage()
+async def test_a_start_offset_past_the_end_waits_for_the_log(s):
+    s.initialize(3, state_epoch=2)
+    m = s.member()
+    s.produce(2)
+    assert await m.fetch() == []
+    waiting = await begun(m.fetch(wait_ms=20_000))
+    s.produce(1)
+    await asyncio.sleep(0)
+    s.produce(1)
+    assert await waiting == [(3, 3, 1)]
 
 
 # --- delivery ---
 
 
-@story
-async def test_whole_log_batches_travel_and_acquired_records_say_what_counts():
-    async with stage() as s:
-        s.produce(10, 10, value=b"x" * 1000)
-        m = s.member()
-        assert await m.fetch(max_records=3) == [(0, 9, 1)]
-        assert await m.fetch(max_records=4, mode=1) == [(10, 13, 1)]
-        assert await m.fetch(max_records=4, mode=1) == [(14, 17, 1)]
-        assert await m.fetch() == [(18, 19, 1)]
+@on_stage()
+async def test_whole_log_batches_travel_and_acquired_records_say_what_counts(s):
+    s.produce(10, 10, value=b"x" * 1000)
+    m = s.member()
+    assert await m.fetch(max_records=3) == [(0, 9, 1)]
+    assert await m.fetch(max_records=4, mode=1) == [(10, 13, 1)]
+    assert await m.fetch(max_records=4, mode=1) == [(14, 17, 1)]
+    assert await m.fetch() == [(18, 19, 1)]
 
 
-@story
-async def test_a_fetch_reads_no_more_than_its_bytes_but_one_batch():
-    async with stage() as s:
-        s.produce(*[1] * 10, value=b"x" * 10_000)
-        m = s.member()
-        assert await m.fetch(max_bytes=35_000) == [(0, 2, 1)]
-        assert await m.fetch(max_bytes=1) == [(3, 3, 1)]
+@on_stage()
+async def test_a_fetch_reads_no_more_than_its_bytes_but_one_batch(s):
+    s.produce(*[1] * 10, value=b"x" * 10_000)
+    m = s.member()
+    assert await m.fetch(max_bytes=35_000) == [(0, 2, 1)]
+    assert await m.fetch(max_bytes=1) == [(3, 3, 1)]
 
 
-@story
-async def test_budgets_are_shared_among_partitions_that_take_turns():
-    async with stage(partitions=3) as s:
-        for partition in range(3):
-            s.produce(*[1] * 10, partition=partition)
-        m = s.member()
-        first = []
-        for _ in range(3):
-            response = await m.share_fetch(partitions=(0, 1, 2), max_records=4)
-            got = [
-                (p.partition_index, len(p.acquired_records))
-                for t in response.responses
-                for p in t.partitions
-                if p.records
-            ]
-            assert len(got) == 1, "four records, all of one partition"
-            first.append(got[0][0])
-        assert sorted(first) == [0, 1, 2]
-        response = await m.share_fetch(max_records=10)
-        got = {p.partition_index for t in response.responses for p in t.partitions}
-        assert len(got) == 2, "six left of one, and four of the next"
+@on_stage(partitions=3)
+async def test_budgets_are_shared_among_partitions_that_take_turns(s):
+    for partition in range(3):
+        s.produce(*[1] * 10, partition=partition)
+    m = s.member()
+    first = []
+    for _ in range(3):
+        response = await m.share_fetch(partitions=(0, 1, 2), max_records=4)
+        got = [
+            (p.partition_index, len(p.acquired_records))
+            for t in response.responses
+            for p in t.partitions
+            if p.records
+        ]
+        assert len(got) == 1, "four records, all of one partition"
+        first.append(got[0][0])
+    assert sorted(first) == [0, 1, 2]
+    response = await m.share_fetch(max_records=10)
+    got = {p.partition_index for t in response.responses for p in t.partitions}
+    assert len(got) == 2, "six left of one, and four of the next"
 
 
-@story
-async def test_an_empty_partition_is_listed_in_the_first_response_only():
-    async with stage(partitions=2) as s:
-        s.produce(1, partition=1)
-        m = s.member()
-        response = await m.share_fetch(partitions=(0, 1))
-        assert sorted(p.partition_index for t in response.responses for p in t.partitions) == [0, 1]
-        assert (await m.share_fetch()).responses == ()
+@on_stage(partitions=2)
+async def test_an_empty_partition_is_listed_in_the_first_response_only(s):
+    s.produce(1, partition=1)
+    m = s.member()
+    response = await m.share_fetch(partitions=(0, 1))
+    assert sorted(p.partition_index for t in response.responses for p in t.partitions) == [0, 1]
+    assert (await m.share_fetch()).responses == ()
 
 
-@story
-async def test_what_is_not_acquired_is_not_sent():
-    async with stage() as s:
-        s.produce(*[1] * 10, value=b"x" * 1000)
-        m = s.member()
-        await m.fetch()
-        await m.ack((3, 4, RELEASE))
-        response = await m.share_fetch()
-        assert len(response.responses[0].partitions[0].records) < 2500
+@on_stage()
+async def test_what_is_not_acquired_is_not_sent(s):
+    s.produce(*[1] * 10, value=b"x" * 1000)
+    m = s.member()
+    await m.fetch()
+    await m.ack((3, 4, RELEASE))
+    response = await m.share_fetch()
+    assert len(only_partition(response).records) < 2500
 
 
 # --- acknowledgements ---
 
 
-@story
-async def test_acknowledgements_alone_and_with_a_fetch():
-    async with stage() as s:
-        s.produce(5, 5)
-        m = s.member()
-        await m.fetch(max_records=5)
-        assert await m.fetch((0, 3, [ACCEPT, RELEASE, REJECT, ACCEPT]), max_records=1) == [
-            (1, 1, 2)
-        ]
-        assert await m.ack((1, 1, ACCEPT), (4, 4, REJECT)) == OK
-        assert s.lag() == 5
-        response = await m.share_fetch((0, 9, ACCEPT), max_records=0)
-        ((partition,),) = [topic.partitions for topic in response.responses]
-        assert partition.acknowledge_error_code == ErrorCode.INVALID_RECORD_STATE
-        assert partition.acknowledge_error_message is not None
-        assert partition.records == b""
+@on_stage()
+async def test_acknowledgements_alone_and_with_a_fetch(s):
+    s.produce(5, 5)
+    m = s.member()
+    await m.fetch(max_records=5)
+    assert await m.fetch((0, 3, [ACCEPT, RELEASE, REJECT, ACCEPT]), max_records=1) == [(1, 1, 2)]
+    assert await m.ack((1, 1, ACCEPT), (4, 4, REJECT)) == OK
+    assert s.lag() == 5
+    response = await m.share_fetch((0, 9, ACCEPT), max_records=0)
+    partition = only_partition(response)
+    assert partition.acknowledge_error_code == ErrorCode.INVALID_RECORD_STATE
+    assert partition.acknowledge_error_message is not None
+    assert partition.records == b""
 
 
-@story
-async def test_partitions_succeed_and_fail_apart():
-    async with stage(partitions=3) as s:
-        for partition in (0, 1):
-            s.produce(5, partition=partition)
-        m = s.member()
-        await m.fetch(partitions=(0, 1))
-        response = await m.share_acknowledge(
-            (0, 0, ACCEPT),
-            (1, 1, ACCEPT),
-            (4, 9, ACCEPT),
-            more={1: ((0, 4, ACCEPT),), 2: (), 7: ((0, 0, ACCEPT),)},
-        )
-        codes = {p.partition_index: p.error_code for t in response.responses for p in t.partitions}
-        assert codes == {
-            0: ErrorCode.INVALID_REQUEST,
-            1: ErrorCode.NONE,
-            2: ErrorCode.NONE,
-            7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        }
-        assert (s.summary(0).start_offset, s.lag(1)) == (-1, 0)
+@on_stage(partitions=3)
+async def test_partitions_succeed_and_fail_apart(s):
+    for partition in (0, 1):
+        s.produce(5, partition=partition)
+    m = s.member()
+    await m.fetch(partitions=(0, 1))
+    response = await m.share_acknowledge(
+        (0, 0, ACCEPT),
+        (1, 1, ACCEPT),
+        (4, 9, ACCEPT),
+        more={1: ((0, 4, ACCEPT),), 2: (), 7: ((0, 0, ACCEPT),)},
+    )
+    codes = {p.partition_index: p.error_code for t in response.responses for p in t.partitions}
+    assert codes == {
+        0: ErrorCode.INVALID_REQUEST,
+        1: ErrorCode.NONE,
+        2: ErrorCode.NONE,
+        7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert (s.summary(0).start_offset, s.lag(1)) == (-1, 0)
 
 
-@story
-async def test_nothing_to_acknowledge_is_answered_with_nothing():
-    async with stage() as s:
-        m = s.member()
-        await m.fetch()
-        assert (await m.share_acknowledge()).responses == ()
-        response = await m.share_acknowledge((0, 0, ACCEPT), topic_id=UUID(int=5))
-        assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+@on_stage()
+async def test_nothing_to_acknowledge_is_answered_with_nothing(s):
+    m = s.member()
+    await m.fetch()
+    assert (await m.share_acknowledge()).responses == ()
+    response = await m.share_acknowledge((0, 0, ACCEPT), topic_id=UUID(int=5))
+    assert only_partition(response).error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-@story
-async def test_another_members_records_are_not_ours():
-    async with stage() as s:
-        s.produce(3)
-        await s.member("n").fetch()
-        m = s.member()
-        assert await m.fetch() == []
-        assert await m.ack((0, 2, ACCEPT)) == (ErrorCode.INVALID_RECORD_STATE, ANYONE)
+@on_stage()
+async def test_another_members_records_are_not_ours(s):
+    s.produce(3)
+    await s.member("n").fetch()
+    m = s.member()
+    assert await m.fetch() == []
+    assert await m.ack((0, 2, ACCEPT)) == (ErrorCode.INVALID_RECORD_STATE, ANYONE)
 
 
-@story
-async def test_renewing():
-    async with stage() as s:
-        s.produce(3)
-        m = s.member()
-        await m.fetch()
-        response = await m.share_acknowledge((0, 2, RENEW), renew=True)
-        assert response.responses[0].partitions[0].error_code == ErrorCode.NONE
-        assert response.acquisition_lock_timeout.total_seconds() == 30
-        assert await m.ack((0, 2, RENEW)) == (ErrorCode.INVALID_REQUEST, None)
-        assert (
-            await m.share_fetch((0, 2, RENEW), renew=True)
-        ).error_code == ErrorCode.INVALID_REQUEST
-        nothing = {"max_bytes": 0, "min_bytes": 0, "max_records": 0, "wait_ms": 0}
-        response = await m.share_fetch((0, 2, RENEW), renew=True, **nothing)
-        ((partition,),) = [topic.partitions for topic in response.responses]
-        assert (partition.acknowledge_error_code, partition.records) == (ErrorCode.NONE, b"")
+@on_stage()
+async def test_renewing(s):
+    s.produce(3)
+    m = s.member()
+    await m.fetch()
+    response = await m.share_acknowledge((0, 2, RENEW), renew=True)
+    assert only_partition(response).error_code == ErrorCode.NONE
+    assert response.acquisition_lock_timeout.total_seconds() == 30
+    assert await m.ack((0, 2, RENEW)) == (ErrorCode.INVALID_REQUEST, None)
+    assert (await m.share_fetch((0, 2, RENEW), renew=True)).error_code == ErrorCode.INVALID_REQUEST
+    nothing = {"max_bytes": 0, "min_bytes": 0, "max_records": 0, "wait_ms": 0}
+    response = await m.share_fetch((0, 2, RENEW), renew=True, **nothing)
+    partition = only_partition(response)
+    assert (partition.acknowledge_error_code, partition.records) == (ErrorCode.NONE, b"")
 
 
-@story
-async def test_renewing_may_be_switched_off():
-    async with stage(share_renew_acknowledge_enable="false") as s:
-        s.produce(5)
-        m = s.member()
-        await m.fetch()
-        refused = (
-            ErrorCode.INVALID_RECORD_STATE,
-            "Renewing acquisition locks is not enabled for the group.",
-        )
-        assert await m.ack((0, 0, ACCEPT), (1, 2, RENEW), renew=True) == refused
-        assert await m.ack((0, 0, ACCEPT), renew=True) == OK
-        assert await m.ack((1, 2, RENEW)) == (ErrorCode.INVALID_REQUEST, None)
-        s.configure_group(share_renew_acknowledge_enable="true")
-        assert await m.ack((1, 2, RENEW), renew=True) == OK
+@on_stage(share_renew_acknowledge_enable="false")
+async def test_renewing_may_be_switched_off(s):
+    s.produce(5)
+    m = s.member()
+    await m.fetch()
+    refused = (
+        ErrorCode.INVALID_RECORD_STATE,
+        "Renewing acquisition locks is not enabled for the group.",
+    )
+    assert await m.ack((0, 0, ACCEPT), (1, 2, RENEW), renew=True) == refused
+    assert await m.ack((0, 0, ACCEPT), renew=True) == OK
+    assert await m.ack((1, 2, RENEW)) == (ErrorCode.INVALID_REQUEST, None)
+    s.configure_group(share_renew_acknowledge_enable="true")
+    assert await m.ack((1, 2, RENEW), renew=True) == OK
 
 
 # --- waiting ---
 
 
-@story
-async def test_new_records_end_the_wait():
-    async with stage() as s:
-        m = s.member()
-        waiting = asyncio.create_task(m.fetch(wait_ms=20_000))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        s.produce(2)
-        assert await waiting == [(0, 1, 1)]
+@on_stage()
+async def test_new_records_end_the_wait(s):
+    m = s.member()
+    waiting = await begun(m.fetch(wait_ms=20_000))
+    assert not waiting.done()
+    s.produce(2)
+    assert await waiting == [(0, 1, 1)]
 
 
-@story
-async def test_a_release_wakes_a_waiting_fetch_at_once():
-    async with stage() as s:
-        s.produce(10)
-        m, n = s.member("m"), s.member("n")
-        await m.fetch()
-        waiting = asyncio.create_task(n.fetch(wait_ms=20_000))
-        await asyncio.sleep(0)
-        await m.ack((4, 5, RELEASE))
-        assert await waiting == [(4, 5, 2)]
+@on_stage()
+async def test_a_release_wakes_a_waiting_fetch_at_once(s):
+    s.produce(10)
+    m, n = s.member("m"), s.member("n")
+    await m.fetch()
+    waiting = await begun(n.fetch(wait_ms=20_000))
+    await m.ack((4, 5, RELEASE))
+    assert await waiting == [(4, 5, 2)]
 
 
-@story
-async def test_room_under_the_lock_limit_wakes_a_waiting_fetch():
-    async with stage(share_partition_max_record_locks="100") as s:
-        s.produce(100, 100)
-        m = s.member("m")
-        assert await m.fetch() == [(0, 99, 1)]
-        waiting = asyncio.create_task(s.member("n").fetch(wait_ms=20_000))
-        await asyncio.sleep(0)
-        s.produce(1)
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        await m.ack((0, 99, ACCEPT))
-        assert await waiting == [(100, 199, 1)]
+@on_stage(share_partition_max_record_locks="100")
+async def test_room_under_the_lock_limit_wakes_a_waiting_fetch(s):
+    s.produce(100, 100)
+    m = s.member("m")
+    assert await m.fetch() == [(0, 99, 1)]
+    waiting = await begun(s.member("n").fetch(wait_ms=20_000))
+    s.produce(1)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await m.ack((0, 99, ACCEPT))
+    assert await waiting == [(100, 199, 1)]
 
 
-@story
-async def test_a_wait_without_records_ends_in_time():
-    async with stage() as s:
-        m = s.member()
-        await m.fetch()
-        before = asyncio.get_running_loop().time() * 1000
-        assert (await m.share_fetch(wait_ms=50)).responses == ()
-        assert asyncio.get_running_loop().time() * 1000 - before >= 49
-        assert len(s.broker.long_polls) == 0
+@on_stage()
+async def test_a_wait_without_records_ends_in_time(s):
+    m = s.member()
+    await m.fetch()
+    before = asyncio.get_running_loop().time() * 1000
+    assert (await m.share_fetch(wait_ms=50)).responses == ()
+    assert asyncio.get_running_loop().time() * 1000 - before >= 49
+    assert len(s.broker.long_polls) == 0
 
 
-@story
-async def test_min_bytes_are_waited_for():
-    async with stage() as s:
-        m = s.member()
-        s.produce(1, value=b"x" * 1000)
-        waiting = asyncio.create_task(m.fetch(wait_ms=20_000, min_bytes=1500))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        s.produce(1, value=b"x" * 1000)
-        assert await waiting == [(0, 1, 1)]
-        s.produce(1)
-        assert await m.fetch(wait_ms=20, min_bytes=1500) == [(2, 2, 1)], (
-            "the wait is over: what there is"
-        )
+@on_stage()
+async def test_min_bytes_are_waited_for(s):
+    m = s.member()
+    s.produce(1, value=b"x" * 1000)
+    waiting = await begun(m.fetch(wait_ms=20_000, min_bytes=1500))
+    assert not waiting.done()
+    s.produce(1, value=b"x" * 1000)
+    assert await waiting == [(0, 1, 1)]
+    s.produce(1)
+    assert await m.fetch(wait_ms=20, min_bytes=1500) == [(2, 2, 1)], (
+        "the wait is over: what there is"
+    )
 
 
-@story
-async def test_a_client_that_goes_away_waits_no_longer():
-    async with stage() as s:
-        waiting = asyncio.create_task(s.member().fetch(wait_ms=20_000))
-        await asyncio.sleep(0)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        await asyncio.sleep(0)
-        assert len(s.broker.long_polls) == 0
-        s.produce(1)
-        assert await s.member("n").fetch() == [(0, 0, 1)]
+@on_stage()
+async def test_a_client_that_goes_away_waits_no_longer(s):
+    waiting = await begun(s.member().fetch(wait_ms=20_000))
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await asyncio.sleep(0)
+    assert len(s.broker.long_polls) == 0
+    s.produce(1)
+    assert await s.member("n").fetch() == [(0, 0, 1)]
 
 
 # --- locks and time ---
 
 
-@story
-async def test_locks_run_out_and_wake_who_waits():
-    async with stage(share_record_lock_duration_ms="1000") as s:
-        s.clock.stop()
-        s.produce(10)
-        m, n = s.member("m"), s.member("n")
-        await m.fetch()
-        s.pass_ms(500)
-        await m.share_acknowledge((8, 9, RENEW), renew=True)
-        waiting = asyncio.create_task(n.fetch(wait_ms=20_000))
-        await asyncio.sleep(0)
-        s.pass_ms(499)
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        s.pass_ms(1)
-        assert await waiting == [(0, 7, 2)]
-        s.pass_ms(500)
-        assert await n.fetch() == [(8, 9, 2)]
-        s.pass_ms(1000)
-        assert s.broker.share.next_deadline_ms() is None
+@on_stage(share_record_lock_duration_ms="1000")
+async def test_locks_run_out_and_wake_who_waits(s):
+    s.clock.stop()
+    s.produce(10)
+    m, n = s.member("m"), s.member("n")
+    await m.fetch()
+    s.pass_ms(500)
+    await m.share_acknowledge((8, 9, RENEW), renew=True)
+    waiting = await begun(n.fetch(wait_ms=20_000))
+    s.pass_ms(499)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    s.pass_ms(1)
+    assert await waiting == [(0, 7, 2)]
+    s.pass_ms(500)
+    assert await n.fetch() == [(8, 9, 2)]
+    s.pass_ms(1000)
+    assert s.broker.share.next_deadline_ms() is None
 
 
-@story
-async def test_an_early_acknowledgement_leaves_no_deadline_behind():
-    async with stage(share_record_lock_duration_ms="1000") as s:
-        s.clock.stop()
-        s.produce(10)
-        m = s.member()
-        await m.fetch()
-        await m.ack((0, 9, ACCEPT))
-        s.pass_ms(1000)
-        assert s.broker.share.next_deadline_ms() is None
+@on_stage(share_record_lock_duration_ms="1000")
+async def test_an_early_acknowledgement_leaves_no_deadline_behind(s):
+    s.clock.stop()
+    s.produce(10)
+    m = s.member()
+    await m.fetch()
+    await m.ack((0, 9, ACCEPT))
+    s.pass_ms(1000)
+    assert s.broker.share.next_deadline_ms() is None
 
 
-@story
-async def test_a_shorter_lock_duration_holds_for_the_next_fetch():
-    async with stage(share_record_lock_duration_ms="30000") as s:
-        s.clock.stop()
-        s.produce(1)
-        m = s.member()
-        await m.fetch()
-        s.configure_group(share_record_lock_duration_ms="1000")
-        s.produce(1)
-        await m.fetch()
-        s.pass_ms(1000)
-        assert await m.fetch() == [(1, 1, 2)]
-        s.pass_ms(29_000)
-        assert await m.fetch() == [(0, 0, 2), (1, 1, 3)]
+@on_stage(share_record_lock_duration_ms="30000")
+async def test_a_shorter_lock_duration_holds_for_the_next_fetch(s):
+    s.clock.stop()
+    s.produce(1)
+    m = s.member()
+    await m.fetch()
+    s.configure_group(share_record_lock_duration_ms="1000")
+    s.produce(1)
+    await m.fetch()
+    s.pass_ms(1000)
+    assert await m.fetch() == [(1, 1, 2)]
+    s.pass_ms(29_000)
+    assert await m.fetch() == [(0, 0, 2), (1, 1, 3)]
 
 
-@story
-async def test_changed_configs_hold_for_a_fetch_that_is_waiting():
-    async with stage(share_delivery_count_limit="3", share_partition_max_record_locks="100") as s:
-        s.produce(100, 100, 100)
-        m, n = s.member("m"), s.member("n")
-        await m.fetch()
-        waiting = asyncio.create_task(n.share_fetch(wait_ms=20_000))
-        await asyncio.sleep(0)
-        s.configure_group(
-            share_partition_max_record_locks="300", share_record_lock_duration_ms="20000"
-        )
-        await m.ack((0, 0, RELEASE))
-        response = await waiting
-        assert response.acquisition_lock_timeout.total_seconds() == 20
-        ((partition,),) = [topic.partitions for topic in response.responses]
-        runs = [
-            (run.first_offset, run.last_offset, run.delivery_count)
-            for run in partition.acquired_records
-        ]
-        assert runs == [(0, 0, 2), (100, 299, 1)]
-        s.configure_group(share_delivery_count_limit="2")
-        await n.ack((0, 0, RELEASE))
-        assert s.lag() == 299, "given up after the second delivery"
+@on_stage(share_delivery_count_limit="3", share_partition_max_record_locks="100")
+async def test_changed_configs_hold_for_a_fetch_that_is_waiting(s):
+    s.produce(100, 100, 100)
+    m, n = s.member("m"), s.member("n")
+    await m.fetch()
+    waiting = await begun(n.share_fetch(wait_ms=20_000))
+    s.configure_group(share_partition_max_record_locks="300", share_record_lock_duration_ms="20000")
+    await m.ack((0, 0, RELEASE))
+    response = await waiting
+    assert response.acquisition_lock_timeout.total_seconds() == 20
+    partition = only_partition(response)
+    runs = [
+        (run.first_offset, run.last_offset, run.delivery_count)
+        for run in partition.acquired_records
+    ]
+    assert runs == [(0, 0, 2), (100, 299, 1)]
+    s.configure_group(share_delivery_count_limit="2")
+    await n.ack((0, 0, RELEASE))
+    assert s.lag() == 299, "given up after the second delivery"
 
 
-@story
-async def test_a_forgotten_partition_is_given_back_when_the_session_ends():
-    async with stage(partitions=2) as s:
-        s.produce(3, partition=0)
-        m = s.member()
-        await m.fetch(partitions=(0, 1))
-        await m.fetch(forget=(0,))
-        await m.share_acknowledge(epoch=-1)
-        assert await s.member("n").fetch() == [(0, 2, 2)]
+@on_stage(partitions=2)
+async def test_a_forgotten_partition_is_given_back_when_the_session_ends(s):
+    s.produce(3, partition=0)
+    m = s.member()
+    await m.fetch(partitions=(0, 1))
+    await m.fetch(forget=(0,))
+    await m.share_acknowledge(epoch=-1)
+    assert await s.member("n").fetch() == [(0, 2, 2)]
 
 
-@story
-async def test_the_bytes_are_divided_among_the_partitions_that_have_records():
-    async with stage(partitions=3) as s:
-        for partition in (0, 2):
-            s.produce(*[1] * 10, partition=partition, value=b"x" * 1000)
-        response = await s.member().share_fetch(partitions=(0, 1, 2), max_bytes=4400)
-        sizes = {
-            p.partition_index: len(p.records) for t in response.responses for p in t.partitions
-        }
-        assert 1000 < sizes[0] == sizes[2] <= 2200
-        assert sizes[1] == 0
+@on_stage(partitions=3)
+async def test_the_bytes_are_divided_among_the_partitions_that_have_records(s):
+    for partition in (0, 2):
+        s.produce(*[1] * 10, partition=partition, value=b"x" * 1000)
+    response = await s.member().share_fetch(partitions=(0, 1, 2), max_bytes=4400)
+    sizes = {p.partition_index: len(p.records) for t in response.responses for p in t.partitions}
+    assert 1000 < sizes[0] == sizes[2] <= 2200
+    assert sizes[1] == 0
 
 
-@story
-async def test_a_state_that_can_not_be_written_is_the_error_of_its_partition():
-    async with stage(partitions=2) as s:
-        for partition in (0, 1):
-            s.produce(5, partition=partition)
-        m = s.member()
-        await m.share_fetch(partitions=(0, 1))
-        await m.ack((0, 4, RELEASE))
-        for partition in (0, 1):
-            s.produce(5, partition=partition)
-        # the new start offset has to be written
-        s.broker.log(s.broker.catalog.topics["t"], 0).delete_records(5)
-        runtime = s.broker.share_state_runtime
-        write_now, runtime.write_now = runtime.write_now, refuse
-        response = await m.share_fetch()
-        codes = {p.partition_index: p.error_code for t in response.responses for p in t.partitions}
-        assert codes == {0: ErrorCode.COORDINATOR_NOT_AVAILABLE, 1: ErrorCode.NONE}
-        runtime.write_now = write_now
-        assert await m.fetch() == [(5, 9, 1)]
+@on_stage(partitions=2)
+async def test_a_state_that_can_not_be_written_is_the_error_of_its_partition(s):
+    for partition in (0, 1):
+        s.produce(5, partition=partition)
+    m = s.member()
+    await m.share_fetch(partitions=(0, 1))
+    await m.ack((0, 4, RELEASE))
+    for partition in (0, 1):
+        s.produce(5, partition=partition)
+    # the new start offset has to be written
+    s.log().delete_records(5)
+    runtime = s.broker.share_state_runtime
+    write_now, runtime.write_now = runtime.write_now, refuse
+    response = await m.share_fetch()
+    codes = {p.partition_index: p.error_code for t in response.responses for p in t.partitions}
+    assert codes == {0: ErrorCode.COORDINATOR_NOT_AVAILABLE, 1: ErrorCode.NONE}
+    runtime.write_now = write_now
+    assert await m.fetch() == [(5, 9, 1)]
 
 
 def refuse(*_):
     raise StorageError("the disk is full")
 
 
-@story
-async def test_a_released_record_waits_for_its_backoff():
-    async with stage(share_release_backoff_ms="1000", share_release_backoff_max_ms="3000") as s:
-        s.clock.stop()
-        s.produce(1)
-        m, n = s.member("m"), s.member("n")
-        await m.fetch()
-        for delivery, wait_ms in ((2, 1000), (3, 2000), (4, 3000), (5, 3000)):
-            waiting = asyncio.create_task(n.fetch(wait_ms=20_000))
-            await asyncio.sleep(0)
-            await m.ack((0, 0, RELEASE))
-            s.pass_ms(wait_ms - 1)
-            await asyncio.sleep(0)
-            assert not waiting.done()
-            assert s.lag() == 1
-            s.pass_ms(1)
-            assert await waiting == [(0, 0, delivery)]
-            m, n = n, m
+@on_stage(share_release_backoff_ms="1000", share_release_backoff_max_ms="3000")
+async def test_a_released_record_waits_for_its_backoff(s):
+    s.clock.stop()
+    s.produce(1)
+    m, n = s.member("m"), s.member("n")
+    await m.fetch()
+    for delivery, wait_ms in ((2, 1000), (3, 2000), (4, 3000), (5, 3000)):
+        waiting = await begun(n.fetch(wait_ms=20_000))
         await m.ack((0, 0, RELEASE))
-        assert s.lag() == 0, "given up after the fifth delivery"
-
-
-@story
-async def test_new_records_do_not_wait_for_the_backoff_of_old_ones():
-    async with stage(share_release_backoff_ms="1000", share_record_lock_duration_ms="1000") as s:
-        s.clock.stop()
-        s.produce(4)
-        m = s.member()
-        await m.fetch()
-        await m.ack((1, 2, RELEASE))
-        s.produce(1)
-        assert await m.fetch() == [(4, 4, 1)]
-        s.pass_ms(1000)
-        assert await m.fetch() == [(1, 2, 2)], "0, 3 and 4 were locked until now"
-        s.pass_ms(1000)
-        assert await m.fetch() == [(0, 0, 2), (3, 3, 2), (4, 4, 2)]
-
-
-@story
-async def test_a_backoff_outlives_the_last_session_but_no_restart():
-    async with stage(share_release_backoff_ms="60000") as s:
-        s.clock.stop()
-        s.produce(3)
-        m = s.member()
-        await m.fetch()
-        m.vanish()
-        assert await s.member("n").fetch() == []
-        s.broker.share.drop(GROUP, s.topic_id, 0)  # as a restart does
-        assert await s.member("o").fetch() == [(0, 2, 2)]
-        s.pass_ms(60_000)  # the locks of o run out, and a backoff begins again
-        p = s.member("p")
-        assert await p.fetch() == []
-        s.pass_ms(59_999)
-        assert await p.fetch() == []
+        s.pass_ms(wait_ms - 1)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        assert s.lag() == 1
         s.pass_ms(1)
-        assert await p.fetch() == [(0, 2, 3)]
+        assert await waiting == [(0, 0, delivery)]
+        m, n = n, m
+    await m.ack((0, 0, RELEASE))
+    assert s.lag() == 0, "given up after the fifth delivery"
+
+
+@on_stage(share_release_backoff_ms="1000", share_record_lock_duration_ms="1000")
+async def test_new_records_do_not_wait_for_the_backoff_of_old_ones(s):
+    s.clock.stop()
+    s.produce(4)
+    m = s.member()
+    await m.fetch()
+    await m.ack((1, 2, RELEASE))
+    s.produce(1)
+    assert await m.fetch() == [(4, 4, 1)]
+    s.pass_ms(1000)
+    assert await m.fetch() == [(1, 2, 2)], "0, 3 and 4 were locked until now"
+    s.pass_ms(1000)
+    assert await m.fetch() == [(0, 0, 2), (3, 3, 2), (4, 4, 2)]
+
+
+@on_stage(share_release_backoff_ms="60000")
+async def test_a_backoff_outlives_the_last_session_but_no_restart(s):
+    s.clock.stop()
+    s.produce(3)
+    m = s.member()
+    await m.fetch()
+    m.vanish()
+    assert await s.member("n").fetch() == []
+    s.broker.share.drop(GROUP, s.topic_id, 0)  # as a restart does
+    assert await s.member("o").fetch() == [(0, 2, 2)]
+    s.pass_ms(60_000)  # the locks of o run out, and a backoff begins again
+    p = s.member("p")
+    assert await p.fetch() == []
+    s.pass_ms(59_999)
+    assert await p.fetch() == []
+    s.pass_ms(1)
+    assert await p.fetch() == [(0, 2, 3)]
 
 
 # --- the log moves, the state is changed, the broker restarts ---
 
 
-@story
-async def test_the_log_start_takes_the_lag_along():
-    async with stage() as s:
-        s.produce(*[5] * 4)
-        m = s.member()
-        await m.fetch(max_records=10)
-        s.broker.log(s.broker.catalog.topics["t"], 0).delete_records(12)
-        assert await m.fetch() == [(12, 19, 1)]
-        assert (s.summary().start_offset, s.lag()) == (12, 8)
-        assert await m.ack((0, 9, ACCEPT)) == OK
+@on_stage()
+async def test_the_log_start_takes_the_lag_along(s):
+    s.produce(*[5] * 4)
+    m = s.member()
+    await m.fetch(max_records=10)
+    s.log().delete_records(12)
+    assert await m.fetch() == [(12, 19, 1)]
+    assert (s.summary().start_offset, s.lag()) == (12, 8)
+    assert await m.ack((0, 9, ACCEPT)) == OK
 
 
-@story
-async def test_an_altered_start_offset_fences_who_held_records():
-    async with stage() as s:
-        s.produce(10)
-        m = s.member()
-        await m.fetch()
-        await m.ack((0, 0, ACCEPT))
-        s.initialize(5, state_epoch=2)
-        response = await m.share_acknowledge((1, 1, ACCEPT))
-        ((partition,),) = [topic.partitions for topic in response.responses]
-        assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert partition.error_message == (
-            "Error in write state RPC. "
-            "The share coordinator rejected the request because the share-group state epoch "
-            "did not match."
-        )
-        assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == (1, 0)
-        assert [(node.node_id, node.host, node.port) for node in response.node_endpoints] == [
-            (1, "broker.test", 9092)
-        ]
-        assert await m.ack((2, 2, ACCEPT)) == NOT_HOSTED
-        assert await m.fetch() == [(5, 9, 1)]
+@on_stage()
+async def test_an_altered_start_offset_fences_who_held_records(s):
+    s.produce(10)
+    m = s.member()
+    await m.fetch()
+    await m.ack((0, 0, ACCEPT))
+    s.initialize(5, state_epoch=2)
+    response = await m.share_acknowledge((1, 1, ACCEPT))
+    partition = only_partition(response)
+    assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert partition.error_message == (
+        "Error in write state RPC. "
+        "The share coordinator rejected the request because the share-group state epoch "
+        "did not match."
+    )
+    assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == (1, 0)
+    assert [(node.node_id, node.host, node.port) for node in response.node_endpoints] == [
+        (1, "broker.test", 9092)
+    ]
+    assert await m.ack((2, 2, ACCEPT)) == NOT_HOSTED
+    assert await m.fetch() == [(5, 9, 1)]
 
 
-@story
-async def test_offsets_that_an_administrator_sets_are_read_from_at_once():
-    async with stage() as s:
-        s.produce(10)
-        m = s.member()
-        await m.fetch()
-        waiting = asyncio.create_task(s.member("n").fetch(wait_ms=20_000))
-        await asyncio.sleep(0)
-        s.alter({0: 7})
-        assert await waiting == [(7, 9, 1)]
-        s.alter({0: 5})
-        response = await m.share_acknowledge((7, 7, ACCEPT))
-        ((partition,),) = [topic.partitions for topic in response.responses]
-        assert (partition.error_code, partition.current_leader.leader_id) == (
-            ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            1,
-        )
-        assert await m.ack((7, 7, ACCEPT)) == NOT_HOSTED
-        assert (s.summary().start_offset, s.lag()) == (5, 5)
-        assert await m.fetch() == [(5, 9, 1)]
-        s.alter({0: 6})
-        assert await m.fetch() == [(6, 9, 1)]
-        assert await m.ack((6, 6, ACCEPT)) == OK
-        s.alter({0: 1000})
-        m.vanish()  # what it held is not the share-partition's any more
-        assert (s.summary().start_offset, s.summary().delivery_complete_count) == (1000, 0)
-        s.alter({0: -5})
-        assert await s.member("o").fetch() == [(0, 9, 1)]
+@on_stage()
+async def test_offsets_that_an_administrator_sets_are_read_from_at_once(s):
+    s.produce(10)
+    m = s.member()
+    await m.fetch()
+    waiting = await begun(s.member("n").fetch(wait_ms=20_000))
+    s.alter({0: 7})
+    assert await waiting == [(7, 9, 1)]
+    s.alter({0: 5})
+    response = await m.share_acknowledge((7, 7, ACCEPT))
+    partition = only_partition(response)
+    assert (partition.error_code, partition.current_leader.leader_id) == (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        1,
+    )
+    assert await m.ack((7, 7, ACCEPT)) == NOT_HOSTED
+    assert (s.summary().start_offset, s.lag()) == (5, 5)
+    assert await m.fetch() == [(5, 9, 1)]
+    s.alter({0: 6})
+    assert await m.fetch() == [(6, 9, 1)]
+    assert await m.ack((6, 6, ACCEPT)) == OK
+    s.alter({0: 1000})
+    m.vanish()  # what it held is not the share-partition's any more
+    assert (s.summary().start_offset, s.summary().delivery_complete_count) == (1000, 0)
+    s.alter({0: -5})
+    assert await s.member("o").fetch() == [(0, 9, 1)]
 
 
-@story
-async def test_a_record_concerns_only_the_groups_that_wait_for_it():
-    async with stage() as s:
-        for number in range(20):
-            s.initialize(group_id=f"idle-{number}")
-            await s.member(group_id=f"idle-{number}").fetch()
-        assert len(s.broker.long_polls) == 0
-        waiting = asyncio.create_task(s.member().fetch(wait_ms=20_000))
-        await asyncio.sleep(0)
-        assert len(s.broker.long_polls) == 2  # for the log, and for what others give back
-        s.produce(1)
-        assert await waiting == [(0, 0, 1)]
-        assert len(s.broker.long_polls) == 0
+@on_stage()
+async def test_a_record_concerns_only_the_groups_that_wait_for_it(s):
+    for number in range(20):
+        s.initialize(group_id=f"idle-{number}")
+        await s.member(group_id=f"idle-{number}").fetch()
+    assert len(s.broker.long_polls) == 0
+    waiting = await begun(s.member().fetch(wait_ms=20_000))
+    assert len(s.broker.long_polls) == 2  # for the log, and for what others give back
+    s.produce(1)
+    assert await waiting == [(0, 0, 1)]
+    assert len(s.broker.long_polls) == 0
 
 
-@story
-async def test_groups_do_not_see_each_other():
-    async with stage() as s:
-        s.configure_group("h", share_auto_offset_reset="earliest")
-        s.initialize(group_id="h")
-        s.produce(3)
-        assert await s.member(group_id=GROUP).fetch() == [(0, 2, 1)]
-        assert await s.member(group_id="h").fetch() == [(0, 2, 1)]
+@on_stage()
+async def test_groups_do_not_see_each_other(s):
+    s.configure_group("h", share_auto_offset_reset="earliest")
+    s.initialize(group_id="h")
+    s.produce(3)
+    assert await s.member(group_id=GROUP).fetch() == [(0, 2, 1)]
+    assert await s.member(group_id="h").fetch() == [(0, 2, 1)]
 
 
-@story
-async def test_an_idle_group_is_forgotten_and_loaded_again():
-    async with stage() as s:
-        s.produce(5)
-        m = s.member()
-        await m.fetch()
-        await m.ack((0, 1, ACCEPT), (3, 3, REJECT))
-        m.vanish()
-        assert s.broker.share._groups == {}
-        assert await s.member("n").fetch() == [(2, 2, 2), (4, 4, 2)]
+@on_stage()
+async def test_an_idle_group_is_forgotten_and_loaded_again(s):
+    s.produce(5)
+    m = s.member()
+    await m.fetch()
+    await m.ack((0, 1, ACCEPT), (3, 3, REJECT))
+    m.vanish()
+    assert s.broker.share._groups == {}
+    assert await s.member("n").fetch() == [(2, 2, 2), (4, 4, 2)]
 
 
 def test_a_restart_keeps_what_was_acknowledged(tmp_path):
-    @story
-    async def before():
-        async with stage(data_dir=tmp_path) as s:
-            s.produce(*[5] * 4)
-            m = s.member()
-            await m.fetch()
-            await m.ack((0, 1, ACCEPT), (4, 5, REJECT), (7, 7, RELEASE))
+    @on_stage(data_dir=tmp_path)
+    async def before(s):
+        s.produce(*[5] * 4)
+        m = s.member()
+        await m.fetch()
+        await m.ack((0, 1, ACCEPT), (4, 5, REJECT), (7, 7, RELEASE))
 
-    @story
-    async def after():
-        async with stage(data_dir=tmp_path) as s:
-            assert s.lag() == 16
-            assert await s.member().fetch() == [(2, 3, 2), (6, 19, 2)]
+    @on_stage(data_dir=tmp_path)
+    async def after(s):
+        assert s.lag() == 16
+        assert await s.member().fetch() == [(2, 3, 2), (6, 19, 2)]
 
     before()
     after()
 
 
-@story
-async def test_large_records_are_read_from_the_log_when_they_are_sent():
+@on_stage()
+async def test_large_records_are_read_from_the_log_when_they_are_sent(s):
     """More than a megabyte: only the headers of batches are read to acquire."""
-    async with stage() as s:
-        s.produce(*[3] * 12, value=b"x" * 60_000)
-        m = s.member()
-        end = 0
-        while end < 36:
-            ((_, last, _),) = await m.fetch(max_records=500)
-            end = last + 1
-        await m.ack((0, 35, RELEASE))
-        response = await m.share_fetch(max_records=500)
-        ((one,),) = (topic.partitions for topic in response.responses)
-        assert isinstance(one.records, FileRange) and one.records.data is None
-        log = s.broker.log(s.broker.catalog.topics["t"], 0)
-        assert log is not None and bytes(one.records) == log.read(0, 1 << 30)
-        assert one.acquired_records[0].first_offset == 0
-        assert one.acquired_records[-1].last_offset == 35
+    s.produce(*[3] * 12, value=b"x" * 60_000)
+    m = s.member()
+    end = 0
+    while end < 36:
+        ((_, last, _),) = await m.fetch(max_records=500)
+        end = last + 1
+    await m.ack((0, 35, RELEASE))
+    response = await m.share_fetch(max_records=500)
+    one = only_partition(response)
+    assert isinstance(one.records, FileRange) and one.records.data is None
+    log = s.log()
+    assert log is not None and bytes(one.records) == log.read(0, 1 << 30)
+    assert one.acquired_records[0].first_offset == 0
+    assert one.acquired_records[-1].last_offset == 35

@@ -5,25 +5,18 @@ nothing half done.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import shutil
 import uuid
 
 import pytest
-from kio.schema.alter_share_group_offsets.v0 import request as alters
-from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
-from kio.schema.delete_share_group_offsets.v0 import request as deletes
-from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
 
 from headrace.broker.broker import Broker, StorageError
 from headrace.broker.config.broker_config import Config
-from headrace.handlers import handler
-from headrace.handlers.context import RequestContext
 from headrace.log.partition_log import PartitionLog
 from headrace.share.records import SharePartitionKey
+from tests.handler_client import ask
 
 CONFIG = {"offsets.topic.num.partitions": "2", "share.coordinator.state.topic.num.partitions": "7"}
-CONTEXT = RequestContext(1, "c", "/127.0.0.1", 1, "h", 1)
 ALTERED = {0: 11, 1: 12, 2: 13, 3: 14}
 
 
@@ -31,47 +24,27 @@ class Crash(Exception):
     pass
 
 
-async def ask(broker, api_key, request):
-    response = handler(api_key)(broker, request, CONTEXT)
-    return await response if inspect.isawaitable(response) else response
-
-
 async def join(broker, epoch=0):
-    return await ask(
-        broker,
-        76,
-        ShareGroupHeartbeatRequest(
-            group_id="g",
-            member_id="m",
-            member_epoch=epoch,
-            rack_id=None,
-            subscribed_topic_names=("t",) if epoch >= 0 else None,
-        ),
-    )
+    names = ["t"] if epoch >= 0 else None
+    fields = {"group_id": "g", "member_id": "m", "member_epoch": epoch}
+    return await ask(broker, 76, **fields, subscribed_topic_names=names)
 
 
 async def alter(broker):
-    partitions = tuple(
-        alters.AlterShareGroupOffsetsRequestPartition(
-            partition_index=partition, start_offset=offset
-        )
+    partitions = [
+        {"partition_index": partition, "start_offset": offset}
         for partition, offset in ALTERED.items()
-    )
-    topic = alters.AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=partitions)
-    return await ask(
-        broker, 91, alters.AlterShareGroupOffsetsRequest(group_id="g", topics=(topic,))
-    )
+    ]
+    topic = {"topic_name": "t", "partitions": partitions}
+    return await ask(broker, 91, group_id="g", topics=[topic])
 
 
 async def delete_offsets(broker):
-    topic = deletes.DeleteShareGroupOffsetsRequestTopic(topic_name="t")
-    return await ask(
-        broker, 92, deletes.DeleteShareGroupOffsetsRequest(group_id="g", topics=(topic,))
-    )
+    return await ask(broker, 92, group_id="g", topics=[{"topic_name": "t"}])
 
 
 async def delete_group(broker):
-    return await ask(broker, 42, DeleteGroupsRequest(groups_names=("g",)))
+    return await ask(broker, 42, groups_names=["g"])
 
 
 async def delete_topic(broker):
