@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 
 from headrace.admin import AdminClient, ConsumerGroupDescription, GroupListing, MemberDescription
-from headrace.cli.groups.admin import GROUPS_AT_ONCE, all_consumer_groups, connected, timeout_s
+from headrace.cli.groups.admin import all_consumer_groups, chosen_consumer_groups, connected
 from headrace.cli.groups.deletion import delete_groups
-from headrace.cli.groups.offsets import latest_offsets
+from headrace.cli.groups.describing import GroupOffsets, Objects, Show, describe_groups
 from headrace.cli.groups.results import (
     GROUP,
     PARTITION,
@@ -24,14 +24,11 @@ from headrace.cli.groups.results import (
     PartitionKey,
     assignment,
     by_topic,
-    fail_with,
     partition_key,
-    reason_of,
 )
-from headrace.cli.progress import in_steps
 from headrace.cli.tables import Column, as_json, one_line, table
 
-from .offsets import committed_offsets, delete_offsets, reset_offsets
+from .offsets import delete_offsets, reset_offsets
 
 _LIST_WIDTH = 15
 _LIST_GAP = 10
@@ -97,60 +94,18 @@ def _list(admin: AdminClient, options: Namespace) -> None:
 
 
 def _describe(admin: AdminClient, options: Namespace) -> None:
-    group_ids = sorted(options.group)
-    if options.all_groups:
-        group_ids = [group.group_id for group in all_consumer_groups(admin, options)]
-    failures: list[str] = []
-    objects: list[dict[str, Any]] = []
-    for some in in_steps(group_ids, GROUPS_AT_ONCE, "describing groups"):
-        groups = []
-        described = admin.describe_consumer_groups(some, request_timeout=timeout_s(options))
-        for future in described.values():
-            try:
-                groups.append(future.result())
-            except KafkaException as error:
-                failures.append(reason_of(error))
-        if options.members:
-            shown = [_show_members(group, options) for group in groups]
-        elif options.state is not None:
-            shown = [_show_state(group, options) for group in groups]
-        else:
-            shown = _show_offsets(admin, groups, failures, options)
-        objects += [one for of_group in shown for one in of_group]
-    if options.json:
-        print(as_json(objects))
-    fail_with(failures)
+    group_ids = chosen_consumer_groups(admin, options)
+    show = Show(_show_offsets, _show_members, _show_state)
+    describe_groups(admin, group_ids, admin.describe_consumer_groups, show, options)
 
 
-def _show_offsets(
-    admin: AdminClient,
-    groups: Sequence[ConsumerGroupDescription],
-    failures: list[str],
-    options: Namespace,
-) -> list[list[dict[str, Any]]]:
-    """Print the offsets of groups.
-
-    The ends are read after the committed offsets, so that no lag is negative.
-    """
-    committed = committed_offsets(admin, [group.group_id for group in groups], failures, options)
-    answered = [group for group in groups if group.group_id in committed]
-    partitions = {partition_key(one) for group in answered for one in committed[group.group_id]}
-    partitions |= {
-        partition_key(one)
-        for group in answered
-        for member in group.members
-        for one in member.assignment.topic_partitions
-    }
-    ends = latest_offsets(admin, partitions, options)
-    shown = []
-    for group in answered:
-        rows = _rows(group, committed[group.group_id], ends)
-        if not options.json:
-            _print_state_hint(group)
-            if rows:
-                _print_offsets(rows, options)
-        shown.append([_as_object(row) for row in rows])
-    return shown
+def _show_offsets(offsets: GroupOffsets, options: Namespace) -> Objects:
+    rows = _rows(offsets.group, offsets.committed, offsets.ends)
+    if not options.json:
+        _print_state_hint(offsets.group)
+        if rows:
+            _print_offsets(rows, options)
+    return [_as_object(row) for row in rows]
 
 
 def _rows(
@@ -222,7 +177,7 @@ def _as_object(row: _Row) -> dict[str, Any]:
     }
 
 
-def _show_members(group: ConsumerGroupDescription, options: Namespace) -> list[dict[str, Any]]:
+def _show_members(group: ConsumerGroupDescription, options: Namespace) -> Objects:
     if not options.json:
         _print_state_hint(group)
         _print_members(group, options)
@@ -272,7 +227,7 @@ def _print_members(group: ConsumerGroupDescription, options: Namespace) -> None:
     print(f"\n{table(columns, lines)}")
 
 
-def _show_state(group: ConsumerGroupDescription, options: Namespace) -> list[dict[str, Any]]:
+def _show_state(group: ConsumerGroupDescription, options: Namespace) -> Objects:
     node = group.coordinator
     if not options.json:
         _print_state_hint(group)
@@ -308,9 +263,7 @@ def _show_state(group: ConsumerGroupDescription, options: Namespace) -> list[dic
 
 
 def _delete(admin: AdminClient, options: Namespace) -> None:
-    group_ids = options.group
-    if options.all_groups:
-        group_ids = [group.group_id for group in all_consumer_groups(admin, options)]
+    group_ids = chosen_consumer_groups(admin, options)
     delete_groups(admin, group_ids, admin.describe_consumer_groups, "consumer groups", options)
 
 

@@ -21,8 +21,14 @@ from confluent_kafka import (
 
 from headrace.admin import AdminClient
 from headrace.cli.errors import BadUsage, Failure
-from headrace.cli.groups.admin import GROUPS_AT_ONCE, all_consumer_groups, other_groups, timeout_s
+from headrace.cli.groups.admin import (
+    GROUPS_AT_ONCE,
+    chosen_consumer_groups,
+    other_groups,
+    timeout_s,
+)
 from headrace.cli.groups.offsets import (
+    committed_offsets,
     earliest_offsets,
     existing_partitions,
     has_no_log,
@@ -57,38 +63,12 @@ _GROUP_ERRORS = (
 )
 
 
-def committed_offsets(
-    admin: AdminClient, group_ids: Sequence[str], failures: list[str], options: Namespace
-) -> dict[str, list[TopicPartition]]:
-    """Return the committed offsets of groups, from one request to each coordinator.
-
-    Groups whose coordinator refuses are left out.
-
-    :param failures: gets the reason for each group left out
-    """
-    if not group_ids:
-        return {}
-    found = {}
-    for group_id, future in admin.list_consumer_group_offsets(
-        group_ids, request_timeout=timeout_s(options)
-    ).items():
-        try:
-            found[group_id] = [
-                one for one in future.result().topic_partitions or () if one.offset >= 0
-            ]
-        except KafkaException as error:
-            failures.append(f"{group_id}: {reason_of(error)}")
-    return found
-
-
 def reset_offsets(admin: AdminClient, options: Namespace) -> None:
     """Print the new offsets of groups without members; with ``--execute``, commit them.
 
     :raises Failure: some offsets could not be determined or committed
     """
-    group_ids = sorted(options.group)
-    if options.all_groups:
-        group_ids = [group.group_id for group in all_consumer_groups(admin, options)]
+    group_ids = sorted(chosen_consumer_groups(admin, options))
     file = _read_plan(options) if options.from_file is not None else None
     named = [
         partition_key(one)

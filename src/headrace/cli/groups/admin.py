@@ -62,6 +62,16 @@ def all_consumer_groups(
     return [group for group in result.valid if group.protocol in CONSUMER_PROTOCOLS]
 
 
+def chosen_consumer_groups(admin: AdminClient, options: Namespace) -> list[str]:
+    """Return the ids of the consumer groups of the command: those named, or all.
+
+    :raises KafkaException: a broker refuses or does not answer
+    """
+    if options.all_groups:
+        return [group.group_id for group in all_consumer_groups(admin, options)]
+    return list(options.group)
+
+
 def other_groups(admin: AdminClient, options: Namespace) -> frozenset[str]:
     """Return the ids of the groups that are not consumer groups.
 

@@ -1,4 +1,6 @@
-"""The partitions that a command on groups names, and the offsets of their logs."""
+"""The partitions that a command on groups names, the offsets of their logs, and committed
+offsets.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from headrace.admin import AdminClient
 from headrace.cli.errors import Failure
 
 from .admin import timeout_s
-from .results import PartitionKey, is_error, partition_key, warn
+from .results import PartitionKey, is_error, partition_key, reason_of, warn
 
 _NO_OFFSET = -1
 _NO_LOG = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "LEADER_NOT_AVAILABLE")
@@ -97,6 +99,30 @@ def offsets_since(
             f"known offset."
         )
     return {**offsets, **latest_offsets(admin, unanswered, options)}
+
+
+def committed_offsets(
+    admin: AdminClient, group_ids: Sequence[str], failures: list[str], options: Namespace
+) -> dict[str, list[TopicPartition]]:
+    """Return the committed offsets of groups, from one request to each coordinator.
+
+    Groups whose coordinator refuses are left out.
+
+    :param failures: gets the reason for each group left out
+    """
+    if not group_ids:
+        return {}
+    found = {}
+    for group_id, future in admin.list_consumer_group_offsets(
+        group_ids, request_timeout=timeout_s(options)
+    ).items():
+        try:
+            found[group_id] = [
+                one for one in future.result().topic_partitions or () if one.offset >= 0
+            ]
+        except KafkaException as error:
+            failures.append(f"{group_id}: {reason_of(error)}")
+    return found
 
 
 def has_no_log(partition: PartitionKey) -> str:

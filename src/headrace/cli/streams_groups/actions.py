@@ -7,23 +7,13 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 
 from headrace.admin import AdminClient, GroupListing, StreamsGroupDescription, StreamsTasks
-from headrace.cli.consumer_groups.offsets import committed_offsets
-from headrace.cli.groups.admin import GROUPS_AT_ONCE, connected, timeout_s
+from headrace.cli.groups.admin import connected, timeout_s
 from headrace.cli.groups.deletion import delete_groups
-from headrace.cli.groups.offsets import latest_offsets
-from headrace.cli.groups.results import (
-    GROUP,
-    PARTITION,
-    TOPIC,
-    PartitionKey,
-    fail_with,
-    partition_key,
-    reason_of,
-)
-from headrace.cli.progress import in_steps
+from headrace.cli.groups.describing import GroupOffsets, Objects, Show, describe_groups
+from headrace.cli.groups.results import GROUP, PARTITION, TOPIC, PartitionKey, partition_key
 from headrace.cli.tables import Column, as_json, one_line, table
 
 _ROLES = ("active", "standby", "warmup")
@@ -65,68 +55,30 @@ def _streams_groups(
     return list(result.valid)
 
 
-def _describe(admin: AdminClient, options: Namespace) -> None:
-    group_ids = sorted(options.group)
+def _chosen_groups(admin: AdminClient, options: Namespace) -> list[str]:
+    """Return the ids of the groups of the command: those named, or all."""
     if options.all_groups:
-        group_ids = [group.group_id for group in _streams_groups(admin, options)]
-    failures: list[str] = []
-    objects: list[dict[str, Any]] = []
-    for some in in_steps(group_ids, GROUPS_AT_ONCE, "describing groups"):
-        groups = []
-        described = admin.describe_streams_groups(some, request_timeout=timeout_s(options))
-        for future in described.values():
-            try:
-                groups.append(future.result())
-            except KafkaException as error:
-                failures.append(reason_of(error))
-        if options.members:
-            shown = [_show_members(group, options) for group in groups]
-        elif options.state is not None:
-            shown = [_show_state(group, options) for group in groups]
-        else:
-            shown = _show_offsets(admin, groups, failures, options)
-        objects += [one for of_group in shown for one in of_group]
-    if options.json:
-        print(as_json(objects))
-    fail_with(failures)
+        return [group.group_id for group in _streams_groups(admin, options)]
+    return list(options.group)
 
 
-def _show_offsets(
-    admin: AdminClient,
-    groups: Sequence[StreamsGroupDescription],
-    failures: list[str],
-    options: Namespace,
-) -> list[list[dict[str, Any]]]:
-    """Print the offsets of groups.
-
-    The ends are read after the committed offsets, so that no lag is negative.
-    """
-    committed = committed_offsets(admin, [group.group_id for group in groups], failures, options)
-    answered = [group for group in groups if group.group_id in committed]
-    partitions = {
-        group.group_id: _partitions(group, committed[group.group_id]) for group in answered
-    }
-    ends = latest_offsets(admin, {key for keys in partitions.values() for key in keys}, options)
-    shown = []
-    for group in answered:
-        of_group = {partition_key(one): one for one in committed[group.group_id]}
-        rows = [
-            _offset(group.group_id, key, of_group.get(key), ends.get(key))
-            for key in partitions[group.group_id]
-        ]
-        if not options.json:
-            _print_state_hint(group)
-            _print_offsets(rows, options)
-        shown.append(rows)
-    return shown
+def _describe(admin: AdminClient, options: Namespace) -> None:
+    group_ids = _chosen_groups(admin, options)
+    show = Show(_show_offsets, _show_members, _show_state)
+    describe_groups(admin, group_ids, admin.describe_streams_groups, show, options)
 
 
-def _partitions(
-    group: StreamsGroupDescription, committed: Sequence[TopicPartition]
-) -> list[PartitionKey]:
-    """Return the partitions that members read or have committed, sorted."""
-    read = (one for member in group.members for one in member.assignment.topic_partitions)
-    return sorted({partition_key(one) for one in (*read, *committed)})
+def _show_offsets(offsets: GroupOffsets, options: Namespace) -> Objects:
+    group, committed, assigned, ends = offsets
+    found = {partition_key(one): one for one in committed}
+    rows = [
+        _offset(group.group_id, key, found.get(key), ends.get(key))
+        for key in sorted({*found, *map(partition_key, assigned)})
+    ]
+    if not options.json:
+        _print_state_hint(group)
+        _print_offsets(rows, options)
+    return rows
 
 
 def _offset(
@@ -156,7 +108,7 @@ def _print_offsets(rows: Sequence[Mapping[str, Any]], options: Namespace) -> Non
     print(f"\n{table(columns, lines)}")
 
 
-def _show_members(group: StreamsGroupDescription, options: Namespace) -> list[dict[str, Any]]:
+def _show_members(group: StreamsGroupDescription, options: Namespace) -> Objects:
     if not options.json:
         _print_state_hint(group)
         columns = [GROUP, Column("MEMBER"), Column("PROCESS"), Column("CLIENT-ID")]
@@ -219,7 +171,7 @@ def _roles(tasks: StreamsTasks, prefix: str) -> str:
     return " ".join(parts)
 
 
-def _show_state(group: StreamsGroupDescription, options: Namespace) -> list[dict[str, Any]]:
+def _show_state(group: StreamsGroupDescription, options: Namespace) -> Objects:
     node = group.coordinator
     if not options.json:
         _print_state_hint(group)
@@ -246,9 +198,7 @@ def _show_state(group: StreamsGroupDescription, options: Namespace) -> list[dict
 
 
 def _delete(admin: AdminClient, options: Namespace) -> None:
-    group_ids = options.group
-    if options.all_groups:
-        group_ids = [group.group_id for group in _streams_groups(admin, options)]
+    group_ids = _chosen_groups(admin, options)
     delete_groups(admin, group_ids, admin.describe_streams_groups, "streams groups", options)
 
 
