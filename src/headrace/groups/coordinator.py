@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode, Refusal
@@ -31,7 +31,7 @@ from .consumer import classic_members
 from .consumer.group import ConsumerGroup
 from .consumer.service import ConsumerGroupService
 from .deadlines import OFFSETS, RETRY_MS, TimerKey
-from .kinds import Group, group_not_found, wrong_kind
+from .kinds import Group, group_of_kind
 from .meters import GroupMeters
 from .offsets.service import OffsetService
 from .records import (
@@ -206,12 +206,7 @@ class GroupCoordinator:
 
     def classic_group(self, group_id: str) -> ClassicGroup | Refusal:
         """Return a classic group, or GROUP_ID_NOT_FOUND."""
-        group = self.groups.get(group_id)
-        if group is None:
-            return group_not_found(group_id)
-        if not isinstance(group, ClassicGroup):
-            return wrong_kind(group_id, "classic")
-        return group
+        return group_of_kind(self.groups, group_id, ClassicGroup)
 
     def delete(self, group_id: str) -> Outcome[GroupRecord, ErrorCode]:
         """Delete an empty group and its offsets (DeleteGroups). The share state of a share group
@@ -321,26 +316,27 @@ class GroupCoordinator:
             elif isinstance(group, ClassicGroup):
                 del self.groups[group_id]
         elif isinstance(record, ConsumerGroupRecord):
-            if not isinstance(group, ConsumerGroup):
-                if record.value is None:
-                    return
-                group = self.groups[group_id] = ConsumerGroup(group_id, self._timers)
-            group.replay(record)
-            if isinstance(record, ConsumerGroupMetadata) and record.value is None:
-                del self.groups[group_id]
+            self._replay(record, ConsumerGroup, ConsumerGroupMetadata)
         elif isinstance(record, StreamsGroupRecord):
-            if not isinstance(group, StreamsGroup):
-                if record.value is None:
-                    return
-                group = self.groups[group_id] = StreamsGroup(group_id, self._timers)
-            group.replay(record)
-            if isinstance(record, StreamsGroupMetadata) and record.value is None:
-                del self.groups[group_id]
+            self._replay(record, StreamsGroup, StreamsGroupMetadata)
         else:
-            if not isinstance(group, ShareGroup):
-                if record.value is None:
-                    return
-                group = self.groups[group_id] = ShareGroup(group_id, self._timers)
-            group.replay(record)
-            if isinstance(record, ShareGroupMetadata) and record.value is None:
-                del self.groups[group_id]
+            self._replay(record, ShareGroup, ShareGroupMetadata)
+
+    def _replay(
+        self,
+        record: GroupRecord,
+        kind: type[ConsumerGroup | ShareGroup | StreamsGroup],
+        epoch_record: type[ConsumerGroupMetadata | ShareGroupMetadata | StreamsGroupMetadata],
+    ) -> None:
+        """Apply a record of a kind of groups.
+
+        :param epoch_record: the type whose tombstone deletes the group
+        """
+        group: Any = self.groups.get(record.group_id)
+        if not isinstance(group, kind):
+            if record.value is None:
+                return
+            group = self.groups[record.group_id] = kind(record.group_id, self._timers)
+        group.replay(record)
+        if isinstance(record, epoch_record) and record.value is None:
+            del self.groups[record.group_id]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import TypeAlias, TypeVar
 
 from headrace.errors import ErrorCode, Refusal
 
@@ -12,6 +13,15 @@ from .share.group import ShareGroup
 from .streams.group import StreamsGroup
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup
+G = TypeVar("G", ClassicGroup, ConsumerGroup, ShareGroup, StreamsGroup)
+
+
+def group_of_kind(groups: Mapping[str, Group], group_id: str, kind: type[G]) -> G | Refusal:
+    """Return a group of a kind, or GROUP_ID_NOT_FOUND."""
+    group = groups.get(group_id)
+    if group is None:
+        return group_not_found(group_id)
+    return group if isinstance(group, kind) else wrong_kind(group_id, kind.type_name)
 
 
 def group_not_found(group_id: str) -> Refusal:

@@ -25,6 +25,7 @@ from headrace.groups.deadlines import (
     TimerChanges,
     TimerKey,
 )
+from headrace.groups.heartbeats import fenced_member, group_full, unknown_member
 from headrace.groups.records import (
     CommittedOffset,
     ConsumerAssignment,
@@ -138,10 +139,7 @@ class ConsumerGroup:
         """Return the error if the group is full and the member is new."""
         if len(self.state.members) < max_size or member_id in self.state.members:
             return None
-        return Refusal(
-            ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"The consumer group has reached its maximum capacity of {max_size} members.",
-        )
+        return group_full("consumer", max_size)
 
     def _check(self, request: ConsumerHeartbeat, max_size: int) -> Refusal | None:
         return self.check_room(request.member_id, max_size) or (
@@ -154,7 +152,9 @@ class ConsumerGroup:
         if request.member_epoch == JOIN_EPOCH:
             return None
         known = self.state.current.get(request.member_id)
-        return self._unknown(request.member_id) if known is None else _check_epoch(request, known)
+        if known is None:
+            return unknown_member(self.group_id, request.member_id)
+        return _check_epoch(request, known)
 
     def _check_static(self, request: ConsumerHeartbeat) -> Refusal | None:
         instance_id = request.group_instance_id
@@ -188,12 +188,6 @@ class ConsumerGroup:
             )
         return None
 
-    def _unknown(self, member_id: str) -> Refusal:
-        return Refusal(
-            ErrorCode.UNKNOWN_MEMBER_ID,
-            f"Member {member_id} is not a member of group {self.group_id}.",
-        )
-
     def _replaced(self, instance_id: str | None) -> str | None:
         return None if instance_id is None else self.state.static_members.get(instance_id)
 
@@ -214,7 +208,9 @@ class ConsumerGroup:
         """Return the error if the member may not leave, or None."""
         if request.group_instance_id is not None:
             return self.check_instance(request.member_id, request.group_instance_id)
-        return None if request.member_id in self.state.members else self._unknown(request.member_id)
+        if request.member_id in self.state.members:
+            return None
+        return unknown_member(self.group_id, request.member_id)
 
     def pause(
         self, member_id: str, reply: ConsumerHeartbeatReply
@@ -370,10 +366,4 @@ def _check_epoch(request: ConsumerHeartbeat, known: ConsumerAssignment) -> Refus
         and holds_only(request.owned, known.assigned)
     ):
         return None  # the answer to its last heartbeat was lost
-    return Refusal(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The consumer group member has a {'greater' if epoch > current else 'smaller'} "
-        f"member epoch ({epoch}) than "
-        f"the one known by the group coordinator ({current}). The member must abandon all "
-        f"its partitions and rejoin.",
-    )
+    return fenced_member("consumer", epoch, current)

@@ -26,7 +26,7 @@ from headrace.groups.deadlines import (
     TimerChanges,
     TimerKey,
 )
-from headrace.groups.kinds import Group, group_not_found, wrong_kind
+from headrace.groups.kinds import Group, group_of_kind, wrong_kind
 from headrace.groups.meters import GroupMeters
 from headrace.groups.records import ConsumerGroupMetadata, GroupMetadata, GroupRecord
 from headrace.groups.settings import Configuration, ConsumerSettings, TopicCatalog
@@ -195,10 +195,7 @@ class ConsumerGroupService:
 
     def group(self, group_id: str) -> ConsumerGroup | Refusal:
         """Return a consumer group, or GROUP_ID_NOT_FOUND."""
-        group = self._groups.get(group_id)
-        if group is None:
-            return group_not_found(group_id)
-        return group if isinstance(group, ConsumerGroup) else wrong_kind(group_id, "consumer")
+        return group_of_kind(self._groups, group_id, ConsumerGroup)
 
     # The classic protocol -------------------------------------------------------------------------
 

@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 from copy import copy
-from typing import TypeVar
 from uuid import UUID
 
+from headrace.groups.heartbeats import FIRST_EPOCH, NO_TARGET, put
 from headrace.groups.records import (
     Assignment,
-    AssignmentEpoch,
     ConsumerAssignment,
     ConsumerGroupCurrentMemberAssignment,
     ConsumerGroupMemberMetadata,
@@ -34,11 +33,6 @@ from headrace.groups.records import (
 )
 from headrace.groups.settings import TopicCatalog
 from headrace.groups.topics import topics_hash
-
-V = TypeVar("V")
-
-FIRST_EPOCH = 1
-"""The epoch of a group without an epoch record; the first subscription makes it 2."""
 
 
 class ConsumerState:
@@ -59,7 +53,7 @@ class ConsumerState:
         self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
         self.members: dict[str, ConsumerMember] = {}
-        self.target_epoch = AssignmentEpoch(FIRST_EPOCH, 0)
+        self.target_epoch = NO_TARGET
         self.target: dict[str, Assignment] = {}
         self.current: dict[str, ConsumerAssignment] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
@@ -167,13 +161,13 @@ class ConsumerState:
             case ConsumerGroupMetadata(_, value):
                 self.epoch, self.metadata_hash = value or GroupEpoch(FIRST_EPOCH, 0)
             case ConsumerGroupTargetAssignmentMember(_, member_id, target):
-                _put(self.target, member_id, target)
+                put(self.target, member_id, target)
             case ConsumerGroupTargetAssignmentMetadata(_, epoch):
-                self.target_epoch = epoch or AssignmentEpoch(FIRST_EPOCH, 0)
+                self.target_epoch = epoch or NO_TARGET
             case ConsumerGroupCurrentMemberAssignment(_, member_id, current):
                 self._replay_current(member_id, current)
             case ConsumerGroupRegularExpression(_, regex, resolved):
-                _put(self.regexes, regex, resolved)
+                put(self.regexes, regex, resolved)
                 self._hash = None
 
     def complete_members(self) -> None:
@@ -188,7 +182,7 @@ class ConsumerState:
 
     def _replay_member(self, member_id: str, member: ConsumerMember | None) -> None:
         old = self.members.get(member_id)
-        _put(self.members, member_id, member)
+        put(self.members, member_id, member)
         for one, count in ((old, -1), (member, 1)):
             if one is None:
                 continue
@@ -212,7 +206,7 @@ class ConsumerState:
 
     def _replay_current(self, member_id: str, current: ConsumerAssignment | None) -> None:
         old = self.current.get(member_id)
-        _put(self.current, member_id, current)
+        put(self.current, member_id, current)
         if old is not None:
             for one in _each(old.assigned, old.pending_revocation):
                 if self._holders.get(one) == member_id:
@@ -234,10 +228,3 @@ def _count(users: Counter[str], names: Collection[str], change: int) -> None:
         users[name] += change
         if not users[name]:
             del users[name]
-
-
-def _put(mapping: dict[str, V], key: str, value: V | None) -> None:
-    if value is None:
-        mapping.pop(key, None)
-    else:
-        mapping[key] = value

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from headrace.errors import ErrorCode, Refusal
+from headrace.groups.heartbeats import assignment_due
 from headrace.groups.records import (
     Assignment,
     AssignmentEpoch,
@@ -177,9 +178,8 @@ class MemberTransition:
         return topics_hash([topics[name] for name in sorted(subscribed) if name in topics])
 
     def _assignment_due(self) -> bool:
-        age_ms = self.wall_ms - self.target_epoch.timestamp_ms
-        # The wall clock may have been set back since.
-        return not 0 <= age_ms < self.settings.assignment_interval_ms
+        interval_ms = self.settings.assignment_interval_ms
+        return assignment_due(self.target_epoch, interval_ms, self.wall_ms)
 
     def _assign(self) -> None:
         """Compute a target assignment."""

@@ -17,15 +17,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 from uuid import UUID
 
 from headrace.deadlines import Deadlines
-from headrace.errors import ErrorCode, Refusal
+from headrace.errors import Refusal
 from headrace.groups.deadlines import SESSION, GroupDeadlines, TimerKey
+from headrace.groups.heartbeats import (
+    FIRST_EPOCH,
+    NO_TARGET,
+    fenced_member,
+    group_full,
+    put,
+    unknown_member,
+)
 from headrace.groups.records import (
     Assignment,
-    AssignmentEpoch,
     CurrentAssignment,
     GroupEpoch,
     GroupRecord,
@@ -53,11 +59,6 @@ from headrace.outcome import Outcome
 
 from .member import JOIN_EPOCH, LEAVE_EPOCH, ShareHeartbeat
 
-V = TypeVar("V")
-
-FIRST_EPOCH = 1
-"""The epoch of a group without an epoch record; the first member makes it 2."""
-
 
 class ShareGroup:
     """One share group. Commands decide and change nothing; :meth:`replay` applies their records.
@@ -74,7 +75,7 @@ class ShareGroup:
         self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
         self.members: dict[str, ShareMember] = {}
-        self.target_epoch = AssignmentEpoch(FIRST_EPOCH, 0)
+        self.target_epoch = NO_TARGET
         self.target: dict[str, Assignment] = {}
         self.current: dict[str, CurrentAssignment] = {}
         self.state_partitions = StatePartitions()
@@ -102,35 +103,20 @@ class ShareGroup:
         known = self.current.get(request.member_id)
         if known is None:
             if request.member_epoch != LEAVE_EPOCH and len(self.members) >= max_size:
-                return Refusal(
-                    ErrorCode.GROUP_MAX_SIZE_REACHED,
-                    f"The share group has reached its maximum capacity of {max_size} members.",
-                )
+                return group_full("share", max_size)
             if request.member_epoch != JOIN_EPOCH:
-                return Refusal(
-                    ErrorCode.UNKNOWN_MEMBER_ID,
-                    f"Member {request.member_id} is not a member of group {self.group_id}.",
-                )
+                return unknown_member(self.group_id, request.member_id)
             return None
-        if request.member_epoch > known.member_epoch:
-            return Refusal(
-                ErrorCode.FENCED_MEMBER_EPOCH,
-                f"The share group member has a greater member epoch "
-                f"({request.member_epoch}) than the one known by the "
-                f"group coordinator ({known.member_epoch}). The member must abandon all its "
-                f"partitions and rejoin.",
-            )
-        accepted = (JOIN_EPOCH, LEAVE_EPOCH, known.member_epoch, known.previous_member_epoch)
-        if request.member_epoch not in accepted:
-            return Refusal(
-                ErrorCode.FENCED_MEMBER_EPOCH,
-                f"The share group member has a smaller member epoch "
-                f"({request.member_epoch}) than the one known by the "
-                f"group coordinator ({known.member_epoch}), and it does not match the "
-                f"previous member epoch "
-                f"({known.previous_member_epoch}). The member must abandon all its "
-                f"partitions and rejoin.",
-            )
+        epoch, current, previous = (
+            request.member_epoch,
+            known.member_epoch,
+            known.previous_member_epoch,
+        )
+        if epoch > current:
+            return fenced_member("share", epoch, current)
+        if epoch not in (JOIN_EPOCH, LEAVE_EPOCH, current, previous):
+            more = f", and it does not match the previous member epoch ({previous})"
+            return fenced_member("share", epoch, current, more)
         return None
 
     def _remove(self, member_id: str, metadata_hash: int) -> Outcome[GroupRecord, None]:
@@ -282,22 +268,15 @@ class ShareGroup:
         """Apply one durable record of this group."""
         match record:
             case ShareGroupMemberMetadata(_, member_id, member):
-                _put(self.members, member_id, member)
+                put(self.members, member_id, member)
             case ShareGroupMetadata(_, value):
                 self.epoch, self.metadata_hash = value or GroupEpoch(FIRST_EPOCH, 0)
             case ShareGroupTargetAssignmentMember(_, member_id, target):
-                _put(self.target, member_id, target)
+                put(self.target, member_id, target)
                 self._covered = None
             case ShareGroupTargetAssignmentMetadata(_, epoch):
-                self.target_epoch = epoch or AssignmentEpoch(FIRST_EPOCH, 0)
+                self.target_epoch = epoch or NO_TARGET
             case ShareGroupCurrentMemberAssignment(_, member_id, current):
-                _put(self.current, member_id, current)
+                put(self.current, member_id, current)
             case ShareGroupStatePartitionMetadata(_, partitions):
                 self.state_partitions = partitions or StatePartitions()
-
-
-def _put(mapping: dict[str, V], key: str, value: V | None) -> None:
-    if value is None:
-        mapping.pop(key, None)
-    else:
-        mapping[key] = value

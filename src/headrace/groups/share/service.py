@@ -8,7 +8,7 @@ from functools import partial
 from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.deadlines import TimerKey
-from headrace.groups.kinds import Group, group_not_found, wrong_kind
+from headrace.groups.kinds import Group, group_not_found, group_of_kind, wrong_kind
 from headrace.groups.records import GroupRecord
 from headrace.groups.settings import Configuration, ShareGroupSettings, Topics
 from headrace.outcome import Outcome
@@ -77,10 +77,7 @@ class ShareGroupService:
 
     def group(self, group_id: str) -> ShareGroup | Refusal:
         """Return a share group, or GROUP_ID_NOT_FOUND."""
-        group = self._groups.get(group_id)
-        if group is None:
-            return group_not_found(group_id)
-        return group if isinstance(group, ShareGroup) else wrong_kind(group_id, "share")
+        return group_of_kind(self._groups, group_id, ShareGroup)
 
     def empty_group(self, group_id: str, *, create: bool) -> ShareGroup | Refusal:
         """Return an empty share group, whose offsets may be changed, or the error of the request.

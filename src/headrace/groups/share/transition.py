@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headrace.groups.heartbeats import assignment_due
 from headrace.groups.records import (
     Assignment,
     AssignmentEpoch,
@@ -68,9 +69,8 @@ class ShareMemberTransition:
         self.records.append(record)
 
     def _assignment_due(self) -> bool:
-        age_ms = self.wall_ms - self.target_epoch.timestamp_ms
-        # The wall clock may have been set back since.
-        return not 0 <= age_ms < self.settings.assignment_interval_ms
+        interval_ms = self.settings.assignment_interval_ms
+        return assignment_due(self.target_epoch, interval_ms, self.wall_ms)
 
     def _bump_epoch(self) -> None:
         new_hash = topics_hash(self.topics)

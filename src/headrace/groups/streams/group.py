@@ -23,6 +23,7 @@ from headrace.groups.deadlines import (
     TimerChanges,
     TimerKey,
 )
+from headrace.groups.heartbeats import fenced_member, group_full, unknown_member
 from headrace.groups.records import (
     CommittedOffset,
     GroupRecord,
@@ -143,19 +144,11 @@ class StreamsGroup:
         if request.joins:
             if len(self.state.members) < max_size:
                 return None
-            return Refusal(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The streams group has reached its maximum capacity of {max_size} members.",
-            )
+            return group_full("streams", max_size)
         known = self.state.current.get(request.member_id)
-        return self.unknown(request.member_id) if known is None else _check_epoch(request, known)
-
-    def unknown(self, member_id: str) -> Refusal:
-        """Return the error for a member that the group does not have."""
-        return Refusal(
-            ErrorCode.UNKNOWN_MEMBER_ID,
-            f"Member {member_id} is not a member of group {self.group_id}.",
-        )
+        if known is None:
+            return unknown_member(self.group_id, request.member_id)
+        return _check_epoch(request, known)
 
     def _timer_changes(
         self, transition: StreamsTransition, settings: StreamsSettings, now_ms: int
@@ -204,7 +197,7 @@ class StreamsGroup:
         member_id = request.member_id
         if member_id not in self.state.members:
             outcome: Outcome[GroupRecord, StreamsHeartbeatReply | Refusal] = Outcome(
-                self.unknown(member_id)
+                unknown_member(self.group_id, member_id)
             )
         else:
             reply = StreamsHeartbeatReply(member_id, request.member_epoch)
@@ -363,9 +356,4 @@ def _check_epoch(request: StreamsHeartbeat, known: StreamsAssignment) -> Refusal
         and holds_only(request.owned, known.assigned)
     ):
         return None  # the answer to its last heartbeat was lost
-    return Refusal(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The streams group member has a {'greater' if epoch > current else 'smaller'} member "
-        f"epoch ({epoch}) than the one known by the group coordinator ({current}). The member must "
-        f"abandon all its partitions and rejoin.",
-    )
+    return fenced_member("streams", epoch, current)

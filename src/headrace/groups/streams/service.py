@@ -9,7 +9,7 @@ from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.deadlines import TimerKey
-from headrace.groups.kinds import Group, group_not_found, wrong_kind
+from headrace.groups.kinds import Group, group_of_kind, wrong_kind
 from headrace.groups.meters import GroupMeters
 from headrace.groups.records import GroupMetadata, GroupRecord, StreamsGroupMetadata
 from headrace.groups.settings import Configuration, StreamsSettings, TopicCatalog
@@ -80,10 +80,7 @@ class StreamsGroupService:
 
     def group(self, group_id: str) -> StreamsGroup | Refusal:
         """Return a streams group, or GROUP_ID_NOT_FOUND."""
-        group = self._groups.get(group_id)
-        if group is None:
-            return group_not_found(group_id)
-        return group if isinstance(group, StreamsGroup) else wrong_kind(group_id, "streams")
+        return group_of_kind(self._groups, group_id, StreamsGroup)
 
     def expire(
         self, group: StreamsGroup, kind: str, member_id: str, wall_ms: int

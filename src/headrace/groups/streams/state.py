@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TypeVar
 
+from headrace.groups.heartbeats import FIRST_EPOCH, NO_TARGET, put
 from headrace.groups.records import (
-    AssignmentEpoch,
     HeldTaskAssignment,
     StreamsAssignment,
     StreamsEpoch,
@@ -32,11 +31,6 @@ from headrace.groups.topics import topics_hash
 
 from .topics import required_topics, sources
 
-V = TypeVar("V")
-
-FIRST_EPOCH = 1
-"""The epoch of a group without an epoch record; the first member makes it 2."""
-
 
 class StreamsState:
     """The durable state of a streams group. Only :meth:`replay` changes it.
@@ -53,7 +47,7 @@ class StreamsState:
         self.group_id = group_id
         self.epoch = StreamsEpoch(FIRST_EPOCH, 0, 0)
         self.members: dict[str, StreamsMember] = {}
-        self.target_epoch = AssignmentEpoch(FIRST_EPOCH, 0)
+        self.target_epoch = NO_TARGET
         self.target: dict[str, TaskAssignment] = {}
         self.current: dict[str, StreamsAssignment] = {}
         self.topology: Topology | None = None
@@ -124,17 +118,17 @@ class StreamsState:
         match record:
             case StreamsGroupMemberMetadata(_, member_id, member):
                 self._hold(member_id, -1)
-                _put(self.members, member_id, member)
+                put(self.members, member_id, member)
                 self._hold(member_id, 1)
             case StreamsGroupMetadata(_, value):
                 self.epoch = value or StreamsEpoch(FIRST_EPOCH, 0, 0)
             case StreamsGroupTargetAssignmentMember(_, member_id, target):
-                _put(self.target, member_id, target)
+                put(self.target, member_id, target)
             case StreamsGroupTargetAssignmentMetadata(_, epoch):
-                self.target_epoch = epoch or AssignmentEpoch(FIRST_EPOCH, 0)
+                self.target_epoch = epoch or NO_TARGET
             case StreamsGroupCurrentMemberAssignment(_, member_id, current):
                 self._hold(member_id, -1)
-                _put(self.current, member_id, current)
+                put(self.current, member_id, current)
                 self._hold(member_id, 1)
             case StreamsGroupTopology(_, topology):
                 self._replay_topology(topology)
@@ -198,10 +192,3 @@ def _count(
         del counts[process]
     if not counts:
         del holders[task]
-
-
-def _put(mapping: dict[str, V], key: str, value: V | None) -> None:
-    if value is None:
-        mapping.pop(key, None)
-    else:
-        mapping[key] = value

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.errors import ErrorCode, Refusal
+from headrace.groups.heartbeats import assignment_due
 from headrace.groups.records import (
     AssignmentEpoch,
     GroupRecord,
@@ -189,7 +190,9 @@ class StreamsTransition:
             )
         elif self.target_epoch >= self.epoch.epoch:
             return
-        elif not assignment_due(self.group.target_epoch, self.settings, self.wall_ms):
+        elif not assignment_due(
+            self.group.target_epoch, self.settings.assignment_interval_ms, self.wall_ms
+        ):
             self._report(
                 StatusCode.ASSIGNMENT_DELAYED,
                 "Assignment delayed due to the configured assignment interval.",
@@ -225,13 +228,6 @@ class StreamsTransition:
 
 def _is_same(some: Topology, other: Topology) -> bool:
     return some.epoch == other.epoch and sorted(some.subtopologies) == sorted(other.subtopologies)
-
-
-def assignment_due(last: AssignmentEpoch, settings: StreamsSettings, wall_ms: int) -> bool:
-    """Return whether a target assignment may be computed now."""
-    age_ms = wall_ms - last.timestamp_ms
-    # The wall clock may have been set back since.
-    return not 0 <= age_ms < settings.assignment_interval_ms
 
 
 def compute_target(
