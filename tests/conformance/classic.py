@@ -265,7 +265,8 @@ class ClassicMember:
         """Wait for the answer to :meth:`send_sync`; return its error."""
         assert self._sent is not None
         answer, self._sent = self.connection.receive_message(self._sent), None
-        self.assignment = answer.assignment
+        if not answer.error_code:
+            self.assignment = answer.assignment
         return outcome(answer.error_code)
 
     def sync(

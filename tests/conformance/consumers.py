@@ -1,4 +1,4 @@
-"""A member of a consumer group of the new protocol (KIP-848), and a classic one beside it."""
+"""A member of a consumer group of the new protocol (KIP-848)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.protocol.consumer_protocol import Subscription, read_assignment, write_subscription
 from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Topic, World, outcome
 from tests.support import unique, wait_until
 
@@ -166,62 +165,3 @@ def assigned(member: Any) -> list[int]:
     return sorted(
         number for topic in member.assignment.topic_partitions for number in topic.partitions
     )
-
-
-class ClassicConsumer:
-    """A cooperative member of the classic protocol, in a group of either protocol."""
-
-    def __init__(self, world: World, group_id: str, *topics: Topic) -> None:
-        self.world, self.group_id, self.topics = world, group_id, topics
-        self.id, self.leader, self.generation_id = "", "", -1
-        self.owned: dict[str, tuple[int, ...]] = {}
-
-    def _subscription(self) -> bytes:
-        topics = tuple(topic.name for topic in self.topics)
-        return write_subscription(Subscription(1, topics, self.owned))
-
-    def ask_to_join(self, protocol: str = "range", **fields: Any) -> Any:
-        """Send JoinGroup; return its response."""
-        asked = {
-            "group_id": self.group_id,
-            "session_timeout": 10_000,
-            "rebalance_timeout": 20_000,
-            "member_id": self.id,
-            "protocol_type": "consumer",
-            "protocols": [{"name": protocol, "metadata": self._subscription()}],
-            **fields,
-        }
-        return self.world.ask(11, 9, **asked)
-
-    def join(self, protocol: str = "range", **fields: Any) -> str:
-        """Join, again with a required member id; return the error."""
-        while True:
-            response = self.ask_to_join(protocol, **fields)
-            if outcome(response.error_code) != "MEMBER_ID_REQUIRED":
-                break
-            self.id = response.member_id
-        if response.error_code == 0:
-            self.generation_id, self.leader = response.generation_id, response.leader
-        return outcome(response.error_code)
-
-    def sync(self, *given: tuple[str, bytes]) -> str:
-        """Send SyncGroup, remember the assignment in `owned`, and return the error."""
-        response = self.world.ask(
-            14,
-            5,
-            group_id=self.group_id,
-            generation_id=self.generation_id,
-            member_id=self.id,
-            protocol_type="consumer",
-            protocol_name="range",
-            assignments=[{"member_id": member_id, "assignment": data} for member_id, data in given],
-        )
-        if response.error_code == 0:
-            self.owned = read_assignment(bytes(response.assignment))
-        return outcome(response.error_code)
-
-    def heartbeat(self) -> str:
-        response = self.world.ask(
-            12, 4, group_id=self.group_id, generation_id=self.generation_id, member_id=self.id
-        )
-        return outcome(response.error_code)

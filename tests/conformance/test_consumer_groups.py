@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
-from headrace.protocol.consumer_protocol import Subscription, write_assignment, write_subscription
+from headrace.protocol.consumer_protocol import (
+    Subscription,
+    read_assignment,
+    write_assignment,
+    write_subscription,
+)
 from headrace.protocol.primitives import i32
 from tests.conformance.classic import ClassicGroup, subscription
 from tests.conformance.consumers import (
     ASK_AGAIN_S,
-    ClassicConsumer,
     ConsumerMember,
     assigned,
     commit,
@@ -335,10 +339,14 @@ def test_offsets_in_topics_that_members_need_stay(world: World, group_id: str) -
 
 def test_a_classic_group_goes_on_as_a_consumer_group_and_back(world: World, group_id: str) -> None:
     topic = world.topic(partitions=4)
-    classic = ClassicConsumer(world, group_id, topic)
+    group = ClassicGroup(world, group_id)
+    classic = group.member(("range", subscription(topic.name)))
     assert classic.join() == OK
-    assert classic.sync((classic.id, write_assignment(1, {topic.name: range(4)}))) == OK
+    assert classic.sync({classic.id: write_assignment(1, {topic.name: range(4)})}) == OK
     assert world.groups()[group_id] == ("Stable", "consumer", "classic")
+
+    def held() -> dict[str, tuple[int, ...]]:
+        return read_assignment(bytes(classic.assignment))
 
     member = ConsumerMember(world, group_id)
     assert member.heartbeat(topic, epoch=0).error == OK
@@ -351,19 +359,18 @@ def test_a_classic_group_goes_on_as_a_consumer_group_and_back(world: World, grou
     def rejoined() -> bool:
         member.follow()
         if classic.heartbeat() == "REBALANCE_IN_PROGRESS":
-            assert (classic.join(), classic.leader, classic.sync()) == (OK, "", OK)
-        return classic.owned == {topic.name: (0, 1)} and member.assignment == {topic.name: [2, 3]}
+            classic.protocols = [("range", subscription(topic.name, owned=held()))]
+            assert (classic.join(), classic.answer.leader, classic.sync()) == (OK, "", OK)
+        return held() == {topic.name: (0, 1)} and member.assignment == {topic.name: [2, 3]}
 
     wait_until(rejoined, PATIENCE_S, "both to have half", ASK_AGAIN_S)
-    static = ClassicConsumer(world, group_id, topic)
-    static.id = "was-here"
-    refused = static.ask_to_join(group_instance_id="unknown")
-    assert (outcome(refused.error_code), refused.member_id) == ("UNKNOWN_MEMBER_ID", "")
-    stranger = ClassicConsumer(world, group_id, topic)
-    assert stranger.join(protocol="roundrobin") == "INCONSISTENT_GROUP_PROTOCOL"
-    assert stranger.join(protocol_type="connect") == "INCONSISTENT_GROUP_PROTOCOL"
+    static = group.member(instance_id="unknown", id="was-here")
+    assert (static.join_at_once(), static.answer.member_id) == ("UNKNOWN_MEMBER_ID", "")
+    unknown_protocol = group.member(("roundrobin", subscription(topic.name)))
+    for stranger in (unknown_protocol, group.member(protocol_type="connect")):
+        assert stranger.join_at_once() == "INCONSISTENT_GROUP_PROTOCOL"
 
-    generation_id = classic.generation_id
+    generation = classic.generation
     member.leave()
     wait_until(
         lambda: world.groups()[group_id][2] == "classic",
@@ -378,9 +385,9 @@ def test_a_classic_group_goes_on_as_a_consumer_group_and_back(world: World, grou
         ASK_AGAIN_S,
     )
     assert classic.join() == OK
-    assert classic.generation_id > generation_id
-    assert classic.sync((classic.id, write_assignment(1, {topic.name: range(4)}))) == OK
-    assert classic.owned == {topic.name: (0, 1, 2, 3)}
+    assert classic.generation > generation
+    assert classic.sync({classic.id: write_assignment(1, {topic.name: range(4)})}) == OK
+    assert held() == {topic.name: (0, 1, 2, 3)}
 
 
 def test_a_classic_member_takes_the_place_of_the_last_static_one(
@@ -391,13 +398,12 @@ def test_a_classic_member_takes_the_place_of_the_last_static_one(
     """
     topic, other = world.topic(partitions=2), world.topic()
     member = ConsumerMember(world, group_id, "m", "i").join(topic)
-    classic = ClassicConsumer(world, group_id, topic, other)
-    joined = classic.ask_to_join(group_instance_id="i")
-    assert (outcome(joined.error_code), joined.generation_id) == (OK, 0)
+    classic = ClassicGroup(world, group_id).member(
+        ("range", subscription(topic.name, other.name)), instance_id="i"
+    )
+    assert (classic.join_at_once(), classic.generation) == (OK, 0)
     assert world.groups()[group_id] == ("PreparingRebalance", "consumer", "classic")
-    classic.id = joined.member_id
-    joined = classic.ask_to_join(group_instance_id="i")
-    assert (outcome(joined.error_code), joined.generation_id) == (OK, member.epoch + 1)
+    assert (classic.join_at_once(), classic.generation) == (OK, member.epoch + 1)
 
 
 def test_an_empty_group_takes_the_type_of_who_comes_next(world: World, group_id: str) -> None:
@@ -407,15 +413,13 @@ def test_an_empty_group_takes_the_type_of_who_comes_next(world: World, group_id:
     assert world.groups()[group_id][2] == "consumer"
     assert member.fetch(topic) == OK
     member.leave()
-    classic = ClassicConsumer(world, group_id, topic)
-    assert classic.join() == OK
+    assert ClassicGroup(world, group_id).member(("range", subscription(topic.name))).join() == OK
     assert world.groups()[group_id][2] == "classic"
 
 
 def test_a_group_that_cannot_change_its_protocol(world: World, group_id: str) -> None:
     topic = world.topic()
-    connect = ClassicConsumer(world, group_id, topic)
-    assert connect.join(protocol_type="connect") == OK
+    assert ClassicGroup(world, group_id).member(protocol_type="connect").join() == OK
     assert ConsumerMember(world, group_id).heartbeat(topic, epoch=0).error == (
         f"GROUP_ID_NOT_FOUND: Cannot upgrade classic group {group_id} to consumer group "
         f"because the group does not use "
