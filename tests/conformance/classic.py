@@ -15,8 +15,8 @@ from uuid import UUID
 
 from headrace.errors import ErrorCode
 from headrace.protocol.consumer_protocol import Subscription, write_subscription
-from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Topic, World, outcome
-from tests.support import unique, wait_until
+from tests.conformance.world import COORDINATOR_IS_COMING, OK, Topic, World, outcome
+from tests.support import unique
 from tests.wire_client import Connection
 
 NONE = -1
@@ -73,15 +73,8 @@ class ClassicGroup:
             "retention_time": -1 if retention_ms is None else retention_ms,
             "topics": [{**_reference(topic), "partitions": partitions}],
         }
-
-        def answered() -> dict[int, str] | None:
-            response = self.world.connection.ask(8, version, **fields)
-            ((answer,),) = ([one.partitions for one in response.topics],)
-            if any(one.error_code in COORDINATOR_IS_COMING for one in answer):
-                return None
-            return {one.partition_index: outcome(one.error_code) for one in answer}
-
-        return wait_until(answered, PATIENCE_S, "a coordinator", interval_s=0.05)
+        (answer,) = self.world.ask(8, version, **fields).topics
+        return {one.partition_index: outcome(one.error_code) for one in answer.partitions}
 
     def fetch(
         self,
@@ -325,20 +318,10 @@ def fetch(
         for group_id, topics in asked.items()
     ]
     only_group = groups[0] if version < 8 else {}
-
-    def answered() -> Any:
-        response = world.connection.ask(
-            9, version, groups=groups, require_stable=stable, **only_group
-        )
-        if version < 8:
-            pairs = [(groups[0]["group_id"], response)]
-        else:
-            pairs = [(one.group_id, one) for one in response.groups]
-        codes = [getattr(one, "error_code", 0) for _, one in pairs]
-        return None if COORDINATOR_IS_COMING.intersection(codes) else pairs
-
-    pairs = wait_until(answered, PATIENCE_S, "a coordinator", interval_s=0.05)
-    return {group_id: _offsets(one, version) for group_id, one in pairs}
+    response = world.ask(9, version, groups=groups, require_stable=stable, **only_group)
+    if version < 8:
+        return {groups[0]["group_id"]: _offsets(response, version)}
+    return {one.group_id: _offsets(one, version) for one in response.groups}
 
 
 def _reference(topic: Topic | str | UUID) -> dict[str, Any]:

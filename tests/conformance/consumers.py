@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Topic, World, outcome
+from tests.conformance.world import OK, PATIENCE_S, Topic, World, outcome
 from tests.support import unique, wait_until
 
 ASK_AGAIN_S = 0.2
@@ -136,22 +136,17 @@ def commit(
     partition: int = 0,
 ) -> str:
     """Commit offset 1 of one partition; return the error."""
-    offset = {"committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": None}
-    asked = {"name": topic.name, "partitions": [{"partition_index": partition, **offset}]}
-
-    def answered() -> str | None:
-        (answer,) = world.connection.ask(
-            8,
-            version,
-            group_id=group_id,
-            generation_id_or_member_epoch=epoch,
-            member_id=member_id,
-            topics=[asked],
-        ).topics
-        (one,) = answer.partitions
-        return None if one.error_code in COORDINATOR_IS_COMING else outcome(one.error_code)
-
-    return wait_until(answered, PATIENCE_S, "a coordinator", interval_s=0.05)
+    asked = {"partition_index": partition, "committed_offset": 1, "committed_metadata": None}
+    (answer,) = world.ask(
+        8,
+        version,
+        group_id=group_id,
+        generation_id_or_member_epoch=epoch,
+        member_id=member_id,
+        topics=[{"name": topic.name, "partitions": [asked]}],
+    ).topics
+    (one,) = answer.partitions
+    return outcome(one.error_code)
 
 
 def describe(world: World, group_id: str) -> Any:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from headrace.errors import ErrorCode
 from headrace.protocol import record_batch
-from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Group, Topic, outcome
+from tests.conformance.world import OK, PATIENCE_S, Group, Topic, outcome
 from tests.support import wait_until
 
 TYPES = {"gap": 0, "accept": 1, "release": 2, "reject": 3, "renew": 4}
@@ -114,20 +114,15 @@ class Member:
         `no_topics`.
         """
         named = [one if isinstance(one, str) else one.name for one in topics]
-
-        def answered() -> Any:
-            response = self.world.connection.ask(
-                76,
-                1,
-                group_id=self.group.id,
-                member_id=self.id,
-                rack_id=rack_id,
-                member_epoch=self.epoch if epoch is None else epoch,
-                subscribed_topic_names=named if named or no_topics else None,
-            )
-            return None if response.error_code in COORDINATOR_IS_COMING else response
-
-        response = wait_until(answered, PATIENCE_S, "the group coordinator", interval_s=0.05)
+        response = self.world.ask(
+            76,
+            1,
+            group_id=self.group.id,
+            member_id=self.id,
+            rack_id=rack_id,
+            member_epoch=self.epoch if epoch is None else epoch,
+            subscribed_topic_names=named if named or no_topics else None,
+        )
         known = {
             one.id: one.name for one in [*self.topics, *(t for t in topics if isinstance(t, Topic))]
         }

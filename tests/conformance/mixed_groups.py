@@ -16,7 +16,7 @@ from uuid import UUID
 
 from headrace.protocol.consumer_protocol import read_assignment, write_assignment
 from tests.conformance.classic import subscription
-from tests.conformance.world import COORDINATOR_IS_COMING, PATIENCE_S, Group, Topic, World, outcome
+from tests.conformance.world import PATIENCE_S, Group, Topic, World, outcome
 from tests.support import wait_until
 from tests.wire_client import Connection
 
@@ -141,20 +141,9 @@ class Side:
             "group_id": self.group_id,
             "member_id": seat.id,
             "member_epoch": epoch,
-            "instance_id": None,
-            "rack_id": None,
-            "rebalance_timeout": -1,
-            "server_assignor": None,
-            "subscribed_topic_names": None,
-            "subscribed_topic_regex": None,
             "topic_partitions": None if owned is None else self.by_id(owned),
         } | fields
-
-        def answered() -> Any:
-            response = seat.connection.ask(68, version, **asked)
-            return None if response.error_code in COORDINATOR_IS_COMING else response
-
-        answer = wait_until(answered, PATIENCE_S, "a coordinator")
+        answer = self.world.ask(68, version, **asked)
         told = None if answer.assignment is None else self.by_name(answer.assignment)
         if answer.error_code == 0:
             seat.id = seat.id or answer.member_id
@@ -192,7 +181,6 @@ class Side:
             "protocols": [{"name": one, "metadata": said} for one in protocols],
             "rebalance_timeout": 60_000,
             "group_instance_id": instance_id,
-            "reason": None,
         }
         seat.sent = "join", seat.connection.send_message(11, version, **asked | fields)
 

@@ -23,7 +23,7 @@ from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Topic
 from tests.support import unique, wait_until
 from tests.wire_client import batch
 
-CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS.name
+ASK_AGAIN = COORDINATOR_IS_COMING | {ErrorCode.CONCURRENT_TRANSACTIONS}
 NO_ONE = (-1, -1)
 Who = tuple[int, int]
 """Producer id and epoch."""
@@ -53,15 +53,10 @@ class Transactional:
         """Return a known producer id with any epoch."""
         return self._producer_ids[producer], epoch
 
-    def _settled(self, ask: Any) -> str:
-        """Return the answer to a request, sent again as long as a transaction is being ended."""
-
-        def answered() -> str | None:
-            answer: str = ask()
-            coming = answer == CONCURRENT or answer in {code.name for code in COORDINATOR_IS_COMING}
-            return None if coming else answer
-
-        return wait_until(answered, PATIENCE_S, "the transaction before to end")
+    def _ask(self, api_key: int, version: int, **fields: Any) -> Any:
+        """Send a request of this transactional id, again while a transaction is being ended."""
+        fields = {"transactional_id": self.id, **fields}
+        return self.world.ask(api_key, version, again=ASK_AGAIN, **fields)
 
     # --- who may write ---
 
@@ -69,22 +64,18 @@ class Transactional:
         self, expected: Who = NO_ONE, *, version: int = 4, timeout_ms: int = 60_000, **more: Any
     ) -> str:
         """Send InitProducerId; return the new producer, or the error."""
-        fields = {
-            "transactional_id": self.id,
-            "transaction_timeout": timeout_ms,
-            "producer_id": expected[0],
-            "producer_epoch": expected[1],
+        made = self._ask(
+            22,
+            version,
+            transaction_timeout=timeout_ms,
+            producer_id=expected[0],
+            producer_epoch=expected[1],
             **more,
-        }
-
-        def ask() -> str:
-            made = self.world.ask(22, version, **fields)
-            if made.error_code:
-                return outcome(made.error_code)
-            self.who = made.producer_id, made.producer_epoch
-            return self.named(*self.who)
-
-        return self._settled(ask)
+        )
+        if made.error_code:
+            return outcome(made.error_code)
+        self.who = made.producer_id, made.producer_epoch
+        return self.named(*self.who)
 
     # --- what takes part ---
 
@@ -101,56 +92,47 @@ class Transactional:
         for one in topics:
             name, partitions = (one.name, [0]) if isinstance(one, Topic) else one
             asked.append({"name": name, "partitions": partitions})
-
-        def ask() -> str:
-            if version <= 3:
-                answer = self.world.ask(
-                    24,
-                    version,
-                    v3_and_below_transactional_id=self.id,
-                    v3_and_below_producer_id=who[0],
-                    v3_and_below_producer_epoch=who[1],
-                    v3_and_below_topics=asked,
-                )
-                results = answer.results_by_topic_v3_and_below
-            else:
-                transaction = {
-                    "transactional_id": self.id,
-                    "producer_id": who[0],
-                    "producer_epoch": who[1],
-                    "verify_only": verify,
-                    "topics": asked,
-                }
-                answer = self.world.ask(24, version, transactions=[transaction])
-                if answer.error_code:
-                    return "all: " + outcome(answer.error_code)
-                results = answer.results_by_transaction[0].topic_results
-            codes = {
-                (topic.name, one.partition_index): outcome(one.partition_error_code)
-                for topic in results
-                for one in topic.results_by_partition
+        if version <= 3:
+            answer = self._ask(
+                24,
+                version,
+                v3_and_below_transactional_id=self.id,
+                v3_and_below_producer_id=who[0],
+                v3_and_below_producer_epoch=who[1],
+                v3_and_below_topics=asked,
+            )
+            results = answer.results_by_topic_v3_and_below
+        else:
+            transaction = {
+                "transactional_id": self.id,
+                "producer_id": who[0],
+                "producer_epoch": who[1],
+                "verify_only": verify,
+                "topics": asked,
             }
-            told = [codes[one["name"], index] for one in asked for index in one["partitions"]]
-            return told[0] if len(set(told)) == 1 else ", ".join(told)
-
-        return self._settled(ask)
+            answer = self._ask(24, version, transactions=[transaction])
+            if answer.error_code:
+                return "all: " + outcome(answer.error_code)
+            results = answer.results_by_transaction[0].topic_results
+        codes = {
+            (topic.name, one.partition_index): outcome(one.partition_error_code)
+            for topic in results
+            for one in topic.results_by_partition
+        }
+        told = [codes[one["name"], index] for one in asked for index in one["partitions"]]
+        return told[0] if len(set(told)) == 1 else ", ".join(told)
 
     def add_group(self, group_id: str, who: Who | None = None, version: int = 3) -> str:
         """Send AddOffsetsToTxn; return the error."""
         producer_id, epoch = who or self.who
-
-        def ask() -> str:
-            answer = self.world.ask(
-                25,
-                version,
-                transactional_id=self.id,
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                group_id=group_id,
-            )
-            return outcome(answer.error_code)
-
-        return self._settled(ask)
+        answer = self._ask(
+            25,
+            version,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            group_id=group_id,
+        )
+        return outcome(answer.error_code)
 
     def write(
         self,
@@ -174,21 +156,15 @@ class Transactional:
             transactional=transactional,
             timestamp_ms=time.time_ns() // 1_000_000,
         )
-
-        def ask() -> str:
-            answer = self.world.ask(
-                0,
-                version,
-                transactional_id=self.id if transactional_id == "" else transactional_id,
-                acks=-1,
-                timeout=30_000,
-                topic_data=[
-                    {"name": topic.name, "partition_data": [{"index": 0, "records": data}]}
-                ],
-            )
-            return outcome(answer.responses[0].partition_responses[0].error_code)
-
-        told = self._settled(ask)
+        answer = self._ask(
+            0,
+            version,
+            transactional_id=self.id if transactional_id == "" else transactional_id,
+            acks=-1,
+            timeout=30_000,
+            topic_data=[{"name": topic.name, "partition_data": [{"index": 0, "records": data}]}],
+        )
+        told = outcome(answer.responses[0].partition_responses[0].error_code)
         if told == OK:
             self.sequences[who, topic.name] = base + records
         return told
@@ -217,51 +193,41 @@ class Transactional:
                     "committed_leader_epoch": -1,
                 }
             )
-
-        def ask() -> str:
-            answer = self.world.ask(
-                28,
-                version,
-                transactional_id=self.id,
-                group_id=group_id,
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                topics=[{"name": name, "partitions": parts} for name, parts in topics.items()],
-                generation_id=generation_id,
-                member_id=member_id,
-                group_instance_id=instance_id,
-            )
-            codes = {
-                (t.name, one.partition_index): outcome(one.error_code)
-                for t in answer.topics
-                for one in t.partitions
-            }
-            told = [codes[one] for one in offsets]
-            return told[0] if len(set(told)) == 1 else ", ".join(told)
-
-        return self._settled(ask)
+        answer = self._ask(
+            28,
+            version,
+            group_id=group_id,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            topics=[{"name": name, "partitions": parts} for name, parts in topics.items()],
+            generation_id=generation_id,
+            member_id=member_id,
+            group_instance_id=instance_id,
+        )
+        codes = {
+            (t.name, one.partition_index): outcome(one.error_code)
+            for t in answer.topics
+            for one in t.partitions
+        }
+        told = [codes[one] for one in offsets]
+        return told[0] if len(set(told)) == 1 else ", ".join(told)
 
     # --- how it ends ---
 
     def end(self, *, commit: bool, who: Who | None = None, version: int = 3) -> str:
         """Send EndTxn; return OK, from version 5 on the next producer, or the error."""
         producer_id, epoch = who or self.who
-
-        def ask() -> str:
-            answer = self.world.ask(
-                26,
-                version,
-                transactional_id=self.id,
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                committed=commit,
-            )
-            if version < 5 or answer.error_code:
-                return outcome(answer.error_code)
-            self.who = answer.producer_id, answer.producer_epoch
-            return self.named(*self.who)
-
-        return self._settled(ask)
+        answer = self._ask(
+            26,
+            version,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            committed=commit,
+        )
+        if version < 5 or answer.error_code:
+            return outcome(answer.error_code)
+        self.who = answer.producer_id, answer.producer_epoch
+        return self.named(*self.who)
 
     # --- what an administrator sees ---
 

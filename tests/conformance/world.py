@@ -14,8 +14,9 @@ name for it with the message; a state is text. A case reads like the sentence th
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -34,11 +35,13 @@ PATIENCE_S = 30.0
 failure.
 """
 
-COORDINATOR_IS_COMING = {
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-}
+COORDINATOR_IS_COMING = frozenset(
+    (
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    )
+)
 GROUP_RESOURCE, SET = 32, 0
 EARLIEST, LATEST = -2, -1
 
@@ -52,6 +55,17 @@ def outcome(code: int, message: str | None = None) -> str:
         return OK
     name = ErrorCode(int(code)).name
     return name if message is None else f"{name}: {message}"
+
+
+def _codes_in(answer: Any) -> Iterator[ErrorCode]:
+    """Yield the error codes in all parts of an answer."""
+    for field in dataclasses.fields(answer):
+        value = getattr(answer, field.name)
+        if field.name.endswith("error_code"):
+            yield value
+        for part in value if isinstance(value, tuple) else (value,):
+            if dataclasses.is_dataclass(part):
+                yield from _codes_in(part)
 
 
 class World:
@@ -76,12 +90,22 @@ class World:
         for opened in self._open:
             opened.close()
 
-    def ask(self, api_key: int, version: int, **fields: Any) -> Any:
-        """Send a request on the connection of this object, again while a coordinator is loading."""
+    def ask(
+        self,
+        api_key: int,
+        version: int,
+        *,
+        again: frozenset[ErrorCode] = COORDINATOR_IS_COMING,
+        **fields: Any,
+    ) -> Any:
+        """Send a request on the connection of this object.
+
+        :param again: the errors in any part of the answer after which it is sent again
+        """
 
         def answered() -> Any:
             response = self.connection.ask(api_key, version, **fields)
-            return None if getattr(response, "error_code", 0) in COORDINATOR_IS_COMING else response
+            return None if again.intersection(_codes_in(response)) else response
 
         return wait_until(answered, PATIENCE_S, "a coordinator", interval_s=0.05)
 
@@ -137,19 +161,9 @@ class World:
     def commit_offset(self, group_id: str, topic: Topic) -> str:
         """OffsetCommit without a member: offset 1 of partition 0."""
         partition = {"partition_index": 0, "committed_offset": 1}
-
-        def answered() -> Any:
-            response = self.connection.ask(
-                8,
-                9,
-                group_id=group_id,
-                member_id="",
-                topics=[{"name": topic.name, "partitions": [partition]}],
-            )
-            code = response.topics[0].partitions[0].error_code
-            return None if code in COORDINATOR_IS_COMING else outcome(code)
-
-        return wait_until(answered, PATIENCE_S, "a coordinator")
+        topics = [{"name": topic.name, "partitions": [partition]}]
+        response = self.ask(8, 9, group_id=group_id, member_id="", topics=topics)
+        return outcome(response.topics[0].partitions[0].error_code)
 
     # --- what an administrator sees ---
 
@@ -182,18 +196,8 @@ class World:
 
     def find_coordinator(self, key: str, key_type: int) -> tuple[str, int]:
         """FindCoordinator v6: the error, and the node."""
-
-        def answered() -> Any:
-            (one,) = self.connection.ask(
-                10, 6, key_type=key_type, coordinator_keys=[key]
-            ).coordinators
-            return (
-                None
-                if one.error_code in COORDINATOR_IS_COMING
-                else (outcome(one.error_code), one.node_id)
-            )
-
-        return wait_until(answered, PATIENCE_S, "a coordinator", interval_s=0.05)
+        (one,) = self.ask(10, 6, key_type=key_type, coordinator_keys=[key]).coordinators
+        return outcome(one.error_code), one.node_id
 
 
 class Topic:
@@ -377,15 +381,9 @@ class ShareState:
 
     def _ask(self, api_key: int, version: int, **fields: Any) -> Any:
         topic = {"topic_id": self.topic_id, "partitions": [{"partition": self.partition, **fields}]}
-
-        def answered() -> Any:
-            response = self.world.connection.ask(
-                api_key, version, group_id=self.group_id, topics=[topic]
-            )
-            ((one,),) = (topic.partitions for topic in response.results)
-            return None if one.error_code in COORDINATOR_IS_COMING else one
-
-        return wait_until(answered, PATIENCE_S, "the share coordinator", interval_s=0.05)
+        response = self.world.ask(api_key, version, group_id=self.group_id, topics=[topic])
+        ((one,),) = (topic.partitions for topic in response.results)
+        return one
 
     def initialize(self, state_epoch: int, start_offset: int) -> str:
         one = self._ask(83, 0, state_epoch=state_epoch, start_offset=start_offset)
