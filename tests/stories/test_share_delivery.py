@@ -5,7 +5,6 @@ restart.
 from __future__ import annotations
 
 import asyncio
-from uuid import UUID
 
 import pytest
 
@@ -24,40 +23,6 @@ HOUR_MS = 3_600_000
 
 
 # --- sessions ---
-
-
-@on_stage()
-async def test_a_session_that_does_not_exist(s):
-    m = s.member()
-    for epoch in (5, -1):
-        assert (await m.share_fetch(epoch=epoch)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
-    assert (await m.share_acknowledge(epoch=1)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
-    assert (await m.share_acknowledge(epoch=0)).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
-    response = await m.share_fetch((0, 0, ACCEPT), epoch=0)
-    assert response.error_code == ErrorCode.INVALID_REQUEST
-    assert response.error_message is None
-    assert not response.acquisition_lock_timeout
-    assert (await s.member("").share_fetch()).error_code == ErrorCode.INVALID_REQUEST
-
-
-@on_stage()
-async def test_the_epoch_goes_up_with_each_request(s):
-    m = s.member()
-    await m.fetch(epoch=0)
-    await m.fetch(epoch=1)
-    assert (await m.share_fetch(epoch=1)).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
-    assert (await m.share_acknowledge(epoch=2)).error_code == ErrorCode.NONE
-    await m.fetch(epoch=3)
-
-
-@on_stage()
-async def test_closing_applies_the_acknowledgements_and_gives_back_the_rest(s):
-    s.produce(10)
-    m = s.member()
-    assert await m.fetch() == [(0, 9, 1)]
-    assert await m.ack((0, 4, ACCEPT), epoch=-1) == OK
-    assert (await m.share_fetch(epoch=3)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
-    assert await s.member("n").fetch() == [(5, 9, 2)]
 
 
 @on_stage()
@@ -83,15 +48,6 @@ async def test_a_fetch_that_closes_fetches_nothing(s):
 
 
 @on_stage()
-async def test_a_session_opened_again_keeps_what_is_held(s):
-    s.produce(10)
-    m = s.member()
-    await m.fetch()
-    assert await m.fetch(epoch=0) == []
-    assert await m.ack((0, 9, ACCEPT)) == OK
-
-
-@on_stage()
 async def test_a_lost_connection_gives_back_at_once(s):
     s.produce(10)
     m, n = s.member("m"), s.member("n")
@@ -100,14 +56,6 @@ async def test_a_lost_connection_gives_back_at_once(s):
     m.vanish()
     assert await waiting == [(0, 9, 2)]
     assert (await m.share_fetch()).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
-
-
-@on_stage(configs={"group.share.max.share.sessions": "200"})
-async def test_the_session_limit_refuses_at_once(s):
-    for i in range(200):
-        await s.member(f"m{i}").fetch()
-    response = await s.member("one-more").share_fetch(wait_ms=20_000)
-    assert response.error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
 
 
 @on_stage(partitions=2)
@@ -123,16 +71,6 @@ async def test_a_forgotten_partition_is_not_fetched_but_still_acknowledged(s):
 
 
 # --- what cannot be fetched ---
-
-
-@on_stage()
-async def test_unknown_partitions_and_topics_are_refused_one_by_one(s):
-    m = s.member()
-    partition = only_partition(await m.share_fetch(partitions=(5,), wait_ms=20_000))
-    assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    n = s.member("n")
-    partition = only_partition(await n.share_fetch(topic_id=UUID(int=9), wait_ms=20_000))
-    assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 @on_stage()
@@ -153,14 +91,6 @@ async def test_budgets_of_nothing(s):
     for budget in ({"max_records": 0}, {"max_records": -1}, {"max_bytes": 0}):
         response = await m.share_fetch(wait_ms=20_000, **budget)
         assert (response.error_code, response.responses) == (ErrorCode.NONE, ())
-
-
-@on_stage()
-async def test_an_unknown_acquire_mode_takes_its_epoch(s):
-    m = s.member()
-    await m.fetch()
-    assert (await m.share_fetch(mode=9)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert await m.fetch(epoch=2) == []
 
 
 @on_stage()
@@ -199,13 +129,6 @@ async def test_latest_is_not_resolved_again_when_all_members_left_before_an_ack(
 
 
 @on_stage(share_auto_offset_reset="by_duration:PT1H")
-async def test_by_duration_begins_with_the_first_record_young_enough(s):
-    s.produce(5, age_ms=2 * HOUR_MS)
-    s.produce(2, age_ms=HOUR_MS // 2)
-    assert await s.member().fetch() == [(5, 6, 1)]
-
-
-@on_stage(share_auto_offset_reset="by_duration:PT1H")
 async def test_by_duration_begins_at_the_end_when_all_records_are_too_old(s):
     s.produce(5, age_ms=2 * HOUR_MS)
     m = s.member()
@@ -228,16 +151,6 @@ async def test_a_start_offset_past_the_end_waits_for_the_log(s):
 
 
 # --- delivery ---
-
-
-@on_stage()
-async def test_whole_log_batches_travel_and_acquired_records_say_what_counts(s):
-    s.produce(10, 10, value=b"x" * 1000)
-    m = s.member()
-    assert await m.fetch(max_records=3) == [(0, 9, 1)]
-    assert await m.fetch(max_records=4, mode=1) == [(10, 13, 1)]
-    assert await m.fetch(max_records=4, mode=1) == [(14, 17, 1)]
-    assert await m.fetch() == [(18, 19, 1)]
 
 
 @on_stage()
@@ -330,24 +243,6 @@ async def test_partitions_succeed_and_fail_apart(s):
 
 
 @on_stage()
-async def test_nothing_to_acknowledge_is_answered_with_nothing(s):
-    m = s.member()
-    await m.fetch()
-    assert (await m.share_acknowledge()).responses == ()
-    response = await m.share_acknowledge((0, 0, ACCEPT), topic_id=UUID(int=5))
-    assert only_partition(response).error_code == ErrorCode.UNKNOWN_TOPIC_ID
-
-
-@on_stage()
-async def test_another_members_records_are_not_ours(s):
-    s.produce(3)
-    await s.member("n").fetch()
-    m = s.member()
-    assert await m.fetch() == []
-    assert await m.ack((0, 2, ACCEPT)) == (ErrorCode.INVALID_RECORD_STATE, ANYONE)
-
-
-@on_stage()
 async def test_renewing(s):
     s.produce(3)
     m = s.member()
@@ -380,25 +275,6 @@ async def test_renewing_may_be_switched_off(s):
 
 
 # --- waiting ---
-
-
-@on_stage()
-async def test_new_records_end_the_wait(s):
-    m = s.member()
-    waiting = await begun(m.fetch(wait_ms=20_000))
-    assert not waiting.done()
-    s.produce(2)
-    assert await waiting == [(0, 1, 1)]
-
-
-@on_stage()
-async def test_a_release_wakes_a_waiting_fetch_at_once(s):
-    s.produce(10)
-    m, n = s.member("m"), s.member("n")
-    await m.fetch()
-    waiting = await begun(n.fetch(wait_ms=20_000))
-    await m.ack((4, 5, RELEASE))
-    assert await waiting == [(4, 5, 2)]
 
 
 @on_stage(share_partition_max_record_locks="100")
