@@ -325,6 +325,14 @@ class Desk:
         """The answer to a parked request, None while it waits."""
         return self.answers.get(ticket)
 
+    def joined(self, *arguments, **fields):
+        """The answer to a JoinGroup, None while it waits."""
+        return self.answer(self.join(*arguments, **fields))
+
+    def synced(self, *arguments, **fields):
+        """The answer to a SyncGroup, None while it waits."""
+        return self.answer(self.sync(*arguments, **fields))
+
     def sync(self, member_id, generation_id, assignments=(), *, group="g", instance=None, **fields):
         request = SyncRequest(
             member_id,

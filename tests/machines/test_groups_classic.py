@@ -20,9 +20,9 @@ def state(desk, group="g"):
 
 
 def test_one_member_joins_leads_and_assigns(desk):
-    required = desk.answer(desk.join())
+    required = desk.joined()
     assert (required.code, required.member_id) == (ErrorCode.MEMBER_ID_REQUIRED, "m1")
-    joined = desk.answer(desk.join("m1", protocols=("range", "roundrobin")))
+    joined = desk.joined("m1", protocols=("range", "roundrobin"))
     assert (joined.code, joined.generation_id, joined.protocol, joined.leader) == (
         0,
         1,
@@ -32,7 +32,7 @@ def test_one_member_joins_leads_and_assigns(desk):
     assert joined.members == (JoinedMember("m1", None, b"as range"),)
     assert state(desk) == "CompletingRebalance"
     assert [len(value or b"") for _, value in desk.log] == [24]  # the empty generation
-    synced = desk.answer(desk.sync("m1", 1, [("m1", b"all")]))
+    synced = desk.synced("m1", 1, [("m1", b"all")])
     assert (synced.code, synced.assignment, synced.protocol_type, synced.protocol) == (
         0,
         b"all",
@@ -45,7 +45,7 @@ def test_one_member_joins_leads_and_assigns(desk):
 
 
 def test_before_version_4_a_member_needs_no_second_attempt(desk):
-    assert desk.answer(desk.join(version=3)).generation_id == 1
+    assert desk.joined(version=3).generation_id == 1
 
 
 def test_followers_wait_for_the_leaders_assignment(desk):
@@ -71,9 +71,9 @@ def test_followers_wait_for_the_leaders_assignment(desk):
 def test_a_member_that_the_leader_forgot_has_nothing(desk):
     leader, follower = desk.stable(2)
     desk.leave(follower)
-    again = desk.answer(desk.join(leader, version=3))
+    again = desk.joined(leader, version=3)
     desk.sync(leader, again.generation_id, [])
-    assert desk.answer(desk.sync(leader, again.generation_id)).assignment == b""
+    assert desk.synced(leader, again.generation_id).assignment == b""
 
 
 def test_the_first_rebalance_waits_for_more_members():
@@ -114,7 +114,7 @@ def test_a_silent_member_expires_and_the_rest_rebalance(desk):
     desk.pass_ms(6_000)
     assert desk.heartbeat(follower, 2) == ErrorCode.REBALANCE_IN_PROGRESS
     assert desk.heartbeat(leader, 2) == ErrorCode.UNKNOWN_MEMBER_ID
-    joined = desk.answer(desk.join(follower, version=3))
+    joined = desk.joined(follower, version=3)
     assert (joined.leader, joined.generation_id) == (follower, 3)
 
 
@@ -155,21 +155,21 @@ def test_who_was_sent_away_to_come_back_with_its_id_is_waited_for(desk):
     session's time.
     """
     (leader,) = desk.stable(1)
-    expected = desk.answer(desk.join()).member_id
+    expected = desk.joined().member_id
     again = desk.join(leader, version=3)
     assert desk.answer(again) is None
     desk.join(expected)
     assert [m.member_id for m in desk.answer(again).members] == [leader, expected]
     for member_id in (expected, leader):
         desk.sync(member_id, 2)
-    lost = desk.answer(desk.join(session_timeout_ms=6_000)).member_id
+    lost = desk.joined(session_timeout_ms=6_000).member_id
     again = desk.join(leader, version=3)
     desk.join(expected, version=3)
     desk.pass_ms(5_999)
     assert desk.answer(again) is None
     desk.pass_ms(1)
     assert [m.member_id for m in desk.answer(again).members] == [leader, expected]
-    assert desk.answer(desk.join(lost)).code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert desk.joined(lost).code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_leader_that_never_syncs_is_out_and_the_rest_rebalance(desk):
@@ -217,86 +217,72 @@ def test_the_protocol_is_the_one_that_all_speak_and_most_like(desk):
     desk.join(version=3, protocols=("c", "b"))
     again = desk.join("m1", version=3, protocols=("a", "b", "c"))
     assert desk.answer(again).protocol == "b"
+    assert desk.joined(version=3, protocols=("a",)).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert (
-        desk.answer(desk.join(version=3, protocols=("a",))).code
+        desk.joined(version=3, protocol_type="connect").code
         == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     )
     assert (
-        desk.answer(desk.join(version=3, protocol_type="connect")).code
-        == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    )
-    assert (
-        desk.answer(desk.join(version=3, group="h", protocols=())).code
+        desk.joined(version=3, group="h", protocols=()).code
         == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     )
     assert state(desk, "h") == "Empty"
 
 
 def test_joins_that_are_refused(desk):
-    assert desk.answer(desk.join(group="")).code == ErrorCode.INVALID_GROUP_ID
-    assert (
-        desk.answer(desk.join(session_timeout_ms=5_999)).code == ErrorCode.INVALID_SESSION_TIMEOUT
-    )
-    assert (
-        desk.answer(desk.join(session_timeout_ms=1_800_001)).code
-        == ErrorCode.INVALID_SESSION_TIMEOUT
-    )
-    assert desk.answer(desk.join("who")).code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert desk.joined(group="").code == ErrorCode.INVALID_GROUP_ID
+    assert desk.joined(session_timeout_ms=5_999).code == ErrorCode.INVALID_SESSION_TIMEOUT
+    assert desk.joined(session_timeout_ms=1_800_001).code == ErrorCode.INVALID_SESSION_TIMEOUT
+    assert desk.joined("who").code == ErrorCode.UNKNOWN_MEMBER_ID
     desk.stable(1)
-    assert desk.answer(desk.join("who")).code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert desk.joined("who").code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_full_group_takes_no_more():
     desk = Desk(group_max_size=2)
     leader, _ = desk.stable(2)
-    refused = desk.answer(desk.join(version=3))
+    refused = desk.joined(version=3)
     assert (refused.code, refused.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
     desk.join(leader, version=3)
-    assert desk.answer(desk.join(version=3)) is None  # a place was free until the other is back
+    assert desk.joined(version=3) is None  # a place was free until the other is back
 
 
 def test_who_finds_the_group_full_is_not_waited_for_any_longer():
     desk = Desk(group_max_size=2)
     leader, _ = desk.stable(2)
     desk.leave("m2")
-    here, late = (desk.answer(desk.join()).member_id for _ in range(2))
+    here, late = (desk.joined().member_id for _ in range(2))
     again = desk.join(leader, version=3)
     desk.join(here)
-    assert desk.answer(desk.join(late)).code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert desk.joined(late).code == ErrorCode.GROUP_MAX_SIZE_REACHED
     desk.leave(here)
     assert [m.member_id for m in desk.answer(again).members] == [leader]
 
 
 def test_syncs_and_heartbeats_that_are_refused(desk):
     leader, follower = desk.stable(2)
-    assert desk.answer(desk.sync("who", 2)).code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert desk.answer(desk.sync(leader, 1)).code == ErrorCode.ILLEGAL_GENERATION
+    assert desk.synced("who", 2).code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert desk.synced(leader, 1).code == ErrorCode.ILLEGAL_GENERATION
+    assert desk.synced(leader, 2, protocol="other").code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert (
-        desk.answer(desk.sync(leader, 2, protocol="other")).code
-        == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        desk.synced(leader, 2, protocol_type="other").code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     )
-    assert (
-        desk.answer(desk.sync(leader, 2, protocol_type="other")).code
-        == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    )
-    assert (
-        desk.answer(desk.sync(leader, 2, protocol="")).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    )
-    assert desk.answer(desk.sync(leader, 2, group="")).code == ErrorCode.INVALID_GROUP_ID
+    assert desk.synced(leader, 2, protocol="").code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert desk.synced(leader, 2, group="").code == ErrorCode.INVALID_GROUP_ID
     assert desk.heartbeat(leader, 3) == ErrorCode.ILLEGAL_GENERATION
     assert desk.heartbeat("who", 2) == ErrorCode.UNKNOWN_MEMBER_ID
     assert desk.heartbeat(leader, 2, group="nope") == ErrorCode.UNKNOWN_MEMBER_ID
     desk.leave(leader)
-    assert desk.answer(desk.sync(follower, 2)).code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert desk.synced(follower, 2).code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_a_follower_that_repeats_its_join_gets_the_same_generation(desk):
     leader, follower = desk.stable(2)
-    repeated = desk.answer(desk.join(follower, version=3))
+    repeated = desk.joined(follower, version=3)
     assert (repeated.code, repeated.generation_id) == (ErrorCode.NONE, 2)
     assert state(desk) == "Stable"
     # from the leader it means: something changed
-    assert desk.answer(desk.join(leader, version=3)) is None
+    assert desk.joined(leader, version=3) is None
     assert state(desk) == "PreparingRebalance"
 
 
@@ -321,7 +307,7 @@ def static_pair(desk):
 def test_a_static_member_is_replaced_without_a_rebalance(desk):
     leader, follower = static_pair(desk)
     written = len(desk.log)
-    back = desk.answer(desk.join(instance="two"))
+    back = desk.joined(instance="two")
     assert (back.code, back.generation_id, back.leader, back.skip_assignment) == (
         ErrorCode.NONE,
         2,
@@ -330,22 +316,22 @@ def test_a_static_member_is_replaced_without_a_rebalance(desk):
     )
     assert state(desk) == "Stable"
     assert len(desk.log) == written + 1
-    assert desk.answer(desk.sync(back.member_id, 2, instance="two")).assignment == b"y"
+    assert desk.synced(back.member_id, 2, instance="two").assignment == b"y"
     assert desk.heartbeat(follower, 2, instance="two") == ErrorCode.FENCED_INSTANCE_ID
     assert desk.heartbeat(back.member_id, 2, instance="two") == ErrorCode.NONE
-    assert desk.answer(desk.sync(follower, 2, instance="two")).code == ErrorCode.FENCED_INSTANCE_ID
-    assert desk.answer(desk.join(follower, instance="two")).code == ErrorCode.FENCED_INSTANCE_ID
+    assert desk.synced(follower, 2, instance="two").code == ErrorCode.FENCED_INSTANCE_ID
+    assert desk.joined(follower, instance="two").code == ErrorCode.FENCED_INSTANCE_ID
     desk.leave(("", "one"), ("", "two"))
     assert not desk.awaits_someone
 
 
 def test_a_static_leader_is_told_not_to_assign(desk):
     leader, _ = static_pair(desk)
-    back = desk.answer(desk.join(instance="one"))
+    back = desk.joined(instance="one")
     assert back.leader == back.member_id
     assert back.skip_assignment
     assert len(back.members) == 2
-    older = desk.answer(desk.join(instance="one", version=8))
+    older = desk.joined(instance="one", version=8)
     assert (older.leader, older.skip_assignment) == (back.member_id, False)
     assert older.member_id != back.member_id
     assert leader != back.member_id
@@ -377,13 +363,13 @@ def test_a_static_member_that_does_not_rejoin_in_time_stays_with_what_it_said_be
     assert [m.member_id for m in desk.answer(again).members] == [leader, away]
     desk.sync(leader, 3, [(leader, b"x"), (away, b"z")], instance="one")
     assert desk.heartbeat(away, 2, instance="two") == ErrorCode.ILLEGAL_GENERATION
-    assert desk.answer(desk.join(instance="two", **times)).generation_id == 3
+    assert desk.joined(instance="two", **times).generation_id == 3
 
 
 def test_a_static_member_that_is_back_has_a_session_of_its_own(desk):
     leader, _ = static_pair(desk)
     desk.pass_ms(5_000)
-    back = desk.answer(desk.join(instance="two")).member_id
+    back = desk.joined(instance="two").member_id
     desk.pass_ms(4_000)
     desk.heartbeat(leader, 2, instance="one")
     desk.pass_ms(5_999)
@@ -434,7 +420,7 @@ def test_members_go_on_after_a_restart(desk):
     desk.restart()
     assert state(desk) == "Stable"
     assert desk.heartbeat(follower, 2) == ErrorCode.NONE
-    assert desk.answer(desk.sync(follower, 2)).assignment == f"a {follower}".encode()
+    assert desk.synced(follower, 2).assignment == f"a {follower}".encode()
     desk.pass_ms(9_999)
     assert desk.heartbeat(follower, 2) == ErrorCode.NONE
     desk.pass_ms(1)
@@ -489,16 +475,16 @@ def test_a_static_member_whose_return_cannot_be_written_is_not_fenced(desk):
     _, follower = static_pair(desk)
     refused_by_the_disk(desk, desk.join, instance="two")
     assert desk.heartbeat(follower, 2, instance="two") == ErrorCode.NONE
-    back = desk.answer(desk.join(instance="two"))
+    back = desk.joined(instance="two")
     assert back.generation_id == 2
     assert desk.heartbeat(follower, 2, instance="two") == ErrorCode.FENCED_INSTANCE_ID
 
 
 def test_an_assignment_that_cannot_be_written_is_asked_for_again(desk):
-    member_id = desk.answer(desk.join(version=3)).member_id
+    member_id = desk.joined(version=3).member_id
     refused_by_the_disk(desk, desk.sync, member_id, 1, [(member_id, b"x")])
     assert state(desk) == "CompletingRebalance"
-    assert desk.answer(desk.sync(member_id, 1, [(member_id, b"y")])).assignment == b"y"
+    assert desk.synced(member_id, 1, [(member_id, b"y")]).assignment == b"y"
 
 
 def test_a_session_that_ends_on_a_full_disk_ends_once_there_is_room(desk):
@@ -668,7 +654,7 @@ def test_commits_of_a_transaction_are_no_heartbeats():
 def test_another_session_timeout_of_a_static_member_counts_from_its_first_heartbeat():
     desk = Desk()
     desk.stable(1, instance="one", session_timeout_ms=30_000)
-    back = desk.answer(desk.join(instance="one", session_timeout_ms=6_000)).member_id
+    back = desk.joined(instance="one", session_timeout_ms=6_000).member_id
     desk.pass_ms(29_999)
     assert state(desk) == "Stable"
     assert desk.heartbeat(back, 1, instance="one") == ErrorCode.NONE

@@ -332,7 +332,7 @@ def test_groups_of_another_type_are_refused(desk):
         "Group classic is not a share group.",
     )
     desk.beat("m", 0, ["t"])
-    assert desk.answer(desk.join(group="s")).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert desk.joined(group="s").code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert desk.heartbeat("m", 2, group="s") == ErrorCode.UNKNOWN_MEMBER_ID
     assert desk.leave("m", group="s") == (ErrorCode.UNKNOWN_MEMBER_ID,)
     assert desk.commit(0, group="s") == (ErrorCode.GROUP_ID_NOT_FOUND,)

@@ -508,7 +508,7 @@ def test_groups_of_other_kinds(desk):
     desk.run("m", 0)
     assert refused(desk.consume("n", 0, ["t"], group="a"))[0] == "GROUP_ID_NOT_FOUND"
     assert refused(desk.beat("n", 0, ["t"], group="a"))[0] == "GROUP_ID_NOT_FOUND"
-    answer = desk.answer(desk.join(group="a"))
+    answer = desk.joined(group="a")
     assert answer.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     (listed,) = desk.coordinator.list(types=["Streams"])
     assert listed == ("a", "streams", "Stable", "streams")

@@ -311,7 +311,7 @@ def test_completed_rebalances_are_counted(desk):
     leader, follower = desk.stable(2)
     before = desk.coordinator.meters.completed_rebalances
     desk.leave(follower)
-    again = desk.answer(desk.join(leader, version=3))
+    again = desk.joined(leader, version=3)
     assert desk.coordinator.meters.completed_rebalances == before
     desk.sync(leader, again.generation_id, [(leader, b"all")])
     assert desk.coordinator.meters.completed_rebalances == before + 1
