@@ -85,11 +85,8 @@ class Queue:
         """Return the answer of a call on the cluster."""
 
         async def ask() -> T:
-            cluster = Cluster(self.bootstrap_servers)
-            try:
+            async with Cluster(self.bootstrap_servers) as cluster:
                 return await question(cluster)
-            finally:
-                await cluster.close()
 
         return asyncio.run(ask())
 

@@ -138,6 +138,12 @@ class Cluster:
             host, port, client_id=self._client_id, timeout_ms=timeout_ms, security=self.security
         )
 
+    async def __aenter__(self) -> Cluster:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     async def close(self) -> None:
         """Close all connections. Share sessions opened over them end, and release their records."""
         connections, self._connections = list(self._connections.values()), {}

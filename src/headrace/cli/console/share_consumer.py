@@ -231,13 +231,12 @@ class Console:
         self._stop.set()
 
     async def _print_hint(self) -> None:
-        cluster = Cluster(self._servers, client_id=self._client_id, security=self._security)
-        try:
+        async with Cluster(
+            self._servers, client_id=self._client_id, security=self._security
+        ) as cluster:
             problem = await starting_point(
                 cluster, self._servers, self._options.group, self._options.topic
             )
-        finally:
-            await cluster.close()
         if problem is not None:
             if self._options.from_beginning:
                 raise Failure(problem)

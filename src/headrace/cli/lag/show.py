@@ -138,9 +138,8 @@ def _query(options: Namespace) -> LagQuery:
 
 
 async def _show(settings: Settings, query: LagQuery, options: Namespace) -> None:
-    cluster = settings.cluster()
     on_terminal = sys.stdout.isatty() and not options.json
-    try:
+    async with settings.cluster() as cluster:
         if options.watch is None:
             with _spinner() if sys.stderr.isatty() else nullcontext():
                 part = await _snapshot(cluster, query)
@@ -162,8 +161,6 @@ async def _show(settings: Settings, query: LagQuery, options: Namespace) -> None
                 for one in part.warnings[:_WARNINGS_SHOWN]:
                     print(f"headrace lag show: {one_line(one)}", file=sys.stderr)
                 await asyncio.sleep(options.watch)
-    finally:
-        await cluster.close()
 
 
 async def _snapshot(cluster: Any, query: LagQuery) -> LagPart:

@@ -101,8 +101,7 @@ class GroupHistoryReader(DataSourceReader):
 
 
 async def _ranges(kafka: KafkaOptions) -> list[OffsetRange]:
-    cluster = kafka.cluster()
-    try:
+    async with kafka.cluster() as cluster:
         topics = await cluster.metadata((CONSUMER_OFFSETS, SHARE_GROUP_STATE))
         partitions = [
             (name, number)
@@ -123,5 +122,3 @@ async def _ranges(kafka: KafkaOptions) -> list[OffsetRange]:
             OffsetRange(*partition, starts[partition].offset or 0, ends[partition].offset or 0)
             for partition in sorted(partitions)
         ]
-    finally:
-        await cluster.close()

@@ -71,11 +71,8 @@ async def topics_of(kafka: KafkaOptions) -> list[tuple[str, bytearray, int]]:
 
     :raises ClientError: the cluster does not answer
     """
-    cluster = kafka.cluster()
-    try:
+    async with kafka.cluster() as cluster:
         topics = (await cluster.metadata(None)).values()
-    finally:
-        await cluster.close()
     return [
         (topic.name, bytearray(topic.topic_id.bytes), len(topic.leaders))
         for topic in topics

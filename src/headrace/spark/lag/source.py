@@ -109,11 +109,8 @@ class LagDataSource(DataSource):
 
 
 async def _check(options: LagOptions) -> None:
-    cluster = options.kafka.cluster(timeout_ms=_CHECK_TIMEOUT_MS)
-    try:
+    async with options.kafka.cluster(timeout_ms=_CHECK_TIMEOUT_MS) as cluster:
         await cluster.metadata()
-    finally:
-        await cluster.close()
 
 
 class LagReader(DataSourceReader):
@@ -191,11 +188,8 @@ def plan(options: LagOptions) -> list[LagPartition]:
 
 
 async def _list_groups(options: LagOptions) -> list[ListedGroup]:
-    cluster = options.kafka.cluster()
-    try:
+    async with options.kafka.cluster() as cluster:
         groups, warnings = await wanted_groups(cluster, options.query)
-    finally:
-        await cluster.close()
     _warn(warnings)
     return groups
 

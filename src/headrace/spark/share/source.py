@@ -72,14 +72,11 @@ class ShareDataSource(DataSource):
 
 
 async def _check(options: ShareOptions) -> None:
-    cluster = options.kafka.cluster(timeout_ms=_CHECK_TIMEOUT_MS)
-    try:
+    async with options.kafka.cluster(timeout_ms=_CHECK_TIMEOUT_MS) as cluster:
         await subscribed_topics(cluster, options.subscription)
         await ensure_group_settings(
             cluster, options.group_id, options.group_settings, validate_only=True
         )
-    finally:
-        await cluster.close()
 
 
 class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
