@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,10 +18,10 @@ from headrace.broker.config.broker_config import Config
 from headrace.broker.metrics.page import metrics_page
 from headrace.errors import ErrorCode
 from headrace.groups.records import CommittedOffset, OffsetCommit
-from headrace.log.cleaner import CleaningStopped, Pace
+from headrace.log.cleaner import CleaningStopped, Pace, Round
 from headrace.log.partition_log import PartitionLog
 from headrace.outcome import Outcome
-from headrace.protocol.record_batch import build, headers, records
+from headrace.protocol.record_batch import CorruptBatch, build, headers, records
 from headrace.time_slices import run_now
 from tests.support import HANG_S
 
@@ -152,6 +153,33 @@ def test_a_topic_deleted_meanwhile(tmp_path: Path) -> None:
         assert offsets(log)[-5:] == list(range(195, 200))
         assert broker.metrics.cleaner.failures == 0
 
+    run(work, tmp_path)
+
+
+def test_what_a_round_reads_of_a_deleted_topic_says_nothing_about_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The new topic has the same directory."""
+    reads, deleted = threading.Event(), threading.Event()
+
+    def read(_: Round) -> None:
+        reads.set()
+        assert deleted.wait(HANG_S)
+        raise CorruptBatch("damaged")
+
+    async def work(broker: Broker) -> None:
+        fill(broker, topic_log(broker))
+        await asyncio.to_thread(reads.wait, HANG_S)
+        broker.delete_topic(broker.catalog.topics["t"])
+        log = topic_log(broker)
+        fill(broker, log)
+        monkeypatch.undo()
+        deleted.set()
+        await cleaned(broker)
+        assert offsets(log)[-5:] == list(range(195, 200))
+        assert broker.metrics.cleaner.failures == 0 and not caplog.records
+
+    monkeypatch.setattr("headrace.log.cleaner.Round._note_keys", read)
     run(work, tmp_path)
 
 

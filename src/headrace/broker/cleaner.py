@@ -164,14 +164,14 @@ class Cleaner:
                 await asyncio.get_running_loop().run_in_executor(self._executor, step)
         except CleaningStopped:
             return False
-        except OSError as error:
-            if not partition_log.is_deleted:
-                counted.failures += 1
-                log.error("cannot compact %s now: %s", partition_log.path, error)
-            return False
         except Exception as error:
-            partition_log.is_uncleanable = True
+            if partition_log.is_deleted:  # its files are gone, or those of a new topic
+                return False
             counted.failures += 1
+            if isinstance(error, OSError):
+                log.error("cannot compact %s now: %s", partition_log.path, error)
+                return False
+            partition_log.is_uncleanable = True
             trace = None if isinstance(error, CorruptBatch) else error
             log.error(
                 "%s is not compacted until the next start: %s",
