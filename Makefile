@@ -19,8 +19,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
-# A test with live clients may meet a machine that stands still: as in Kafka's own build it is tried
-# once more, a few in a run, and the summary has the traceback of the first try.
+# A test with threads or clients may meet a machine that stands still: as in Kafka's own build it is
+# tried once more, a few in a run, and the summary has the traceback of the first try.
 SECOND_TRY := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
 ROWS ?=
 BENCH ?=
@@ -56,7 +56,7 @@ check: lint
 	$(PYTEST) -q -n 2 -m "pure and measured" tests/machines tests/protocol --cov --cov-report=term:skip-covered
 
 test: lint jars
-	$(PYTEST) -q -n 2 -m pure tests
+	$(PYTEST) -q -n 2 $(SECOND_TRY) -m pure tests
 	$(PYTEST) -n 3 --dist loadfile $(SECOND_TRY) -m "not pure and not alone" tests
 	$(PYTEST) $(SECOND_TRY) -m alone tests
 
