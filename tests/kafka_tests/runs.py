@@ -137,6 +137,7 @@ def outcomes(names: Sequence[str], timeout_s: int = TEST_TIMEOUT_S) -> Iterator[
             f"-Xmx{HEAP}",
             "-cp",
             f"{classes()}{os.pathsep}{jars()}/*",
+            f"-javaagent:{next(jars().glob('byte-buddy-agent-*.jar'))}",
             f"-Dheadrace.command={command}",
             f"-Dheadrace.timeout={timeout_s} s",
             "headrace.RunTests",

@@ -27,6 +27,7 @@ public final class RunTests implements TestExecutionListener {
     private final Map<String, Long> started = new HashMap<>();
 
     public static void main(String[] names) {
+        OneBroker.install();
         LauncherDiscoveryRequestBuilder request = LauncherDiscoveryRequestBuilder.request()
             .configurationParameter("junit.jupiter.extensions.autodetection.enabled", "true")
             .configurationParameter("junit.jupiter.execution.timeout.default", System.getProperty("headrace.timeout", "180 s"));

@@ -23,7 +23,9 @@ import java.util.stream.Stream;
 import kafka.server.ControllerServer;
 import kafka.server.KafkaBroker;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.FeatureUpdate;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
 import org.apache.kafka.clients.consumer.GroupProtocol;
 import org.apache.kafka.common.acl.AccessControlEntry;
 import org.apache.kafka.common.acl.AclBindingFilter;
@@ -34,6 +36,7 @@ import org.apache.kafka.common.test.ClusterInstance;
 import org.apache.kafka.common.test.api.ClusterConfig;
 import org.apache.kafka.common.test.api.Type;
 import org.apache.kafka.server.authorizer.Authorizer;
+import org.apache.kafka.server.common.MetadataVersion;
 import org.apache.kafka.server.fault.FaultHandlerException;
 
 /**
@@ -42,8 +45,10 @@ import org.apache.kafka.server.fault.FaultHandlerException;
  * <p>The system property {@code headrace.command} has the words of the command, separated by
  * newlines. The broker keeps its port and its directory when a test restarts it.
  */
-final class BrokerProcess implements ClusterInstance {
-    static final int BROKER_ID = 0;
+public final class BrokerProcess implements ClusterInstance {
+    private static final String NODE_ID = "node.id";
+    private static final int FIRST_ID = 0;
+    private static final String HOST = "localhost";
     private static final long STARTS_WITHIN_S = 30;
     private static final long STOPS_WITHIN_S = 20;
     private static final String READY = "headrace is listening on ";
@@ -57,6 +62,18 @@ final class BrokerProcess implements ClusterInstance {
         "transaction.state.log.min.isr",
         "transaction.state.log.replication.factor");
 
+    /** Beginnings of the names of configs that say where the brokers of a test are. */
+    private static final Set<String> OF_THE_HARNESS = Set.of(
+        "advertised.listeners",
+        "controller.",
+        "early.start.listeners",
+        "inter.broker.listener.name",
+        "listener",
+        "log.dir",
+        "metadata.log.dir",
+        "process.roles",
+        "security.inter.broker.protocol");
+
     private final ClusterConfig config;
     private final Type type;
     private final BrokerProxy proxy = new BrokerProxy(this);
@@ -65,9 +82,18 @@ final class BrokerProcess implements ClusterInstance {
     private int port;
     private boolean wasStopped;
 
-    BrokerProcess(ClusterConfig config, Type type) {
+    /** Describe a cluster, which {@link #start} starts in a fresh directory. */
+    public BrokerProcess(ClusterConfig config, Type type) {
         this.config = config;
         this.type = type;
+    }
+
+    /** Return the same cluster, which is not running, with other configs. */
+    public BrokerProcess with(ClusterConfig other) {
+        BrokerProcess changed = new BrokerProcess(other, type);
+        changed.directory = directory;
+        changed.port = port;
+        return changed;
     }
 
     // The life of the process
@@ -85,6 +111,7 @@ final class BrokerProcess implements ClusterInstance {
                 directory = Files.createTempDirectory("headrace-kafka-tests-");
             }
             spawn();
+            setFeatures();
         } catch (IOException error) {
             throw new UncheckedIOException(error);
         }
@@ -92,7 +119,7 @@ final class BrokerProcess implements ClusterInstance {
 
     private void spawn() throws IOException {
         List<String> command = new ArrayList<>(List.of(System.getProperty("headrace.command").split("\n")));
-        command.addAll(List.of("--listen", "127.0.0.1:" + port, "--data-dir", directory.resolve("data").toString()));
+        command.addAll(List.of("--listen", HOST + ":" + port, "--data-dir", dataDirectory()));
         configs().forEach((name, value) -> command.addAll(List.of("-c", name + "=" + value)));
         File output = directory.resolve("output").toFile();
         process = new ProcessBuilder(command).redirectErrorStream(true).start();
@@ -109,6 +136,28 @@ final class BrokerProcess implements ClusterInstance {
         } catch (InterruptedException error) {
             process.destroyForcibly();
             Thread.currentThread().interrupt();
+        }
+    }
+
+    /** The log directory that the test has chosen, or one of our own. */
+    private String dataDirectory() {
+        Map<String, String> given = config.serverProperties();
+        String chosen = given.getOrDefault("log.dirs", given.get("log.dir"));
+        return chosen == null ? directory.resolve("data").toString() : chosen.split(",")[0];
+    }
+
+    private void setFeatures() {
+        Map<String, FeatureUpdate> updates = new HashMap<>();
+        config.features().forEach((feature, level) -> updates.put(feature.featureName(),
+            new FeatureUpdate(level, level < feature.defaultLevel(MetadataVersion.latestProduction())
+                ? FeatureUpdate.UpgradeType.SAFE_DOWNGRADE : FeatureUpdate.UpgradeType.UPGRADE)));
+        if (updates.isEmpty()) {
+            return;
+        }
+        try (Admin admin = admin()) {
+            admin.updateFeatures(updates, new UpdateFeaturesOptions()).all().get();
+        } catch (InterruptedException | ExecutionException error) {
+            throw new IllegalStateException(error);
         }
     }
 
@@ -135,8 +184,8 @@ final class BrokerProcess implements ClusterInstance {
         Map<String, String> configs = new HashMap<>(config.serverProperties());
         config.perServerOverrideProperties().values().forEach(configs::putAll);
         REPLICATION.forEach(name -> configs.computeIfPresent(name, (key, value) -> "1"));
-        configs.keySet().removeIf(name -> name.startsWith("log.dir") || name.startsWith("listener"));
-        configs.put("node.id", Integer.toString(BROKER_ID));
+        configs.keySet().removeIf(name -> OF_THE_HARNESS.stream().anyMatch(name::startsWith));
+        configs.putIfAbsent(NODE_ID, Integer.toString(FIRST_ID));
         configs.putIfAbsent("group.initial.rebalance.delay.ms", "0");
         configs.putIfAbsent("offsets.topic.num.partitions", "5");
         configs.putIfAbsent("share.coordinator.state.topic.num.partitions", "5");
@@ -146,6 +195,10 @@ final class BrokerProcess implements ClusterInstance {
 
     int port() {
         return port;
+    }
+
+    int nodeId() {
+        return Integer.parseInt(config.serverProperties().getOrDefault(NODE_ID, Integer.toString(FIRST_ID)));
     }
 
     @Override
@@ -228,7 +281,7 @@ final class BrokerProcess implements ClusterInstance {
 
     @Override
     public String bootstrapServers() {
-        return "127.0.0.1:" + port;
+        return HOST + ":" + port;
     }
 
     @Override
@@ -247,12 +300,12 @@ final class BrokerProcess implements ClusterInstance {
 
     @Override
     public Set<Integer> brokerIds() {
-        return Set.of(BROKER_ID);
+        return Set.of(nodeId());
     }
 
     @Override
     public Set<Integer> controllerIds() {
-        return Set.of(BROKER_ID);
+        return Set.of(nodeId());
     }
 
     @Override

@@ -1,51 +1,66 @@
 package org.apache.kafka.common.test.junit;
 
-import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.Method;
-import java.lang.reflect.Proxy;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Properties;
 import java.util.Set;
 import java.util.concurrent.ExecutionException;
+import kafka.log.LogManager;
+import kafka.network.SocketServer;
+import kafka.server.BrokerServer;
+import kafka.server.KafkaApis;
 import kafka.server.KafkaBroker;
 import kafka.server.KafkaConfig;
+import kafka.server.ReplicaManager;
+import kafka.server.SharedServer;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.ListOffsetsOptions;
+import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.coordinator.group.GroupCoordinator;
+import org.apache.kafka.metadata.BrokerState;
+import org.apache.kafka.metadata.KRaftMetadataCache;
 import org.apache.kafka.metadata.LeaderAndIsr;
-import org.apache.kafka.metadata.MetadataCache;
+import org.apache.kafka.storage.internals.log.LogConfig;
+import org.apache.kafka.storage.internals.log.UnifiedLog;
+import scala.Option;
 
 /**
  * Stands in for the object of a broker. It answers what a client of the broker can find out; whatever
  * else a test asks it for is not applicable.
  */
-final class BrokerProxy {
+public final class BrokerProxy {
     private final BrokerProcess process;
-    final KafkaBroker broker = proxy(KafkaBroker.class, this::broker);
-    private final MetadataCache metadata = proxy(MetadataCache.class, this::metadata);
-
-    private final GroupCoordinator coordinator = proxy(GroupCoordinator.class, this::coordinator);
+    private final KafkaConfig given;
+    /** The object of the broker. */
+    public final KafkaBroker broker = StandIn.of(BrokerServer.class, this::broker);
+    private final KRaftMetadataCache metadata = StandIn.of(KRaftMetadataCache.class, this::metadata);
+    private final GroupCoordinator coordinator = StandIn.of(GroupCoordinator.class, this::coordinator);
+    private final SharedServer shared = StandIn.of(SharedServer.class, this::shared);
+    private final SocketServer sockets = StandIn.of(SocketServer.class, this::sockets);
+    private final KafkaApis apis = StandIn.of(KafkaApis.class, this::apis);
+    private final LogManager logs = StandIn.of(LogManager.class, this::logs);
+    private final ReplicaManager replicas = StandIn.of(ReplicaManager.class, this::replicas);
 
     BrokerProxy(BrokerProcess process) {
+        this(process, null);
+    }
+
+    /**
+     * Stand in for the broker of a process.
+     *
+     * @param given the config that the broker's object has; null to make it from those of the process
+     */
+    public BrokerProxy(BrokerProcess process, KafkaConfig given) {
         this.process = process;
-    }
-
-    private interface Calls {
-        Object call(Method method, Object[] arguments) throws Exception;
-    }
-
-    private static <T> T proxy(Class<T> type, Calls calls) {
-        InvocationHandler handler = (self, method, arguments) -> switch (method.getName()) {
-            case "equals" -> self == arguments[0];
-            case "hashCode" -> System.identityHashCode(self);
-            case "toString" -> type.getSimpleName() + " of headrace";
-            default -> calls.call(method, arguments);
-        };
-        return type.cast(Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type}, handler));
+        this.given = given;
     }
 
     private Object broker(Method method, Object[] arguments) {
@@ -54,17 +69,29 @@ final class BrokerProxy {
                 return metadata;
             case "groupCoordinator":
                 return coordinator;
+            case "sharedServer":
+                return shared;
+            case "socketServer":
+                return sockets;
+            case "dataPlaneRequestProcessor":
+                return apis;
+            case "logManager":
+                return logs;
+            case "replicaManager":
+                return replicas;
             case "config":
-                return config();
+                return given == null ? config() : given;
             case "clusterId":
                 return process.clusterId();
             case "boundPort":
                 return process.port();
+            case "brokerState":
+                return process.started() ? BrokerState.RUNNING : BrokerState.NOT_RUNNING;
             case "startup":
                 process.start();
                 return null;
             case "shutdown":
-                process.shutdownBroker(BrokerProcess.BROKER_ID);
+                process.shutdownBroker(process.nodeId());
                 return null;
             case "awaitShutdown":
                 return null;
@@ -84,13 +111,34 @@ final class BrokerProxy {
         throw new NotApplicable(method.getName() + " of the coordinator's object");
     }
 
+    private Object shared(Method method, Object[] arguments) {
+        if (method.getName().equals("loader")) {
+            return null; // there is no metadata log, so nobody waits until the broker has read it
+        }
+        throw new NotApplicable(method.getName() + " of the objects of a node");
+    }
+
+    private Object sockets(Method method, Object[] arguments) {
+        if (method.getName().equals("boundPort")) {
+            return process.port();
+        }
+        throw new NotApplicable(method.getName() + " of the socket server's object");
+    }
+
+    private Object apis(Method method, Object[] arguments) {
+        if (method.getName().equals("clusterId")) {
+            return process.clusterId();
+        }
+        throw new NotApplicable(method.getName() + " of the object that serves requests");
+    }
+
     /** The configs of the broker, as the test has set them. */
     private KafkaConfig config() {
         Properties properties = new Properties();
         properties.putAll(process.configs());
         properties.putAll(Map.of(
             "process.roles", "broker,controller",
-            "node.id", Integer.toString(BrokerProcess.BROKER_ID),
+            "node.id", Integer.toString(process.nodeId()),
             "listeners", "PLAINTEXT://127.0.0.1:" + process.port() + ",CONTROLLER://127.0.0.1:0",
             "advertised.listeners", "PLAINTEXT://127.0.0.1:" + process.port(),
             "controller.listener.names", "CONTROLLER",
@@ -110,7 +158,7 @@ final class BrokerProxy {
                 }
             case "getLeaderAndIsr":
                 return (int) arguments[1] < partitions((String) arguments[0])
-                    ? Optional.of(new LeaderAndIsr(BrokerProcess.BROKER_ID, List.of(BrokerProcess.BROKER_ID)))
+                    ? Optional.of(new LeaderAndIsr(process.nodeId(), List.of(process.nodeId())))
                     : Optional.empty();
             case "hasAliveBroker":
                 return process.started();
@@ -145,5 +193,58 @@ final class BrokerProxy {
             }
             throw new IllegalStateException(error.getCause());
         }
+    }
+
+    // Logs, as ListOffsets and DescribeConfigs tell of them
+
+    private Object logs(Method method, Object[] arguments) throws InterruptedException {
+        if (method.getName().equals("getLog") && !(boolean) arguments[1]) {
+            return log((TopicPartition) arguments[0]);
+        }
+        throw new NotApplicable(method.getName() + " of the objects of logs");
+    }
+
+    private Object replicas(Method method, Object[] arguments) throws InterruptedException {
+        switch (method.getName()) {
+            case "localLog":
+                return log((TopicPartition) arguments[0]);
+            case "logManager":
+                return logs;
+            default:
+                throw new NotApplicable(method.getName() + " of the objects of replicas");
+        }
+    }
+
+    private Option<UnifiedLog> log(TopicPartition partition) throws InterruptedException {
+        if (partition.partition() >= partitions(partition.topic())) {
+            return Option.empty();
+        }
+        return Option.apply(StandIn.of(UnifiedLog.class, (method, arguments) -> switch (method.getName()) {
+            case "topicPartition" -> partition;
+            case "logStartOffset", "localLogStartOffset" ->
+                offset(partition, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED);
+            case "logEndOffset", "highWatermark" ->
+                offset(partition, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED);
+            case "lastStableOffset" -> offset(partition, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED);
+            case "config" -> logConfig(partition.topic());
+            default -> throw new NotApplicable(method.getName() + " of the object of a log");
+        }));
+    }
+
+    private long offset(TopicPartition partition, OffsetSpec spec, IsolationLevel isolation) throws Exception {
+        try (Admin admin = process.admin()) {
+            return admin.listOffsets(Map.of(partition, spec), new ListOffsetsOptions(isolation))
+                .partitionResult(partition).get().offset();
+        }
+    }
+
+    private LogConfig logConfig(String topic) throws Exception {
+        ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
+        Map<String, String> configs = new HashMap<>();
+        try (Admin admin = process.admin()) {
+            admin.describeConfigs(List.of(resource)).all().get().get(resource).entries()
+                .forEach(entry -> configs.put(entry.name(), entry.value()));
+        }
+        return new LogConfig(configs);
     }
 }
