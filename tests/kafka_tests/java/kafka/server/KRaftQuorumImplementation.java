@@ -1,33 +1,22 @@
 package kafka.server;
 
-import java.lang.reflect.Method;
-import java.util.Collection;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
-import java.util.concurrent.CompletableFuture;
-import kafka.raft.KafkaRaftManager;
 import kafka.utils.TestInfoUtils;
-import org.apache.kafka.clients.admin.Admin;
-import org.apache.kafka.clients.admin.ListTopicsOptions;
 import org.apache.kafka.common.Endpoint;
-import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.config.types.Password;
-import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.security.auth.SecurityProtocol;
 import org.apache.kafka.common.test.api.ClusterConfig;
 import org.apache.kafka.common.test.api.Type;
 import org.apache.kafka.common.test.junit.BrokerProcess;
 import org.apache.kafka.common.test.junit.BrokerProxy;
+import org.apache.kafka.common.test.junit.ControllerProxy;
 import org.apache.kafka.common.test.junit.NotApplicable;
 import org.apache.kafka.common.test.junit.StandIn;
 import org.apache.kafka.common.utils.Time;
-import org.apache.kafka.controller.Controller;
-import org.apache.kafka.controller.ResultOrError;
 import org.apache.kafka.metadata.storage.Formatter;
-import org.apache.kafka.raft.LogOffsetMetadata;
-import org.apache.kafka.raft.RaftLog;
 import org.apache.kafka.server.common.Feature;
 import org.junit.jupiter.api.TestInfo;
 import scala.Option;
@@ -46,14 +35,7 @@ public class KRaftQuorumImplementation implements QuorumImplementation {
 
     private final Map<String, String> configs = new HashMap<>();
     private final Map<Feature, Short> features = new HashMap<>();
-    private final ControllerServer controller = StandIn.of(ControllerServer.class, (method, arguments) ->
-        switch (method.getName()) {
-            case "raftManager" -> metadataLog();
-            case "controller" -> StandIn.of(Controller.class, this::controller);
-            case "socketServer" -> this.broker.socketServer(); // the only node is the controller, too
-            case "shutdown", "awaitShutdown" -> null;
-            default -> throw new NotApplicable(method.getName() + " of the controller's object");
-        });
+    private final ControllerProxy controller = new ControllerProxy(() -> this.process.admin(), () -> this.broker);
     private BrokerProcess process;
     private KafkaBroker broker;
 
@@ -112,44 +94,6 @@ public class KRaftQuorumImplementation implements QuorumImplementation {
     }
 
     public ControllerServer controllerServer() {
-        return controller;
-    }
-
-    private Object controller(Method method, Object[] arguments) throws Exception {
-        Map<String, Uuid> ids = new HashMap<>();
-        try (Admin admin = process.admin()) {
-            admin.listTopics(new ListTopicsOptions().listInternal(true)).listings().get()
-                .forEach(topic -> ids.put(topic.name(), topic.topicId()));
-        }
-        switch (method.getName()) {
-            case "findAllTopicIds":
-                return CompletableFuture.completedFuture(ids);
-            case "findTopicIds":
-                Map<String, ResultOrError<Uuid>> found = new HashMap<>();
-                for (Object name : (Collection<?>) arguments[1]) {
-                    found.put((String) name, ids.containsKey(name)
-                        ? new ResultOrError<>(ids.get(name))
-                        : new ResultOrError<>(Errors.UNKNOWN_TOPIC_OR_PARTITION, "no such topic"));
-                }
-                return CompletableFuture.completedFuture(found);
-            default:
-                throw new NotApplicable(method.getName() + " of the controller's object");
-        }
-    }
-
-    /** A metadata log in which there is nothing to wait for. */
-    private static KafkaRaftManager<?> metadataLog() {
-        RaftLog log = StandIn.of(RaftLog.class, (method, arguments) -> {
-            if (method.getName().equals("endOffset")) {
-                return new LogOffsetMetadata(0);
-            }
-            throw new NotApplicable(method.getName() + " of the metadata log");
-        });
-        return StandIn.of(KafkaRaftManager.class, (method, arguments) -> {
-            if (method.getName().equals("raftLog")) {
-                return log;
-            }
-            throw new NotApplicable(method.getName() + " of the metadata quorum");
-        });
+        return controller.controller;
     }
 }
