@@ -219,6 +219,17 @@ def message(message_class: type, **values: Any) -> Any:
     return message_class(**built)
 
 
+def request_message(api_key: int, api_version: int, **fields: Any) -> Any:
+    """Return a request of kio's classes. Fields that the version does not have are left out."""
+    request_class = load_request_schema(api_key, api_version)
+    return message(request_class, **fitted(api_key, api_version, fields))
+
+
+def request_frame(api_key: int, api_version: int, correlation_id: int = 1, **fields: Any) -> bytes:
+    """Return the frame of a request."""
+    return encode(request_message(api_key, api_version, **fields), correlation_id)
+
+
 def encode(request: Any, correlation_id: int, client_id: str = CLIENT_ID) -> bytes:
     """Return the frame of a request of kio's classes."""
     request_class = type(request)
@@ -273,8 +284,7 @@ class Connection:
 
     def send_message(self, api_key: int, api_version: int, **fields: Any) -> Sent:
         """Send a request by its fields; pass what is returned to `receive_message`."""
-        request_class = load_request_schema(api_key, api_version)
-        request = message(request_class, **fitted(api_key, api_version, fields))
+        request = request_message(api_key, api_version, **fields)
         self._correlation_id += 1
         self.send(encode(request, self._correlation_id, self.client_id))
         return api_key, api_version, self._correlation_id

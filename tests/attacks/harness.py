@@ -22,12 +22,10 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
-
-from kio.index import load_request_schema
+from typing import Protocol
 
 from tests.support import ROOT, HeadraceProcess, unique
-from tests.wire_client import batch, connection, encode, fitted, message
+from tests.wire_client import batch, connection, request_frame
 
 MIB = 1 << 20
 PRODUCE, FETCH, METADATA = 0, 1, 3
@@ -213,15 +211,9 @@ def crowd(
         ]
 
 
-def request(api_key: int, version: int, correlation_id: int = 1, **fields: Any) -> bytes:
-    """Return the frame of a request, by the names of its fields."""
-    request_class = load_request_schema(api_key, version)
-    return encode(message(request_class, **fitted(api_key, version, fields)), correlation_id)
-
-
 def metadata_of_all(correlation_id: int = 1) -> bytes:
     """Return the frame of a Metadata request for all topics."""
-    return request(
+    return request_frame(
         METADATA, METADATA_VERSION, correlation_id, topics=None, allow_auto_topic_creation=False
     )
 
@@ -237,7 +229,7 @@ def fetch(
         {"partition": one, "fetch_offset": 0, "partition_max_bytes": max_bytes}
         for one in partitions
     ]
-    return request(
+    return request_frame(
         FETCH,
         FETCH_VERSION,
         correlation_id,
@@ -249,7 +241,7 @@ def fetch(
 
 def produce(topic: str, records: bytes, correlation_id: int = 1, partition: int = 0) -> bytes:
     """Return the frame of a Produce request with one batch."""
-    return request(
+    return request_frame(
         PRODUCE,
         3,
         correlation_id,

@@ -10,7 +10,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from kio.index import load_request_schema
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
@@ -25,7 +24,7 @@ from headrace.protocol.produce import PartitionProduceData, ProduceRequest, Topi
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
 from headrace.transactions.producer import NO_PRODUCER, Producer
 from tests.support import HANG_S
-from tests.wire_client import message
+from tests.wire_client import request_message
 
 CONTEXT = RequestContext(13, "client", "/client", 1, "broker", 9092)
 
@@ -133,20 +132,16 @@ def test_offsets_follow_the_durable_place_of_their_group_in_the_transaction(
 
 
 def _commit(producer: Producer) -> Any:
-    partition = {
-        "partition_index": 0,
-        "committed_offset": 7,
-        "committed_leader_epoch": -1,
-        "committed_metadata": "",
-    }
-    fields = {
-        "transactional_id": "id",
-        "group_id": "group",
-        "producer_id": producer.producer_id,
-        "producer_epoch": producer.producer_epoch,
-        "topics": [{"name": "t", "partitions": [partition]}],
-    }
-    return message(load_request_schema(28, 5), **fields)
+    partition = {"partition_index": 0, "committed_offset": 7}
+    return request_message(
+        28,
+        5,
+        transactional_id="id",
+        group_id="group",
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        topics=[{"name": "t", "partitions": [partition]}],
+    )
 
 
 def test_a_partition_whose_place_in_the_transaction_could_not_be_flushed_is_not_written_to(

@@ -23,7 +23,7 @@ from typing import Any
 from unittest import mock
 from uuid import UUID
 
-from kio.index import load_request_schema, load_response_schema
+from kio.index import load_response_schema
 from kio.serial import entity_reader
 from kio.serial.errors import OutOfBoundValue
 
@@ -35,7 +35,7 @@ from headrace.broker.server import Listener, Server
 from headrace.handlers import APIS
 from headrace.protocol.record_batch import build, headers, records
 from tests.simulation.loop import EPOCH_MS, VirtualLoop
-from tests.wire_client import decode, encode, message
+from tests.wire_client import decode, encode, request_message
 
 PRODUCE, API_VERSIONS = 0, 18
 HONEST_TOPIC = "honest"
@@ -313,8 +313,7 @@ class Ground:
     def ask(self, api_key: int, api_version: int, **fields: Any) -> Any:
         """Send a request on a connection of its own and return its response."""
         wire = Wire(self)
-        request = message(load_request_schema(api_key, api_version), **fields)
-        wire.send(encode(request, 1, "honest"))
+        wire.send(encode(request_message(api_key, api_version, **fields), 1, "honest"))
         self.loop.settle()
         (response,) = wire.responses()
         wire.cut()
@@ -326,9 +325,7 @@ class Ground:
         data = build([(None, value)], timestamp_ms=self.loop.now_ms)
         part = {"index": 0, "records": data}
         topic = {"name": HONEST_TOPIC, "partition_data": [part]}
-        response = self.ask(
-            PRODUCE, 3, transactional_id=None, acks=-1, timeout=1000, topic_data=[topic]
-        )
+        response = self.ask(PRODUCE, 3, acks=-1, timeout=1000, topic_data=[topic])
         (answer,) = response.responses[0].partition_responses
         if (answer.error_code, answer.base_offset) != (0, len(self.honest_values)):
             raise Finding("an honest produce request was refused", str(answer))
@@ -341,16 +338,7 @@ class Ground:
         """
         part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 30}
         topic = {"topic": HONEST_TOPIC, "partitions": [part]}
-        response = self.ask(
-            1,
-            4,
-            replica_id=-1,
-            max_wait=0,
-            min_bytes=0,
-            max_bytes=1 << 30,
-            isolation_level=1,
-            topics=[topic],
-        )
+        response = self.ask(1, 4, max_bytes=1 << 30, isolation_level=1, topics=[topic])
         (answer,) = response.responses[0].partitions
         data = bytes(answer.records or b"")
         found = [

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tests.scale.harness import HonestClient, decoded, exchange, request_frame
+from tests.scale.harness import HonestClient
 from tests.support import HeadraceProcess
-from tests.wire_client import connection
+from tests.wire_client import connection, decode, request_frame
 
 FACTOR = int(os.environ.get("HEADRACE_TEST_SCALE", "1"))
 WANTED_S = 0.2
@@ -104,5 +104,7 @@ class Broker:
             connection(self.bootstrap_servers, timeout_s=900) as client,
             self.measured(what),
         ):
-            response = exchange(client, frame)
-        return decoded(api_key, version, response) if len(response) < 20_000_000 else None
+            client.send(frame)
+            response = client.receive()
+            assert response is not None, "the broker closed the connection"
+        return decode(api_key, version, response) if len(response) < 20_000_000 else None

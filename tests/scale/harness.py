@@ -7,21 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
-from kio.index import load_request_schema
-
-from tests.wire_client import (
-    PRODUCE,
-    Connection,
-    batch,
-    connection,
-    decode,
-    encode,
-    fitted,
-    message,
-    receive_frame,
-)
+from tests.wire_client import PRODUCE, batch, connection, receive_frame, request_frame
 
 HONEST_TOPIC = "honest"
 PAUSE_S = 0.002
@@ -71,23 +58,9 @@ class HonestClient:
 
     def _run(self) -> None:
         with connection(self._bootstrap_servers, timeout_s=120) as client:
-            request_class = load_request_schema(PRODUCE, 3)
             partition = {"index": 0, "records": batch([b"honest"])}
             topic = {"name": HONEST_TOPIC, "partition_data": [partition]}
-            request = message(
-                request_class,
-                **fitted(
-                    PRODUCE,
-                    3,
-                    {
-                        "transactional_id": None,
-                        "acks": -1,
-                        "timeout": 30_000,
-                        "topic_data": [topic],
-                    },
-                ),
-            )
-            frame = encode(request, 1)
+            frame = request_frame(PRODUCE, 3, acks=-1, timeout=30_000, topic_data=[topic])
             while not self._stopping.is_set():
                 started = time.perf_counter()
                 client.send(frame)
@@ -108,22 +81,3 @@ class HonestClient:
         while len(watch.latencies_s) <= seen + 1 and time.monotonic() < deadline:
             time.sleep(0.001)
         self._watch = Watch()
-
-
-def request_frame(api_key: int, version: int, **fields: Any) -> bytes:
-    """Return the frame of a request with the correlation id 1."""
-    request_class = load_request_schema(api_key, version)
-    return encode(message(request_class, **fitted(api_key, version, fields)), 1)
-
-
-def exchange(client: Connection, frame: bytes) -> bytes:
-    """Send a frame, and return the response from its correlation id on."""
-    client.send(frame)
-    response = client.receive()
-    assert response is not None, "the broker closed the connection"
-    return response
-
-
-def decoded(api_key: int, version: int, response: bytes) -> Any:
-    """Return a response of :func:`exchange` as a message."""
-    return decode(api_key, version, response)
