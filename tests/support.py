@@ -4,6 +4,8 @@ waiting for a condition.
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import itertools
 import os
 import random
@@ -13,9 +15,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tests.wire_client import answers
 
@@ -55,6 +57,16 @@ COMMON_CONFIGS = {
 """Configs of both targets of the client and conformance suites."""
 
 _counter = itertools.count()
+
+
+def story(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test on its own loop."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(asyncio.wait_for(function(*args, **kwargs), HANG_S))
+
+    return run
 
 
 def unique(prefix: str) -> str:

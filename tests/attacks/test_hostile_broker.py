@@ -23,7 +23,7 @@ from headrace.client.lag.snapshot import lag_snapshot, wanted_groups
 from tests.attacks.harness import MIB, forget_peak, peak_bytes, resident_bytes
 from tests.attacks.hostile_broker import API_VERSIONS, HostileBroker, Reply
 from tests.protocol.shapes import Case
-from tests.support import HeadraceProcess
+from tests.support import HeadraceProcess, story
 
 TIMEOUT_MS = 200
 ENOUGH_S = 10
@@ -85,32 +85,29 @@ def replying(case: Case) -> Reply:
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-def test_a_response_with_an_odd_field_is_a_result_or_a_clear_error(call: Call) -> None:
+@story
+async def test_a_response_with_an_odd_field_is_a_result_or_a_clear_error(call: Call) -> None:
     """One field of one response is null, empty, repeated or at the end of its range."""
+    async with HostileBroker() as honest:
+        await outcome(honest, call)
+        asked = list(dict.fromkeys(honest.asked))
+        cases = [
+            case
+            for api_key, version in asked
+            if api_key != API_VERSIONS
+            for case in honest.shape(api_key, version).cases()
+        ]
+    at_a_time = asyncio.Semaphore(20)
 
-    async def attack() -> None:
-        async with HostileBroker() as honest:
-            await outcome(honest, call)
-            asked = list(dict.fromkeys(honest.asked))
-            cases = [
-                case
-                for api_key, version in asked
-                if api_key != API_VERSIONS
-                for case in honest.shape(api_key, version).cases()
-            ]
-        at_a_time = asyncio.Semaphore(20)
+    async def one(case: Case) -> None:
+        async with at_a_time, HostileBroker(case.api_key, replying(case)) as broker:
+            try:
+                await outcome(broker, call)
+            except BaseException as error:
+                raise AssertionError(str(case)) from error
 
-        async def one(case: Case) -> None:
-            async with at_a_time, HostileBroker(case.api_key, replying(case)) as broker:
-                try:
-                    await outcome(broker, call)
-                except BaseException as error:
-                    raise AssertionError(str(case)) from error
-
-        assert len(cases) > 20
-        await asyncio.gather(*map(one, cases))
-
-    asyncio.run(attack())
+    assert len(cases) > 20
+    await asyncio.gather(*map(one, cases))
 
 
 async def silence(api_key: int, version: int, writer: asyncio.StreamWriter) -> None:
@@ -180,18 +177,16 @@ def test_a_rude_broker_is_a_clear_error_in_time(odd_api: int, reply: Reply) -> N
 
 
 @pytest.mark.parametrize("claim", [2**31 - 1, -1, 2**30, 500_000_000])
-def test_a_claimed_frame_is_not_allocated(claim: int) -> None:
+@story
+async def test_a_claimed_frame_is_not_allocated(claim: int) -> None:
     async def claiming(api_key: int, version: int, writer: asyncio.StreamWriter) -> None:
         writer.write(struct.pack(">i", claim) + bytes(100))
 
-    async def attack() -> None:
-        async with HostileBroker(3, claiming) as broker:
-            before = resident_bytes(os.getpid())
-            forget_peak(os.getpid())
-            assert isinstance(await outcome(broker, CALLS["metadata"]), ConnectionFailed)
-            assert peak_bytes(os.getpid()) - before < 50 * MIB
-
-    asyncio.run(attack())
+    async with HostileBroker(3, claiming) as broker:
+        before = resident_bytes(os.getpid())
+        forget_peak(os.getpid())
+        assert isinstance(await outcome(broker, CALLS["metadata"]), ConnectionFailed)
+        assert peak_bytes(os.getpid()) - before < 50 * MIB
 
 
 @pytest.mark.parametrize(
@@ -205,12 +200,10 @@ def test_a_claimed_frame_is_not_allocated(claim: int) -> None:
         ("h", -1),
     ],
 )
-def test_an_address_that_is_none_is_a_clear_error(host: str, port: int) -> None:
-    async def attack() -> None:
-        with pytest.raises(ConnectionFailed):
-            await Connection.open(host, port, timeout_ms=1000)
-
-    asyncio.run(attack())
+@story
+async def test_an_address_that_is_none_is_a_clear_error(host: str, port: int) -> None:
+    with pytest.raises(ConnectionFailed):
+        await Connection.open(host, port, timeout_ms=1000)
 
 
 def test_a_share_consumer_does_not_heartbeat_without_a_pause() -> None:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from headrace.log.files import OpenFiles
 from headrace.log.segment import Segment
 from headrace.protocol.file_range import FileRange, Piece
 from headrace.protocol.frames import SIZE, whole_frames
+from tests.support import story
 
 MIB = 1 << 20
 
@@ -77,74 +77,59 @@ def memory_of(use: MemoryUse, limit_bytes: int) -> RequestMemory:
     return RequestMemory(use, limit_bytes, memoryview(bytearray(256 * 1024)))
 
 
-def run(main: Callable[[], object]) -> None:
-    async def turn() -> None:
-        main()
-
-    asyncio.run(turn())
-
-
-def test_one_request_is_received_when_all_memory_is_spent(use: MemoryUse) -> None:
-    def main() -> None:
-        memory = memory_of(use, 10 * MIB)
-        clients = [FakeClient(memory, 8 * MIB) for _ in range(20)]
-        for client in clients:
-            client.receive(4 * MIB)
-        assert use.used_bytes <= 10 * MIB + 8 * MIB
-        assert memory.is_spent and len(memory.room) < 256 * 1024
-        for _ in range(20):  # the first in line goes on, and then the next one
-            for client in clients:
-                client.receive(8 * MIB)
-        assert all(client.frame is None for client in clients)
-        assert use.used_bytes == 0 and not memory.is_spent and len(memory.room) == 256 * 1024
-
-    run(main)
-
-
-def test_without_a_limit_nobody_waits(use: MemoryUse) -> None:
-    def main() -> None:
-        memory = memory_of(use, -1)
-        clients = [FakeClient(memory, 8 * MIB) for _ in range(20)]
+@story
+async def test_one_request_is_received_when_all_memory_is_spent(use: MemoryUse) -> None:
+    memory = memory_of(use, 10 * MIB)
+    clients = [FakeClient(memory, 8 * MIB) for _ in range(20)]
+    for client in clients:
+        client.receive(4 * MIB)
+    assert use.used_bytes <= 10 * MIB + 8 * MIB
+    assert memory.is_spent and len(memory.room) < 256 * 1024
+    for _ in range(20):  # the first in line goes on, and then the next one
         for client in clients:
             client.receive(8 * MIB)
-        assert all(client.frame is None for client in clients)
+    assert all(client.frame is None for client in clients)
+    assert use.used_bytes == 0 and not memory.is_spent and len(memory.room) == 256 * 1024
 
-    run(main)
+
+@story
+async def test_without_a_limit_nobody_waits(use: MemoryUse) -> None:
+    memory = memory_of(use, -1)
+    clients = [FakeClient(memory, 8 * MIB) for _ in range(20)]
+    for client in clients:
+        client.receive(8 * MIB)
+    assert all(client.frame is None for client in clients)
 
 
-def test_connections_that_stall_make_room(use: MemoryUse, monkeypatch: pytest.MonkeyPatch) -> None:
+@story
+async def test_connections_that_stall_make_room(
+    use: MemoryUse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(flow, "FRAME_CHECK_S", 0.02)
-
-    async def main() -> None:
-        memory = memory_of(use, 4 * MIB)
-        stalled = [FakeClient(memory, 100 * MIB) for _ in range(64)]
-        for client in stalled:
-            client.receive(100_000)
-        honest = FakeClient(memory, 8 * MIB)
-        for _ in range(200):
-            honest.receive(MIB // 2)
-            if honest.frame is None or honest.is_closed:
-                break
-            await asyncio.sleep(0.005)
-        assert honest.frame is None and not honest.is_closed
-        assert use.closed_connections > 0
-
-    asyncio.run(main())
+    memory = memory_of(use, 4 * MIB)
+    stalled = [FakeClient(memory, 100 * MIB) for _ in range(64)]
+    for client in stalled:
+        client.receive(100_000)
+    honest = FakeClient(memory, 8 * MIB)
+    for _ in range(200):
+        honest.receive(MIB // 2)
+        if honest.frame is None or honest.is_closed:
+            break
+        await asyncio.sleep(0.005)
+    assert honest.frame is None and not honest.is_closed
+    assert use.closed_connections > 0
 
 
-def test_who_stalls_is_left_alone_while_there_is_memory(
+@story
+async def test_who_stalls_is_left_alone_while_there_is_memory(
     use: MemoryUse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flow, "FRAME_CHECK_S", 0.01)
-
-    async def main() -> None:
-        memory = memory_of(use, 100 * MIB)
-        client = FakeClient(memory, 8 * MIB)
-        client.receive(100_000)
-        await asyncio.sleep(0.1)
-        assert not client.is_closed
-
-    asyncio.run(main())
+    memory = memory_of(use, 100 * MIB)
+    client = FakeClient(memory, 8 * MIB)
+    client.receive(100_000)
+    await asyncio.sleep(0.1)
+    assert not client.is_closed
 
 
 def test_the_connections_stalled_for_longest_are_closed(use: MemoryUse) -> None:

@@ -15,6 +15,7 @@ import pytest
 from headrace.broker.flusher import Flusher
 from headrace.errors import StorageError
 from headrace.log.log_config import FOREVER
+from tests.support import story
 
 
 class FakeLog:
@@ -67,176 +68,154 @@ def waiting(durable: Awaitable[None]) -> asyncio.Future[None]:
     return asyncio.ensure_future(wait())
 
 
-def test_writers_during_a_round_share_the_next_one() -> None:
-    async def story() -> None:
-        flusher, log = Flusher(), FakeLog()
-        log.block()
+@story
+async def test_writers_during_a_round_share_the_next_one() -> None:
+    flusher, log = Flusher(), FakeLog()
+    log.block()
+    appended(flusher, log)
+    first = waiting(flusher.durable())
+    await until(lambda: log.begun == 1)
+    others = []
+    for _ in range(10):
         appended(flusher, log)
-        first = waiting(flusher.durable())
-        await until(lambda: log.begun == 1)
-        others = []
-        for _ in range(10):
-            appended(flusher, log)
-            others.append(waiting(flusher.durable()))
-        await asyncio.sleep(0)
-        assert not first.done()
-        log.let_go()
-        await first
-        await until(lambda: log.begun == 2)
-        assert not any(other.done() for other in others)
-        log.let_go()
-        await asyncio.gather(*others)
-        assert log.flushes == 2
-        assert not flusher.pending
-        flusher.close()
-
-    asyncio.run(story())
+        others.append(waiting(flusher.durable()))
+    await asyncio.sleep(0)
+    assert not first.done()
+    log.let_go()
+    await first
+    await until(lambda: log.begun == 2)
+    assert not any(other.done() for other in others)
+    log.let_go()
+    await asyncio.gather(*others)
+    assert log.flushes == 2
+    assert not flusher.pending
+    flusher.close()
 
 
-def test_a_write_that_nobody_waits_for_is_flushed_too() -> None:
-    async def story() -> None:
-        flusher, log = Flusher(), FakeLog()
-        appended(flusher, log)
-        await until(lambda: log.flushes == 1)
-        assert not flusher.pending
-        flusher.close()
-
-    asyncio.run(story())
+@story
+async def test_a_write_that_nobody_waits_for_is_flushed_too() -> None:
+    flusher, log = Flusher(), FakeLog()
+    appended(flusher, log)
+    await until(lambda: log.flushes == 1)
+    assert not flusher.pending
+    flusher.close()
 
 
-def test_a_writer_who_waits_later_still_waits_for_its_round() -> None:
+@story
+async def test_a_writer_who_waits_later_still_waits_for_its_round() -> None:
     """The answer is made at once, and awaited when the round of its write has begun."""
-
-    async def story() -> None:
-        flusher, log = Flusher(), FakeLog()
-        log.block()
-        appended(flusher, log)
-        first = waiting(flusher.durable())
-        await until(lambda: log.begun == 1)
-        appended(flusher, log)
-        late = flusher.durable()
-        appended(flusher, log)
-        other = waiting(flusher.durable())
+    flusher, log = Flusher(), FakeLog()
+    log.block()
+    appended(flusher, log)
+    first = waiting(flusher.durable())
+    await until(lambda: log.begun == 1)
+    appended(flusher, log)
+    late = flusher.durable()
+    appended(flusher, log)
+    other = waiting(flusher.durable())
+    await asyncio.sleep(0)
+    log.let_go()
+    await first
+    await until(lambda: log.begun == 2)
+    late_answer = waiting(late)
+    for _ in range(20):
         await asyncio.sleep(0)
-        log.let_go()
-        await first
-        await until(lambda: log.begun == 2)
-        late_answer = waiting(late)
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert not late_answer.done(), "acknowledged before the disk has it"
-        log.let_go()
-        await asyncio.gather(late_answer, other)
-        assert log.flushes == 2
-        flusher.close()
-
-    asyncio.run(story())
+    assert not late_answer.done(), "acknowledged before the disk has it"
+    log.let_go()
+    await asyncio.gather(late_answer, other)
+    assert log.flushes == 2
+    flusher.close()
 
 
-def test_a_caller_waits_for_the_running_round() -> None:
+@story
+async def test_a_caller_waits_for_the_running_round() -> None:
     """A parked request asks some turns after its write, which may be in the running round."""
-
-    async def story() -> None:
-        flusher, log = Flusher(), FakeLog()
-        log.block()
-        appended(flusher, log)
-        first = waiting(flusher.durable())
-        await until(lambda: log.begun == 1)
-        assert flusher.pending
-        parked = waiting(flusher.durable())
-        await asyncio.sleep(0)
-        assert not parked.done()
-        log.let_go()
-        await asyncio.gather(first, parked)
-        assert (log.begun, flusher.pending) == (1, False), "one round serves both"
-        flusher.close()
-
-    asyncio.run(story())
+    flusher, log = Flusher(), FakeLog()
+    log.block()
+    appended(flusher, log)
+    first = waiting(flusher.durable())
+    await until(lambda: log.begun == 1)
+    assert flusher.pending
+    parked = waiting(flusher.durable())
+    await asyncio.sleep(0)
+    assert not parked.done()
+    log.let_go()
+    await asyncio.gather(first, parked)
+    assert (log.begun, flusher.pending) == (1, False), "one round serves both"
+    flusher.close()
 
 
-def test_nothing_is_pending_by_default() -> None:
-    async def story() -> None:
-        flusher, log = Flusher(), FakeLog(flush_messages=FOREVER)
-        appended(flusher, log)
-        assert not flusher.pending
-        await flusher.durable()
-        assert log.begun == 0
-        flusher.close()
-
-    asyncio.run(story())
+@story
+async def test_nothing_is_pending_by_default() -> None:
+    flusher, log = Flusher(), FakeLog(flush_messages=FOREVER)
+    appended(flusher, log)
+    assert not flusher.pending
+    await flusher.durable()
+    assert log.begun == 0
+    flusher.close()
 
 
-def test_a_failed_round_fails_its_writers_and_those_of_the_next_round() -> None:
+@story
+async def test_a_failed_round_fails_its_writers_and_those_of_the_next_round() -> None:
     """A writer that came meanwhile may have written before the round began."""
-
-    async def story() -> None:
-        flusher, log, other = Flusher(), FakeLog(), FakeLog()
-        log.block()
-        log.error = OSError(5, "I/O error")
-        appended(flusher, log)
-        first = waiting(flusher.durable())
-        await until(lambda: log.begun == 1)
-        appended(flusher, other)
-        meanwhile = waiting(flusher.durable())
-        await asyncio.sleep(0)
-        log.let_go()
-        for waiter in (first, meanwhile):
-            with pytest.raises(StorageError, match="I/O error"):
-                await waiter
-        await until(lambda: other.flushes == 1)
-        appended(flusher, other)
-        await flusher.durable()
-        assert other.flushes == 2
-        flusher.close()
-
-    asyncio.run(story())
-
-
-def test_a_failing_log_does_not_keep_others_from_the_disk() -> None:
-    async def story() -> None:
-        flusher, bad, good = Flusher(), FakeLog(), [FakeLog() for _ in range(10)]
-        bad.error = OSError(5, "I/O error")
-        for log in (bad, *good):
-            appended(flusher, log)
+    flusher, log, other = Flusher(), FakeLog(), FakeLog()
+    log.block()
+    log.error = OSError(5, "I/O error")
+    appended(flusher, log)
+    first = waiting(flusher.durable())
+    await until(lambda: log.begun == 1)
+    appended(flusher, other)
+    meanwhile = waiting(flusher.durable())
+    await asyncio.sleep(0)
+    log.let_go()
+    for waiter in (first, meanwhile):
         with pytest.raises(StorageError, match="I/O error"):
-            await flusher.durable()
-        assert [log.flushes for log in good] == [1] * 10
-        flusher.close()
+            await waiter
+    await until(lambda: other.flushes == 1)
+    appended(flusher, other)
+    await flusher.durable()
+    assert other.flushes == 2
+    flusher.close()
 
-    asyncio.run(story())
 
-
-def test_a_bug_in_a_flush_fails_the_waiting_writers() -> None:
-    async def story() -> None:
-        flusher, log = Flusher(), FakeLog()
-        log.error = ValueError("a bug")
+@story
+async def test_a_failing_log_does_not_keep_others_from_the_disk() -> None:
+    flusher, bad, good = Flusher(), FakeLog(), [FakeLog() for _ in range(10)]
+    bad.error = OSError(5, "I/O error")
+    for log in (bad, *good):
         appended(flusher, log)
-        with pytest.raises(ValueError, match="a bug"):
-            await flusher.durable()
-        log.error = None
-        appended(flusher, log)
+    with pytest.raises(StorageError, match="I/O error"):
         await flusher.durable()
-        assert log.flushes == 1
-        flusher.close()
-
-    asyncio.run(story())
+    assert [log.flushes for log in good] == [1] * 10
+    flusher.close()
 
 
-def test_flush_ms_flushes_in_the_background() -> None:
+@story
+async def test_a_bug_in_a_flush_fails_the_waiting_writers() -> None:
+    flusher, log = Flusher(), FakeLog()
+    log.error = ValueError("a bug")
+    appended(flusher, log)
+    with pytest.raises(ValueError, match="a bug"):
+        await flusher.durable()
+    log.error = None
+    appended(flusher, log)
+    await flusher.durable()
+    assert log.flushes == 1
+    flusher.close()
+
+
+@story
+async def test_flush_ms_flushes_in_the_background() -> None:
     """No writer waits for a flush by flush.ms."""
-
-    async def story() -> None:
-        flusher, log = Flusher(), FakeLog(flush_messages=FOREVER, flush_ms=1)
-        log.block()
-        appended(flusher, log)
-        appended(flusher, log)
-        await until(lambda: log.begun == 1)
-        assert not flusher.pending
-        await flusher.durable()
-        assert log.flushes == 0
-        log.let_go()
-        await until(lambda: log.flushes == 1)
-        assert log.begun == 1
-        flusher.close()
-
-    asyncio.run(story())
+    flusher, log = Flusher(), FakeLog(flush_messages=FOREVER, flush_ms=1)
+    log.block()
+    appended(flusher, log)
+    appended(flusher, log)
+    await until(lambda: log.begun == 1)
+    assert not flusher.pending
+    await flusher.durable()
+    assert log.flushes == 0
+    log.let_go()
+    await until(lambda: log.flushes == 1)
+    assert log.begun == 1
+    flusher.close()

@@ -23,7 +23,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
 from headrace.transactions.producer import NO_PRODUCER, Producer
-from tests.support import HANG_S
+from tests.support import HANG_S, story
 from tests.wire_client import request_message
 
 CONTEXT = RequestContext(13, "client", "/client", 1, "broker", 9092)
@@ -42,60 +42,55 @@ async def begun(path: Path, partitions: int = 1) -> tuple[Broker, Producer]:
     return broker, producer
 
 
-def test_a_marker_follows_the_durable_decision_and_the_completion_the_durable_marker(
+@story
+async def test_a_marker_follows_the_durable_decision_and_the_completion_the_durable_marker(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        broker, producer = await begun(tmp_path)
-        transactions = broker.transactions
-        log = broker.log(broker.catalog.topics["t"], 0)
-        assert log is not None
-        transactions.add_partitions("id", producer, [("t", 0)])
+    broker, producer = await begun(tmp_path)
+    transactions = broker.transactions
+    log = broker.log(broker.catalog.topics["t"], 0)
+    assert log is not None
+    transactions.add_partitions("id", producer, [("t", 0)])
+    await broker.durable()
+    ended = transactions.end("id", producer, commit=True, client_version=0)
+    assert isinstance(ended, Producer)
+    assert log.end_offset == 0, "a marker whose decision a power cut may forget"
+    while not log.end_offset:
         await broker.durable()
-        ended = transactions.end("id", producer, commit=True, client_version=0)
-        assert isinstance(ended, Producer)
-        assert log.end_offset == 0, "a marker whose decision a power cut may forget"
-        while not log.end_offset:
-            await broker.durable()
-            await asyncio.sleep(0)
-        assert log.unflushed_records
-        assert "id" in transactions.coordinator.prepared, "a completion without a durable marker"
-        while transactions.coordinator.prepared:
-            await asyncio.sleep(0)
-        assert not log.unflushed_records
-        broker.close()
-
-    asyncio.run(asyncio.wait_for(story(), HANG_S))
+        await asyncio.sleep(0)
+    assert log.unflushed_records
+    assert "id" in transactions.coordinator.prepared, "a completion without a durable marker"
+    while transactions.coordinator.prepared:
+        await asyncio.sleep(0)
+    assert not log.unflushed_records
+    broker.close()
 
 
-def test_records_follow_the_durable_place_of_their_partition_in_the_transaction(
+@story
+async def test_records_follow_the_durable_place_of_their_partition_in_the_transaction(
     tmp_path: Path,
 ) -> None:
     """Otherwise a power cut may keep the records and forget the partition, and no marker would ever
     end the transaction there.
     """
-
-    async def story() -> None:
-        broker, producer = await begun(tmp_path, partitions=2)
-        topic = broker.catalog.topics["t"]
-        count = broker.catalog.topics[TRANSACTION_STATE].partitions
-        state = broker.partition_by_name(TRANSACTION_STATE, internal_partition("id", count))
-        assert isinstance(state, PartitionLog)
-        flushed = state.end_offset
-        written = [broker.log(topic, partition) for partition in range(2)]
-        served = api_00_produce.handle(broker, _produce(topic.topic_id, producer), CONTEXT)
-        assert state.end_offset > flushed
-        assert not any(log is not None and log.end_offset for log in written)
-        response = await served
-        codes = [one.error_code for one in response.responses[0].partition_responses]
-        assert codes == [ErrorCode.NONE] * 2
-        assert all(log is not None and log.end_offset == 1 for log in written)
-        assert not state.unflushed_records
-        transaction = broker.transactions.coordinator.transactions["id"]
-        assert transaction.partitions == {("t", 0), ("t", 1)}
-        broker.close()
-
-    asyncio.run(asyncio.wait_for(story(), HANG_S))
+    broker, producer = await begun(tmp_path, partitions=2)
+    topic = broker.catalog.topics["t"]
+    count = broker.catalog.topics[TRANSACTION_STATE].partitions
+    state = broker.partition_by_name(TRANSACTION_STATE, internal_partition("id", count))
+    assert isinstance(state, PartitionLog)
+    flushed = state.end_offset
+    written = [broker.log(topic, partition) for partition in range(2)]
+    served = api_00_produce.handle(broker, _produce(topic.topic_id, producer), CONTEXT)
+    assert state.end_offset > flushed
+    assert not any(log is not None and log.end_offset for log in written)
+    response = await served
+    codes = [one.error_code for one in response.responses[0].partition_responses]
+    assert codes == [ErrorCode.NONE] * 2
+    assert all(log is not None and log.end_offset == 1 for log in written)
+    assert not state.unflushed_records
+    transaction = broker.transactions.coordinator.transactions["id"]
+    assert transaction.partitions == {("t", 0), ("t", 1)}
+    broker.close()
 
 
 def _produce(topic_id: UUID, producer: Producer) -> ProduceRequest:
@@ -111,24 +106,22 @@ def _produce(topic_id: UUID, producer: Producer) -> ProduceRequest:
     return ProduceRequest("id", -1, 30_000, (TopicProduceData(topic_id, data),))
 
 
-def test_offsets_follow_the_durable_place_of_their_group_in_the_transaction(
+@story
+async def test_offsets_follow_the_durable_place_of_their_group_in_the_transaction(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        broker, producer = await begun(tmp_path)
-        place = broker.transactions.offsets_partition("group")
-        offsets = broker.partition_by_name(*place)
-        assert isinstance(offsets, PartitionLog)
-        served = api_28_txn_offset_commit.handle(broker, _commit(producer), CONTEXT)
-        assert broker.transactions.coordinator.transactions["id"].partitions == {place}
-        assert not offsets.end_offset, "an offset without a transaction"
-        response = await served
-        assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
-        assert offsets.end_offset
-        assert not offsets.unflushed_records
-        broker.close()
-
-    asyncio.run(asyncio.wait_for(story(), HANG_S))
+    broker, producer = await begun(tmp_path)
+    place = broker.transactions.offsets_partition("group")
+    offsets = broker.partition_by_name(*place)
+    assert isinstance(offsets, PartitionLog)
+    served = api_28_txn_offset_commit.handle(broker, _commit(producer), CONTEXT)
+    assert broker.transactions.coordinator.transactions["id"].partitions == {place}
+    assert not offsets.end_offset, "an offset without a transaction"
+    response = await served
+    assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
+    assert offsets.end_offset
+    assert not offsets.unflushed_records
+    broker.close()
 
 
 def _commit(producer: Producer) -> Any:
@@ -144,32 +137,29 @@ def _commit(producer: Producer) -> Any:
     )
 
 
-def test_a_partition_whose_place_in_the_transaction_could_not_be_flushed_is_not_written_to(
+@story
+async def test_a_partition_whose_place_in_the_transaction_could_not_be_flushed_is_not_written_to(
     tmp_path: Path,
 ) -> None:
     """The coordinator knows the place, and a restart may forget it."""
-
-    async def story() -> None:
-        broker, producer = await begun(tmp_path, partitions=2)
-        topic = broker.catalog.topics["t"]
-        count = broker.catalog.topics[TRANSACTION_STATE].partitions
-        state = broker.partition_by_name(TRANSACTION_STATE, internal_partition("id", count))
-        assert isinstance(state, PartitionLog)
-        request = _produce(topic.topic_id, producer)
-        served = api_00_produce.handle(broker, request, CONTEXT)
-        state.take_offline(OSError(errno.EIO, "Input/output error"))
+    broker, producer = await begun(tmp_path, partitions=2)
+    topic = broker.catalog.topics["t"]
+    count = broker.catalog.topics[TRANSACTION_STATE].partitions
+    state = broker.partition_by_name(TRANSACTION_STATE, internal_partition("id", count))
+    assert isinstance(state, PartitionLog)
+    request = _produce(topic.topic_id, producer)
+    served = api_00_produce.handle(broker, request, CONTEXT)
+    state.take_offline(OSError(errno.EIO, "Input/output error"))
+    with pytest.raises(StorageError):
+        await served
+    for _ in range(2):
         with pytest.raises(StorageError):
-            await served
-        for _ in range(2):
-            with pytest.raises(StorageError):
-                await api_00_produce.handle(broker, request, CONTEXT)
-            with pytest.raises(StorageError):
-                broker.transactions.add_partitions("id", producer, [("t", 0)])
-        log = broker.log(topic, 0)
-        assert log is None or not log.end_offset
-        broker.close()
-
-    asyncio.run(asyncio.wait_for(story(), HANG_S))
+            await api_00_produce.handle(broker, request, CONTEXT)
+        with pytest.raises(StorageError):
+            broker.transactions.add_partitions("id", producer, [("t", 0)])
+    log = broker.log(topic, 0)
+    assert log is None or not log.end_offset
+    broker.close()
 
 
 @pytest.mark.parametrize("stops", [False, True], ids=["to its end", "continued by the next start"])

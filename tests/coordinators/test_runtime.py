@@ -16,7 +16,7 @@ from headrace.errors import StorageError
 from headrace.outcome import NOWHERE, Completion, Outcome, Position
 from headrace.protocol import record_batch
 from tests.memory_log import MemoryLog
-from tests.support import HANG_S
+from tests.support import HANG_S, story
 
 TOPIC = "__numbers"
 
@@ -299,38 +299,32 @@ def test_write_now_in_a_decision_follows_earlier_commands_of_its_key() -> None:
     run(work)
 
 
-def test_many_commands_take_turns_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+@story
+async def test_many_commands_take_turns_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "COMMANDS_AT_ONCE", 3)
     monkeypatch.setattr(runtime, "ANSWERS_AT_ONCE", 2)
     monkeypatch.setattr(runtime, "SLICE_MS", 0)
-
-    async def story() -> None:
-        stand = Stand()
-        answers = [stand.add("a", 1) for _ in range(10)]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        late = stand.add("a", 100)
-        assert stand.numbers.sums["a"] < 10, "the others wait for the next turn"
-        assert await asyncio.gather(*answers, late) == [*range(1, 11), 110]
-        stand.check()
-
-    asyncio.run(story())
+    stand = Stand()
+    answers = [stand.add("a", 1) for _ in range(10)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    late = stand.add("a", 100)
+    assert stand.numbers.sums["a"] < 10, "the others wait for the next turn"
+    assert await asyncio.gather(*answers, late) == [*range(1, 11), 110]
+    stand.check()
 
 
-def test_many_waiting_requests_are_answered_over_several_turns(
+@story
+async def test_many_waiting_requests_are_answered_over_several_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(runtime, "ANSWERS_AT_ONCE", 2)
     monkeypatch.setattr(runtime, "SLICE_MS", 0)
-
-    async def story() -> None:
-        stand = Stand()
-        waiting = [stand.wait("a") for _ in range(9)]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        adding = stand.add("a", 5)
-        assert await waiting[0] == 5
-        assert not adding.done(), "its turn comes after those that waited"
-        assert await asyncio.gather(*waiting, adding) == [5] * 10
-
-    asyncio.run(story())
+    stand = Stand()
+    waiting = [stand.wait("a") for _ in range(9)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    adding = stand.add("a", 5)
+    assert await waiting[0] == 5
+    assert not adding.done(), "its turn comes after those that waited"
+    assert await asyncio.gather(*waiting, adding) == [5] * 10

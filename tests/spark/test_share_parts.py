@@ -20,6 +20,7 @@ from headrace.spark.share.executor import split
 from headrace.spark.share.options import ShareOptions
 from headrace.spark.share.outcome_server import OutcomeServer, deliver
 from headrace.spark.share.outcome_spans import OutcomeSpan, acknowledgements, spans
+from tests.support import story
 
 REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "kafka.group.id": "g", "subscribe": "a, b"}
 
@@ -164,27 +165,25 @@ def test_outcomes_reach_the_reader_that_holds_the_records(registrations: Path) -
     assert list(registrations.iterdir()) == []
 
 
-def test_a_request_without_the_token_is_not_answered(registrations: Path) -> None:
-    async def scenario() -> None:
-        reader = Reader()
-        await reader.server.start("b:1", "g")
+@story
+async def test_a_request_without_the_token_is_not_answered(registrations: Path) -> None:
+    reader = Reader()
+    await reader.server.start("b:1", "g")
 
-        def guess_token() -> bytes:
-            (path,) = registrations.glob("*.json")
-            assert path.stat().st_mode & 0o077 == 0
-            note = json.loads(path.read_text())
-            body = json.dumps(
-                {"token": "guess", "apply": True, "outcomes": [["t", 0, "accept", 0, 9]]}
-            ).encode()
-            with socket.create_connection(("127.0.0.1", note["port"])) as connection:
-                connection.sendall(len(body).to_bytes(4, "big") + body)
-                return connection.recv(100)
+    def guess_token() -> bytes:
+        (path,) = registrations.glob("*.json")
+        assert path.stat().st_mode & 0o077 == 0
+        note = json.loads(path.read_text())
+        body = json.dumps(
+            {"token": "guess", "apply": True, "outcomes": [["t", 0, "accept", 0, 9]]}
+        ).encode()
+        with socket.create_connection(("127.0.0.1", note["port"])) as connection:
+            connection.sendall(len(body).to_bytes(4, "big") + body)
+            return connection.recv(100)
 
-        assert await asyncio.to_thread(guess_token) == b""
-        assert reader.applied == []
-        reader.server.close()
-
-    asyncio.run(scenario())
+    assert await asyncio.to_thread(guess_token) == b""
+    assert reader.applied == []
+    reader.server.close()
 
 
 def test_the_registration_of_a_killed_reader_is_removed(registrations: Path) -> None:

@@ -29,21 +29,11 @@ from headrace.protocol import record_batch
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import StateSummary
 from tests import handler_client
-from tests.support import HANG_S
+from tests.support import story
 
 GROUP = "g"
 T = TypeVar("T")
 _connections = count(1)
-
-
-def story(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run an async test on its own loop."""
-
-    @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(asyncio.wait_for(function(*args, **kwargs), HANG_S))
-
-    return run
 
 
 def on_stage(**options: Any) -> Callable[..., Callable[..., None]]:

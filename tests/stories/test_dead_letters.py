@@ -15,7 +15,8 @@ from headrace.protocol import record_batch
 from headrace.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE
 from tests.bombs import size_bomb
-from tests.stories.share_stage import GROUP, Stage, on_stage, stage, story
+from tests.stories.share_stage import GROUP, Stage, on_stage, stage
+from tests.support import story
 
 OK = (ErrorCode.NONE, None)
 REJECTED, EXCEEDED = "Offset rejected by client.", "Offset delivery count exceeded the threshold."

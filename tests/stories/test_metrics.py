@@ -22,7 +22,8 @@ from headrace.log.partition_log import PartitionLog
 from headrace.log.partition_metadata import text_of
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from tests.machines.otlp import counter, gauge, point, pushed
-from tests.stories.share_stage import GROUP, Stage, on_stage, stage, story
+from tests.stories.share_stage import GROUP, Stage, on_stage, stage
+from tests.support import story
 
 OK = (ErrorCode.NONE, None)
 HERE = {"group": GROUP, "topic": "t", "partition": "0"}

@@ -15,6 +15,7 @@ from headrace.broker.config.broker_config import Config
 from headrace.log.partition_log import PartitionLog
 from headrace.share.records import SharePartitionKey
 from tests.handler_client import ask
+from tests.support import story
 
 CONFIG = {"offsets.topic.num.partitions": "2", "share.coordinator.state.topic.num.partitions": "7"}
 ALTERED = {0: 11, 1: 12, 2: 13, 3: 14}
@@ -135,7 +136,8 @@ def crash(monkeypatch):
         (altered_after_leaving, delete_topic, [None]),
     ],
 )
-def test_a_crash_between_any_two_appends(tmp_path, crash, before, change, whole):
+@story
+async def test_a_crash_between_any_two_appends(tmp_path, crash, before, change, whole):
     async def tried(appends):
         """Return whether the change completed although the append of this number failed."""
         data_dir = tmp_path / str(uuid.uuid4())
@@ -174,35 +176,30 @@ def test_a_crash_between_any_two_appends(tmp_path, crash, before, change, whole)
         last.close()
         return finished
 
-    async def story():
-        appends = 1
-        while not await tried(appends):
-            appends += 1
-        assert appends > 1  # at least one append was hit
-
-    asyncio.run(story())
+    appends = 1
+    while not await tried(appends):
+        appends += 1
+    assert appends > 1  # at least one append was hit
 
 
-def test_a_disk_that_is_still_full_at_the_start_does_not_keep_the_broker_from_serving(
+@story
+async def test_a_disk_that_is_still_full_at_the_start_does_not_keep_the_broker_from_serving(
     tmp_path, crash, caplog
 ):
-    async def story():
-        broker = begun(tmp_path)
-        await altered_after_leaving(broker)
-        crash(2, StorageError)
-        with pytest.raises(StorageError):
-            await delete_offsets(broker)
-        broker.close()
-        crash(1, StorageError)
-        after = begun(tmp_path)
-        assert "cannot complete interrupted changes" in caplog.text
-        assert starts(after) == ALTERED
-        await delete_offsets(after)
-        check_settled(after)
-        assert starts(after) == {}
-        after.close()
-
-    asyncio.run(story())
+    broker = begun(tmp_path)
+    await altered_after_leaving(broker)
+    crash(2, StorageError)
+    with pytest.raises(StorageError):
+        await delete_offsets(broker)
+    broker.close()
+    crash(1, StorageError)
+    after = begun(tmp_path)
+    assert "cannot complete interrupted changes" in caplog.text
+    assert starts(after) == ALTERED
+    await delete_offsets(after)
+    check_settled(after)
+    assert starts(after) == {}
+    after.close()
 
 
 async def delete_topic_if_there(broker):

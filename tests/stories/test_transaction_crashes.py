@@ -4,7 +4,6 @@ is all or nothing.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import shutil
 import time
@@ -24,6 +23,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
 from headrace.transactions.producer import NO_PRODUCER, Producer
 from headrace.transactions.transaction import CONCURRENT_TRANSACTIONS
+from tests.support import story
 
 CONFIG = {"offsets.topic.num.partitions": "2"}
 TIMEOUT_MS = 60_000
@@ -159,7 +159,8 @@ def time_runs_out(broker: Broker, producer: Producer, version: int) -> object:
 
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("end", [commit, abort, another_comes, time_runs_out])
-def test_a_crash_between_any_two_appends(
+@story
+async def test_a_crash_between_any_two_appends(
     tmp_path: Path, fail: Callable[..., None], end: Callable[..., object], version: int
 ) -> None:
     async def tried(appends: int) -> bool:
@@ -202,18 +203,16 @@ def test_a_crash_between_any_two_appends(
         after.close()
         return finished
 
-    async def story() -> None:
-        appends = 1
-        while not await tried(appends):
-            appends += 1
-        # the decision, a marker in each of four partitions, and that all is complete
-        assert appends > 5
-
-    asyncio.run(story())
+    appends = 1
+    while not await tried(appends):
+        appends += 1
+    # the decision, a marker in each of four partitions, and that all is complete
+    assert appends > 5
 
 
 @pytest.mark.parametrize("end", [commit, abort])
-def test_a_crash_at_the_start_that_completes_it(
+@story
+async def test_a_crash_at_the_start_that_completes_it(
     tmp_path: Path, fail: Callable[..., None], end: Callable[..., object]
 ) -> None:
     """However often a start dies, between any appends, the next one continues."""
@@ -250,27 +249,25 @@ def test_a_crash_at_the_start_that_completes_it(
         broker.close()
         return found
 
-    async def story() -> None:
-        for crash in (2, 4):  # before the first marker, and before one in the middle
-            data_dir, deaths = await decided(crash), 0
-            for appends in range(1, 10):
-                copy = left_behind(data_dir)
-                if started(copy, appends):
-                    break
-                deaths += 1
-                # what it did may be there, or all lost
-                data_dir = left_behind(copy) if appends % 2 else data_dir
-                again = begun(left_behind(copy))
-                assert seen(again) == ("everything" if end is commit else "nothing")
-                assert not again.transactions.coordinator.prepared
-                again.close()
-            assert deaths > 2
-
-    asyncio.run(story())
+    for crash in (2, 4):  # before the first marker, and before one in the middle
+        data_dir, deaths = await decided(crash), 0
+        for appends in range(1, 10):
+            copy = left_behind(data_dir)
+            if started(copy, appends):
+                break
+            deaths += 1
+            # what it did may be there, or all lost
+            data_dir = left_behind(copy) if appends % 2 else data_dir
+            again = begun(left_behind(copy))
+            assert seen(again) == ("everything" if end is commit else "nothing")
+            assert not again.transactions.coordinator.prepared
+            again.close()
+        assert deaths > 2
 
 
 @pytest.mark.parametrize("end", [commit, abort])
-def test_a_disk_that_is_full_at_any_append(
+@story
+async def test_a_disk_that_is_full_at_any_append(
     tmp_path: Path, fail: Callable[..., None], end: Callable[..., object]
 ) -> None:
     async def tried(appends: int) -> None:
@@ -302,74 +299,67 @@ def test_a_disk_that_is_full_at_any_append(
         assert seen(broker) == ("everything" if end is commit else "nothing")
         broker.close()
 
-    async def story() -> None:
-        for appends in range(1, 7):
-            await tried(appends)
-
-    asyncio.run(story())
+    for appends in range(1, 7):
+        await tried(appends)
 
 
-def test_each_partition_gets_one_marker_while_another_one_is_offline(tmp_path: Path) -> None:
-    async def story() -> None:
-        clock = Clock()
-        broker = begun(tmp_path, clock)
-        producer = come(broker)
-        open_transaction(broker, producer)
-        log_of(broker, "t", 1).take_offline(OSError(errno.EIO, "Input/output error"))
-        assert commit(broker, producer, 0) == producer
-        for number in range(3):  # neither other producers nor the time write more of them
-            other = broker.transactions.init_producer_id(f"id{number}", TIMEOUT_MS, NO_PRODUCER)
-            assert isinstance(other, Producer)
-            clock.now_ms += 1001
-            broker.transactions.expire(clock.now_ms)
-        for one in (("t", 0), ("u", 0)):
-            log = log_of(broker, *one)
-            assert (log.last_stable_offset, log.end_offset) == (3, 3), one
-        broker.close()
-        again = begun(tmp_path, clock)  # which verifies the log
-        assert seen(again) == "everything"
-        assert not again.transactions.coordinator.prepared
-        again.close()
-
-    asyncio.run(story())
+@story
+async def test_each_partition_gets_one_marker_while_another_one_is_offline(tmp_path: Path) -> None:
+    clock = Clock()
+    broker = begun(tmp_path, clock)
+    producer = come(broker)
+    open_transaction(broker, producer)
+    log_of(broker, "t", 1).take_offline(OSError(errno.EIO, "Input/output error"))
+    assert commit(broker, producer, 0) == producer
+    for number in range(3):  # neither other producers nor the time write more of them
+        other = broker.transactions.init_producer_id(f"id{number}", TIMEOUT_MS, NO_PRODUCER)
+        assert isinstance(other, Producer)
+        clock.now_ms += 1001
+        broker.transactions.expire(clock.now_ms)
+    for one in (("t", 0), ("u", 0)):
+        log = log_of(broker, *one)
+        assert (log.last_stable_offset, log.end_offset) == (3, 3), one
+    broker.close()
+    again = begun(tmp_path, clock)  # which verifies the log
+    assert seen(again) == "everything"
+    assert not again.transactions.coordinator.prepared
+    again.close()
 
 
-def test_a_disk_that_is_still_full_at_the_start_does_not_keep_the_broker_from_serving(
+@story
+async def test_a_disk_that_is_still_full_at_the_start_does_not_keep_the_broker_from_serving(
     tmp_path: Path, fail: Callable[..., None]
 ) -> None:
-    async def story() -> None:
-        clock = Clock()
-        broker = begun(tmp_path, clock)
-        producer = come(broker)
-        open_transaction(broker, producer)
-        fail(6, FULL)  # that it is complete cannot be written
-        assert commit(broker, producer, 0) == producer
-        broker.close()
-        fail(1, FULL)
-        after = begun(tmp_path, clock)
-        assert list(after.transactions.coordinator.prepared) == ["id"]
-        fail(0)
-        clock.now_ms += 1001
-        after.transactions.expire(clock.now_ms)
-        assert seen(after) == "everything"
-        after.close()
-
-    asyncio.run(story())
+    clock = Clock()
+    broker = begun(tmp_path, clock)
+    producer = come(broker)
+    open_transaction(broker, producer)
+    fail(6, FULL)  # that it is complete cannot be written
+    assert commit(broker, producer, 0) == producer
+    broker.close()
+    fail(1, FULL)
+    after = begun(tmp_path, clock)
+    assert list(after.transactions.coordinator.prepared) == ["id"]
+    fail(0)
+    clock.now_ms += 1001
+    after.transactions.expire(clock.now_ms)
+    assert seen(after) == "everything"
+    after.close()
 
 
 @pytest.mark.parametrize("end", [commit, abort])
-def test_a_topic_that_is_deleted_meanwhile(tmp_path: Path, end: Callable[..., object]) -> None:
-    async def story() -> None:
-        broker = begun(tmp_path)
-        producer = come(broker)
-        open_transaction(broker, producer)
-        broker.delete_topic(broker.catalog.topics["u"])
-        broker.close()
-        again = begun(tmp_path)  # which makes another topic of that name
-        assert end(again, producer, 0) == producer
-        assert log_of(again, "u", 0).end_offset == 0
-        again.delete_topic(again.catalog.topics["u"])
-        assert seen(again) == ("everything" if end is commit else "nothing")
-        again.close()
-
-    asyncio.run(story())
+@story
+async def test_a_topic_that_is_deleted_meanwhile(
+    tmp_path: Path, end: Callable[..., object]
+) -> None:
+    broker = begun(tmp_path)
+    producer = come(broker)
+    open_transaction(broker, producer)
+    broker.delete_topic(broker.catalog.topics["u"])
+    broker.close()
+    again = begun(tmp_path)  # which makes another topic of that name
+    assert end(again, producer, 0) == producer
+    assert log_of(again, "u", 0).end_offset == 0
+    again.delete_topic(again.catalog.topics["u"])
+    assert seen(again) == ("everything" if end is commit else "nothing")
+    again.close()
