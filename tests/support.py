@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import itertools
 import os
 import random
@@ -16,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -67,6 +69,26 @@ def story(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
         asyncio.run(asyncio.wait_for(function(*args, **kwargs), HANG_S))
 
     return run
+
+
+def story_in(
+    setting: Callable[[], AbstractAsyncContextManager[Any]],
+) -> Callable[..., Callable[..., None]]:
+    """Run an async test on its own loop. Its first argument is what ``setting()`` yields."""
+
+    def decorate(play: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+        @story
+        @functools.wraps(play)
+        async def run(**fixtures: Any) -> None:
+            async with setting() as found:
+                await play(found, **fixtures)
+
+        signature = inspect.signature(play)
+        _, *fixtures = signature.parameters.values()
+        run.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
 
 
 def unique(prefix: str) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -23,9 +25,8 @@ from headrace.log.partition_log import PartitionLog
 from headrace.outcome import Outcome
 from headrace.protocol.record_batch import CorruptBatch, build, headers, records
 from headrace.time_slices import run_now
-from tests.support import HANG_S
+from tests.support import HANG_S, story, story_in
 
-T = TypeVar("T")
 CONFIG = {"log.cleaner.backoff.ms": "10", "offsets.topic.num.partitions": "1"}
 TOPIC = {
     "cleanup.policy": "compact",
@@ -34,19 +35,21 @@ TOPIC = {
 }
 
 
-def run(work: Callable[[Broker], Awaitable[T]], data_dir: Path | None, **config: str) -> T:
-    """Run a coroutine in a broker's own event loop, and close the broker."""
+@asynccontextmanager
+async def running(data_dir: Path | None = None, **config: str) -> AsyncIterator[Broker]:
+    """A broker that cleans often."""
+    given = {name.replace("_", "."): value for name, value in config.items()}
+    broker = Broker(Config({**CONFIG, **given}), data_dir)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.close()
 
-    async def running() -> T:
-        given = {name.replace("_", "."): value for name, value in config.items()}
-        broker = Broker(Config({**CONFIG, **given}), data_dir)
-        broker.start()
-        try:
-            return await asyncio.wait_for(work(broker), HANG_S)
-        finally:
-            broker.close()
 
-    return asyncio.run(running())
+def on_broker(**config: str) -> Callable[..., Callable[..., None]]:
+    """Run an async test on its own loop with a broker, its first argument."""
+    return story_in(partial(running, **config))
 
 
 def topic_log(broker: Broker, **configs: str) -> PartitionLog:
@@ -80,8 +83,9 @@ async def cleaned(broker: Broker, rounds: int = 1) -> None:
         await asyncio.sleep(0.005)
 
 
-def test_a_compacted_topic_is_cleaned_and_counted(tmp_path: Path) -> None:
-    async def work(broker: Broker) -> list[int]:
+@story
+async def test_a_compacted_topic_is_cleaned_and_counted(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
         log = topic_log(broker)
         fill(broker, log)
         await cleaned(broker)
@@ -93,55 +97,47 @@ def test_a_compacted_topic_is_cleaned_and_counted(tmp_path: Path) -> None:
         assert "headrace_cleaner_failures_total 0\n" in page
         left = offsets(log)
         assert len(left) < 40 and left[-5:] == list(range(195, 200))
-        return left
-
-    async def look(broker: Broker) -> list[int]:
-        return offsets(topic_log(broker))
-
-    assert run(work, tmp_path) == run(look, tmp_path)
+    async with running(tmp_path) as broker:
+        assert offsets(topic_log(broker)) == left
 
 
-def test_a_topic_that_becomes_compacted_is_cleaned(tmp_path: Path) -> None:
-    async def work(broker: Broker) -> None:
-        log = topic_log(broker, **{"cleanup.policy": "delete"})
-        fill(broker, log)
-        await asyncio.sleep(0.05)
-        assert len(offsets(log)) == 200
-        resource = config_changes.Resource(config_changes.TOPIC, "t")
-        plan = [(resource, lambda *_: {"cleanup.policy": "compact"})]
-        (refusal,) = run_now(config_changes.alter(broker, plan, validate_only=False))
-        assert refusal.code == ErrorCode.NONE
-        await cleaned(broker)
-        assert len(offsets(log)) < 40
-
-    run(work, tmp_path)
+@on_broker()
+async def test_a_topic_that_becomes_compacted_is_cleaned(broker: Broker) -> None:
+    log = topic_log(broker, **{"cleanup.policy": "delete"})
+    fill(broker, log)
+    await asyncio.sleep(0.05)
+    assert len(offsets(log)) == 200
+    resource = config_changes.Resource(config_changes.TOPIC, "t")
+    plan = [(resource, lambda *_: {"cleanup.policy": "compact"})]
+    (refusal,) = run_now(config_changes.alter(broker, plan, validate_only=False))
+    assert refusal.code == ErrorCode.NONE
+    await cleaned(broker)
+    assert len(offsets(log)) < 40
 
 
 @pytest.mark.parametrize("config", [{"log_cleaner_enable": "false"}, {"log_cleaner_threads": "0"}])
-def test_the_cleaner_can_be_switched_off(tmp_path: Path, config: dict[str, str]) -> None:
-    async def work(broker: Broker) -> None:
+@story
+async def test_the_cleaner_can_be_switched_off(config: dict[str, str]) -> None:
+    async with running(**config) as broker:
         log = topic_log(broker)
         fill(broker, log)
         await asyncio.sleep(0.1)
         assert len(offsets(log)) == 200
 
-    run(work, tmp_path, **config)
+
+@on_broker(log_cleaner_threads="3")
+async def test_several_threads(broker: Broker) -> None:
+    topic = broker.create_topic("many", 6, TOPIC)
+    logs = [log for n in range(6) if (log := broker.log(topic, n)) is not None]
+    for log in logs:
+        fill(broker, log)
+    await cleaned(broker, 6)
+    assert all(len(offsets(log)) < 40 for log in logs)
 
 
-def test_several_threads(tmp_path: Path) -> None:
-    async def work(broker: Broker) -> None:
-        topic = broker.create_topic("many", 6, TOPIC)
-        logs = [log for n in range(6) if (log := broker.log(topic, n)) is not None]
-        for log in logs:
-            fill(broker, log)
-        await cleaned(broker, 6)
-        assert all(len(offsets(log)) < 40 for log in logs)
-
-    run(work, tmp_path, log_cleaner_threads="3")
-
-
-def test_a_topic_deleted_meanwhile(tmp_path: Path) -> None:
-    async def work(broker: Broker) -> None:
+@story
+async def test_a_topic_deleted_meanwhile(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
         for _ in range(20):
             fill(broker, topic_log(broker), 100)
             await asyncio.sleep(0.012)
@@ -153,11 +149,10 @@ def test_a_topic_deleted_meanwhile(tmp_path: Path) -> None:
         assert offsets(log)[-5:] == list(range(195, 200))
         assert broker.metrics.cleaner.failures == 0
 
-    run(work, tmp_path)
 
-
-def test_what_a_round_reads_of_a_deleted_topic_says_nothing_about_a_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@on_broker()
+async def test_what_a_round_reads_of_a_deleted_topic_says_nothing_about_a_new_one(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The new topic has the same directory."""
     reads, deleted = threading.Event(), threading.Event()
@@ -167,42 +162,37 @@ def test_what_a_round_reads_of_a_deleted_topic_says_nothing_about_a_new_one(
         assert deleted.wait(HANG_S)
         raise CorruptBatch("damaged")
 
-    async def work(broker: Broker) -> None:
-        fill(broker, topic_log(broker))
-        await asyncio.to_thread(reads.wait, HANG_S)
-        broker.delete_topic(broker.catalog.topics["t"])
-        log = topic_log(broker)
-        fill(broker, log)
-        monkeypatch.undo()
-        deleted.set()
-        await cleaned(broker)
-        assert offsets(log)[-5:] == list(range(195, 200))
-        assert broker.metrics.cleaner.failures == 0 and not caplog.records
-
     monkeypatch.setattr("headrace.log.cleaner.Round._note_keys", read)
-    run(work, tmp_path)
+    fill(broker, topic_log(broker))
+    await asyncio.to_thread(reads.wait, HANG_S)
+    broker.delete_topic(broker.catalog.topics["t"])
+    log = topic_log(broker)
+    fill(broker, log)
+    monkeypatch.undo()
+    deleted.set()
+    await cleaned(broker)
+    assert offsets(log)[-5:] == list(range(195, 200))
+    assert broker.metrics.cleaner.failures == 0 and not caplog.records
 
 
-def test_damage_stops_the_compaction_of_that_log_only(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@on_broker()
+async def test_damage_stops_the_compaction_of_that_log_only(
+    broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def work(broker: Broker) -> None:
-        broken = topic_log(broker)
-        fill(broker, broken)
-        path = broken.segments[2].path(".log")
-        os.truncate(path, broken.segments[2].size_bytes - 1)
-        topic = broker.create_topic("other", 1, TOPIC)
-        other = broker.log(topic, 0)
-        assert other is not None
-        fill(broker, other)
-        await cleaned(broker)
-        while not broker.metrics.cleaner.failures:
-            await asyncio.sleep(0.005)
-        await asyncio.sleep(0.1)
-        assert broker.metrics.cleaner.failures == 1 and len(offsets(other)) < 40
-        assert "is not compacted until the next start" in caplog.text and path in caplog.text
-
-    run(work, tmp_path)
+    broken = topic_log(broker)
+    fill(broker, broken)
+    path = broken.segments[2].path(".log")
+    os.truncate(path, broken.segments[2].size_bytes - 1)
+    topic = broker.create_topic("other", 1, TOPIC)
+    other = broker.log(topic, 0)
+    assert other is not None
+    fill(broker, other)
+    await cleaned(broker)
+    while not broker.metrics.cleaner.failures:
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0.1)
+    assert broker.metrics.cleaner.failures == 1 and len(offsets(other)) < 40
+    assert "is not compacted until the next start" in caplog.text and path in caplog.text
 
 
 async def commit_often(broker: Broker, commits: int) -> PartitionLog:
@@ -217,15 +207,14 @@ async def commit_often(broker: Broker, commits: int) -> PartitionLog:
     return log
 
 
-def test_recent_group_records_survive_compaction(tmp_path: Path) -> None:
-    async def work(broker: Broker) -> None:
-        log = await commit_often(broker, 5000)
-        assert offsets(log) == list(range(5000))
-
-    run(work, tmp_path)
+@on_broker()
+async def test_recent_group_records_survive_compaction(broker: Broker) -> None:
+    log = await commit_often(broker, 5000)
+    assert offsets(log) == list(range(5000))
 
 
-def test_a_start_reads_few_outdated_commits(
+@story
+async def test_a_start_reads_few_outdated_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cleaner, "INTERNAL_DIRTY_BYTES", 100_000)
@@ -236,18 +225,14 @@ def test_a_start_reads_few_outdated_commits(
             f"g{n}": {t: dict(p) for t, p in offsets.of_group(f"g{n}").items()} for n in range(7)
         }
 
-    async def work(broker: Broker) -> dict[str, Any]:
+    async with running(tmp_path) as broker:
         log = await commit_often(broker, 5000)
         while log.size_bytes() > 100_000:
             await asyncio.sleep(0.005)
         assert log.end_offset == 5000
-        return state(broker)
-
-    async def look(broker: Broker) -> dict[str, Any]:
-        return state(broker)
-
-    before = run(work, tmp_path)
-    assert before == run(look, tmp_path) and before["g0"]["t"]
+        before = state(broker)
+    async with running(tmp_path) as broker:
+        assert before == state(broker) and before["g0"]["t"]
 
 
 def test_pace(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 
 from headrace.broker.long_polls import LongPoll, LongPolls
-from tests.support import HANG_S
+from tests.support import HANG_S, story
 
 
 class Request:
@@ -30,110 +28,99 @@ class Request:
         return len(self.looks) if is_over or len(self.looks) >= self._enough else None
 
 
-def run(story: Callable[[LongPolls], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(story(LongPolls()))
-
-
 async def turn() -> None:
     """Let due callbacks run."""
     await asyncio.sleep(0)
     await asyncio.sleep(0)
 
 
-def test_a_notification_wakes_the_waiters_of_its_key() -> None:
-    async def story(long_polls: LongPolls) -> None:
-        a, b, both = (Request(long_polls, keys) for keys in (["a"], ["b"], ["a", "b"]))
-        long_polls.notify("a")
-        await turn()
-        assert (a.looks, b.looks, both.looks) == ([False], [], [False])
-        assert await a.answer == 1
-        long_polls.notify("b")
-        assert await b.answer == 1
-        assert both.looks == [False]
-        assert len(long_polls) == 0
-
-    run(story)
-
-
-def test_two_notifications_of_one_turn_are_one_look() -> None:
-    async def story(long_polls: LongPolls) -> None:
-        request = Request(long_polls, ["a", "b"], enough=2)
-        long_polls.notify("a")
-        long_polls.notify("b")
-        await turn()
-        assert request.looks == [False]
-        long_polls.notify("b")
-        assert await request.answer == 2
-
-    run(story)
+@story
+async def test_a_notification_wakes_the_waiters_of_its_key() -> None:
+    long_polls = LongPolls()
+    a, b, both = (Request(long_polls, keys) for keys in (["a"], ["b"], ["a", "b"]))
+    long_polls.notify("a")
+    await turn()
+    assert (a.looks, b.looks, both.looks) == ([False], [], [False])
+    assert await a.answer == 1
+    long_polls.notify("b")
+    assert await b.answer == 1
+    assert both.looks == [False]
+    assert len(long_polls) == 0
 
 
-def test_waiters_look_in_the_order_in_which_they_came() -> None:
-    async def story(long_polls: LongPolls) -> None:
-        order: list[str] = []
-        for name in ("first", "second"):
-            LongPoll(long_polls, lambda: ["a"], lambda _, name=name: order.append(name), 10_000)
-        long_polls.notify("a")
-        await turn()
-        assert order == ["first", "second"]
-
-    run(story)
-
-
-def test_a_waiter_looks_a_last_time_at_its_deadline() -> None:
-    async def story(long_polls: LongPolls) -> None:
-        request = Request(long_polls, ["a", "b"], enough=5, wait_ms=1)
-        assert await request.answer == 1
-        assert request.looks == [True]
-        assert len(long_polls) == 0
-
-    run(story)
+@story
+async def test_two_notifications_of_one_turn_are_one_look() -> None:
+    long_polls = LongPolls()
+    request = Request(long_polls, ["a", "b"], enough=2)
+    long_polls.notify("a")
+    long_polls.notify("b")
+    await turn()
+    assert request.looks == [False]
+    long_polls.notify("b")
+    assert await request.answer == 2
 
 
-def test_an_error_of_a_look_is_the_answer() -> None:
-    async def story(long_polls: LongPolls) -> None:
-        def look(is_over: bool) -> None:
-            raise OSError("no disk")
-
-        poll = LongPoll(long_polls, lambda: ["a"], look, 10_000)
-        answer = poll.future()
-        long_polls.notify("a")
-        with pytest.raises(OSError, match="no disk"):
-            await answer
-        assert len(long_polls) == 0
-
-    run(story)
+@story
+async def test_waiters_look_in_the_order_in_which_they_came() -> None:
+    long_polls = LongPolls()
+    order: list[str] = []
+    for name in ("first", "second"):
+        LongPoll(long_polls, lambda: ["a"], lambda _, name=name: order.append(name), 10_000)
+    long_polls.notify("a")
+    await turn()
+    assert order == ["first", "second"]
 
 
-def test_a_cancelled_waiter_is_forgotten() -> None:
-    async def story(long_polls: LongPolls) -> None:
-        request, woken = Request(long_polls, ["a"]), Request(long_polls, ["a"])
-        request.poll.cancel()
-        long_polls.notify("a")
-        woken.poll.cancel()
-        await turn()
-        assert (request.looks, woken.looks, len(long_polls)) == ([], [], 0)
-
-    run(story)
+@story
+async def test_a_waiter_looks_a_last_time_at_its_deadline() -> None:
+    long_polls = LongPolls()
+    request = Request(long_polls, ["a", "b"], enough=5, wait_ms=1)
+    assert await request.answer == 1
+    assert request.looks == [True]
+    assert len(long_polls) == 0
 
 
-def test_a_notification_before_the_wait_is_not_remembered() -> None:
-    async def story(long_polls: LongPolls) -> None:
-        long_polls.notify("a")
-        request = Request(long_polls, ["a"], wait_ms=1)
-        await request.answer
-        assert request.looks == [True]
+@story
+async def test_an_error_of_a_look_is_the_answer() -> None:
+    long_polls = LongPolls()
 
-    run(story)
+    def look(is_over: bool) -> None:
+        raise OSError("no disk")
+
+    poll = LongPoll(long_polls, lambda: ["a"], look, 10_000)
+    answer = poll.future()
+    long_polls.notify("a")
+    with pytest.raises(OSError, match="no disk"):
+        await answer
+    assert len(long_polls) == 0
 
 
-def test_a_waiter_without_keys_is_answered_when_its_time_is_over() -> None:
-    async def story(long_polls: LongPolls) -> None:
-        request = Request(long_polls, [], wait_ms=1)
-        assert await asyncio.wait_for(request.answer, HANG_S) == 1
-        assert request.looks == [True]
+@story
+async def test_a_cancelled_waiter_is_forgotten() -> None:
+    long_polls = LongPolls()
+    request, woken = Request(long_polls, ["a"]), Request(long_polls, ["a"])
+    request.poll.cancel()
+    long_polls.notify("a")
+    woken.poll.cancel()
+    await turn()
+    assert (request.looks, woken.looks, len(long_polls)) == ([], [], 0)
 
-    run(story)
+
+@story
+async def test_a_notification_before_the_wait_is_not_remembered() -> None:
+    long_polls = LongPolls()
+    long_polls.notify("a")
+    request = Request(long_polls, ["a"], wait_ms=1)
+    await request.answer
+    assert request.looks == [True]
+
+
+@story
+async def test_a_waiter_without_keys_is_answered_when_its_time_is_over() -> None:
+    long_polls = LongPolls()
+    request = Request(long_polls, [], wait_ms=1)
+    assert await asyncio.wait_for(request.answer, HANG_S) == 1
+    assert request.looks == [True]
 
 
 class Told:

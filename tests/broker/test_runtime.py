@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from headrace.protocol.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.support import HANG_S
+from tests.support import story, story_in
 
 CONTEXT = RequestContext(9, "c", "/127.0.0.1", 1, "h", 1)
 PARTITIONS = 3
@@ -34,23 +36,23 @@ GROUPS = [f"group-{n}" for n in range(12)]
 UNKNOWN, NONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE
 
 
-def run(data_dir: Path, work: Callable[[Broker], Any], **configs: str) -> Any:
-    """Do something in a broker's own event loop, and close it."""
+@asynccontextmanager
+async def running(data_dir: Path | None = None, **configs: str) -> AsyncIterator[Broker]:
+    """A broker with the topic ``t``."""
+    given = {name.replace("_", "."): value for name, value in configs.items()}
+    broker = Broker(Config({"offsets.topic.num.partitions": str(PARTITIONS), **given}), data_dir)
+    broker.start()
+    if "t" not in broker.catalog.topics:
+        broker.create_topic("t", 2)
+    try:
+        yield broker
+    finally:
+        broker.close()
 
-    async def running() -> Any:
-        given = {name.replace("_", "."): value for name, value in configs.items()}
-        broker = Broker(
-            Config({"offsets.topic.num.partitions": str(PARTITIONS), **given}), data_dir
-        )
-        broker.start()
-        if "t" not in broker.catalog.topics:
-            broker.create_topic("t", 2)
-        try:
-            return await asyncio.wait_for(work(broker), HANG_S)
-        finally:
-            broker.close()
 
-    return asyncio.run(running())
+def on_broker(**configs: str) -> Callable[..., Callable[..., None]]:
+    """Run an async test on its own loop with a broker, its first argument."""
+    return story_in(partial(running, **configs))
 
 
 def commit(
@@ -103,8 +105,9 @@ def written(broker: Broker) -> Iterator[list[tuple[str, int]]]:
             yield said
 
 
-def test_one_batch_for_each_partition_and_an_answer_for_each_client(tmp_path: Path) -> None:
-    async def work(broker: Broker) -> None:
+@story
+async def test_one_batch_for_each_partition_and_an_answer_for_each_client(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
         told = [commit(broker, group_id, n) for n, group_id in enumerate(GROUPS)]
         told.append(commit(broker, "nobody", 1, generation=5))
         assert committed(broker) == {}  # nothing is decided before the turn ends
@@ -120,80 +123,69 @@ def test_one_batch_for_each_partition_and_an_answer_for_each_client(tmp_path: Pa
             == {group_id: n for n, group_id in enumerate(GROUPS)}
         )
 
-    run(tmp_path, work)
-
-    async def again(broker: Broker) -> None:
+    async with running(tmp_path) as broker:
         assert committed(broker) == {group_id: n for n, group_id in enumerate(GROUPS)}
 
-    run(tmp_path, again)
+
+@on_broker()
+async def test_the_later_of_two_commits_of_a_turn_counts(broker: Broker) -> None:
+    await asyncio.gather(commit(broker, "g", 5), commit(broker, "g", 3))
+    assert committed(broker) == {"g": 3}
+    assert list(written(broker)) == [[("g", 5), ("g", 3)]]
 
 
-def test_the_later_of_two_commits_of_a_turn_counts(tmp_path: Path) -> None:
-    async def work(broker: Broker) -> None:
-        await asyncio.gather(commit(broker, "g", 5), commit(broker, "g", 3))
-        assert committed(broker) == {"g": 3}
-        assert list(written(broker)) == [[("g", 5), ("g", 3)]]
-
-    run(tmp_path, work)
-
-
-def test_a_commit_of_a_closed_connection_is_written(tmp_path: Path) -> None:
-    async def work(broker: Broker) -> None:
-        request = OffsetCommitRequest(
-            "g",
-            -1,
-            "",
-            None,
-            (OffsetCommitRequestTopic((OffsetCommitRequestPartition(0, 4, -1, ""),), "t"),),
-        )
-        later = handler(8)(broker, request, CONTEXT)
-        gone = answer(later)
-        later.cancel()
-        await commit(broker, "h", 1)
-        assert committed(broker) == {"g": 4, "h": 1}
-        assert not gone.done()
-
-    run(tmp_path, work)
+@on_broker()
+async def test_a_commit_of_a_closed_connection_is_written(broker: Broker) -> None:
+    request = OffsetCommitRequest(
+        "g",
+        -1,
+        "",
+        None,
+        (OffsetCommitRequestTopic((OffsetCommitRequestPartition(0, 4, -1, ""),), "t"),),
+    )
+    later = handler(8)(broker, request, CONTEXT)
+    gone = answer(later)
+    later.cancel()
+    await commit(broker, "h", 1)
+    assert committed(broker) == {"g": 4, "h": 1}
+    assert not gone.done()
 
 
-def test_a_topic_that_is_deleted_before_the_turn_ends_gets_no_offsets(tmp_path: Path) -> None:
-    async def work(broker: Broker) -> None:
-        told = commit(broker, "g", 4)
-        broker.delete_topic(broker.catalog.topics["t"])
-        assert await told == [UNKNOWN, UNKNOWN]
-        assert committed(broker) == {}
-
-    run(tmp_path, work)
+@on_broker()
+async def test_a_topic_that_is_deleted_before_the_turn_ends_gets_no_offsets(broker: Broker) -> None:
+    told = commit(broker, "g", 4)
+    broker.delete_topic(broker.catalog.topics["t"])
+    assert await told == [UNKNOWN, UNKNOWN]
+    assert committed(broker) == {}
 
 
-def test_a_commit_that_fails_does_not_affect_others(tmp_path: Path) -> None:
-    async def work(broker: Broker) -> None:
-        class Decided(Command[None]):
-            def decide(self, now_ms: int, wall_ms: int) -> Outcome[Any, None]:
-                return Outcome(None)
+@on_broker()
+async def test_a_commit_that_fails_does_not_affect_others(broker: Broker) -> None:
+    class Decided(Command[None]):
+        def decide(self, now_ms: int, wall_ms: int) -> Outcome[Any, None]:
+            return Outcome(None)
 
-        class Undecided(Command[None]):
-            def decide(self, now_ms: int, wall_ms: int) -> Outcome[Any, None]:
-                raise ZeroDivisionError
+    class Undecided(Command[None]):
+        def decide(self, now_ms: int, wall_ms: int) -> Outcome[Any, None]:
+            raise ZeroDivisionError
 
-        def tell(_: object) -> None:
-            raise ConnectionError
+    def tell(_: object) -> None:
+        raise ConnectionError
 
-        broker.group_runtime.submit(Decided("g")).waiter = tell
-        told = [
-            commit(broker, "g", 1),
-            answer(broker.group_runtime.submit(Undecided("g"))),
-            commit(broker, "h", 2),
-        ]
-        first, failure, last = await asyncio.gather(*told)
-        assert isinstance(failure, ZeroDivisionError)
-        assert first == last == [NONE, UNKNOWN]
-        assert committed(broker) == {"g": 1, "h": 2}
-
-    run(tmp_path, work)
+    broker.group_runtime.submit(Decided("g")).waiter = tell
+    told = [
+        commit(broker, "g", 1),
+        answer(broker.group_runtime.submit(Undecided("g"))),
+        commit(broker, "h", 2),
+    ]
+    first, failure, last = await asyncio.gather(*told)
+    assert isinstance(failure, ZeroDivisionError)
+    assert first == last == [NONE, UNKNOWN]
+    assert committed(broker) == {"g": 1, "h": 2}
 
 
-def test_a_disk_that_refuses_one_partition_fails_only_its_groups(
+@story
+async def test_a_disk_that_refuses_one_partition_fails_only_its_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = segment.pwritev
@@ -204,7 +196,7 @@ def test_a_disk_that_refuses_one_partition_fails_only_its_groups(
             raise OSError(28, "No space left on device")
         return real(fd, buffers, position)
 
-    async def work(broker: Broker) -> dict[str, int]:
+    async with running(tmp_path) as broker:
         monkeypatch.setattr(segment, "pwritev", refuse)
         told = await asyncio.gather(
             *(commit(broker, group_id, n) for n, group_id in enumerate(GROUPS))
@@ -219,48 +211,39 @@ def test_a_disk_that_refuses_one_partition_fails_only_its_groups(
         assert len([g for g in GROUPS if internal_partition(g, PARTITIONS) == refused]) > 1
         monkeypatch.setattr(segment, "pwritev", real)
         assert committed(broker) == {group_id: n for n, group_id in enumerate(GROUPS) if n != 5}
-        return committed(broker)
-
-    before = run(tmp_path, work)
-
-    async def again(broker: Broker) -> None:
+        before = committed(broker)
+    async with running(tmp_path) as broker:
         assert committed(broker) == before
 
-    run(tmp_path, again)
 
-
-def test_answers_wait_for_the_flush_that_the_config_requires(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@on_broker(log_flush_interval_messages="1")
+async def test_answers_wait_for_the_flush_that_the_config_requires(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work(broker: Broker) -> None:
-        flushed = asyncio.Event()
-        rounds = []
+    flushed = asyncio.Event()
+    rounds = []
 
-        async def durable() -> None:
-            rounds.append(len(broker.topic_logs.flusher._due))
-            await flushed.wait()
+    async def durable() -> None:
+        rounds.append(len(broker.topic_logs.flusher._due))
+        await flushed.wait()
 
-        monkeypatch.setattr(broker.topic_logs.flusher, "durable", durable)
-        told = [commit(broker, group_id, 1) for group_id in GROUPS]
-        while not rounds:
-            await asyncio.sleep(0)
-        assert rounds == [PARTITIONS]  # one fsync for all
-        assert not any(one.done() for one in told)
-        flushed.set()
-        assert await asyncio.gather(*told) == [[NONE, UNKNOWN]] * 12
-
-    run(tmp_path, work, log_flush_interval_messages="1")
+    monkeypatch.setattr(broker.topic_logs.flusher, "durable", durable)
+    told = [commit(broker, group_id, 1) for group_id in GROUPS]
+    while not rounds:
+        await asyncio.sleep(0)
+    assert rounds == [PARTITIONS]  # one fsync for all
+    assert not any(one.done() for one in told)
+    flushed.set()
+    assert await asyncio.gather(*told) == [[NONE, UNKNOWN]] * 12
 
 
-def test_an_fsync_that_fails_acknowledges_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@on_broker(log_flush_interval_messages="1")
+async def test_an_fsync_that_fails_acknowledges_nothing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work(broker: Broker) -> None:
-        async def durable() -> None:
-            raise StorageError("cannot flush: [Errno 5] Input/output error")
+    async def durable() -> None:
+        raise StorageError("cannot flush: [Errno 5] Input/output error")
 
-        monkeypatch.setattr(broker.topic_logs.flusher, "durable", durable)
-        told = await asyncio.gather(*(commit(broker, group_id, 1) for group_id in GROUPS))
-        assert all(isinstance(one, StorageError) for one in told)
-
-    run(tmp_path, work, log_flush_interval_messages="1")
+    monkeypatch.setattr(broker.topic_logs.flusher, "durable", durable)
+    told = await asyncio.gather(*(commit(broker, group_id, 1) for group_id in GROUPS))
+    assert all(isinstance(one, StorageError) for one in told)

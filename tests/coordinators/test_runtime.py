@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from headrace.errors import StorageError
 from headrace.outcome import NOWHERE, Completion, Outcome, Position
 from headrace.protocol import record_batch
 from tests.memory_log import MemoryLog
-from tests.support import HANG_S, story
+from tests.support import story, story_in
 
 TOPIC = "__numbers"
 
@@ -133,170 +135,152 @@ def started(awaitable: Awaitable[Any]) -> asyncio.Future[Any]:
     return future
 
 
-def run(work: Callable[[Stand], Awaitable[None]], **options: Any) -> Stand:
+@asynccontextmanager
+async def standing(**options: Any) -> AsyncIterator[Stand]:
+    """A stand, checked at the end."""
     stand = Stand(**options)
-
-    async def running() -> None:
-        await asyncio.wait_for(work(stand), HANG_S)
-
-    asyncio.run(running())
+    yield stand
     stand.check()
-    return stand
 
 
-def test_the_commands_of_a_turn_are_one_batch_for_each_partition() -> None:
-    async def work(stand: Stand) -> None:
-        told = [stand.add(f"key-{n}", n) for n in range(20)]
-        assert stand.numbers.sums == {}  # nothing is decided before the turn ends
-        assert await asyncio.gather(*told) == list(range(20))
+def on_stand(**options: Any) -> Callable[..., Callable[..., None]]:
+    """Run an async test on its own loop with a :class:`Stand`, its first argument."""
+    return story_in(partial(standing, **options))
 
-    stand = run(work, partitions=3)
+
+@on_stand(partitions=3)
+async def test_the_commands_of_a_turn_are_one_batch_for_each_partition(stand: Stand) -> None:
+    told = [stand.add(f"key-{n}", n) for n in range(20)]
+    assert stand.numbers.sums == {}  # nothing is decided before the turn ends
+    assert await asyncio.gather(*told) == list(range(20))
     assert len(stand.meter.batches) == 3
     assert sum(stand.meter.batches) == 20
     assert len(set(stand.numbers.positions)) == 20
 
 
-def test_a_command_sees_earlier_commands_of_its_key() -> None:
-    async def work(stand: Stand) -> None:
-        told = [stand.add("a", 1), stand.add("b", 10), stand.add("a", 2), stand.add("a", 3)]
-        assert await asyncio.gather(*told) == [1, 10, 3, 6]
-
-    assert run(work).meter.batches == [2, 1, 1]
-
-
-def test_commands_that_commute_are_decided_together() -> None:
-    async def work(stand: Stand) -> None:
-        told = [stand.commute("a", 1), stand.commute("a", 2)]
-        assert await asyncio.gather(*told) == [1, 2]
-        assert stand.numbers.sums == {"a": 3}
-        mixed = [stand.commute("a", 1), stand.add("a", 1), stand.commute("a", 1)]
-        assert await asyncio.gather(*mixed) == [4, 5, 6]
-
-    assert run(work).meter.batches == [2, 1, 1, 1]
+@on_stand()
+async def test_a_command_sees_earlier_commands_of_its_key(stand: Stand) -> None:
+    told = [stand.add("a", 1), stand.add("b", 10), stand.add("a", 2), stand.add("a", 3)]
+    assert await asyncio.gather(*told) == [1, 10, 3, 6]
+    assert stand.meter.batches == [2, 1, 1]
 
 
-def test_an_error_of_one_command_does_not_affect_others() -> None:
-    async def work(stand: Stand) -> None:
-        def undecided(now_ms: int, wall_ms: int) -> Outcome[Any, int]:
-            raise ZeroDivisionError
-
-        told = [
-            stand.add("a", 1),
-            stand.add("a", 5000),  # which cannot be encoded
-            started(stand.runtime.write("b", undecided, int)),
-            stand.add("b", 2),
-            started(stand.runtime.write("c", lambda now_ms, wall_ms: Outcome("x"), int)),
-        ]
-        answers = await asyncio.gather(*told, return_exceptions=True)
-        assert [answers[0], answers[3]] == [1, 2]
-        kinds = [type(answers[i]) for i in (1, 2, 4)]
-        assert kinds == [ValueError, ZeroDivisionError, ValueError]
-
-    run(work)
+@on_stand()
+async def test_commands_that_commute_are_decided_together(stand: Stand) -> None:
+    told = [stand.commute("a", 1), stand.commute("a", 2)]
+    assert await asyncio.gather(*told) == [1, 2]
+    assert stand.numbers.sums == {"a": 3}
+    mixed = [stand.commute("a", 1), stand.add("a", 1), stand.commute("a", 1)]
+    assert await asyncio.gather(*mixed) == [4, 5, 6]
+    assert stand.meter.batches == [2, 1, 1, 1]
 
 
-def test_an_answer_that_cannot_be_given_does_not_affect_others() -> None:
-    async def work(stand: Stand) -> None:
-        def tell(answer: object) -> None:
-            raise ConnectionError
+@on_stand()
+async def test_an_error_of_one_command_does_not_affect_others(stand: Stand) -> None:
+    def undecided(now_ms: int, wall_ms: int) -> Outcome[Any, int]:
+        raise ZeroDivisionError
 
-        stand.runtime.submit(Commuting(stand.numbers, "a", 1)).waiter = tell
-        assert await stand.add("b", 1) == 1
+    told = [
+        stand.add("a", 1),
+        stand.add("a", 5000),  # which cannot be encoded
+        started(stand.runtime.write("b", undecided, int)),
+        stand.add("b", 2),
+        started(stand.runtime.write("c", lambda now_ms, wall_ms: Outcome("x"), int)),
+    ]
+    answers = await asyncio.gather(*told, return_exceptions=True)
+    assert [answers[0], answers[3]] == [1, 2]
+    kinds = [type(answers[i]) for i in (1, 2, 4)]
+    assert kinds == [ValueError, ZeroDivisionError, ValueError]
 
-    run(work)
+
+@on_stand()
+async def test_an_answer_that_cannot_be_given_does_not_affect_others(stand: Stand) -> None:
+    def tell(answer: object) -> None:
+        raise ConnectionError
+
+    stand.runtime.submit(Commuting(stand.numbers, "a", 1)).waiter = tell
+    assert await stand.add("b", 1) == 1
 
 
-def test_a_failed_append_changes_nothing_and_fails_its_requests() -> None:
-    async def work(stand: Stand) -> None:
-        parked = stand.wait("a")
+@on_stand()
+async def test_a_failed_append_changes_nothing_and_fails_its_requests(stand: Stand) -> None:
+    parked = stand.wait("a")
+    await asyncio.sleep(0)
+    stand.log.is_full = True
+    told = [stand.add("a", 1), stand.add("b", 1)]
+    answers = await asyncio.gather(*told, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [StorageError] * 2
+    assert stand.numbers.sums == {}
+    with pytest.raises(StorageError):
+        await parked
+    parked = stand.wait("a")
+    await asyncio.sleep(0)
+    with pytest.raises(StorageError):
+        stand.runtime.write_now("a", stand.numbers.add("a", 1))
+    with pytest.raises(StorageError):
+        await parked
+    assert stand.numbers.waiting  # it may complete a ticket without a parked request
+    stand.log.is_full = False
+    assert await stand.add("a", 4) == 4
+
+
+@on_stand()
+async def test_a_batch_that_is_refused_is_tried_again_command_by_command(stand: Stand) -> None:
+    def too_large(topic: str, partition: int, data: bytes) -> bool:
+        return sum(1 for _ in record_batch.records(data)) > 1 or b"culprit" in data
+
+    stand.log.refuses = too_large
+    told = [stand.add("a", 1), stand.add("culprit", 2), stand.add("c", 3)]
+    answers = await asyncio.gather(*told, return_exceptions=True)
+    assert [answers[0], answers[2]] == [1, 3]
+    assert isinstance(answers[1], StorageError)
+
+
+@on_stand()
+async def test_write_now_answers_a_parked_request(stand: Stand) -> None:
+    parked = [stand.wait("a"), stand.wait("b")]
+    await asyncio.sleep(0)
+    stand.runtime.write_now("c", stand.numbers.add("c", 3))
+    assert not parked[0].done()  # not in the middle of whatever writes
+    assert await asyncio.gather(*parked) == [3, 3]
+
+
+@on_stand()
+async def test_a_cancelled_command_is_written_and_not_answered(stand: Stand) -> None:
+    command = stand.runtime.submit(Commuting(stand.numbers, "a", 1))
+    command.waiter = pytest.fail
+    command.cancel()
+    assert await stand.add("b", 1) == 1
+    assert stand.numbers.sums == {"a": 1, "b": 1}
+
+
+@on_stand()
+async def test_answers_wait_until_the_log_is_durable(stand: Stand) -> None:
+    stand.log.flushed = asyncio.get_running_loop().create_future()
+    told = stand.add("a", 1)
+    for _ in range(5):
         await asyncio.sleep(0)
-        stand.log.is_full = True
-        told = [stand.add("a", 1), stand.add("b", 1)]
-        answers = await asyncio.gather(*told, return_exceptions=True)
-        assert [type(answer) for answer in answers] == [StorageError] * 2
-        assert stand.numbers.sums == {}
-        with pytest.raises(StorageError):
-            await parked
-        parked = stand.wait("a")
+    assert not told.done()
+    stand.log.flushed.set_result(None)
+    assert await told == 1
+    stand.log.flushed = asyncio.get_running_loop().create_future()
+    told, refused = stand.add("a", 1), stand.add("a", 1000)
+    for _ in range(5):
         await asyncio.sleep(0)
-        with pytest.raises(StorageError):
-            stand.runtime.write_now("a", stand.numbers.add("a", 1))
-        with pytest.raises(StorageError):
-            await parked
-        assert stand.numbers.waiting  # it may complete a ticket without a parked request
-        stand.log.is_full = False
-        assert await stand.add("a", 4) == 4
-
-    run(work)
+    stand.log.flushed.set_exception(StorageError("cannot flush"))
+    answers = await asyncio.gather(told, refused, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [StorageError, ValueError]
 
 
-def test_a_batch_that_is_refused_is_tried_again_command_by_command() -> None:
-    async def work(stand: Stand) -> None:
-        def too_large(topic: str, partition: int, data: bytes) -> bool:
-            return sum(1 for _ in record_batch.records(data)) > 1 or b"culprit" in data
+@on_stand()
+async def test_write_now_in_a_decision_follows_earlier_commands_of_its_key(stand: Stand) -> None:
+    def decide(now_ms: int, wall_ms: int) -> Outcome[Any, int]:
+        stand.runtime.write_now("a", Outcome(None, (("a", 100),)))
+        return stand.numbers.add("b", 1)
 
-        stand.log.refuses = too_large
-        told = [stand.add("a", 1), stand.add("culprit", 2), stand.add("c", 3)]
-        answers = await asyncio.gather(*told, return_exceptions=True)
-        assert [answers[0], answers[2]] == [1, 3]
-        assert isinstance(answers[1], StorageError)
-
-    run(work)
-
-
-def test_write_now_answers_a_parked_request() -> None:
-    async def work(stand: Stand) -> None:
-        parked = [stand.wait("a"), stand.wait("b")]
-        await asyncio.sleep(0)
-        stand.runtime.write_now("c", stand.numbers.add("c", 3))
-        assert not parked[0].done()  # not in the middle of whatever writes
-        assert await asyncio.gather(*parked) == [3, 3]
-
-    run(work)
-
-
-def test_a_cancelled_command_is_written_and_not_answered() -> None:
-    async def work(stand: Stand) -> None:
-        command = stand.runtime.submit(Commuting(stand.numbers, "a", 1))
-        command.waiter = pytest.fail
-        command.cancel()
-        assert await stand.add("b", 1) == 1
-        assert stand.numbers.sums == {"a": 1, "b": 1}
-
-    run(work)
-
-
-def test_answers_wait_until_the_log_is_durable() -> None:
-    async def work(stand: Stand) -> None:
-        stand.log.flushed = asyncio.get_running_loop().create_future()
-        told = stand.add("a", 1)
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert not told.done()
-        stand.log.flushed.set_result(None)
-        assert await told == 1
-        stand.log.flushed = asyncio.get_running_loop().create_future()
-        told, refused = stand.add("a", 1), stand.add("a", 1000)
-        for _ in range(5):
-            await asyncio.sleep(0)
-        stand.log.flushed.set_exception(StorageError("cannot flush"))
-        answers = await asyncio.gather(told, refused, return_exceptions=True)
-        assert [type(answer) for answer in answers] == [StorageError, ValueError]
-
-    run(work)
-
-
-def test_write_now_in_a_decision_follows_earlier_commands_of_its_key() -> None:
-    async def work(stand: Stand) -> None:
-        def decide(now_ms: int, wall_ms: int) -> Outcome[Any, int]:
-            stand.runtime.write_now("a", Outcome(None, (("a", 100),)))
-            return stand.numbers.add("b", 1)
-
-        told = [stand.add("a", 1), started(stand.runtime.write("b", decide, int))]
-        assert await asyncio.gather(*told) == [1, 1]
-        assert [record[1] for record in stand.log.records(TOPIC)] == [b"1", b"100", b"1"]
-
-    run(work)
+    told = [stand.add("a", 1), started(stand.runtime.write("b", decide, int))]
+    assert await asyncio.gather(*told) == [1, 1]
+    assert [record[1] for record in stand.log.records(TOPIC)] == [b"1", b"100", b"1"]
 
 
 @story

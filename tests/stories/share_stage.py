@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
@@ -29,7 +28,7 @@ from headrace.protocol import record_batch
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import StateSummary
 from tests import handler_client
-from tests.support import story
+from tests.support import story_in
 
 GROUP = "g"
 T = TypeVar("T")
@@ -40,20 +39,7 @@ def on_stage(**options: Any) -> Callable[..., Callable[..., None]]:
     """Run an async test on its own loop with a :func:`stage` of these options, its first
     argument.
     """
-
-    def decorate(play: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-        @story
-        @functools.wraps(play)
-        async def run(**fixtures: Any) -> None:
-            async with stage(**options) as s:
-                await play(s, **fixtures)
-
-        signature = inspect.signature(play)
-        _, *fixtures = signature.parameters.values()
-        run.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
-        return run
-
-    return decorate
+    return story_in(functools.partial(stage, **options))
 
 
 async def begun(request: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
