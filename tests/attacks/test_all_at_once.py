@@ -29,12 +29,11 @@ from tests.attacks.harness import (
     fill,
     metadata_of_all,
     produce,
-    request,
     watching,
 )
 from tests.bombs import count_bomb, size_bomb
 from tests.support import HeadraceProcess, unique
-from tests.wire_client import batch, connection
+from tests.wire_client import batch, connection, request_frame
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.alone]
 
@@ -112,7 +111,7 @@ def bombs(broker: HeadraceProcess, sockets: Sequence[socket.socket], stop: threa
         client.create_topic(topic)
         client.produce(topic, size_bomb(ZSTD, 1 << 30, **times))
         client.produce(topic, count_bomb(ZSTD, 2_000_000, **times))
-    look_up = request(
+    look_up = request_frame(
         LIST_OFFSETS,
         7,
         replica_id=-1,
