@@ -7,7 +7,11 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
@@ -143,8 +147,8 @@ def keep(path: Path) -> None:
 def fail_to_write_checksums(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, act: Callable[[Disk], object]
 ) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr("headrace.log.segment.checksums.write", lambda *arguments: fail())
+    with monkeypatch.context() as patched:
+        patched.setattr("headrace.log.segment.checksums.write", lambda *arguments: fail())
         act(disk)
 
 
@@ -221,9 +225,9 @@ def test_entries_after_one_that_could_not_be_written_are_there_after_a_crash(
 ):
     log = disk.log()
     send(log, 1, 0)
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patched:
         real = os.write
-        patch.setattr(
+        patched.setattr(
             "headrace.log.aborted_transactions.os.write", lambda fd, data: real(fd, data[:10])
         )
         end(log, 1, ABORT)
@@ -347,9 +351,9 @@ def test_the_next_start_writes_an_index_that_could_not_be_written(
 ):
     log = disk.log()
     send(log, 1, 0)
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patched:
         real = os.write
-        patch.setattr(
+        patched.setattr(
             "headrace.log.aborted_transactions.os.write",
             lambda fd, data: real(fd, data[:10]) if short else fail(),
         )
@@ -365,7 +369,9 @@ def fail() -> None:
 
 
 class TransactionsAgainstList(RuleBasedStateMachine):
-    """The transactions of a log against a list of what was done, over restarts and crashes."""
+    """The transactions of a log against a list of what was done, over restarts and crashes, with
+    small files that cannot be written, and flipped bits in them.
+    """
 
     @initialize(segment_bytes=st.sampled_from([300, 800, 100_000]))
     def begin(self, segment_bytes: int) -> None:
@@ -377,11 +383,36 @@ class TransactionsAgainstList(RuleBasedStateMachine):
         self.open: dict[int, int] = {}
         self.aborted: list[tuple[int, int, int]] = []
         self.saved: dict[str, int] = {}
+        self.failing: set[str] = set()
+        self.patches = ExitStack()
+        for what, name in (
+            ("checksums", "headrace.log.segment.checksums.write"),
+            ("entries", "headrace.log.aborted_transactions.os.write"),
+        ):
+            self.patches.enter_context(patch(name, self.unless_failing(what, name)))
+
+    def unless_failing(self, what: str, name: str) -> Callable[..., Any]:
+        real = resolve_name(name)
+
+        def act(*arguments: Any) -> Any:
+            return fail() if what in self.failing else real(*arguments)
+
+        return act
 
     def teardown(self) -> None:
         if hasattr(self, "disk"):
             self.disk.stop()
             self.temporary.cleanup()
+            self.patches.close()
+
+    @rule(what=st.sampled_from(["checksums", "entries"]))
+    def fall_ill(self, what: str) -> None:
+        """Fail to write something until the next start."""
+        self.failing.add(what)
+
+    def start(self) -> None:
+        self.failing.clear()
+        self.disk.start()
 
     @property
     def log(self) -> PartitionLog:
@@ -411,16 +442,28 @@ class TransactionsAgainstList(RuleBasedStateMachine):
         self.sequences.setdefault(producer, 0)
         self.end += 1
 
-    @rule()
-    def restart(self) -> None:
+    @rule(flipped=st.none() | st.integers(0))
+    def restart(self, flipped: int | None) -> None:
         self.disk.stop()
+        self.flip(self.disk.path, flipped)
         self.saved = {
             path.name: path.stat().st_size for path in (self.disk.path / "t-0").glob("*.txnindex")
         }
-        self.disk.start()
+        self.start()
 
-    @rule(lost=st.booleans())
-    def crash(self, lost: bool) -> None:
+    def flip(self, path: Path, flipped: int | None) -> None:
+        """Flip a bit of a small file; None for none."""
+        found = [*(path / "t-0").glob("*.txnindex"), *(path / "t-0").glob("*.checksums")]
+        files = sorted(file for file in found if file.stat().st_size)
+        if flipped is None or not files:
+            return
+        bit, number = divmod(flipped, len(files))
+        data = bytearray(files[number].read_bytes())
+        data[bit // 8 % len(data)] ^= 1 << bit % 8
+        files[number].write_bytes(data)
+
+    @rule(lost=st.booleans(), flipped=st.none() | st.integers(0))
+    def crash(self, lost: bool, flipped: int | None) -> None:
         """Crash as after ``kill -9``; perhaps the entries added to the index since the last clean
         stop are lost.
         """
@@ -430,7 +473,9 @@ class TransactionsAgainstList(RuleBasedStateMachine):
             logs = sorted((path / "t-0").glob("*.log"))
             if lost and indexes and indexes[-1].stem == logs[-1].stem:
                 os.truncate(indexes[-1], self.saved.get(indexes[-1].name, 0))
+            self.flip(path, flipped)
 
+        self.failing.clear()
         self.disk.crash(spoil)
 
     @precondition(lambda self: self.end)
