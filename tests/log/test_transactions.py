@@ -267,6 +267,32 @@ def test_checksums_vouch_for_nothing_that_a_crash_has_cut(
     assert disk.log().aborted.overlapping(0, 4) == expected
 
 
+@pytest.mark.parametrize(
+    ("marker", "flipped"), [(COMMIT, -1), (ABORT, -9)], ids=["unreadable", "another kind"]
+)
+@pytest.mark.parametrize("lost", [".snapshot", ".checksums"])
+def test_a_damaged_marker_ends_its_transaction_as_aborted(
+    disk: Disk, lost: str, marker: Marker, flipped: int, caplog: pytest.LogCaptureFixture
+):
+    log = disk.log()
+    send(log, 1, 0)
+    end(log, 1, marker)
+    size = log.segments[-1].size_bytes
+    send(log, 1, 1)
+    disk.stop()
+    for path in (disk.path / "t-0").glob(f"*{lost}"):
+        path.unlink()
+    file = (disk.path / INDEX).with_suffix(".log")
+    data = bytearray(file.read_bytes())
+    data[size + flipped] ^= 1
+    file.write_bytes(data)
+    disk.start()
+    log = disk.log()
+    assert [one[:3] for one in log.aborted.overlapping(0, 3)] == [(1, 0, 1)]
+    assert log.last_stable_offset == 2
+    assert "t-0: the transaction marker at offset 1 is damaged" in caplog.text
+
+
 def test_entries_that_a_recovery_has_added_are_there_after_clean_stops(disk: Disk):
     expected = abort_twice_around_a_stop(disk)
     disk.crash(lose_the_second_entry)

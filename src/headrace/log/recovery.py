@@ -26,6 +26,9 @@ from headrace.log.segment import Segment, scan
 from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import (
     BatchHeader,
+    CorruptBatch,
+    Marker,
+    has_right_crc,
     marker_in,
 )
 
@@ -142,8 +145,8 @@ def _load_segments(
         crashed = active.damaged_at is not None
     while True:
         point, producers = _newest_snapshot(directory, segments[0].base_offset)
-        aborted = _read_aborted(segments, point)
-        on_batch = _replay_from(point, producers, aborted)
+        aborted = _read_aborted(directory, segments, point)
+        on_batch = _replay_from(directory, point, producers, aborted)
         affected = max(0, bisect_right([segment.base_offset for segment in segments], point) - 1)
         replayed = True
         if crashed:
@@ -174,7 +177,7 @@ def _load_segments(
         os.unlink(snapshot_path(directory, point))
 
 
-def _read_aborted(segments: list[Segment], point: int) -> AbortedTransactions:
+def _read_aborted(directory: str, segments: list[Segment], point: int) -> AbortedTransactions:
     """Return the transactions that ended before ``point``. If those of a segment are in doubt, all
     are found again in the batches, and the files are written again.
     """
@@ -188,14 +191,14 @@ def _read_aborted(segments: list[Segment], point: int) -> AbortedTransactions:
                 "%s has no checksum of all its entries: finding the aborted transactions again",
                 segment.path(aborted_transactions.SUFFIX),
             )
-            return _find_aborted(segments, point)
+            return _find_aborted(directory, segments, point)
         entries += found
     return AbortedTransactions(sorted(entries, key=attrgetter("last_offset")))
 
 
-def _find_aborted(segments: list[Segment], point: int) -> AbortedTransactions:
+def _find_aborted(directory: str, segments: list[Segment], point: int) -> AbortedTransactions:
     producers, aborted = ProducerState(), AbortedTransactions()
-    on_batch = _replay_from(segments[0].base_offset, producers, aborted)
+    on_batch = _replay_from(directory, segments[0].base_offset, producers, aborted)
     read: list[tuple[Segment, int, int]] = []
     for segment in segments:
         if segment.base_offset >= point:
@@ -256,19 +259,40 @@ def _segments(directory: str, files: OpenFiles) -> list[Segment]:
 OnBatch = Callable[[BatchHeader, memoryview | bytes], None]
 
 
-def _replay_from(point: int, producers: ProducerState, aborted: AbortedTransactions) -> OnBatch:
+def _replay_from(
+    directory: str, point: int, producers: ProducerState, aborted: AbortedTransactions
+) -> OnBatch:
     def on_batch(header: BatchHeader, data: memoryview | bytes) -> None:
         if header.base_offset < point:
             return
         if not header.is_control:
             producers.replay(header, header.base_offset)
             return
-        end = marker_in(data)
+        end = _marker(directory, header, data)
         ended = None if end is None else producers.complete(header, end)
         if ended is not None:
             aborted.replay(ended)
 
     return on_batch
+
+
+def _marker(directory: str, header: BatchHeader, data: memoryview | bytes) -> Marker | None:
+    """Return the transaction marker in a control batch; None for one of another type.
+
+    A damaged one counts as an abort: read_committed readers must not see aborted records, and they
+    go on after them.
+    """
+    try:
+        if has_right_crc(memoryview(data), header):
+            return marker_in(data)
+    except CorruptBatch:
+        pass
+    logger.error(
+        "%s: the transaction marker at offset %d is damaged: its transaction counts as aborted",
+        directory,
+        header.base_offset,
+    )
+    return Marker(commit=False, coordinator_epoch=-1)
 
 
 def _recover(
