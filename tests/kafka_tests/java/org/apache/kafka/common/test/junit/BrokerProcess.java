@@ -358,11 +358,11 @@ public final class BrokerProcess implements ClusterInstance {
     }
 
     private void awaitPartitions(String name, int count) throws InterruptedException {
-        long endsMs = System.currentTimeMillis() + 60_000;
+        long endsMs = System.currentTimeMillis() + 15_000;
         try (Admin admin = admin()) {
             while (partitions(admin, name) != count) {
                 if (System.currentTimeMillis() > endsMs) {
-                    throw new AssertionError("topic " + name + " has not " + count + " partitions after 60 s");
+                    throw new AssertionError("topic " + name + " has not " + count + " partitions after 15 s");
                 }
                 Thread.sleep(20);
             }
