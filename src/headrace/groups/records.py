@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
+
+V = TypeVar("V")
 
 NO_TIMESTAMP = -1
 """The expire timestamp of a commit without its own retention; a state timestamp missing in old
@@ -344,6 +346,19 @@ class StreamsAssignment:
     pending_revocation: HeldTaskAssignment = field(default_factory=HeldTaskAssignment)
 
 
+@dataclass(frozen=True, slots=True)
+class _GroupRecord(Generic[V]):
+    group_id: str
+    value: V | None
+
+
+@dataclass(frozen=True, slots=True)
+class _MemberRecord(Generic[V]):
+    group_id: str
+    member_id: str
+    value: V | None
+
+
 class OffsetCommit(NamedTuple):
     """Types 0 and 1: a committed offset. A named tuple: one is made for each commit."""
 
@@ -353,55 +368,28 @@ class OffsetCommit(NamedTuple):
     value: CommittedOffset | None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMetadata:
+class GroupMetadata(_GroupRecord[Generation]):
     """Type 2: the last finished generation of a classic group."""
 
-    group_id: str
-    value: Generation | None
 
-
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupMetadata:
+class ConsumerGroupMetadata(_GroupRecord[GroupEpoch]):
     """Type 3: the epoch of a consumer group."""
 
-    group_id: str
-    value: GroupEpoch | None
 
-
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupMemberMetadata:
+class ConsumerGroupMemberMetadata(_MemberRecord[ConsumerMember]):
     """Type 5: a member of a consumer group."""
 
-    group_id: str
-    member_id: str
-    value: ConsumerMember | None
 
-
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupTargetAssignmentMetadata:
+class ConsumerGroupTargetAssignmentMetadata(_GroupRecord[AssignmentEpoch]):
     """Type 6: the epoch of the target assignment; it follows the records of type 7."""
 
-    group_id: str
-    value: AssignmentEpoch | None
 
-
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupTargetAssignmentMember:
+class ConsumerGroupTargetAssignmentMember(_MemberRecord[Assignment]):
     """Type 7: the target assignment of a member."""
 
-    group_id: str
-    member_id: str
-    value: Assignment | None
 
-
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupCurrentMemberAssignment:
+class ConsumerGroupCurrentMemberAssignment(_MemberRecord[ConsumerAssignment]):
     """Type 8: the current assignment of a member."""
-
-    group_id: str
-    member_id: str
-    value: ConsumerAssignment | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,106 +401,52 @@ class ConsumerGroupRegularExpression:
     value: ResolvedRegex | None
 
 
-@dataclass(frozen=True, slots=True)
-class ShareGroupMemberMetadata:
+class ShareGroupMemberMetadata(_MemberRecord[ShareMember]):
     """Type 10: a member of a share group."""
 
-    group_id: str
-    member_id: str
-    value: ShareMember | None
 
-
-@dataclass(frozen=True, slots=True)
-class ShareGroupMetadata:
+class ShareGroupMetadata(_GroupRecord[GroupEpoch]):
     """Type 11: the epoch of a share group."""
 
-    group_id: str
-    value: GroupEpoch | None
 
-
-@dataclass(frozen=True, slots=True)
-class ShareGroupTargetAssignmentMetadata:
+class ShareGroupTargetAssignmentMetadata(_GroupRecord[AssignmentEpoch]):
     """Type 12: the epoch of the target assignment; it follows the records of type 13."""
 
-    group_id: str
-    value: AssignmentEpoch | None
 
-
-@dataclass(frozen=True, slots=True)
-class ShareGroupTargetAssignmentMember:
+class ShareGroupTargetAssignmentMember(_MemberRecord[Assignment]):
     """Type 13: the target assignment of a member."""
 
-    group_id: str
-    member_id: str
-    value: Assignment | None
 
-
-@dataclass(frozen=True, slots=True)
-class ShareGroupCurrentMemberAssignment:
+class ShareGroupCurrentMemberAssignment(_MemberRecord[CurrentAssignment]):
     """Type 14: the current assignment of a member."""
 
-    group_id: str
-    member_id: str
-    value: CurrentAssignment | None
 
-
-@dataclass(frozen=True, slots=True)
-class ShareGroupStatePartitionMetadata:
+class ShareGroupStatePartitionMetadata(_GroupRecord[StatePartitions]):
     """Type 15: the partitions in which a share group has share state."""
 
-    group_id: str
-    value: StatePartitions | None
 
-
-@dataclass(frozen=True, slots=True)
-class StreamsGroupMetadata:
+class StreamsGroupMetadata(_GroupRecord[StreamsEpoch]):
     """Type 17: the epoch of a streams group."""
 
-    group_id: str
-    value: StreamsEpoch | None
 
-
-@dataclass(frozen=True, slots=True)
-class StreamsGroupMemberMetadata:
+class StreamsGroupMemberMetadata(_MemberRecord[StreamsMember]):
     """Type 19: a member of a streams group."""
 
-    group_id: str
-    member_id: str
-    value: StreamsMember | None
 
-
-@dataclass(frozen=True, slots=True)
-class StreamsGroupTargetAssignmentMetadata:
+class StreamsGroupTargetAssignmentMetadata(_GroupRecord[AssignmentEpoch]):
     """Type 20: the epoch of the target assignment; it follows the records of type 21."""
 
-    group_id: str
-    value: AssignmentEpoch | None
 
-
-@dataclass(frozen=True, slots=True)
-class StreamsGroupTargetAssignmentMember:
+class StreamsGroupTargetAssignmentMember(_MemberRecord[TaskAssignment]):
     """Type 21: the target assignment of a member."""
 
-    group_id: str
-    member_id: str
-    value: TaskAssignment | None
 
-
-@dataclass(frozen=True, slots=True)
-class StreamsGroupCurrentMemberAssignment:
+class StreamsGroupCurrentMemberAssignment(_MemberRecord[StreamsAssignment]):
     """Type 22: the current assignment of a member."""
 
-    group_id: str
-    member_id: str
-    value: StreamsAssignment | None
 
-
-@dataclass(frozen=True, slots=True)
-class StreamsGroupTopology:
+class StreamsGroupTopology(_GroupRecord[Topology]):
     """Type 23: the topology of a streams group."""
-
-    group_id: str
-    value: Topology | None
 
 
 ConsumerGroupRecord: TypeAlias = (
