@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -131,6 +132,8 @@ def outcomes(names: Sequence[str], timeout_s: int = TEST_TIMEOUT_S) -> Iterator[
     :raises RuntimeError: when the JVM fails
     """
     command = "\n".join(HeadraceProcess.command)
+    # Tests in Scala write to a folder "data" of the working directory.
+    folder = tempfile.mkdtemp(prefix="headrace-kafka-tests-")
     process = subprocess.Popen(
         [
             "java",
@@ -147,6 +150,7 @@ def outcomes(names: Sequence[str], timeout_s: int = TEST_TIMEOUT_S) -> Iterator[
         stderr=subprocess.DEVNULL,
         text=True,
         env=HeadraceProcess.environment(),
+        cwd=folder,
         start_new_session=sys.platform != "win32",
     )
     try:
@@ -164,6 +168,7 @@ def outcomes(names: Sequence[str], timeout_s: int = TEST_TIMEOUT_S) -> Iterator[
         if process.poll() is None:
             os.killpg(process.pid, 9)
             process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def totals(results: Sequence[ClassResult]) -> Counter[str]:

@@ -64,7 +64,7 @@ public final class BrokerProcess implements ClusterInstance {
         "transaction.state.log.min.isr",
         "transaction.state.log.replication.factor");
 
-    /** Beginnings of the names of configs that say where the brokers of a test are. */
+    /** Beginnings of the names of configs that say where the brokers of a test are, and how they are reached. */
     private static final Set<String> OF_THE_HARNESS = Set.of(
         "advertised.listeners",
         "controller.",
@@ -74,7 +74,8 @@ public final class BrokerProcess implements ClusterInstance {
         "log.dir",
         "metadata.log.dir",
         "process.roles",
-        "security.inter.broker.protocol");
+        "security.inter.broker.protocol",
+        "ssl.truststore.password");
 
     private final ClusterConfig config;
     private final Type type;
@@ -143,7 +144,7 @@ public final class BrokerProcess implements ClusterInstance {
     }
 
     /** The log directory that the test has chosen, or one of our own. */
-    private String dataDirectory() {
+    String dataDirectory() {
         Map<String, String> given = config.serverProperties();
         String chosen = given.getOrDefault("log.dirs", given.get("log.dir"));
         return chosen == null ? directory.resolve("data").toString() : chosen.split(",")[0];

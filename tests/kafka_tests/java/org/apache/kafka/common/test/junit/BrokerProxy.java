@@ -1,14 +1,18 @@
 package org.apache.kafka.common.test.junit;
 
+import java.io.File;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Properties;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
+import kafka.cluster.Partition;
 import kafka.log.LogManager;
 import kafka.network.SocketServer;
 import kafka.server.BrokerServer;
@@ -18,17 +22,22 @@ import kafka.server.KafkaConfig;
 import kafka.server.ReplicaManager;
 import kafka.server.SharedServer;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.ListOffsetsOptions;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.coordinator.group.GroupCoordinator;
 import org.apache.kafka.metadata.BrokerState;
 import org.apache.kafka.metadata.KRaftMetadataCache;
 import org.apache.kafka.metadata.LeaderAndIsr;
+import org.apache.kafka.server.BrokerLifecycleManager;
 import org.apache.kafka.storage.internals.log.LogConfig;
+import org.apache.kafka.storage.internals.log.ProducerStateEntry;
+import org.apache.kafka.storage.internals.log.ProducerStateManager;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
 import scala.Option;
 
@@ -46,6 +55,7 @@ public final class BrokerProxy {
     private final SharedServer shared = StandIn.of(SharedServer.class, this::shared);
     private final SocketServer sockets = StandIn.of(SocketServer.class, this::sockets);
     private final KafkaApis apis = StandIn.of(KafkaApis.class, this::apis);
+    private final BrokerLifecycleManager lifecycle = StandIn.of(BrokerLifecycleManager.class, this::lifecycle);
     private final LogManager logs = StandIn.of(LogManager.class, this::logs);
     private final ReplicaManager replicas = StandIn.of(ReplicaManager.class, this::replicas);
 
@@ -79,6 +89,8 @@ public final class BrokerProxy {
                 return logs;
             case "replicaManager":
                 return replicas;
+            case "lifecycleManager":
+                return lifecycle;
             case "config":
                 return given == null ? config() : given;
             case "clusterId":
@@ -100,6 +112,13 @@ public final class BrokerProxy {
             default:
                 throw new NotApplicable(method.getName() + " of the broker's object");
         }
+    }
+
+    private Object lifecycle(Method method, Object[] arguments) {
+        if (method.getName().equals("initialUnfenceFuture")) {
+            return CompletableFuture.completedFuture(null);
+        }
+        throw new NotApplicable(method.getName() + " of the object of a broker's life");
     }
 
     private Object coordinator(Method method, Object[] arguments) {
@@ -126,10 +145,11 @@ public final class BrokerProxy {
     }
 
     private Object apis(Method method, Object[] arguments) {
-        if (method.getName().equals("clusterId")) {
-            return process.clusterId();
-        }
-        throw new NotApplicable(method.getName() + " of the object that serves requests");
+        return switch (method.getName()) {
+            case "clusterId" -> process.clusterId();
+            case "metadataCache" -> metadata;
+            default -> throw new NotApplicable(method.getName() + " of the object that serves requests");
+        };
     }
 
     /** The configs of the broker, as the test has set them. */
@@ -171,6 +191,15 @@ public final class BrokerProxy {
             case "numPartitions":
                 int count = partitions((String) arguments[0]);
                 return count == 0 ? Optional.empty() : Optional.of(count);
+            case "getTopicId":
+                try (Admin admin = process.admin()) {
+                    return admin.describeTopics(List.of((String) arguments[0])).allTopicNames().get()
+                        .get(arguments[0]).topicId();
+                } catch (ExecutionException error) {
+                    return Uuid.ZERO_UUID;
+                }
+            case "topicConfig":
+                return topicConfig((String) arguments[0]);
             case "contains":
                 if (arguments[0] instanceof TopicPartition asked) {
                     return asked.partition() < partitions(asked.topic());
@@ -208,11 +237,23 @@ public final class BrokerProxy {
         switch (method.getName()) {
             case "localLog":
                 return log((TopicPartition) arguments[0]);
+            case "onlinePartition":
+                Option<UnifiedLog> log = log((TopicPartition) arguments[0]);
+                return log.isEmpty() ? log : Option.apply(partition(log));
             case "logManager":
                 return logs;
             default:
                 throw new NotApplicable(method.getName() + " of the objects of replicas");
         }
+    }
+
+    private static Partition partition(Option<UnifiedLog> log) {
+        return StandIn.of(Partition.class, (method, arguments) -> {
+            if (method.getName().equals("leaderLogIfLocal")) {
+                return log;
+            }
+            throw new NotApplicable(method.getName() + " of the object of a partition");
+        });
     }
 
     private Option<UnifiedLog> log(TopicPartition partition) throws InterruptedException {
@@ -227,6 +268,8 @@ public final class BrokerProxy {
                 offset(partition, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED);
             case "lastStableOffset" -> offset(partition, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED);
             case "config" -> logConfig(partition.topic());
+            case "dir" -> new File(process.dataDirectory(), partition.toString()).getAbsoluteFile();
+            case "producerStateManager" -> producers(partition);
             default -> throw new NotApplicable(method.getName() + " of the object of a log");
         }));
     }
@@ -238,13 +281,43 @@ public final class BrokerProxy {
         }
     }
 
-    private LogConfig logConfig(String topic) throws Exception {
-        ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
+    private LogConfig logConfig(String topic) throws InterruptedException {
         Map<String, String> configs = new HashMap<>();
-        try (Admin admin = process.admin()) {
-            admin.describeConfigs(List.of(resource)).all().get().get(resource).entries()
-                .forEach(entry -> configs.put(entry.name(), entry.value()));
-        }
+        topicConfigs(topic).forEach(entry -> configs.put(entry.name(), entry.value()));
         return new LogConfig(configs);
+    }
+
+    /** The configs that the topic has itself. */
+    private Properties topicConfig(String topic) throws InterruptedException {
+        Properties configs = new Properties();
+        topicConfigs(topic).stream()
+            .filter(entry -> entry.source() == ConfigEntry.ConfigSource.DYNAMIC_TOPIC_CONFIG)
+            .forEach(entry -> configs.put(entry.name(), entry.value()));
+        return configs;
+    }
+
+    private Collection<ConfigEntry> topicConfigs(String topic) throws InterruptedException {
+        ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
+        try (Admin admin = process.admin()) {
+            return admin.describeConfigs(List.of(resource)).all().get().get(resource).entries();
+        } catch (ExecutionException error) {
+            throw new IllegalStateException(error.getCause());
+        }
+    }
+
+    private ProducerStateManager producers(TopicPartition partition) throws Exception {
+        Map<Long, ProducerStateEntry> found = new HashMap<>();
+        try (Admin admin = process.admin()) {
+            admin.describeProducers(List.of(partition)).partitionResult(partition).get().activeProducers()
+                .forEach(one -> found.put(one.producerId(), new ProducerStateEntry(
+                    one.producerId(), (short) one.producerEpoch(), one.coordinatorEpoch().orElse(-1),
+                    one.lastTimestamp(), one.currentTransactionStartOffset())));
+        }
+        return StandIn.of(ProducerStateManager.class, (method, arguments) -> {
+            if (method.getName().equals("activeProducers")) {
+                return found;
+            }
+            throw new NotApplicable(method.getName() + " of the object of a log's producers");
+        });
     }
 }

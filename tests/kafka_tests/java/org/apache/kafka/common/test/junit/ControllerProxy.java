@@ -40,7 +40,8 @@ public final class ControllerProxy {
         return switch (method.getName()) {
             case "raftManager" -> quorum();
             case "controller" -> StandIn.of(Controller.class, this::controller);
-            case "socketServer" -> broker.get().socketServer(); // the only node is the controller, too
+            case "config" -> broker.get().config(); // the only node is the controller, too
+            case "socketServer" -> broker.get().socketServer();
             case "shutdown", "awaitShutdown" -> null;
             default -> throw new NotApplicable(method.getName() + " of the controller's object");
         };
