@@ -66,14 +66,16 @@ def need(name: str, found: tuple[int, ...] | None, wanted: tuple[int, ...]) -> N
 
 
 def go_programs() -> Path:
-    """Return the folder of the compiled programs of `go/`."""
+    """Return the folder of the compiled programs of `go/` and of franz-go's tests (kgo.test)."""
     source = FOLDER / "go"
     need("Go", version_of("go", "env", "GOVERSION"), (1, 26))
 
     def build(folder: Path) -> None:
         environment = {**os.environ, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
-        command = ["go", "build", "-trimpath", "-ldflags=-s -w", "-o", f"{folder}/", "./..."]
-        run(command, 600, cwd=source, env=environment)
+        flags = ["-trimpath", "-ldflags=-s -w", "-o"]
+        own_tests = [*flags, folder / "kgo.test", "github.com/twmb/franz-go/pkg/kgo"]
+        run(["go", "build", *flags, f"{folder}/", "./..."], 600, cwd=source, env=environment)
+        run(["go", "test", "-c", *own_tests], 600, cwd=source, env=environment)
 
     return kept("go", [*source.glob("go.*"), *source.glob("*/*.go")], build)
 

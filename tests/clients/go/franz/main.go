@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"headrace.tests/clients/story"
 )
@@ -35,8 +36,17 @@ func main() {
 	})
 }
 
+// options returns those that every client has.
+func options(servers string) []kgo.Opt {
+	opts := []kgo.Opt{kgo.SeedBrokers(servers)}
+	if story.Release() != "" {
+		opts = append(opts, kgo.MaxVersions(kversion.FromString("v"+story.Release())))
+	}
+	return opts
+}
+
 func client(servers string, opts ...kgo.Opt) *kgo.Client {
-	opened, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(servers)}, opts...)...)
+	opened, err := kgo.NewClient(append(options(servers), opts...)...)
 	story.Check(err)
 	return opened
 }
@@ -175,11 +185,11 @@ func transactions(servers, topic, copies, group, id string) {
 		story.Check(producer.EndTransaction(ctx, kgo.TransactionEndTry(value != "dropped")))
 	}
 
-	session, err := kgo.NewGroupTransactSession(
-		kgo.SeedBrokers(servers), kgo.TransactionalID(id+"-copy"), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
+	session, err := kgo.NewGroupTransactSession(append(
+		options(servers), kgo.TransactionalID(id+"-copy"), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.DefaultProduceTopic(copies),
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
-	)
+	)...)
 	story.Check(err)
 	var values []string
 	story.Check(session.Begin())

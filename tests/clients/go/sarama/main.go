@@ -29,10 +29,16 @@ func main() {
 	})
 }
 
-// settings returns those of the newest Kafka that sarama knows, for idempotent producers and new groups.
+// settings returns those of the release of the story, or of the newest that sarama knows, for idempotent
+// producers and new groups.
 func settings() *sarama.Config {
 	config := sarama.NewConfig()
 	config.Version = sarama.MaxVersion
+	if story.Release() != "" {
+		version, err := sarama.ParseKafkaVersion(story.Release() + ".0")
+		story.Check(err)
+		config.Version = version
+	}
 	config.Net.MaxOpenRequests = 1
 	config.Producer.Idempotent = true
 	config.Producer.RequiredAcks = sarama.WaitForAll

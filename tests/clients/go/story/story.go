@@ -24,6 +24,11 @@ func Time(batch, number int) time.Time {
 	return time.UnixMilli(int64(1000*(batch+1) + number))
 }
 
+// Release returns the release of Kafka, such as 2.4, whose versions of requests a client is to use at most, or "".
+func Release() string {
+	return os.Getenv("STORY_RELEASE")
+}
+
 // Say prints a line of results: a name, a space, and the formatted rest.
 func Say(name, format string, args ...any) {
 	fmt.Printf(name+" "+format+"\n", args...)
