@@ -16,8 +16,8 @@ MEMBER_ID_REQUIRED = 79
 class GroupClient:
     """A connection, and requests about groups on it."""
 
-    def __init__(self, bootstrap_servers, client_id="story"):
-        self.connection = Connection(bootstrap_servers, client_id=client_id)
+    def __init__(self, bootstrap_servers):
+        self.connection = Connection(bootstrap_servers, client_id="story")
         self.ask = self.connection.ask
         self._joining = None
 

@@ -25,7 +25,6 @@ STEPS = 250
 ROUNDS = 5
 PARTITIONS = 3
 NO_ID, TIMEOUT_MS, SHORT_MS = "", 60_000, 300
-LATEST_SPECIAL_TIMESTAMP = -6
 INTERNAL = "__consumer_offsets"
 CONFIGS: list[dict[str, str]] = [
     {},

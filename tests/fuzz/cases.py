@@ -79,14 +79,6 @@ def write(pieces: list[bytes], found: str) -> Path:
     return path
 
 
-def write_input(target: str, data: bytes) -> Path:
-    """Write an input of a target and return its path."""
-    path = FOLDER / target / hashlib.blake2b(data, digest_size=4).hexdigest()
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(data)
-    return path
-
-
 def read(path: Path) -> list[bytes]:
     """Read the pieces of a case."""
     return [bytes.fromhex(piece) for piece in json.loads(path.read_text())["frames"]]

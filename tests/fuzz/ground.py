@@ -57,9 +57,7 @@ CONFIGS = {
     "log.cleaner.backoff.ms": "60000",
 }
 _MIN_REQUEST_BYTES, _MAX_REQUEST_BYTES = 8, 1_000_000
-_WAITS_AT_MOST_MS = 10 * 60_000
 _SHARED_MEMORY = Path("/dev/shm")
-_SETUP_S = 1
 
 
 class Finding(AssertionError):

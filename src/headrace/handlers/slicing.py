@@ -62,21 +62,10 @@ def sliced(response: R, count: int) -> R | Sliced:
     return response if count <= SLICED_ABOVE else Sliced(response)
 
 
-def chunks(
-    items: Sequence[T], max_weight: int, weight: Callable[[T], int] = lambda _: 1
-) -> Iterator[list[T]]:
-    """Yield runs of items that weigh at most ``max_weight`` together, or are a single item."""
-    run: list[T] = []
-    total = 0
-    for item in items:
-        one = weight(item)
-        if run and total + one > max_weight:
-            yield run
-            run, total = [], 0
-        run.append(item)
-        total += one
-    if run:
-        yield run
+def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield the items in runs of ``size``; the last may be shorter."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 class SharedDescriptions:

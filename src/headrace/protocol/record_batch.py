@@ -242,9 +242,9 @@ def offset_ranges(data: bytes | memoryview) -> tuple[list[tuple[int, int]], list
     return ranges, positions
 
 
-def whole_batches(data: bytes | memoryview, start: int = 0) -> int:
-    """Return the end of the last whole batch in ``data``; a batch begins at ``start``."""
-    position, end = start, len(data)
+def whole_batches(data: bytes | memoryview) -> int:
+    """Return the end of the last whole batch in ``data``, which begins with a batch."""
+    position, end = 0, len(data)
     while position + LENGTH_OVERHEAD <= end:
         length: int = _LENGTH.unpack_from(data, position + 8)[0]
         following = position + length + LENGTH_OVERHEAD
