@@ -8,8 +8,9 @@ started with every copy. What it says is compared with what a broker says of an 
       derived from the log. Then the damage is reported: in the broker's log, by an error or a wrong
       checksum in an answer, or by ``headrace verify``.
     * Deleted records may come back, which the broker's log says.
-    * No whole batch is deleted. Those behind damage in the log of a coordinator are not given up,
-      either: the start is refused.
+    * No whole batch is deleted, unless all its records were deleted with DeleteRecords: a log that
+      ends before its start offset begins again there, as in Kafka. Batches behind damage in the log
+      of a coordinator are not given up, either: the start is refused.
 
 A flipped bit in the write-ahead log of the catalog looks like a torn commit. It may undo the last
 changes of topics, or contradict what the directories say. Nothing is deleted then, either.
@@ -31,6 +32,7 @@ from kio.index import load_request_schema
 
 from headrace.broker.catalog import CATALOG_FILE
 from headrace.errors import ErrorCode, StorageError
+from headrace.log import checkpoint
 from headrace.log.data_directory import is_partition_name
 from headrace.log.directory_format import UnusableDirectory
 from headrace.log.directory_lock import LOCK_FILE
@@ -222,6 +224,7 @@ class Flips:
                 _flip(f"{root}/{flip.path}", flip)
             said.verified = set(_verified(root))
             before, state = set(_batches(root)), set(_batches(root, of_coordinators=True))
+            before -= set(_batches(root, are_deleted=True))
             machine = world.machine.double(disk)
             self._dead.append(machine)
             rng = random.Random()
@@ -336,16 +339,20 @@ def _verified(root: str) -> Iterator[str]:
             yield str(damage)
 
 
-def _batches(root: str, *, of_coordinators: bool = False) -> Iterator[Batch]:
+def _batches(
+    root: str, *, of_coordinators: bool = False, are_deleted: bool = False
+) -> Iterator[Batch]:
     """Yield the whole batches in all files of all directories, also of those set aside.
 
     :param of_coordinators: only those in the logs of coordinators
+    :param are_deleted: only those before the log start offset
     """
     for parent, _, names in os.walk(root):
         if parent.endswith("-delete"):
             continue
         if of_coordinators and not parent.startswith(f"{root}/__"):
             continue
+        start = _log_start(parent) if are_deleted else None
         for name in names:
             if not name.endswith(".log") if of_coordinators else ".log" not in name:
                 continue
@@ -360,10 +367,19 @@ def _batches(root: str, *, of_coordinators: bool = False) -> Iterator[Batch]:
                     and record_batch.HEADER_BYTES <= len(whole) == header.size_bytes
                     and record_batch.has_right_crc(whole, header)
                 ):
-                    yield header.base_offset, header.size_bytes, header.crc
+                    if start is None or header.last_offset < start:
+                        yield header.base_offset, header.size_bytes, header.crc
                     position += header.size_bytes
                 else:
                     position += 1
+
+
+def _log_start(directory: str) -> int:
+    """Return the log start offset that DeleteRecords has saved; 0 without a right one."""
+    try:
+        return checkpoint.read(f"{directory}/{LOG_START_FILE}") or 0
+    except checkpoint.DamagedFile:
+        return 0
 
 
 def _ask(machine: Machine, said: Said, rng: random.Random, keys: list[tuple[str, int]]) -> None:
