@@ -48,6 +48,38 @@ def listed(world: World, version: int, types: Sequence[int] = ()) -> list[tuple[
     return [(one.resource_type, one.resource_name) for one in response.config_resources]
 
 
+# --- rates of replication, which kafka-reassign-partitions sets ---
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    ],
+)
+def test_a_throttle_of_replication_is_described_while_it_is_set(world: World, name: str) -> None:
+    def described() -> dict[str, Any]:
+        error, configs = describe(world, BROKER, "1", [name])
+        assert error == OK
+        return configs
+
+    assert described() == {}
+    assert alter(world, BROKER, "1", (name, SET, "123")) == OK
+    try:
+        found = wait_until(described, PATIENCE_S, "the new value")[name]
+        assert (found.value, found.config_source, found.read_only) == ("123", 2, False)
+        assert not found.is_sensitive
+        assert [(one.name, one.value, one.source) for one in found.synonyms] == [(name, "123", 2)]
+        assert alter(world, BROKER, "1", (name, SET, "-1")) == (
+            f"{INVALID}Invalid value -1 for configuration {name}: Value must be at least 0"
+        )
+    finally:
+        assert alter(world, BROKER, "1", (name, DELETE, None)) == OK
+    wait_until(lambda: not described(), PATIENCE_S, "the end of the value")
+
+
 # --- loggers ---
 
 

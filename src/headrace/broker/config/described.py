@@ -114,7 +114,11 @@ def describe_broker(config: Config, facts: Mapping[str, str]) -> list[DescribedC
             )
         return _described(key, config.get_str(key.name), _broker_synonyms(config, key.name))
 
-    return [described(key) for key in config_keys("broker").values() if not key.internal]
+    return [
+        described(key)
+        for key in config_keys("broker").values()
+        if not key.internal and not (key.only_if_set and config.value(key.name) is None)
+    ]
 
 
 def describe_all_brokers(configs: Mapping[str, str]) -> list[DescribedConfig]:

@@ -39,6 +39,7 @@ class ConfigKey:
     :param dynamic: True if it can be changed at run time
     :param internal: True if it is not described
     :param documentation: its effect, None for a config without effect
+    :param only_if_set: True if it is described only while it is set
     """
 
     kind: str
@@ -49,6 +50,7 @@ class ConfigKey:
     dynamic: bool
     internal: bool
     documentation: str | None
+    only_if_set: bool = False
 
     def parse(self, text: str) -> Value:
         """Parse a value.
@@ -184,8 +186,9 @@ def config_keys(kind: str) -> Mapping[str, ConfigKey]:
                 type=type_,
                 default=None if default == "null" else default,
                 range=range_,
-                dynamic=flags == "dynamic" or kind != "broker",
+                dynamic=flags in ("dynamic", "only-if-set") or kind != "broker",
                 internal=flags == "internal",
                 documentation=documentation or None,
+                only_if_set=flags == "only-if-set",
             )
     return keys
