@@ -21,8 +21,8 @@ LOGIN = "org.apache.kafka.common.security"
 KEY_PASSWORD = "hush"
 
 
-def _openssl(folder: Path, *arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+def _openssl(folder: Path, arguments: str) -> None:
+    subprocess.run(["openssl", *arguments.split()], cwd=folder, check=True, capture_output=True)
 
 
 def _certificates(folder: Path) -> None:
@@ -31,63 +31,27 @@ def _certificates(folder: Path) -> None:
     client.p8 is the same key with a password, client-store.pem both as Java has them; nobody
     vouches for stranger.pem.
     """
-    key = ["-newkey", "rsa:2048", "-nodes"]
-    _openssl(
-        folder,
-        "req",
-        "-x509",
-        *key,
-        "-subj",
-        "/CN=ca",
-        "-keyout",
-        "ca.key",
-        "-out",
-        "ca.pem",
-        "-days",
-        "2",
-    )
+    key = "-newkey rsa:2048 -nodes"
+    _openssl(folder, f"req -x509 {key} -subj /CN=ca -keyout ca.key -out ca.pem -days 2")
     (folder / "names").write_text("subjectAltName=IP:127.0.0.1")
     for who in ("broker", "client"):
+        _openssl(folder, f"req {key} -subj /CN={who} -keyout {who}.key -out {who}.csr")
         _openssl(
             folder,
-            "req",
-            *key,
-            "-subj",
-            f"/CN={who}",
-            "-keyout",
-            f"{who}.key",
-            "-out",
-            f"{who}.csr",
+            f"x509 -req -in {who}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 "
+            f"-extfile names -out {who}.pem",
         )
-        _openssl(
-            folder,
-            "x509",
-            "-req",
-            "-in",
-            f"{who}.csr",
-            "-CA",
-            "ca.pem",
-            "-CAkey",
-            "ca.key",
-            "-CAcreateserial",
-            "-days",
-            "2",
-            "-extfile",
-            "names",
-            "-out",
-            f"{who}.pem",
-        )
-    _openssl(folder, "pkcs8", "-topk8", "-nocrypt", "-in", "broker.key", "-out", "broker.p8")
+    _openssl(folder, "pkcs8 -topk8 -nocrypt -in broker.key -out broker.p8")
     (folder / "keystore.pem").write_text(
         (folder / "broker.p8").read_text() + (folder / "broker.pem").read_text()
     )
-    password = ["-passout", f"pass:{KEY_PASSWORD}"]
-    _openssl(folder, "pkcs8", "-topk8", "-in", "client.key", "-out", "client.p8", *password)
+    password = f"-passout pass:{KEY_PASSWORD}"
+    _openssl(folder, f"pkcs8 -topk8 -in client.key -out client.p8 {password}")
     (folder / "client-store.pem").write_text(
         (folder / "client.p8").read_text() + (folder / "client.pem").read_text()
     )
-    stranger = ["-keyout", "stranger.key", "-out", "stranger.pem"]
-    _openssl(folder, "req", "-x509", *key, "-subj", "/CN=stranger", *stranger, "-days", "2")
+    stranger = "-keyout stranger.key -out stranger.pem"
+    _openssl(folder, f"req -x509 {key} -subj /CN=stranger {stranger} -days 2")
 
 
 class SecureKafka:

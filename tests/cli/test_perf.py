@@ -48,16 +48,8 @@ def values(bootstrap_servers: str, topic: str, group_id: str, count: int) -> lis
 def test_monotonic_payloads_at_a_fraction_of_a_record_per_second(
     where: list[str], bootstrap_servers: str, topic_name: str, group_id: str
 ) -> None:
-    status, output, errors = perf(
-        "produce",
-        *where,
-        "--num-records",
-        "3",
-        "--payload-monotonic",
-        "--throughput",
-        "0.8",
-        "--json",
-    )
+    options = "--num-records 3 --payload-monotonic --throughput 0.8 --json"
+    status, output, errors = perf("produce", *where, *options.split())
     assert (status, errors) == (0, [])
     told = json.loads(output[0])
     assert told["records"] == 3
@@ -66,23 +58,11 @@ def test_monotonic_payloads_at_a_fraction_of_a_record_per_second(
 
 
 def test_the_lines_are_those_of_kafkas_tool(where: list[str]) -> None:
-    status, output, errors = perf(
-        "produce",
-        *where,
-        "--num-records",
-        "600",
-        "--record-size",
-        "10",
-        "--warmup-records",
-        "200",
-        "--throughput",
-        "500",
-        "--reporting-interval",
-        "300",
-        "--command-property",
-        "acks=all",
-        "linger.ms=0",
+    options = (
+        "--num-records 600 --record-size 10 --warmup-records 200 --throughput 500 "
+        "--reporting-interval 300 --command-property acks=all linger.ms=0"
     )
+    status, output, errors = perf("produce", *where, *options.split())
     assert (status, errors) == (0, [])
     assert output[0].startswith("Warmup first 200 records.")
     assert "In steady state." in output
@@ -110,16 +90,8 @@ def test_payloads_from_a_file(
 
 
 def test_a_refused_record_is_a_failure(where: list[str], topic_name: str) -> None:
-    status, _, errors = perf(
-        "produce",
-        *where,
-        "--num-records",
-        "2",
-        "--record-size",
-        "1500000",
-        "--command-property",
-        "message.max.bytes=4000000",
-    )
+    options = "--num-records 2 --record-size 1500000 --command-property message.max.bytes=4000000"
+    status, _, errors = perf("produce", *where, *options.split())
     assert status == 1
     assert len(errors) == 1
     assert f"a record for topic '{topic_name}' was refused: " in errors[0]
@@ -130,19 +102,10 @@ def test_members_share_the_records(
 ) -> None:
     share_from_earliest(bootstrap_servers, group_id)
     produce(bootstrap_servers, topic_name, [b"x" * 100] * 2000)
-    status, output, errors = perf(
-        "share-consume",
-        *where,
-        "--group",
-        group_id,
-        "--num-records",
-        "2000",
-        "--threads",
-        "2",
-        "--show-consumer-stats",
-        "--timeout",
-        "30000",
+    options = (
+        f"--group {group_id} --num-records 2000 --threads 2 --show-consumer-stats --timeout 30000"
     )
+    status, output, errors = perf("share-consume", *where, *options.split())
     assert (status, errors) == (0, [])
     assert output[0] == HEADER
     shares = [
@@ -170,19 +133,8 @@ def test_members_share_the_records(
 def test_interrupted_it_reports_what_it_did(
     where: list[str], bootstrap_servers: str, topic_name: str
 ) -> None:
-    producing = start(
-        "perf",
-        "produce",
-        *where,
-        "--num-records",
-        "100000",
-        "--record-size",
-        "10",
-        "--throughput",
-        "200",
-        "--reporting-interval",
-        "200",
-    )
+    options = "--num-records 100000 --record-size 10 --throughput 200 --reporting-interval 200"
+    producing = start("perf", "produce", *where, *options.split())
     assert producing.stdout is not None
     assert b"records sent" in producing.stdout.readline()
     producing.send_signal(signal.SIGINT)
@@ -219,56 +171,36 @@ def test_a_missing_topic_and_an_unreachable_broker_are_failures(
     ("arguments", "complaint"),
     [
         (
-            [],
+            "",
             (
                 "headrace perf: the following arguments are required: COMMAND; see headrace "
                 "perf --help"
             ),
         ),
-        (["produce"], "--topic"),
-        (["produce", "--topic", "t", "--num-records", "1"], "--payload-monotonic"),
+        ("produce", "--topic"),
+        ("produce --topic t --num-records 1", "--payload-monotonic"),
         (
-            ["produce", "--topic", "t", "--num-records", "1", "--record-size", "0"],
+            "produce --topic t --num-records 1 --record-size 0",
             "not a positive whole number",
         ),
         (
-            [
-                "produce",
-                "--topic",
-                "t",
-                "--num-records",
-                "1",
-                "--record-size",
-                "1",
-                "--throughput",
-                "0",
-            ],
+            "produce --topic t --num-records 1 --record-size 1 --throughput 0",
             "is not a rate",
         ),
         (
-            ["produce", "--topic", "t", "--num-records", "1", "--payload-file", "/no/such"],
+            "produce --topic t --num-records 1 --payload-file /no/such",
             "/no/such",
         ),
         (
-            [
-                "produce",
-                "--topic",
-                "t",
-                "--num-records",
-                "1",
-                "--record-size",
-                "1",
-                "--command-property",
-                "a.b=1",
-            ],
+            "produce --topic t --num-records 1 --record-size 1 --command-property a.b=1",
             "a.b",
         ),
-        (["share-consume", "--topic", "t"], "--num-records"),
-        (["share-consume", "--topic", "t", "--num-records", "1", "--threads", "x"], "--threads"),
+        ("share-consume --topic t", "--num-records"),
+        ("share-consume --topic t --num-records 1 --threads x", "--threads"),
     ],
 )
-def test_bad_usage_is_said_in_one_line(arguments: list[str], complaint: str) -> None:
-    status, output, errors = perf(*arguments)
+def test_bad_usage_is_said_in_one_line(arguments: str, complaint: str) -> None:
+    status, output, errors = perf(*arguments.split())
     assert (status, output, len(errors)) == (2, [], 1)
     assert complaint in errors[0]
 

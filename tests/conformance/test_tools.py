@@ -271,21 +271,11 @@ def test_printing_share_state(tool: Tool, world: World, topic: Topic, group: Gro
     shard = internal_partition(f"{group.id}:{kafka_id(topic)}:0", STATE_PARTITIONS)
     states = Topic(world, "__share_group_state", UUID(int=0))
     count = states.list_offset(LATEST, shard) - states.list_offset(EARLIEST, shard)
-    done = tool(
-        CONSOLE_CONSUMER,
-        "--topic",
-        states.name,
-        "--partition",
-        str(shard),
-        "--offset",
-        "earliest",
-        "--max-messages",
-        str(count),
-        "--formatter",
-        STATE_FORMATTER,
-        "--timeout-ms",
-        "60000",
+    options = (
+        f"--topic {states.name} --partition {shard} --offset earliest --max-messages {count} "
+        f"--formatter {STATE_FORMATTER} --timeout-ms 60000"
     )
+    done = tool(CONSOLE_CONSUMER, *options.split())
     printed, rest, decoder = [], done.stdout.strip(), json.JSONDecoder()
     while rest:
         one, end = decoder.raw_decode(rest)
