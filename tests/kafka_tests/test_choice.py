@@ -12,6 +12,11 @@ pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 CHOICE = (
     "kafka.server.ConsumerProtocolMigrationTest",
     "kafka.server.OffsetFetchRequestTest",
+    "kafka.server.ShareGroupHeartbeatRequestTest",
+    "org.apache.kafka.clients.admin.AdminFenceProducersTest",
+    "org.apache.kafka.clients.admin.DynamicGroupConfigIntegrationTest",
+    "org.apache.kafka.clients.producer.ProducerIntegrationTest",
+    "org.apache.kafka.tools.LogDirsCommandTest",
 )
 
 
