@@ -442,3 +442,5 @@ def test_share_groups_and_streams_groups_can_be_disabled(world: World) -> None:
         task_end_offsets=None,
     )
     assert (beat.error_code, beat.member_id) == (UNSUPPORTED, "")
+    assert beat.active_tasks is beat.standby_tasks is beat.warmup_tasks is None
+    assert beat.partitions_by_user_endpoint is None
