@@ -10,7 +10,6 @@ from .runs import table
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 
 CHOICE = (
-    "kafka.server.ConsumerProtocolMigrationTest",
     "kafka.server.OffsetFetchRequestTest",
     "kafka.server.ShareGroupHeartbeatRequestTest",
     "org.apache.kafka.clients.admin.AdminFenceProducersTest",
