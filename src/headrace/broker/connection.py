@@ -40,6 +40,7 @@ from headrace.protocol.messages import Codec, codec
 from headrace.protocol.refusals import refuse_all, refuse_nulls
 from headrace.protocol.request_templates import RequestTemplates
 from headrace.protocol.versions import Adapted, adapt, adapt_sliced
+from headrace.security.principal import ANONYMOUS
 
 from .broker import Broker
 from .connection_counts import ConnectionCounts
@@ -78,12 +79,14 @@ class Listener:
     :param port: 0 picks a free port
     :param advertised_host: None for ``host``
     :param advertised_port: None for the port of the listening socket
+    :param name: the name in ``listeners``, in upper case
     """
 
     host: str
     port: int
     advertised_host: str | None = None
     advertised_port: int | None = None
+    name: str = "PLAINTEXT"
 
 
 class Connections:
@@ -158,6 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         "last_active",
         "listener",
         "port",
+        "principal",
         "shared",
         "task",
         "transport",
@@ -170,6 +174,7 @@ class Connection(asyncio.BufferedProtocol):
         self.transport: Any = None
         self.host = "/"
         self.port = 0
+        self.principal = ANONYMOUS
         self.last_active = 0.0
         self.task: asyncio.Task[None] | Deferred[Any] | None = None
         self.frame: IncompleteFrame | None = None
@@ -575,6 +580,8 @@ class Connection(asyncio.BufferedProtocol):
             listener_port=self.listener.advertised_port or self.listener.port,
             client_port=self.port,
             legacy=legacy,
+            principal=self.principal,
+            listener_name=self.listener.name,
         )
         return self._context
 

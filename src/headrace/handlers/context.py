@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.security.principal import ANONYMOUS, Principal
+
 
 class CloseConnection(Exception):
     """The protocol has no response for this error; the connection is closed."""
@@ -24,6 +26,8 @@ class RequestContext:
     :param listener_port: the port that clients of this listener connect to
     :param client_port: the client's port, 0 if unknown
     :param legacy: fields of the client's version that the latest version lacks
+    :param principal: the authenticated client
+    :param listener_name: the name of the listener that the client has connected to
     """
 
     api_version: int
@@ -34,3 +38,10 @@ class RequestContext:
     listener_port: int
     client_port: int = 0
     legacy: Mapping[str, Any] = field(default_factory=dict)
+    principal: Principal = ANONYMOUS
+    listener_name: str = "PLAINTEXT"
+
+    @property
+    def host(self) -> str:
+        """The client's address as ACLs name it, without the slash of :attr:`client_host`."""
+        return self.client_host[1:]
