@@ -1,4 +1,5 @@
-"""Authorized operations (KIP-430): bit fields, where bit n stands for the operation with code n.
+"""Operations on resources, and authorized operations (KIP-430): bit fields, where bit n stands for
+the operation with code n.
 
 Without an authorizer a client may do everything that a resource supports.
 """
@@ -12,8 +13,14 @@ NOT_ASKED = -(2**31)
 
 
 class Operation(IntEnum):
-    """An operation on a resource, in Kafka's numbers."""
+    """An operation on a resource, in Kafka's numbers.
 
+    UNKNOWN and ANY are in requests only. ALL stands for every operation in an ACL.
+    """
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
     READ = 3
     WRITE = 4
     CREATE = 5
@@ -24,6 +31,9 @@ class Operation(IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
 
 
 def bit_field(*operations: Operation) -> int:

@@ -1,0 +1,318 @@
+"""The authorizer: decides whether a principal on a host may do an operation on a resource.
+
+The rules are those of Kafka's ``StandardAuthorizer``:
+
+1. A super user may do everything.
+2. The ACLs of a resource are those with its literal name, with ``*``, and with a prefix of its
+   name. They hold for a principal and ``User:*``, for a host and ``*``.
+3. A DENY of the operation, or of ALL, refuses. A DENY implies nothing: who must not READ may still
+   DESCRIBE.
+4. An ALLOW of the operation, of ALL, or of an operation that implies it, allows. READ, WRITE,
+   DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS.
+5. Otherwise the operation is refused; except on a resource that has no ACL at all, for anybody,
+   if ``allow.everyone.if.no.acl.found`` is true.
+
+ACLs are indexed by pattern, then by principal and host, as bit fields of operations. So an uncached
+decision takes one look-up for each length of a prefix, however many ACLs there are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from types import MappingProxyType
+
+from headrace.protocol.authorized_operations import (
+    CLUSTER_OPERATIONS,
+    GROUP_OPERATIONS,
+    TOPIC_OPERATIONS,
+    Operation,
+    bit_field,
+)
+
+from .acls import (
+    ANY_HOST,
+    ANY_NAME,
+    ANY_PRINCIPAL,
+    Acl,
+    AclFilter,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from .limits import ACLS_PER_STEP, MAX_CACHED_DECISIONS
+
+SUPPORTED_OPERATIONS: Mapping[int, int] = MappingProxyType(
+    {
+        ResourceType.TOPIC: TOPIC_OPERATIONS,
+        ResourceType.GROUP: GROUP_OPERATIONS,
+        ResourceType.CLUSTER: CLUSTER_OPERATIONS,
+        ResourceType.TRANSACTIONAL_ID: bit_field(
+            Operation.DESCRIBE, Operation.WRITE, Operation.TWO_PHASE_COMMIT
+        ),
+    }
+)
+"""The operations that a resource of a type supports, as a bit field."""
+
+_ALL = bit_field(Operation.ALL)
+_ALLOWED_BY = {operation: _ALL | bit_field(operation) for operation in Operation} | {
+    Operation.DESCRIBE: _ALL
+    | bit_field(
+        Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER
+    ),
+    Operation.DESCRIBE_CONFIGS: _ALL
+    | bit_field(Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS),
+}
+"""The operations whose ALLOW allows an operation."""
+_NO_SUCH_RESOURCE = "hardcode"
+"""Kafka's own: the resource that stands for none in :meth:`Authorizer.allows_any`."""
+
+_Client = tuple[str, str]
+"""Principal and host of an ACL."""
+_Pattern = tuple[int, int, str]
+"""Type of the resource, type of the pattern, name."""
+_Masks = list[int]
+"""The denied and the allowed operations, as bit fields."""
+
+
+class Authorizer:
+    """The ACLs of a cluster, and the decisions by them.
+
+    :param super_users: principals as text
+    :param allow_without_acls: ``allow.everyone.if.no.acl.found``
+    :ivar version: rises with each change of the ACLs
+    """
+
+    def __init__(
+        self, super_users: Collection[str] = (), *, allow_without_acls: bool = False
+    ) -> None:
+        self.super_users = frozenset(super_users)
+        self.allow_without_acls = allow_without_acls
+        self.version = 0
+        self._acls: dict[Acl, None] = {}
+        self._patterns: dict[_Pattern, dict[_Client, _Masks]] = {}
+        self._prefix_lengths: dict[int, Counter[int]] = {}
+        self._patterns_of: dict[tuple[int, _Client], dict[_Pattern, None]] = {}
+        self._decisions: dict[tuple[str, str, int, int, str], bool] = {}
+
+    # ACLs -----------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._acls)
+
+    def __contains__(self, acl: object) -> bool:
+        return acl in self._acls
+
+    def add(self, acls: Iterable[Acl]) -> None:
+        """Add ACLs. Those that are there already change nothing."""
+        for acl in acls:
+            if acl not in self._acls:
+                self._acls[acl] = None
+                self._index(acl)
+        self._changed()
+
+    def remove(self, acls: Iterable[Acl]) -> None:
+        """Remove ACLs that are there."""
+        for acl in acls:
+            del self._acls[acl]
+            self._unindex(acl)
+        self._changed()
+
+    def find(self, condition: AclFilter) -> list[Acl]:
+        """Return the ACLs that meet a condition."""
+        return list(filter(condition.matches, self._candidates(condition)))
+
+    def find_sliced(self, condition: AclFilter) -> Generator[None, None, list[Acl]]:
+        """Return a generator that finds ACLs as :meth:`find` does, and yields in between."""
+        acls = list(self._candidates(condition))
+        found: list[Acl] = []
+        for first in range(0, len(acls), ACLS_PER_STEP):
+            found += filter(condition.matches, acls[first : first + ACLS_PER_STEP])
+            yield
+        return found
+
+    def _candidates(self, condition: AclFilter) -> Iterable[Acl]:
+        pattern = condition.pattern
+        return self._acls if pattern is None else self._of_pattern(pattern)
+
+    def _of_pattern(self, pattern: _Pattern) -> Iterator[Acl]:
+        resource_type, pattern_type, name = pattern
+        for (principal, host), masks in self._patterns.get(pattern, {}).items():
+            for permission, mask in zip((Permission.DENY, Permission.ALLOW), masks, strict=True):
+                for operation in Operation:
+                    if mask >> operation & 1:
+                        yield Acl(
+                            resource_type,
+                            name,
+                            pattern_type,
+                            principal,
+                            host,
+                            operation,
+                            permission,
+                        )
+
+    def _index(self, acl: Acl) -> None:
+        pattern = acl.resource_type, acl.pattern_type, acl.name
+        client = acl.principal, acl.host
+        clients = self._patterns.get(pattern)
+        if clients is None:
+            clients = self._patterns[pattern] = {}
+            if acl.pattern_type == PatternType.PREFIXED:
+                lengths = self._prefix_lengths.setdefault(acl.resource_type, Counter())
+                lengths[len(acl.name)] += 1
+        masks = clients.get(client)
+        if masks is None:
+            masks = clients[client] = [0, 0]
+            self._patterns_of.setdefault((acl.resource_type, client), {})[pattern] = None
+        masks[acl.permission - Permission.DENY] |= 1 << acl.operation
+
+    def _unindex(self, acl: Acl) -> None:
+        pattern = acl.resource_type, acl.pattern_type, acl.name
+        client = acl.principal, acl.host
+        clients = self._patterns[pattern]
+        masks = clients[client]
+        masks[acl.permission - Permission.DENY] &= ~(1 << acl.operation)
+        if any(masks):
+            return
+        del clients[client]
+        patterns = self._patterns_of[acl.resource_type, client]
+        del patterns[pattern]
+        if not patterns:
+            del self._patterns_of[acl.resource_type, client]
+        if clients:
+            return
+        del self._patterns[pattern]
+        if acl.pattern_type == PatternType.PREFIXED:
+            lengths = self._prefix_lengths[acl.resource_type]
+            lengths[len(acl.name)] -= 1
+            if not lengths[len(acl.name)]:
+                del lengths[len(acl.name)]
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._decisions.clear()
+
+    # Decisions ------------------------------------------------------------------------------------
+
+    def allows(
+        self, principal: str, host: str, operation: int, resource_type: int, name: str
+    ) -> bool:
+        """Return whether a principal on a host may do an operation on a resource."""
+        asked = principal, host, operation, resource_type, name
+        decision = self._decisions.get(asked)
+        if decision is None:
+            decision = self._remember(asked, self._decide(*asked))
+        return decision
+
+    def allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
+        """Return whether a principal on a host may do an operation on some resource of a type.
+
+        That is so if an ACL allows it, of a pattern that no DENY covers as a whole. As in Kafka,
+        implied operations do not count.
+        """
+        asked = principal, host, operation, resource_type, ""
+        decision = self._decisions.get(asked)
+        if decision is None:
+            decision = self.allows(
+                principal, host, operation, resource_type, _NO_SUCH_RESOURCE
+            ) or self._allows_any(principal, host, operation, resource_type)
+            self._remember(asked, decision)
+        return decision
+
+    def operations(self, principal: str, host: str, resource_type: int, name: str) -> int:
+        """Return the operations on a resource that are allowed, as a bit field (KIP-430)."""
+        supported = SUPPORTED_OPERATIONS[resource_type]
+        return bit_field(
+            *(
+                operation
+                for operation in Operation
+                if supported >> operation & 1
+                and self.allows(principal, host, operation, resource_type, name)
+            )
+        )
+
+    def _remember(self, asked: tuple[str, str, int, int, str], decision: bool) -> bool:
+        if len(self._decisions) >= MAX_CACHED_DECISIONS:
+            self._decisions.clear()
+        self._decisions[asked] = decision
+        return decision
+
+    def _decide(
+        self, principal: str, host: str, operation: int, resource_type: int, name: str
+    ) -> bool:
+        if principal in self.super_users:
+            return True
+        clients = (
+            (principal, host),
+            (principal, ANY_HOST),
+            (ANY_PRINCIPAL, host),
+            (ANY_PRINCIPAL, ANY_HOST),
+        )
+        denied = allowed = 0
+        has_acls = False
+        for of_pattern in self._matching(resource_type, name):
+            has_acls = True
+            for client in clients:
+                masks = of_pattern.get(client)
+                if masks is not None:
+                    denied |= masks[0]
+                    allowed |= masks[1]
+        if denied & (_ALL | 1 << operation):
+            return False
+        if allowed & _ALLOWED_BY[Operation(operation)]:
+            return True
+        return self.allow_without_acls and not has_acls
+
+    def _matching(self, resource_type: int, name: str) -> Iterator[dict[_Client, _Masks]]:
+        """Yield the ACLs of each pattern that a name matches."""
+        patterns = self._patterns
+        literal = patterns.get((resource_type, PatternType.LITERAL, name))
+        if literal is not None:
+            yield literal
+        if name != ANY_NAME:
+            wildcard = patterns.get((resource_type, PatternType.LITERAL, ANY_NAME))
+            if wildcard is not None:
+                yield wildcard
+        length = len(name)
+        for prefix_length in self._prefix_lengths.get(resource_type, ()):
+            if prefix_length <= length:
+                key = resource_type, PatternType.PREFIXED, name[:prefix_length]
+                prefixed = patterns.get(key)
+                if prefixed is not None:
+                    yield prefixed
+
+    def _allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
+        mask = _ALL | 1 << operation
+        denied: set[_Pattern] = set()
+        allowed: dict[_Pattern, None] = {}
+        for client in {
+            (principal, host),
+            (principal, ANY_HOST),
+            (ANY_PRINCIPAL, host),
+            (ANY_PRINCIPAL, ANY_HOST),
+        }:
+            for pattern in self._patterns_of.get((resource_type, client), ()):
+                denies, allows = self._patterns[pattern][client]
+                if denies & mask:
+                    denied.add(pattern)
+                if allows & mask:
+                    allowed[pattern] = None
+        everything = resource_type, int(PatternType.LITERAL), ANY_NAME
+        if everything in denied:
+            return False
+        if everything in allowed:
+            return True
+        return any(not _is_covered(pattern, denied) for pattern in allowed)
+
+
+def _is_covered(pattern: _Pattern, denied: Collection[_Pattern]) -> bool:
+    """Return whether a DENY covers every resource of a pattern."""
+    resource_type, pattern_type, name = pattern
+    if not denied:
+        return False
+    if pattern_type == PatternType.LITERAL and pattern in denied:
+        return True
+    return any(
+        (resource_type, int(PatternType.PREFIXED), name[:length]) in denied
+        for length in range(1, len(name) + 1)
+    )
