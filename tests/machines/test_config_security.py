@@ -12,9 +12,6 @@ from headrace.broker.config.keys import config_keys
 from headrace.errors import ErrorCode
 
 REFUSED = [
-    ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
-    ("super.users", "User:admin"),
-    ("allow.everyone.if.no.acl.found", "false"),
     ("principal.builder.class", "com.example.Builder"),
     ("sasl.enabled.mechanisms", "SCRAM-SHA-512"),
     ("sasl.jaas.config", "org.apache.kafka.common.security.plain.PlainLoginModule required;"),
@@ -48,7 +45,6 @@ REFUSED = [
     ("listener.name.external.connections.max.reauth.ms", "5"),
 ]
 ACCEPTED = [
-    ("authorizer.class.name", ""),
     ("sasl.enabled.mechanisms", "GSSAPI"),
     ("sasl.login.retry.backoff.ms", "100"),
     ("ssl.client.auth", "none"),

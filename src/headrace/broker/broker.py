@@ -28,6 +28,7 @@ from headrace.log.log_directory import LogDirectory
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.time_slices import TimeSlices, run_now
 
+from .access_control import access_control
 from .batch_opener import BatchOpener
 from .catalog import CATALOG_FILE, Catalog, Topic
 from .cleaner import Cleaner
@@ -103,6 +104,7 @@ class Broker:
         self.on_failure: Callable[[], object] = lambda: None
         """Called when the broker cannot go on, see :attr:`failure`."""
         config.attach(self.catalog)
+        self.access_control = access_control(config, self.catalog)
         self.features = Features(self.catalog, self.node_id)
         self.client_software = ClientSoftware()
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")

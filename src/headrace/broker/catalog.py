@@ -1,4 +1,4 @@
-"""Topics and configs: read from memory, kept in SQLite.
+"""Topics, configs and ACLs: read from memory, kept in SQLite.
 
 Reads never touch the database. A write of one or many resources is one transaction, and memory
 changes only after its commit, so both are always equal. The database is in WAL mode with
@@ -32,6 +32,7 @@ from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.directory_format import FORMAT_VERSION, newer
 from headrace.log.files import fsync_path
 from headrace.log_lines import get_logger
+from headrace.security.acls import Acl
 
 from .limits import PRODUCER_ID_BLOCK
 
@@ -48,10 +49,17 @@ _COLUMNS: Mapping[str, str] = MappingProxyType(
         "configs": "kind TEXT, resource TEXT, name TEXT, value TEXT NOT NULL",
         "deleted_topics": "topic_id BLOB PRIMARY KEY, name TEXT NOT NULL, "
         "partitions INTEGER NOT NULL",
+        "acls": "resource_type INTEGER, name TEXT, pattern_type INTEGER, principal TEXT, "
+        "host TEXT, operation INTEGER, permission INTEGER",
     }
 )
 """Table -> its columns. A last one, ``checksum``, is added to each table."""
-_KEYS: Mapping[str, str] = MappingProxyType({"configs": ", PRIMARY KEY (kind, resource, name)"})
+_KEYS: Mapping[str, str] = MappingProxyType(
+    {
+        "configs": ", PRIMARY KEY (kind, resource, name)",
+        "acls": f", PRIMARY KEY ({', '.join(Acl._fields)})",
+    }
+)
 _SCHEMA: Mapping[str, str] = MappingProxyType(
     {
         table: f"CREATE TABLE {table} ({columns}, checksum INTEGER NOT NULL"
@@ -59,6 +67,7 @@ _SCHEMA: Mapping[str, str] = MappingProxyType(
         for table, columns in _COLUMNS.items()
     }
 )
+_FIRST_WITH_CHECKSUMS = 3
 _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -96,7 +105,7 @@ class NewTopic(NamedTuple):
 
 
 class Catalog:
-    """The topics, configs and cluster id of a broker. Belongs to one thread.
+    """The topics, configs, ACLs and cluster id of a broker. Belongs to one thread.
 
     :param path: the database file, created if missing; None for a database in memory
     :raises CatalogError: when the file is damaged, is something else, or was written by a newer
@@ -115,6 +124,9 @@ class Catalog:
     deleted_topics: dict[UUID, Topic]
     """The deleted topics whose directories may still exist, by id; also after a restart."""
 
+    acls: dict[Acl, None]
+    """All ACLs."""
+
     version: int
     """The version of the topics; every change of a topic or its configs increases it."""
 
@@ -127,6 +139,7 @@ class Catalog:
         self._producer_ids = range(0)
         self._sorted: tuple[int, list[str]] = (-1, [])
         self.deleted_topics = {}
+        self.acls = {}
         self.topics = MappingProxyType(self._topics)
         self.topics_by_id = MappingProxyType(self._topics_by_id)
         self.version = 0
@@ -184,7 +197,8 @@ class Catalog:
     def _upgrade(self, version: int, tables: Sequence[str]) -> None:
         """Upgrade a catalog of an older version. Before that, save a copy of it.
 
-        :param tables: its tables; their rows had no checksum, and the same columns otherwise
+        :param tables: its tables; before version 3 their rows had no checksum. The other columns
+            are the same
         :raises CatalogError: when the disk fails; then the catalog is as it was
         """
         saved = f"{self._path}.format-{version}"
@@ -194,7 +208,9 @@ class Catalog:
             raise CatalogError(f"cannot save {saved} before an upgrade: {error}") from error
         with self._transaction("upgrade the catalog"):
             rows = {
-                table: self._database.execute(f"SELECT * FROM {table}").fetchall()
+                table: list(self._rows(table))
+                if version >= _FIRST_WITH_CHECKSUMS
+                else self._database.execute(f"SELECT * FROM {table}").fetchall()
                 for table in tables
             }
             for table in tables:
@@ -222,6 +238,7 @@ class Catalog:
         for name, topic_id, partitions, _ in self._rows("topics"):
             configs = MappingProxyType(dict(self._configs.get(("topic", name), {})))
             self._put(Topic(name, UUID(bytes=topic_id), partitions, configs))
+        self.acls.update((Acl(*row), None) for row in self._rows("acls"))
         for topic_id, name, partitions in self._rows("deleted_topics"):
             self.deleted_topics[UUID(bytes=topic_id)] = Topic(
                 name, UUID(bytes=topic_id), partitions
@@ -443,6 +460,28 @@ class Catalog:
                 else:
                     kept.append((kind, resource, name, value))
         self._insert("configs", kept, "REPLACE")
+
+    # ACLs -----------------------------------------------------------------------------------------
+
+    def add_acls(self, acls: Sequence[Acl]) -> None:
+        """Store new ACLs in one transaction: all of them, or none.
+
+        :raises CatalogError: when the database fails
+        """
+        with self._transaction(f"create {len(acls)} ACLs"):
+            self._insert("acls", acls)
+        self.acls.update(dict.fromkeys(acls))
+
+    def remove_acls(self, acls: Sequence[Acl]) -> None:
+        """Delete stored ACLs in one transaction: all of them, or none.
+
+        :raises CatalogError: when the database fails
+        """
+        condition = " AND ".join(f"{column} = ?" for column in Acl._fields)
+        with self._transaction(f"delete {len(acls)} ACLs"):
+            self._database.executemany(f"DELETE FROM acls WHERE {condition}", acls)
+        for acl in acls:
+            del self.acls[acl]
 
     # Producer ids ---------------------------------------------------------------------------------
 

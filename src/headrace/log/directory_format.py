@@ -6,6 +6,7 @@ is not complete.
 2    ``meta.properties`` with the version and the cluster id; schema 2 of the catalog, with the
      deleted topics whose directories are still to be removed
 3    checksums: one in ``meta.properties``, one for each row of the catalog
+4    schema 4 of the catalog, with ACLs
 ==== ===============================================================================================
 
 The schema of the catalog has the same number. The catalog upgrades itself, see
@@ -23,7 +24,7 @@ from headrace.log_lines import get_logger
 
 logger = get_logger("headrace.log")
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 META_FILE = "meta.properties"
 INCOMPLETE_FILE = "incomplete"
 """In a directory that ``headrace backup`` or ``headrace restore`` has not finished."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
 
+from .authorization import check_authorizer
 from .connection_limits import check_connection_limits
 from .group_protocols import check_rebalance_protocols
 from .keys import InvalidValue, Value, config_keys
@@ -107,7 +108,11 @@ def check_broker(broker: BrokerValue) -> str | None:
         return (
             "group.share.max.share.sessions must be greater than or equal to group.share.max.size"
         )
-    return check_rebalance_protocols(broker) or check_connection_limits(broker)
+    return (
+        check_rebalance_protocols(broker)
+        or check_connection_limits(broker)
+        or check_authorizer(broker)
+    )
 
 
 def check_broker_changes(

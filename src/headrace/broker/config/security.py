@@ -25,7 +25,6 @@ _FEATURES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             "TLS and no SASL",
         ),
         (r"principal\.builder\.class", "authentication"),
-        (r"authorizer\..+|super\.users|allow\.everyone\.if\.no\.acl\.found", "authorizer"),
         (r"delegation\.token\.(secret|master)\.key", "delegation token"),
         (r"client\.quota\.callback\.class|quota\.(producer|consumer)\.default", "client quota"),
         (r"(create\.topic|alter\.config)\.policy\.class\.name", "policy"),
