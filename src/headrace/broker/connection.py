@@ -40,7 +40,8 @@ from headrace.protocol.messages import Codec, codec
 from headrace.protocol.refusals import refuse_all, refuse_nulls
 from headrace.protocol.request_templates import RequestTemplates
 from headrace.protocol.versions import Adapted, adapt, adapt_sliced
-from headrace.security.principal import ANONYMOUS
+from headrace.security.access import UNLIMITED, AnyAccess
+from headrace.security.principal import ANONYMOUS, Principal
 
 from .broker import Broker
 from .connection_counts import ConnectionCounts
@@ -126,14 +127,31 @@ class Connections:
         )
         self.answer_memory = AnswerMemory(broker.metrics.response_memory, MAX_UNSENT_BYTES)
         self.turns = Turns(broker.clock.now_ms)
+        self.access_control = broker.access_control
+        if self.access_control is not None:
+            self.access_control.on_change = self._forget_templates
         self.handler: Callable[[int], handlers.Handle] = handlers.handler
         broker.features.on_change = self._choose_handlers
         self._choose_handlers()
 
     def _choose_handlers(self) -> None:
-        """Refuse APIs whose feature is at level 0."""
+        """Authorize requests, if there is an authorizer. Refuse APIs whose feature is at level
+        0.
+        """
+        find = handlers.handler if self.access_control is None else handlers.authorized
         refused = self.broker.features.refused_apis
-        self.handler = partial(handlers.handler_unless, refused) if refused else handlers.handler
+        self.handler = partial(handlers.handler_unless, refused, find) if refused else find
+
+    def _forget_templates(self) -> None:
+        """Forget the templates of all connections: they serve only what was allowed."""
+        for connection in self.connections:
+            connection.forget_templates()
+
+    def access_of(self, principal: Principal, host: str) -> AnyAccess:
+        """Return the access of a client."""
+        if self.access_control is None:
+            return UNLIMITED
+        return self.access_control.access_of(principal, host)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -446,7 +464,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._handle(adapted, header, wire, started)
         if header.api_key in TEMPLATED:
-            self._remember(frame, header, adapted.request)
+            self._remember(frame, header, adapted)
 
     def _read_later(self, frame: memoryview, header: RequestHeader, started: float) -> None:
         """Read a large request in slices, then serve it."""
@@ -493,7 +511,7 @@ class Connection(asyncio.BufferedProtocol):
 
         :param is_large: write the response in slices
         """
-        context = self._context_of(header, adapted.legacy)
+        context = self._context_of(header, self._legacy_of(adapted))
         self.shared.turns.end_ms()  # the slice begins
         try:
             response = self.shared.handler(header.api_key)(
@@ -520,8 +538,30 @@ class Connection(asyncio.BufferedProtocol):
             self.shared.metrics.requests[header.api_key].answered(started, response)
             self.shared.turns.served()
 
-    def _remember(self, frame: memoryview, header: RequestHeader, request: Any) -> None:
-        """Make a template of a request that was served."""
+    def forget_templates(self) -> None:
+        """Forget the templates of requests."""
+        self._templates = _NO_TEMPLATES
+
+    def _legacy_of(self, adapted: Adapted) -> Mapping[str, Any]:
+        """Return the values for the context of a request; with an authorizer, also the names of the
+        topics that it names.
+        """
+        if adapted.topic_ids is None or self.shared.access_control is None:
+            return adapted.legacy
+        return {**adapted.legacy, "topic_ids": adapted.topic_ids}
+
+    def _remember(self, frame: memoryview, header: RequestHeader, adapted: Adapted) -> None:
+        """Make a template of a request that was served; if there is an authorizer, only if the
+        whole request is allowed. So templates need no authorization.
+        """
+        request = adapted.request
+        if self.shared.access_control is not None and not handlers.allows_template(
+            header.api_key,
+            self.shared.broker,
+            request,
+            self._context_of(header, self._legacy_of(adapted)),
+        ):
+            return
         templates = self._templates.get(header.api_key)
         if templates is None:
             templates = handlers.request_templates(header.api_key, self.shared.broker)
@@ -582,6 +622,7 @@ class Connection(asyncio.BufferedProtocol):
             legacy=legacy,
             principal=self.principal,
             listener_name=self.listener.name,
+            access=self.shared.access_of(self.principal, self.host[1:]),
         )
         return self._context
 

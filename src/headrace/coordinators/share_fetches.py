@@ -8,7 +8,7 @@ KIP-932; ``docs/behaviour/share-groups.md`` §2.4.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 from uuid import UUID
@@ -54,8 +54,16 @@ class Fetched(NamedTuple):
     acquired: Sequence[AcquiredRecords] = ()
 
 
+MayRead = Callable[[UUID], bool]
+"""Returns whether a member may read a topic."""
+
+
 def acquire(
-    share: SharePartitions, session: ShareSession, limits: FetchLimits, settings: ShareSettings
+    share: SharePartitions,
+    session: ShareSession,
+    limits: FetchLimits,
+    settings: ShareSettings,
+    may_read: MayRead,
 ) -> list[Fetched]:
     """Acquire available records for a session's member. Partitions without any are left out of
     the result.
@@ -63,7 +71,11 @@ def acquire(
     ready: list[tuple[LoadedPartition, int]] = []
     fetched: list[Fetched] = []
     for topic_id, partition in session.rotated():
-        found = _find(share, session.group_id, topic_id, partition, settings)
+        found: tuple[LoadedPartition, int] | ErrorCode | None
+        if may_read(topic_id):
+            found = _find(share, session.group_id, topic_id, partition, settings)
+        else:
+            found = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if isinstance(found, ErrorCode):
             fetched.append(Fetched(topic_id, partition, found))
         elif found is not None:
@@ -81,11 +93,17 @@ def acquire(
 
 
 def has_bytes(
-    share: SharePartitions, session: ShareSession, min_bytes: int, settings: ShareSettings
+    share: SharePartitions,
+    session: ShareSession,
+    min_bytes: int,
+    settings: ShareSettings,
+    may_read: MayRead,
 ) -> bool:
     """Return True if the logs hold at least ``min_bytes`` for the session to acquire."""
     found = 0
     for topic_id, partition in session.partitions:
+        if not may_read(topic_id):
+            continue
         ready = _find(share, session.group_id, topic_id, partition, settings)
         if ready is None or isinstance(ready, ErrorCode):
             continue

@@ -1,4 +1,4 @@
-"""The registry of APIs: versions and handler by API key. ApiVersions lists it.
+"""The registry of APIs: versions, handler and permissions by API key. ApiVersions lists it.
 
 Each API is one module, ``api_NN_name.py``, with a function ``handle(broker, request, context)``. It
 takes a request in the shape of the latest version, and returns the response in that shape, or a
@@ -17,12 +17,39 @@ from headrace.broker.limits import MAX_COMMIT_TEMPLATES, MAX_PRODUCE_TEMPLATES
 from headrace.errors import ErrorCode
 from headrace.protocol.request_templates import RequestTemplates
 
+from .rules import (
+    ALTER,
+    ALTER_CONFIGS,
+    CLUSTER,
+    CLUSTER_ACTION,
+    CREATE,
+    DELETE,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    GROUP,
+    IDEMPOTENT_WRITE,
+    NOTHING,
+    READ,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+    Rules,
+    each,
+    each_config,
+    inside,
+    on,
+    on_cluster,
+)
+
 Handle = Callable[..., Any | Awaitable[Any]]
 
 
 class Api(NamedTuple):
-    """A served API and its versions.
+    """A served API: its versions, and the permissions that it requires.
 
+    :ivar rules: the permissions, in the order in which they are checked
+    :ivar protocol: the protocol of groups without which the handler refuses the API; it refuses
+        before permissions are checked
     :ivar advertised_from: the lowest version in the response to ApiVersions, if that is not the
         lowest served one
     """
@@ -31,6 +58,8 @@ class Api(NamedTuple):
     name: str
     lowest: int
     highest: int
+    rules: Rules
+    protocol: str | None = None
     advertised_from: int | None = None
 
     @property
@@ -56,71 +85,304 @@ _COORDINATOR_WRITES = frozenset(
 """APIs that write to the internal topic of a coordinator."""
 
 
+_LEFT_OUT = "left out of the answer"
+_PARTITIONS = "TOPIC_AUTHORIZATION_FAILED for its partitions"
+_OPERATIONS = "authorized operations are 0"
+_HIDDEN = "TOPIC_AUTHORIZATION_FAILED for a group whose members use the topic"
+
 APIS: Mapping[int, Api] = {
     api.key: api
     for api in (
         # Older librdkafka compresses only if 0 is advertised (KAFKA-18659).
-        Api(0, "produce", 3, 13, advertised_from=0),
-        Api(1, "fetch", 4, 18),
-        Api(2, "list_offsets", 1, 11),
-        Api(3, "metadata", 0, 13),
-        Api(8, "offset_commit", 2, 10),
-        Api(9, "offset_fetch", 1, 10),
-        Api(10, "find_coordinator", 0, 6),
-        Api(11, "join_group", 0, 9),
-        Api(12, "heartbeat", 0, 4),
-        Api(13, "leave_group", 0, 5),
-        Api(14, "sync_group", 0, 5),
-        Api(15, "describe_groups", 0, 6),
-        Api(16, "list_groups", 0, 5),
-        Api(18, "api_versions", 0, 4),
-        Api(19, "create_topics", 2, 7),
-        Api(20, "delete_topics", 1, 6),
-        Api(21, "delete_records", 0, 2),
-        Api(22, "init_producer_id", 0, 5),
-        Api(23, "offset_for_leader_epoch", 2, 4),
-        Api(24, "add_partitions_to_txn", 0, 5),
-        Api(25, "add_offsets_to_txn", 0, 4),
-        Api(26, "end_txn", 0, 5),
-        Api(27, "write_txn_markers", 1, 2),
-        Api(28, "txn_offset_commit", 0, 5),
-        Api(32, "describe_configs", 1, 4),
-        Api(33, "alter_configs", 0, 2),
-        Api(34, "alter_replica_log_dirs", 1, 2),
-        Api(35, "describe_log_dirs", 1, 5),
-        Api(37, "create_partitions", 0, 3),
-        Api(42, "delete_groups", 0, 2),
-        Api(43, "elect_leaders", 0, 2),
-        Api(44, "incremental_alter_configs", 0, 1),
-        Api(45, "alter_partition_reassignments", 0, 1),
-        Api(46, "list_partition_reassignments", 0, 0),
-        Api(47, "offset_delete", 0, 0),
-        Api(55, "describe_quorum", 0, 2),
-        Api(57, "update_features", 0, 2),
-        Api(60, "describe_cluster", 0, 2),
-        Api(61, "describe_producers", 0, 0),
-        Api(65, "describe_transactions", 0, 0),
-        Api(66, "list_transactions", 0, 2),
-        Api(68, "consumer_group_heartbeat", 0, 1),
-        Api(69, "consumer_group_describe", 0, 1),
-        Api(71, "get_telemetry_subscriptions", 0, 0),
-        Api(72, "push_telemetry", 0, 0),
-        Api(74, "list_config_resources", 0, 1),
-        Api(75, "describe_topic_partitions", 0, 0),
-        Api(76, "share_group_heartbeat", 1, 1),
-        Api(77, "share_group_describe", 1, 1),
-        Api(78, "share_fetch", 1, 2),
-        Api(79, "share_acknowledge", 1, 2),
-        Api(83, "initialize_share_group_state", 0, 0),
-        Api(84, "read_share_group_state", 0, 0),
-        Api(85, "write_share_group_state", 0, 1),
-        Api(86, "delete_share_group_state", 0, 0),
-        Api(87, "read_share_group_state_summary", 0, 1),
-        Api(88, "streams_group_heartbeat", 0, 0),
-        Api(89, "streams_group_describe", 0, 0),
-        Api(90, "describe_share_group_offsets", 0, 1),
-        Api(91, "alter_share_group_offsets", 0, 0),
-        Api(92, "delete_share_group_offsets", 0, 0),
+        Api(
+            0,
+            "produce",
+            3,
+            13,
+            (
+                inside(WRITE, TRANSACTIONAL_ID, "with transactional records: refused as a whole"),
+                inside(WRITE, TOPIC, _PARTITIONS),
+            ),
+            advertised_from=0,
+        ),
+        Api(1, "fetch", 4, 18, (inside(READ, TOPIC, _PARTITIONS),)),
+        Api(2, "list_offsets", 1, 11, (each(DESCRIBE, TOPIC, "topics", "name"),)),
+        Api(
+            3,
+            "metadata",
+            0,
+            13,
+            (
+                inside(DESCRIBE, TOPIC, "refused if it is named, else left out of the answer"),
+                inside(CREATE, CLUSTER, "CREATE on the topic is needed to create it"),
+                inside(CREATE, TOPIC, "refused if it would be created"),
+                inside(DESCRIBE, CLUSTER, _OPERATIONS),
+            ),
+        ),
+        Api(
+            8,
+            "offset_commit",
+            2,
+            10,
+            (on(READ, GROUP, "group_id"), each(READ, TOPIC, "topics", "topic_id")),
+        ),
+        Api(
+            9,
+            "offset_fetch",
+            1,
+            10,
+            (
+                inside(DESCRIBE, GROUP, "refused for the group"),
+                inside(DESCRIBE, TOPIC, f"{_PARTITIONS}; {_LEFT_OUT} if it is not named"),
+            ),
+        ),
+        Api(
+            10,
+            "find_coordinator",
+            0,
+            6,
+            (
+                inside(DESCRIBE, GROUP, "refused for the key of a group"),
+                inside(DESCRIBE, TRANSACTIONAL_ID, "refused for the key"),
+                inside(CLUSTER_ACTION, CLUSTER, "refused for the key of a share-partition"),
+            ),
+        ),
+        Api(11, "join_group", 0, 9, (on(READ, GROUP, "group_id"),)),
+        Api(12, "heartbeat", 0, 4, (on(READ, GROUP, "group_id"),)),
+        Api(13, "leave_group", 0, 5, (on(READ, GROUP, "group_id"),)),
+        Api(14, "sync_group", 0, 5, (inside(READ, GROUP, "refused as a whole"),)),
+        Api(15, "describe_groups", 0, 6, (each(DESCRIBE, GROUP, "groups"),)),
+        Api(
+            16,
+            "list_groups",
+            0,
+            5,
+            (
+                inside(DESCRIBE, CLUSTER, "DESCRIBE on each group is needed"),
+                inside(DESCRIBE, GROUP, _LEFT_OUT),
+            ),
+        ),
+        Api(18, "api_versions", 0, 4, NOTHING),
+        Api(
+            19,
+            "create_topics",
+            2,
+            7,
+            (
+                each(CREATE, TOPIC, "topics", "name", unless=CREATE, once=True),
+                inside(DESCRIBE_CONFIGS, TOPIC, "partitions and configs are left out"),
+            ),
+        ),
+        Api(
+            20,
+            "delete_topics",
+            1,
+            6,
+            (
+                inside(DELETE, CLUSTER, "DELETE on each topic is needed"),
+                inside(DELETE, TOPIC, "refused"),
+                inside(DESCRIBE, TOPIC, "the name of a topic that was named by its id is hidden"),
+            ),
+        ),
+        Api(21, "delete_records", 0, 2, (each(DELETE, TOPIC, "topics", "name"),)),
+        Api(
+            22,
+            "init_producer_id",
+            0,
+            5,
+            (
+                on(WRITE, TRANSACTIONAL_ID, "transactional_id"),
+                inside(
+                    IDEMPOTENT_WRITE,
+                    CLUSTER,
+                    "without a transactional id: refused, unless WRITE on any topic is allowed",
+                ),
+            ),
+        ),
+        Api(
+            23,
+            "offset_for_leader_epoch",
+            2,
+            4,
+            (each(DESCRIBE, TOPIC, "topics", "topic", unless=CLUSTER_ACTION),),
+        ),
+        Api(
+            24,
+            "add_partitions_to_txn",
+            0,
+            5,
+            (
+                inside(CLUSTER_ACTION, CLUSTER, "from version 4 on: refused as a whole"),
+                inside(WRITE, TRANSACTIONAL_ID, "before version 4: refused as a whole"),
+                inside(WRITE, TOPIC, f"before version 4: {_PARTITIONS}; others are not added"),
+            ),
+        ),
+        Api(
+            25,
+            "add_offsets_to_txn",
+            0,
+            4,
+            (on(WRITE, TRANSACTIONAL_ID, "transactional_id"), on(READ, GROUP, "group_id")),
+        ),
+        Api(26, "end_txn", 0, 5, (on(WRITE, TRANSACTIONAL_ID, "transactional_id"),)),
+        Api(27, "write_txn_markers", 1, 2, (on_cluster(ALTER, CLUSTER_ACTION),)),
+        Api(
+            28,
+            "txn_offset_commit",
+            0,
+            5,
+            (
+                on(WRITE, TRANSACTIONAL_ID, "transactional_id"),
+                on(READ, GROUP, "group_id"),
+                each(READ, TOPIC, "topics", "name"),
+            ),
+        ),
+        Api(29, "describe_acls", 1, 3, (on_cluster(DESCRIBE),)),
+        Api(30, "create_acls", 1, 3, (on_cluster(ALTER),)),
+        Api(31, "delete_acls", 1, 3, (on_cluster(ALTER),)),
+        Api(32, "describe_configs", 1, 4, (each_config(DESCRIBE_CONFIGS),)),
+        Api(33, "alter_configs", 0, 2, (each_config(ALTER_CONFIGS, once=True),)),
+        Api(34, "alter_replica_log_dirs", 1, 2, (on_cluster(ALTER),)),
+        Api(35, "describe_log_dirs", 1, 5, (on_cluster(DESCRIBE),)),
+        Api(37, "create_partitions", 0, 3, (each(ALTER, TOPIC, "topics", "name", once=True),)),
+        Api(42, "delete_groups", 0, 2, (each(DELETE, GROUP, "groups_names"),)),
+        Api(43, "elect_leaders", 0, 2, (on_cluster(ALTER),)),
+        Api(44, "incremental_alter_configs", 0, 1, (each_config(ALTER_CONFIGS, once=True),)),
+        Api(45, "alter_partition_reassignments", 0, 1, (on_cluster(ALTER),)),
+        Api(46, "list_partition_reassignments", 0, 0, (on_cluster(DESCRIBE),)),
+        Api(
+            47,
+            "offset_delete",
+            0,
+            0,
+            (on(DELETE, GROUP, "group_id"), each(READ, TOPIC, "topics", "name")),
+        ),
+        Api(55, "describe_quorum", 0, 2, (on_cluster(DESCRIBE),)),
+        Api(57, "update_features", 0, 2, (on_cluster(ALTER),)),
+        Api(60, "describe_cluster", 0, 2, (inside(DESCRIBE, CLUSTER, _OPERATIONS),)),
+        Api(61, "describe_producers", 0, 0, (inside(READ, TOPIC, _PARTITIONS),)),
+        Api(
+            65,
+            "describe_transactions",
+            0,
+            0,
+            (
+                each(DESCRIBE, TRANSACTIONAL_ID, "transactional_ids"),
+                inside(DESCRIBE, TOPIC, _LEFT_OUT),
+            ),
+        ),
+        Api(66, "list_transactions", 0, 2, (inside(DESCRIBE, TRANSACTIONAL_ID, _LEFT_OUT),)),
+        Api(
+            68,
+            "consumer_group_heartbeat",
+            0,
+            1,
+            (on(READ, GROUP, "group_id"), on(DESCRIBE, TOPIC, "subscribed_topic_names")),
+            protocol="consumer",
+        ),
+        Api(
+            69,
+            "consumer_group_describe",
+            0,
+            1,
+            (each(DESCRIBE, GROUP, "group_ids"), inside(DESCRIBE, TOPIC, _HIDDEN)),
+            protocol="consumer",
+        ),
+        Api(71, "get_telemetry_subscriptions", 0, 0, NOTHING),
+        Api(72, "push_telemetry", 0, 0, NOTHING),
+        Api(74, "list_config_resources", 0, 1, (on_cluster(DESCRIBE_CONFIGS),)),
+        Api(
+            75,
+            "describe_topic_partitions",
+            0,
+            0,
+            (inside(DESCRIBE, TOPIC, "refused if it is named, else left out of the answer"),),
+        ),
+        Api(
+            76,
+            "share_group_heartbeat",
+            1,
+            1,
+            (on(READ, GROUP, "group_id"), on(DESCRIBE, TOPIC, "subscribed_topic_names")),
+        ),
+        Api(
+            77,
+            "share_group_describe",
+            1,
+            1,
+            (each(DESCRIBE, GROUP, "group_ids"), inside(DESCRIBE, TOPIC, _HIDDEN)),
+        ),
+        Api(
+            78,
+            "share_fetch",
+            1,
+            2,
+            (on(READ, GROUP, "group_id"), inside(READ, TOPIC, _PARTITIONS)),
+        ),
+        Api(
+            79,
+            "share_acknowledge",
+            1,
+            2,
+            (on(READ, GROUP, "group_id"), inside(READ, TOPIC, _PARTITIONS)),
+        ),
+        Api(83, "initialize_share_group_state", 0, 0, (on_cluster(CLUSTER_ACTION),)),
+        Api(84, "read_share_group_state", 0, 0, (on_cluster(CLUSTER_ACTION),)),
+        Api(85, "write_share_group_state", 0, 1, (on_cluster(CLUSTER_ACTION),)),
+        Api(86, "delete_share_group_state", 0, 0, (on_cluster(CLUSTER_ACTION),)),
+        Api(87, "read_share_group_state_summary", 0, 1, (on_cluster(CLUSTER_ACTION),)),
+        Api(
+            88,
+            "streams_group_heartbeat",
+            0,
+            0,
+            (
+                on(READ, GROUP, "group_id"),
+                inside(DESCRIBE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for the request"),
+                inside(CREATE, CLUSTER, "CREATE on each internal topic is needed"),
+                inside(CREATE, TOPIC, "internal topics are not created, and the status says so"),
+            ),
+            protocol="streams",
+        ),
+        Api(
+            89,
+            "streams_group_describe",
+            0,
+            0,
+            (
+                each(DESCRIBE, GROUP, "group_ids"),
+                inside(
+                    DESCRIBE,
+                    TOPIC,
+                    "TOPIC_AUTHORIZATION_FAILED for a group whose topology uses the topic",
+                ),
+            ),
+            protocol="streams",
+        ),
+        Api(
+            90,
+            "describe_share_group_offsets",
+            0,
+            1,
+            (
+                inside(DESCRIBE, GROUP, "refused for the group"),
+                inside(DESCRIBE, TOPIC, f"{_PARTITIONS}; {_LEFT_OUT} if it is not named"),
+            ),
+        ),
+        Api(
+            91,
+            "alter_share_group_offsets",
+            0,
+            0,
+            (on(READ, GROUP, "group_id"), each(READ, TOPIC, "topics", "topic_name")),
+        ),
+        Api(
+            92,
+            "delete_share_group_offsets",
+            0,
+            0,
+            (on(DELETE, GROUP, "group_id"), each(READ, TOPIC, "topics", "topic_name")),
+        ),
     )
 }
 
@@ -128,7 +390,9 @@ APIS: Mapping[int, Api] = {
 class Templated(NamedTuple):
     """An API whose requests are served by template.
 
-    :ivar module: has ``make_template(broker, frame, header, request)``
+    :ivar module: has ``make_template(broker, frame, header, request)``, and
+        ``is_allowed(broker, request, context)``, which returns whether a request has all
+        permissions; they hold for all requests of its template until ACLs change
     """
 
     module: str
@@ -148,6 +412,13 @@ def request_templates(api_key: int, broker: Any) -> RequestTemplates:
     return RequestTemplates(partial(make_template, broker), max_templates)
 
 
+def allows_template(api_key: int, broker: Any, request: Any, context: Any) -> bool:
+    """Return whether a client has all permissions for a request of an API in :data:`TEMPLATED`."""
+    module, _ = TEMPLATED[api_key]
+    allows: bool = import_module(f"{__name__}.{module}").is_allowed(broker, request, context)
+    return allows
+
+
 @cache
 def handler(api_key: int) -> Handle:
     """Return the function that serves an API of :data:`APIS`."""
@@ -155,12 +426,20 @@ def handler(api_key: int) -> Handle:
     return handle
 
 
-def handler_unless(refused: Container[int], api_key: int) -> Handle:
+@cache
+def authorized(api_key: int) -> Handle:
+    """Return the function that serves an API of :data:`APIS` after the step *authorize*."""
+    step: Handle = import_module(f"{__name__}.authorization").step(APIS[api_key])
+    return step
+
+
+def handler_unless(refused: Container[int], find: Callable[[int], Handle], api_key: int) -> Handle:
     """Return the function that serves an API of :data:`APIS`, or refuses it.
 
     :param refused: the APIs to refuse
+    :param find: :func:`handler` or :func:`authorized`
     """
     if api_key not in refused:
-        return handler(api_key)
+        return find(api_key)
     refuse: Handle = import_module(f"{__name__}.refused").handle
     return refuse

@@ -45,6 +45,7 @@ from headrace.log.validation import (
     single_batch,
     starts_with_batch,
 )
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -60,11 +61,13 @@ from headrace.protocol.record_batch import (
     BatchHeader,
     Opening,
 )
+from headrace.security.acls import ResourceType
 from headrace.time_slices import SLICE_MS
 from headrace.transactions.producer import NO_PRODUCER_ID, NotYetDurable, Producer
 
 from .context import CloseConnection, RequestContext
 from .internal_records import check_coordinator_records, coordinator_records_check
+from .topic_names import topic_name
 
 _SLICE_S = SLICE_MS / 1000
 _ACKS = (-1, 0, 1)
@@ -100,7 +103,7 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
         for topic in request.topic_data
         for data in topic.partition_data
     ]
-    refusal = _check_producers(broker, request, batches)
+    refusal = _check_producers(broker, request, batches, context)
     if refusal is not None:
         refused = [_refused(one.data.index, refusal) for one in batches]
         return _answer(broker, request, refused)
@@ -136,7 +139,8 @@ async def _append_later(
     for one in batches:  # all before the first append, as in Kafka, so that they wait once
         end_s = await _next_slice(broker, end_s)
         with suppress(NotYetDurable):
-            _check_transaction(broker, request, one, version, waited=False)
+            if _may_write(broker, one.topic_id, context):
+                _check_transaction(broker, request, one, version, waited=False)
     await broker.durable()
     for one in batches:
         end_s = await _next_slice(broker, end_s)
@@ -213,9 +217,10 @@ def _header_of(data: PartitionProduceData) -> Header:
 
 
 def _check_producers(
-    broker: Broker, request: ProduceRequest, batches: list[_Batch]
+    broker: Broker, request: ProduceRequest, batches: list[_Batch], context: RequestContext
 ) -> Refusal | None:
-    """Reject a request whose transactional batches come from more than one producer.
+    """Reject a request whose transactional batches come from more than one producer, or whose
+    transactional id is not allowed.
 
     Also reject it when a batch before the first transactional one has an invalid length or magic.
     """
@@ -233,7 +238,10 @@ def _check_producers(
             break
     else:
         return None
-    if request.transactional_id is None:
+    transactional_id = request.transactional_id
+    if transactional_id is None or not context.access.allows(
+        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    ):
         return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     producers = {
         (header.producer_id, header.producer_epoch)
@@ -242,6 +250,7 @@ def _check_producers(
         and header.is_transactional
         and header.producer_id != NO_PRODUCER_ID
         and not isinstance(broker.partition(topic_id, data.index), ErrorCode)
+        and _may_write(broker, topic_id, context)
     }
     if len(producers) > 1:
         return Refusal(
@@ -249,6 +258,15 @@ def _check_producers(
             "There are transactional batches of several producers",
         )
     return None
+
+
+def _may_write(broker: Broker, topic_id: UUID, context: RequestContext) -> bool:
+    """Return whether a client may write to a topic; True for an unknown id."""
+    access = context.access
+    if not access.is_limited:
+        return True
+    name = topic_name(broker, topic_id, context)
+    return name is None or access.allows(Operation.WRITE, ResourceType.TOPIC, name)
 
 
 def _is_transactional(records: memoryview) -> bool:
@@ -284,6 +302,8 @@ def _append(
     """
     topic_id, data, header = batch
     index, records = data.index, data.records
+    if context.access.is_limited and not _may_write(broker, topic_id, context):
+        return _refused(index, Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     log = broker.partition(topic_id, index)
     if isinstance(log, ErrorCode):
         return _refused(index, Refusal(log))

@@ -59,15 +59,15 @@ def _fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> An
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != NO_SESSION_ID:
             broker.fetch_sessions.close(request.session_id)
-        fetch = FullFetch(broker, request, topic_ids)
+        fetch = FullFetch(broker, request, context)
     else:
         session = _resume_session(broker, request, topic_ids)
         if isinstance(session, Refusal):
             return response((), session.code)
         if session.is_open:
-            fetch = SessionFetch(broker, request, session, topic_ids)
+            fetch = SessionFetch(broker, request, session, context)
         else:  # the request has removed its last partition
-            fetch = FullFetch(broker, request, topic_ids)
+            fetch = FullFetch(broker, request, context)
     if fetch.read() or request.max_wait <= NO_TIME:
         return fetch.answer()
     return _poll(broker, request, fetch)

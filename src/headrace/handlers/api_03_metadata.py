@@ -46,9 +46,11 @@ from headrace.broker.topic_descriptions import TopicDescriptions
 from headrace.errors import ErrorCode
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.protocol.authorized_operations import TOPIC_OPERATIONS
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.large_responses import LazyArray, Sliced
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.security.access import AnyAccess
+from headrace.security.acls import ResourceType
 
 from .context import RequestContext
 from .slicing import chunks, run_sliced, sliced
@@ -70,11 +72,19 @@ def handle(
         asked.name is None or asked.topic_id is not None for asked in request.topics or ()
     ):
         return _refused(request)
+    access = context.access
+    cluster_operations = context.legacy.get("cluster_operations")
+    if cluster_operations is not None:
+        is_allowed = access.allows_cluster(Operation.DESCRIBE)
+        cluster_operations.value = access.operations(ResourceType.CLUSTER) if is_allowed else 0
+    if request.topics is None and access.is_limited:
+        steps = _describe_allowed(broker, request, context)
+        return run_sliced(broker, steps, len(broker.catalog.topics))
     if request.topics is None:
         if request.include_topic_authorized_operations:
             known = list(broker.catalog.topics.values())
             described = LazyArray(
-                len(known), (_authorized(_described(broker.node_id, one)) for one in known)
+                len(known), (_authorized(_described(broker.node_id, one), access) for one in known)
             )
             return Sliced(_response(broker, described, context))
         if _is_long(broker.catalog.topics.values()):
@@ -126,30 +136,66 @@ def _descriptions(broker: Broker) -> TopicDescriptions:
     return broker.topic_descriptions
 
 
+def _describe_allowed(
+    broker: Broker, request: MetadataRequest, context: RequestContext
+) -> Generator[None, None, MetadataResponse | Sliced]:
+    """Describe all topics that the client may see."""
+    access, topics = context.access, []
+    for topic in list(broker.catalog.topics.values()):
+        if access.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name, is_audited=False):
+            described = _described(broker.node_id, topic)
+            if request.include_topic_authorized_operations:
+                described = _authorized(described, access)
+            topics.append(described)
+        yield
+    count = sum(1 + len(topic.partitions) for topic in topics)
+    return sliced(_response(broker, tuple(topics), context), count)
+
+
 def _describe_asked(
     broker: Broker, request: MetadataRequest, context: RequestContext
 ) -> Generator[None, None, MetadataResponse | Sliced]:
+    access = context.access
     create = request.allow_auto_topic_creation and broker.config.get_bool(
         "auto.create.topics.enable"
     )
     refusals: dict[str, ErrorCode] = {}
+    hidden: list[MetadataRequestTopic] = []
+    visible: Sequence[MetadataRequestTopic] = request.topics
+    if access.is_limited:
+        visible, hidden = [], []
+        for asked in request.topics:
+            (visible if _may_see(broker, asked, access) else hidden).append(asked)
+            yield
     if create:
         unknown = [
             asked.name
-            for asked in request.topics
+            for asked in visible
             if asked.topic_id is None
             and asked.name is not None
             and asked.name not in broker.catalog.topics
         ]
+        if access.is_limited and not access.allows_cluster(Operation.CREATE, is_audited=False):
+            refusals = {
+                name: ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                for name in unknown
+                if not access.allows(Operation.CREATE, ResourceType.TOPIC, name)
+            }
+            unknown = [name for name in unknown if name not in refusals]
         for names in chunks(list(dict.fromkeys(unknown)), MAX_TOPICS_PER_TRANSACTION):
             refusals |= _create(broker, names)
             yield
     topics: list[MetadataResponseTopic] = []
-    for asked in request.topics:
-        topics.append(_asked(broker, asked, refusals))
+    for asked in visible:
+        described = _asked(broker, asked, refusals)
+        if (
+            request.include_topic_authorized_operations
+            and described.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        ):
+            described = _authorized(described, access)
+        topics.append(described)
         yield
-    if request.include_topic_authorized_operations:
-        topics = list(map(_authorized, topics))
+    topics += map(_hidden, hidden)
     count = sum(1 + len(topic.partitions) for topic in topics)
     return sliced(_response(broker, tuple(topics), context), count)
 
@@ -173,9 +219,31 @@ def _asked(
     topic = broker.catalog.topics.get(asked.name)
     if topic is not None:
         return _described(broker.node_id, topic)
+    if refusals.get(asked.name) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return _unknown(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if check_topic_name(asked.name) is not None:
         return _unknown(asked, ErrorCode.INVALID_TOPIC_EXCEPTION)
     return _unknown(asked, refusals.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+
+
+def _may_see(broker: Broker, asked: MetadataRequestTopic, access: AnyAccess) -> bool:
+    """Return whether a client may describe a requested topic; True for an unknown id."""
+    name = asked.name
+    if asked.topic_id is not None:
+        topic = broker.catalog.topics_by_id.get(asked.topic_id)
+        name = None if topic is None else topic.name
+    return name is None or access.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+
+def _hidden(asked: MetadataRequestTopic) -> MetadataResponseTopic:
+    """Refuse a requested topic, and do not tell whether it exists."""
+    return MetadataResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        name=None if asked.topic_id is not None else asked.name,
+        topic_id=asked.topic_id,
+        is_internal=False,
+        partitions=(),
+    )
 
 
 def _create(broker: Broker, names: Sequence[str]) -> Mapping[str, ErrorCode]:
@@ -222,11 +290,12 @@ def _unknown(asked: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTo
     )
 
 
-def _authorized(description: MetadataResponseTopic) -> MetadataResponseTopic:
+def _authorized(description: MetadataResponseTopic, access: AnyAccess) -> MetadataResponseTopic:
     """Add the authorized operations to the description of a topic that has a name."""
     if description.name is None:
         return description
-    return replace(description, topic_authorized_operations=TOPIC_OPERATIONS)
+    operations = access.operations(ResourceType.TOPIC, description.name)
+    return replace(description, topic_authorized_operations=operations)
 
 
 def _described(node_id: int, topic: Topic) -> MetadataResponseTopic:

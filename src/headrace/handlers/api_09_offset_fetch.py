@@ -38,10 +38,13 @@ from headrace.broker.broker import Broker
 from headrace.broker.limits import SLICED_ABOVE
 from headrace.errors import ErrorCode
 from headrace.groups.offsets.committed import TopicOffsets
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.large_responses import LazyArray, Sliced, lazy_map
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.security.acls import ResourceType
 
 from .context import RequestContext
+from .topic_names import topic_name
 
 _FIRST_WITH_TOPIC_IDS = 10
 
@@ -56,8 +59,7 @@ def handle(
         if count > SLICED_ABOVE:
             break
     answers = (
-        _group(broker, group, stable=request.require_stable, version=context.api_version)
-        for group in request.groups
+        _group(broker, group, context, stable=request.require_stable) for group in request.groups
     )
     if count <= SLICED_ABOVE:
         return OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=tuple(answers))
@@ -84,8 +86,12 @@ class _Partition(NamedTuple):
 
 
 def _group(
-    broker: Broker, group: OffsetFetchRequestGroup, *, stable: bool, version: int
+    broker: Broker, group: OffsetFetchRequestGroup, context: RequestContext, *, stable: bool
 ) -> OffsetFetchResponseGroup:
+    access = context.access
+    if not access.allows(Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return OffsetFetchResponseGroup(group_id=group.group_id, topics=(), error_code=code)
     refused = broker.groups.offsets.check_fetch(group.group_id, group.member_id, group.member_epoch)
     if refused:
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=(), error_code=refused)
@@ -95,11 +101,16 @@ def _group(
     wanted: Sequence[Any]
     if group.topics is None:
         named = ((broker.catalog.topics.get(name), found) for name, found in committed.items())
-        wanted = [(topic.topic_id, found) for topic, found in named if topic is not None]
+        wanted = [
+            (topic.topic_id, found)
+            for topic, found in named
+            if topic is not None
+            and access.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        ]
         rows = _whole_topic
     else:
         wanted = group.topics
-        if version >= _FIRST_WITH_TOPIC_IDS and len(wanted) <= SLICED_ABOVE:
+        if context.api_version >= _FIRST_WITH_TOPIC_IDS and len(wanted) <= SLICED_ABOVE:
             known = broker.catalog.topics_by_id
             wanted = sorted(wanted, key=lambda one: one.topic_id not in known)
         rows = partial(_topic, broker, committed)
@@ -107,6 +118,10 @@ def _group(
 
     def answer(one: Any) -> OffsetFetchResponseTopics:
         topic_id, partitions = rows(one)
+        if access.is_limited and not _may_see(broker, topic_id, context):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            refused = [_Partition(found.partition_index, error_code=code) for found in partitions]
+            return OffsetFetchResponseTopics(topic_id=topic_id, partitions=tuple(refused))
         if pending:
             partitions = _stable_only(broker, topic_id, partitions, pending)
         return OffsetFetchResponseTopics(topic_id=topic_id, partitions=partitions)
@@ -117,6 +132,12 @@ def _group(
         else lazy_map(answer, LazyArray(len(wanted), wanted))
     )
     return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
+
+
+def _may_see(broker: Broker, topic_id: UUID, context: RequestContext) -> bool:
+    """Return whether a client may describe a topic; True for an unknown id."""
+    name = topic_name(broker, topic_id, context)
+    return name is None or context.access.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 def _stable_only(

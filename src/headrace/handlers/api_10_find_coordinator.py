@@ -27,8 +27,10 @@ from headrace.broker.catalog import CatalogError
 from headrace.errors import ErrorCode
 from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.security.acls import ResourceType
 
 from .context import RequestContext
 from .slicing import lazily, sliced
@@ -54,7 +56,7 @@ def handle(
 
 
 def _coordinator(broker: Broker, key_type: int, context: RequestContext, key: str) -> Coordinator:
-    code = _prepare(broker, key_type, key, context.api_version)
+    code = _prepare(broker, key_type, key, context)
     found = code is ErrorCode.NONE
     return Coordinator(
         key=key,
@@ -66,13 +68,24 @@ def _coordinator(broker: Broker, key_type: int, context: RequestContext, key: st
     )
 
 
-def _prepare(broker: Broker, key_type: int, key: str, version: int) -> ErrorCode:
+def _prepare(broker: Broker, key_type: int, key: str, context: RequestContext) -> ErrorCode:
     """Create the internal topic of a coordinator if it is missing; return the error for the key."""
-    topic = _TOPICS.get(key_type)
+    access, topic = context.access, _TOPICS.get(key_type)
     if topic is None:
         return ErrorCode.INVALID_REQUEST
-    if key_type == _SHARE and (version < _FIRST_WITH_SHARE or not _is_share_partition(key)):
-        return ErrorCode.INVALID_REQUEST
+    if key_type == _GROUP and not access.allows(Operation.DESCRIBE, ResourceType.GROUP, key):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if key_type == _TRANSACTION and not access.allows(
+        Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key
+    ):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if key_type == _SHARE:
+        if context.api_version < _FIRST_WITH_SHARE:
+            return ErrorCode.INVALID_REQUEST
+        if not access.allows_cluster(Operation.CLUSTER_ACTION):
+            return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        if not _is_share_partition(key):
+            return ErrorCode.INVALID_REQUEST
     try:
         broker.topic_logs.internal_topic(topic)
     except CatalogError as error:

@@ -20,7 +20,9 @@ from kio.schema.sync_group.v5.response import SyncGroupResponse
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
 from headrace.groups.classic.member import SyncReply, SyncRequest
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.security.acls import ResourceType
 
 from .context import RequestContext
 
@@ -34,6 +36,8 @@ def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext) -
         request.protocol_name,
     ):
         return _response(SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    if not context.access.allows(Operation.READ, ResourceType.GROUP, request.group_id):
+        return _response(SyncReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     sync = SyncRequest(
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,

@@ -13,6 +13,7 @@ Version notes:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -43,7 +44,7 @@ def handle(
     broker: Broker, request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse | Sliced:
     """Describe the classic groups of a request."""
-    describe = partial(_describe, broker, group_operations(request), context.api_version)
+    describe = partial(_describe, broker, partial(group_operations, request, context), context)
     groups = lazily(describe, request.groups)
     response = DescribeGroupsResponse(throttle_time=NO_THROTTLE, groups=groups)
     if isinstance(groups, tuple):
@@ -51,10 +52,12 @@ def handle(
     return Sliced(response)
 
 
-def _describe(broker: Broker, operations: int, version: int, group_id: str) -> DescribedGroup:
+def _describe(
+    broker: Broker, operations: Callable[[str], int], context: RequestContext, group_id: str
+) -> DescribedGroup:
     group = broker.groups.classic_group(group_id)
     if isinstance(group, Refusal):
-        says_so = version >= _FIRST_WITH_ERROR
+        says_so = context.api_version >= _FIRST_WITH_ERROR
         return DescribedGroup(
             error_code=group.code if says_so else ErrorCode.NONE,
             error_message=group.message if says_so else None,
@@ -63,7 +66,7 @@ def _describe(broker: Broker, operations: int, version: int, group_id: str) -> D
             protocol_type="",
             protocol_data="",
             members=(),
-            authorized_operations=NOT_ASKED if says_so else operations,
+            authorized_operations=NOT_ASKED if says_so else operations(group_id),
         )
     return DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -72,7 +75,7 @@ def _describe(broker: Broker, operations: int, version: int, group_id: str) -> D
         protocol_type=group.protocol_type,
         protocol_data=(group.protocol or "") if group.state is State.STABLE else "",
         members=_members(group),
-        authorized_operations=operations,
+        authorized_operations=operations(group_id),
     )
 
 

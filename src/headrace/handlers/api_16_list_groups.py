@@ -15,8 +15,10 @@ from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
 from headrace.broker.broker import Broker
 from headrace.broker.limits import SLICED_ABOVE
 from headrace.errors import ErrorCode
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.large_responses import LazyArray, Sliced
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.security.acls import ResourceType
 
 from .context import RequestContext
 from .slicing import sliced
@@ -27,6 +29,13 @@ def handle(
 ) -> ListGroupsResponse | Sliced:
     """List the groups that match the filters."""
     listed = broker.groups.list(request.states_filter, request.types_filter)
+    access = context.access
+    if access.is_limited and not access.allows_cluster(Operation.DESCRIBE, is_audited=False):
+        listed = [
+            one
+            for one in listed
+            if access.allows(Operation.DESCRIBE, ResourceType.GROUP, one[0], is_audited=False)
+        ]
     count = len(listed)
     groups = (
         ListedGroup(

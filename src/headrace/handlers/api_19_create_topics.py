@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Generator, Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
@@ -31,8 +32,10 @@ from headrace.broker.config.topic_rules import check_new_topic_name, partition_c
 from headrace.broker.limits import MAX_PARTITIONS_PER_REQUEST, MAX_TOPICS_PER_TRANSACTION
 from headrace.errors import ErrorCode, Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.security.acls import ResourceType
 
 from .context import RequestContext
 from .slicing import SharedDescriptions, chunks, run_sliced, sliced
@@ -44,11 +47,11 @@ def handle(
     broker: Broker, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse | Sliced | Awaitable[CreateTopicsResponse | Sliced]:
     """Create topics, each on its own. With ``validate_only`` create none."""
-    return run_sliced(broker, _create_all(broker, request), len(request.topics))
+    return run_sliced(broker, _create_all(broker, request, context), len(request.topics))
 
 
 def _create_all(
-    broker: Broker, request: CreateTopicsRequest
+    broker: Broker, request: CreateTopicsRequest, context: RequestContext
 ) -> Generator[None, None, CreateTopicsResponse | Sliced]:
     times = Counter(asked.name for asked in request.topics)
     once = [asked for asked in request.topics if times[asked.name] == 1]
@@ -71,7 +74,8 @@ def _create_all(
             if not request.validate_only:
                 plans = _create(broker, plans)
             for plan in plans:
-                results.append(_result(broker, plan, descriptions))
+                result = _result(broker, plan, descriptions)
+                results.append(_visible(result, context))
                 yield
     duplicate = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     results += [_refused(name, duplicate) for name, count in times.items() if count > 1]
@@ -139,6 +143,26 @@ def _result(
             (name if topic.internal else None, tuple(sorted(topic.configs.items()))),
             lambda: _described(broker, topic),
         ),
+    )
+
+
+def _visible(result: CreatableTopicResult, context: RequestContext) -> CreatableTopicResult:
+    """Return the result without partitions and configs, if the client may not describe them."""
+    access = context.access
+    if (
+        result.error_code
+        or not access.is_limited
+        or access.allows(
+            Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, result.name, is_audited=False
+        )
+    ):
+        return result
+    return replace(
+        result,
+        topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        num_partitions=-1,
+        replication_factor=-1,
+        configs=(),
     )
 
 

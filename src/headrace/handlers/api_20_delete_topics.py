@@ -23,8 +23,11 @@ from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError, Topic
 from headrace.broker.limits import MAX_TOPICS_PER_TRANSACTION
 from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.security.access import AnyAccess
+from headrace.security.acls import ResourceType
 
 from .context import RequestContext
 from .slicing import chunks, run_sliced, sliced
@@ -33,6 +36,7 @@ _DISABLED = Refusal(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabl
 _UNKNOWN_NAME = Refusal(
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
 )
+_NOT_ALLOWED = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
 _UNKNOWN_ID = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
 
 
@@ -46,7 +50,7 @@ async def handle(
         count = len(request.topics)
         if groups is not None:  # each group may have offsets in the topics
             count += groups.offsets.committed.group_count
-        work = run_sliced(broker, _delete_all(broker, request.topics), count)
+        work = run_sliced(broker, _delete_all(broker, request.topics, context.access), count)
         results = work if isinstance(work, list) else await work
         await broker.durable()  # Deleting a topic also deletes its offsets and share state.
     else:
@@ -61,10 +65,10 @@ async def handle(
 
 
 def _delete_all(
-    broker: Broker, topics: tuple[DeleteTopicState, ...]
+    broker: Broker, topics: tuple[DeleteTopicState, ...], access: AnyAccess
 ) -> Generator[None, None, list[DeletableTopicResult]]:
     found: list[tuple[DeleteTopicState, Topic | DeletableTopicResult]] = []
-    for one in _find_all(broker, topics):
+    for one in _find_all(broker, topics, access):
         found.append(one)
         yield
     existing = [topic for _, topic in found if isinstance(topic, Topic)]
@@ -78,17 +82,25 @@ def _delete_all(
 
 
 def _find_all(
-    broker: Broker, topics: tuple[DeleteTopicState, ...]
+    broker: Broker, topics: tuple[DeleteTopicState, ...], access: AnyAccess
 ) -> Iterator[tuple[DeleteTopicState, Topic | DeletableTopicResult]]:
     """Yield each topic to delete, or the result of one that is refused."""
     names = Counter(asked.name for asked in topics if asked.name is not None)
     ids = Counter(asked.topic_id for asked in topics if asked.topic_id is not None)
+    checks_each = access.is_limited and not access.allows_cluster(
+        Operation.DELETE, is_audited=False
+    )
     for asked in dict.fromkeys(topics):  # duplicate entries get one response
         message = _malformed(asked, names, ids)
         if message is not None:
             refusal = Refusal(ErrorCode.INVALID_REQUEST, message)
             yield asked, _refused(asked.name, asked.topic_id, refusal)
             continue
+        if checks_each:
+            refused = _check_deletion(broker, asked, access)
+            if refused is not None:
+                yield asked, refused
+                continue
         found = _found(broker, asked)
         if isinstance(found, Refusal):
             yield asked, _refused(asked.name, asked.topic_id, found)
@@ -108,6 +120,26 @@ def _malformed(asked: DeleteTopicState, names: Counter[str], ids: Counter[UUID])
     if names[asked.name] > 1:
         return "Duplicate topic name."
     return "Duplicate topic id." if ids[asked.topic_id] > 1 else None
+
+
+def _check_deletion(
+    broker: Broker, asked: DeleteTopicState, access: AnyAccess
+) -> DeletableTopicResult | None:
+    """Return the result for a topic that the client may not delete, None if it may.
+
+    The name of a topic that was named by its id is told to those who may describe it.
+    """
+    name = asked.name
+    if name is None:
+        topic = broker.catalog.topics_by_id.get(asked.topic_id)
+        if topic is None:
+            return None
+        name = topic.name
+    if access.allows(Operation.DELETE, ResourceType.TOPIC, name):
+        return None
+    if asked.name is None and not access.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        name = None
+    return _refused(name, asked.topic_id, _NOT_ALLOWED)
 
 
 def _found(broker: Broker, asked: DeleteTopicState) -> Topic | Refusal:

@@ -21,7 +21,9 @@ from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.security.acls import ResourceType
 from headrace.transactions.producer import NO_PRODUCER, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer
 
 from .context import RequestContext
@@ -33,7 +35,12 @@ _FIRST_WITH_FENCED = 4
 
 def handle(broker: Broker, request: InitProducerIdRequest, context: RequestContext) -> Any:
     """Return an id and an epoch for a producer."""
-    transactional_id = request.transactional_id
+    transactional_id, access = request.transactional_id, context.access
+    if transactional_id is None and not (
+        access.allows_cluster(Operation.IDEMPOTENT_WRITE)
+        or access.allows_any(Operation.WRITE, ResourceType.TOPIC)
+    ):
+        return _response(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     expected = Producer(request.producer_id, request.producer_epoch)
     if (expected.producer_id == NO_PRODUCER_ID) != (expected.producer_epoch == NO_PRODUCER_EPOCH):
         return _response(ErrorCode.INVALID_REQUEST)

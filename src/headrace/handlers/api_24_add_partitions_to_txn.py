@@ -31,7 +31,10 @@ from kio.schema.add_partitions_to_txn.v5.response import (
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.security.access import AnyAccess
+from headrace.security.acls import ResourceType
 from headrace.transactions.producer import Producer
 
 from .context import RequestContext
@@ -46,16 +49,24 @@ Codes = dict[tuple[str, int], ErrorCode]
 
 def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: RequestContext) -> Any:
     """Add partitions to each transaction of a request."""
+    if context.api_version >= _FIRST_FOR_BROKERS and not context.access.allows_cluster(
+        Operation.CLUSTER_ACTION
+    ):
+        return AddPartitionsToTxnResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            results_by_transaction=(),
+        )
     count = sum(len(topic.partitions) for one in request.transactions for topic in one.topics)
-    return run_sliced_durably(broker, _add_all(broker, request, context.api_version), count)
+    return run_sliced_durably(broker, _add_all(broker, request, context), count)
 
 
 def _add_all(
-    broker: Broker, request: AddPartitionsToTxnRequest, version: int
+    broker: Broker, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> Generator[None, None, AddPartitionsToTxnResponse]:
     results = []
     for asked in request.transactions:
-        results.append((yield from _transaction(broker, asked, version)))
+        results.append((yield from _transaction(broker, asked, context)))
         yield
     return AddPartitionsToTxnResponse(
         throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, results_by_transaction=tuple(results)
@@ -63,9 +74,9 @@ def _add_all(
 
 
 def _transaction(
-    broker: Broker, asked: AddPartitionsToTxnTransaction, version: int
+    broker: Broker, asked: AddPartitionsToTxnTransaction, context: RequestContext
 ) -> Generator[None, None, AddPartitionsToTxnResult]:
-    codes = yield from _codes(broker, asked, version)
+    codes = yield from _codes(broker, asked, context)
     return AddPartitionsToTxnResult(
         transactional_id=asked.transactional_id,
         topic_results=tuple(
@@ -84,18 +95,23 @@ def _transaction(
 
 
 def _codes(
-    broker: Broker, asked: AddPartitionsToTxnTransaction, version: int
+    broker: Broker, asked: AddPartitionsToTxnTransaction, context: RequestContext
 ) -> Generator[None, None, Codes]:
+    version = context.api_version
     partitions = [
         (topic.name, partition) for topic in asked.topics for partition in topic.partitions
     ]
+    client = version < _FIRST_FOR_BROKERS
+    if client and not context.access.allows(
+        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id
+    ):
+        return dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not asked.transactional_id:
         return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
     producer = Producer(asked.producer_id, asked.producer_epoch)
-    client = version < _FIRST_FOR_BROKERS
     refused: Codes = {}
     for one in partitions:
-        code = _refusal(broker, *one, client=client)
+        code = _refusal(broker, *one, context.access if client else None)
         if code is not None:
             refused[one] = code
         yield
@@ -109,12 +125,18 @@ def _codes(
     return dict.fromkeys(partitions, ErrorCode.NONE)
 
 
-def _refusal(broker: Broker, name: str, partition: int, *, client: bool) -> ErrorCode | None:
-    """Return the error for a partition that does not exist or that clients may not write to.
+def _refusal(
+    broker: Broker, name: str, partition: int, access: AnyAccess | None
+) -> ErrorCode | None:
+    """Return the error for a partition that does not exist or that the client may not write to.
 
     An offline partition exists; Produce refuses its records.
+
+    :param access: the access of a client; None for a broker
     """
-    if client and name in INTERNAL_TOPICS:
+    if access is not None and (
+        name in INTERNAL_TOPICS or not access.allows(Operation.WRITE, ResourceType.TOPIC, name)
+    ):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     found = broker.partition_by_name(name, partition)
     if not isinstance(found, ErrorCode) or found == ErrorCode.KAFKA_STORAGE_ERROR:

@@ -13,8 +13,10 @@ from kio.schema.describe_cluster.v2.response import DescribeClusterBroker, Descr
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
-from headrace.protocol.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from headrace.protocol.authorized_operations import NOT_ASKED, Operation
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.security.access import AnyAccess
+from headrace.security.acls import ResourceType
 
 from .context import RequestContext
 
@@ -47,10 +49,16 @@ def handle(
         cluster_id=broker.catalog.cluster_id,
         controller_id=broker.node_id,
         brokers=(me,),
-        cluster_authorized_operations=CLUSTER_OPERATIONS
+        cluster_authorized_operations=_operations(context.access)
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
     )
+
+
+def _operations(access: AnyAccess) -> int:
+    """Return the authorized operations on the cluster: none without DESCRIBE."""
+    is_allowed = access.allows_cluster(Operation.DESCRIBE)
+    return access.operations(ResourceType.CLUSTER) if is_allowed else 0
 
 
 def _refusal(endpoint_type: int) -> Refusal | None:

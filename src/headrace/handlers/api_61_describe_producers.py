@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from kio.schema.describe_producers.v0.request import DescribeProducersRequest, TopicRequest
@@ -15,9 +16,11 @@ from kio.schema.describe_producers.v0.response import (
 from headrace.broker.broker import Broker
 from headrace.broker.config.topic_rules import check_topic_name
 from headrace.errors import ErrorCode
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.protocol.record_batch import NO_SEQUENCE
+from headrace.security.acls import ResourceType
 
 from .context import RequestContext
 from .slicing import lazily, sliced
@@ -27,14 +30,30 @@ def handle(
     broker: Broker, request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse | Sliced:
     """Describe the producers of each partition of a request."""
-    topics = lazily(partial(_topic, broker), request.topics)
+    topics = lazily(partial(_topic, broker, context), request.topics)
     response = DescribeProducersResponse(throttle_time=NO_THROTTLE, topics=topics)
     return sliced(response, sum(1 + len(topic.partition_indexes) for topic in request.topics))
 
 
-def _topic(broker: Broker, asked: TopicRequest) -> TopicResponse:
-    partitions = lazily(partial(_partition, broker, asked.name), asked.partition_indexes)
+def _topic(broker: Broker, context: RequestContext, asked: TopicRequest) -> TopicResponse:
+    describe: Callable[[int], PartitionResponse] = partial(_partition, broker, asked.name)
+    if (
+        context.access.is_limited
+        and check_topic_name(asked.name) is None
+        and not context.access.allows(Operation.READ, ResourceType.TOPIC, asked.name)
+    ):
+        describe = _not_allowed
+    partitions = lazily(describe, asked.partition_indexes)
     return TopicResponse(name=asked.name, partitions=partitions)
+
+
+def _not_allowed(partition: int) -> PartitionResponse:
+    return PartitionResponse(
+        partition_index=partition,
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        error_message="Topic authorization failed.",
+        active_producers=(),
+    )
 
 
 def _partition(broker: Broker, topic: str, partition: int) -> PartitionResponse:

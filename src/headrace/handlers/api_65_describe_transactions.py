@@ -16,8 +16,11 @@ from kio.schema.describe_transactions.v0.response import (
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.security.access import AnyAccess
+from headrace.security.acls import ResourceType
 from headrace.transactions.records import State, Transaction
 
 from .context import RequestContext
@@ -39,7 +42,9 @@ def handle(
 ) -> DescribeTransactionsResponse | Sliced:
     """Describe the transaction of each transactional id of a request."""
     known = broker.transactions.coordinator.transactions
-    states = lazily(lambda one: _state(one, known.get(one)), request.transactional_ids)
+    states = lazily(
+        lambda one: _state(one, known.get(one), context.access), request.transactional_ids
+    )
     response = DescribeTransactionsResponse(throttle_time=NO_THROTTLE, transaction_states=states)
     return sliced(response, len(request.transactional_ids))
 
@@ -49,7 +54,7 @@ def state_name(state: State) -> str:
     return state.name.title().replace("_", "")
 
 
-def _state(transactional_id: str, known: Transaction | None) -> TransactionState:
+def _state(transactional_id: str, known: Transaction | None, access: AnyAccess) -> TransactionState:
     if not transactional_id or known is None:
         code = (
             ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else ErrorCode.INVALID_REQUEST
@@ -67,5 +72,6 @@ def _state(transactional_id: str, known: Transaction | None) -> TransactionState
         topics=tuple(
             TopicData(topic=topic, partitions=tuple(partition for _, partition in partitions))
             for topic, partitions in groupby(sorted(known.partitions), key=itemgetter(0))
+            if access.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
         ),
     )

@@ -21,8 +21,11 @@ from kio.schema.list_transactions.v2.response import ListTransactionsResponse, T
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
 from headrace.groups.consumer.regex import InvalidRegex, Regex
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.security.access import AnyAccess
+from headrace.security.acls import ResourceType
 from headrace.transactions.records import State, Transaction
 
 from .api_65_describe_transactions import state_name
@@ -37,11 +40,11 @@ def handle(
 ) -> ListTransactionsResponse | Sliced | Awaitable[ListTransactionsResponse | Sliced]:
     """List the transactional ids that match the filters."""
     count = len(broker.transactions.coordinator.transactions)
-    return run_sliced(broker, _list(broker, request), count)
+    return run_sliced(broker, _list(broker, request, context.access), count)
 
 
 def _list(
-    broker: Broker, request: ListTransactionsRequest
+    broker: Broker, request: ListTransactionsRequest, access: AnyAccess
 ) -> Generator[None, None, ListTransactionsResponse | Sliced]:
     unknown = tuple(name for name in request.state_filters if name not in _STATES)
     try:
@@ -64,6 +67,7 @@ def _list(
             )
             and (request.duration_filter < 0 or age_ms > request.duration_filter)
             and (pattern is None or pattern.matches(transactional_id))
+            and access.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         )
 
     found = []

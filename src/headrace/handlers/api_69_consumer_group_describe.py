@@ -9,7 +9,9 @@ Version notes:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -24,7 +26,14 @@ from headrace.groups.consumer.transition import preferred_assignor
 from headrace.groups.records import ConsumerAssignment, ConsumerMember
 
 from .context import RequestContext
-from .group_descriptions import assignment, describe_each, group_operations, refuse_each
+from .group_descriptions import (
+    HiddenTopics,
+    assignment,
+    describe_each,
+    group_operations,
+    refuse_each,
+    topic_names,
+)
 from .slicing import lazily
 
 _CLASSIC, _CONSUMER = 0, 1
@@ -35,13 +44,23 @@ def handle(broker: Broker, request: ConsumerGroupDescribeRequest, context: Reque
     response = schema.ConsumerGroupDescribeResponse
     if CONSUMER not in broker.config.get_list(REBALANCE_PROTOCOLS):
         return refuse_each(schema, response, request.group_ids, ErrorCode.UNSUPPORTED_VERSION)
-    describe = partial(_describe, broker, group_operations(request))
+    describe = partial(_describe, broker, partial(group_operations, request, context))
     find = broker.groups.consumer.group
-    return describe_each(schema, response, request.group_ids, find, describe)
+    hidden = HiddenTopics(context, partial(_topics, broker))
+    return describe_each(schema, response, request.group_ids, find, describe, hidden)
+
+
+def _topics(broker: Broker, group: ConsumerGroup) -> Iterable[str]:
+    """Return the names of the topics in the assignments of a group's members."""
+    state = group.state
+    current = (state.current.get(member_id) for member_id in state.members)
+    owned = (_owned(one) for one in current if one is not None)
+    targets = (state.target.get(member_id, {}) for member_id in state.members)
+    return topic_names(broker, chain(owned, targets))
 
 
 def _describe(
-    broker: Broker, operations: int, group_id: str, group: ConsumerGroup
+    broker: Broker, operations: Callable[[str], int], group_id: str, group: ConsumerGroup
 ) -> schema.DescribedGroup:
     state, settings = group.state, broker.groups.consumer.settings(group_id)
     return schema.DescribedGroup(
@@ -51,7 +70,7 @@ def _describe(
         group_epoch=state.epoch,
         assignment_epoch=state.target_epoch.epoch,
         assignor_name=preferred_assignor(state.members.values(), settings.assignors),
-        authorized_operations=operations,
+        authorized_operations=operations(group_id),
         members=lazily(partial(_member, broker, group), tuple(state.members.items())),
     )
 

@@ -7,6 +7,8 @@ the next page begins.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 
@@ -23,8 +25,10 @@ from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
 from headrace.broker.config.topic_rules import check_topic_name
 from headrace.errors import ErrorCode
-from headrace.protocol.authorized_operations import TOPIC_OPERATIONS
+from headrace.protocol.authorized_operations import TOPIC_OPERATIONS, Operation
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.security.access import AnyAccess
+from headrace.security.acls import ResourceType
 
 from .api_03_metadata import LEADER_EPOCH
 from .context import RequestContext
@@ -40,8 +44,52 @@ def handle(
     if cursor is not None and (
         cursor.partition_index < 0 or (asked_names and cursor.topic_name not in asked_names)
     ):
-        refused = tuple(_refused(name, ErrorCode.INVALID_REQUEST) for name in names)
+        refused = tuple(
+            replace(
+                _refused(name, ErrorCode.INVALID_REQUEST),
+                topic_authorized_operations=TOPIC_OPERATIONS,
+            )
+            for name in names
+        )
         return _response(refused, None)
+    hidden: list[DescribeTopicPartitionsResponseTopic] = []
+    if context.access.is_limited:
+        first_name = "" if cursor is None else cursor.topic_name
+        names = names[bisect_left(names, first_name) :]
+        visible = [name for name in names if _may_see(name, context.access)]
+        if asked_names:
+            hidden = [_hidden(name) for name in names if not _may_see(name, context.access)]
+        names = visible
+    topics, next_cursor = _page(broker, request, names)
+    authorized = [
+        replace(
+            one,
+            topic_authorized_operations=context.access.operations(ResourceType.TOPIC, one.name),
+        )
+        for one in topics
+    ]
+    return _response((*authorized, *hidden), next_cursor)
+
+
+def _may_see(name: str, access: AnyAccess) -> bool:
+    return access.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+
+def _hidden(name: str) -> DescribeTopicPartitionsResponseTopic:
+    """Refuse a topic, and do not tell whether it exists."""
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_id=None, partitions=()
+    )
+
+
+def _page(
+    broker: Broker, request: DescribeTopicPartitionsRequest, names: Sequence[str]
+) -> tuple[list[DescribeTopicPartitionsResponseTopic], Cursor | None]:
+    """Return the topics of a page, without authorized operations, and the begin of the next one.
+
+    :param names: the topics to describe on this page and the next ones, in order
+    """
+    cursor = request.cursor
     largest = broker.config.get_int("max.request.partition.size.limit")
     room = max(1, min(request.response_partition_limit, largest))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
@@ -51,7 +99,7 @@ def handle(
         if first is None:
             continue
         if room == 0:
-            return _response(tuple(topics), Cursor(topic_name=name, partition_index=first))
+            return topics, Cursor(topic_name=name, partition_index=first)
         topic = broker.catalog.topics.get(name)
         if topic is None:
             valid = check_topic_name(name) is None
@@ -64,8 +112,8 @@ def handle(
         topics.append(_described(broker.node_id, topic, first, end))
         room -= max(end - first, 0)
         if end < topic.partitions:
-            return _response(tuple(topics), Cursor(topic_name=name, partition_index=end))
-    return _response(tuple(topics), None)
+            return topics, Cursor(topic_name=name, partition_index=end)
+    return topics, None
 
 
 def _first_partition(name: str, cursor: RequestCursor | None) -> int | None:
@@ -89,7 +137,6 @@ def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic
         name=name,
         topic_id=None,
         partitions=(),
-        topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 
@@ -101,7 +148,6 @@ def _described(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
-        topic_authorized_operations=TOPIC_OPERATIONS,
         partitions=tuple(_partition(node_id, index) for index in range(first, end)),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,13 @@ from headrace.groups.records import CurrentAssignment, ShareMember
 from headrace.groups.share.group import ShareGroup
 
 from .context import RequestContext
-from .group_descriptions import assignment, describe_each, group_operations
+from .group_descriptions import (
+    HiddenTopics,
+    assignment,
+    describe_each,
+    group_operations,
+    topic_names,
+)
 from .slicing import lazily
 
 _ASSIGNOR = "simple"
@@ -23,14 +30,19 @@ _ASSIGNOR = "simple"
 def handle(broker: Broker, request: ShareGroupDescribeRequest, context: RequestContext) -> Any:
     """Describe the share groups of a request."""
     find = broker.groups.share.group
-    describe = partial(_describe, broker, group_operations(request))
-    return describe_each(
-        schema, schema.ShareGroupDescribeResponse, request.group_ids, find, describe
-    )
+    describe = partial(_describe, broker, partial(group_operations, request, context))
+    response = schema.ShareGroupDescribeResponse
+    hidden = HiddenTopics(context, partial(_topics, broker))
+    return describe_each(schema, response, request.group_ids, find, describe, hidden)
+
+
+def _topics(broker: Broker, group: ShareGroup) -> Iterable[str]:
+    """Return the names of the topics in the assignments of a group's members."""
+    return topic_names(broker, (group.current[one].assigned for one in group.members))
 
 
 def _describe(
-    broker: Broker, operations: int, group_id: str, group: ShareGroup
+    broker: Broker, operations: Callable[[str], int], group_id: str, group: ShareGroup
 ) -> schema.DescribedGroup:
     return schema.DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -39,7 +51,7 @@ def _describe(
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch.epoch,
         assignor_name=_ASSIGNOR,
-        authorized_operations=operations,
+        authorized_operations=operations(group_id),
         members=lazily(
             partial(_member, broker),
             [

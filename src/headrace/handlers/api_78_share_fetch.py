@@ -39,7 +39,13 @@ from headrace.protocol.messages import NO_THROTTLE
 from headrace.share.settings import ShareSettings
 from headrace.share.share_session import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
 
-from .api_79_share_acknowledge import NOT_LEADER, Acknowledged, acknowledge, names_member
+from .api_79_share_acknowledge import (
+    NOT_LEADER,
+    Acknowledged,
+    acknowledge,
+    may_read,
+    names_member,
+)
 from .context import RequestContext
 from .durations import to_timedelta
 
@@ -62,6 +68,10 @@ class _Fetch:
     def settings(self) -> ShareSettings:
         """The current settings of the group; they may change while the request waits."""
         return self.broker.share.settings(self.session.group_id)
+
+    def may_read(self, topic_id: UUID) -> bool:
+        """Return whether the member may read a topic; True for an unknown id."""
+        return may_read(self.broker, topic_id, self.context)
 
 
 def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) -> Any:
@@ -92,7 +102,7 @@ def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) 
         return _error(ErrorCode.UNKNOWN_SERVER_ERROR)
     settings = share.settings(group_id)
     acknowledged = acknowledge(
-        broker, session, request.topics, settings, renew=request.is_renew_ack
+        broker, session, request.topics, settings, context, renew=request.is_renew_ack
     )
     limits = FetchLimits(
         max_bytes=min(request.max_bytes, broker.fetch_max_bytes),
@@ -119,8 +129,10 @@ def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) 
     if request.is_renew_ack or limits.max_records <= 0 or limits.max_bytes <= 0:
         return _answer(fetch, [])
     broker.metrics.share.fetch(session.partitions)
-    if request.min_bytes <= 1 or has_bytes(share, session, request.min_bytes, settings):
-        fetched = acquire(share, session, limits, settings)
+    if request.min_bytes <= 1 or has_bytes(
+        share, session, request.min_bytes, settings, fetch.may_read
+    ):
+        fetched = acquire(share, session, limits, settings, fetch.may_read)
         if _enough(session, fetched) or request.max_wait <= NO_THROTTLE:
             return _answer(fetch, fetched)
     poll = _Poll(fetch)
@@ -158,9 +170,14 @@ class _Poll(LongPoll[ShareFetchResponse]):
         share, session, settings = fetch.broker.share, fetch.session, fetch.settings
         if not share.sessions.is_open(session):
             return _response(fetch, [])  # nothing would release records acquired from here on
-        if not is_over and min_bytes > 1 and not has_bytes(share, session, min_bytes, settings):
+        may_read = fetch.may_read
+        if (
+            not is_over
+            and min_bytes > 1
+            and not has_bytes(share, session, min_bytes, settings, may_read)
+        ):
             return None
-        fetched = acquire(share, session, fetch.limits, settings)
+        fetched = acquire(share, session, fetch.limits, settings, may_read)
         if not is_over and not _enough(session, fetched):
             return None
         fetch.broker.metrics.share.expired_fetches += is_over

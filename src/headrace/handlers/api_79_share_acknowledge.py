@@ -27,8 +27,16 @@ from headrace.broker.broker import Broker
 from headrace.broker.limits import MAX_SHARE_MEMBER_ID_LENGTH
 from headrace.coordinators.share_partitions import LEADER_EPOCH
 from headrace.errors import ErrorCode, Refusal, StorageError
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.messages import NO_THROTTLE
-from headrace.share.acknowledgement import AcknowledgementBatch
+from headrace.security.acls import ResourceType
+from headrace.share.acknowledgement import (
+    MALFORMED,
+    REJECT,
+    RENEW,
+    AcknowledgementBatch,
+    well_formed,
+)
 from headrace.share.settings import ShareSettings
 from headrace.share.share_session import FINAL_EPOCH, ShareSession
 
@@ -40,6 +48,7 @@ Acknowledged = dict[tuple[UUID, int], Refusal | None]
 
 NOT_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 """Errors for which the response has the leader and its address."""
+_NOT_ALLOWED = "Topic authorization failed."
 
 
 def handle(broker: Broker, request: ShareAcknowledgeRequest, context: RequestContext) -> Any:
@@ -53,7 +62,7 @@ def handle(broker: Broker, request: ShareAcknowledgeRequest, context: RequestCon
         return _response(session.code, 0, (), ())
     settings = share.settings(group_id)
     acknowledged = acknowledge(
-        broker, session, request.topics, settings, renew=request.is_renew_ack
+        broker, session, request.topics, settings, context, renew=request.is_renew_ack
     )
     if request.share_session_epoch == FINAL_EPOCH:
         share.close_session(session)
@@ -97,17 +106,27 @@ def _topic(
     return ShareAcknowledgeTopicResponse(topic_id=topic.topic_id, partitions=tuple(partitions))
 
 
+def may_read(broker: Broker, topic_id: UUID, context: RequestContext) -> bool:
+    """Return whether a client may read a topic; True for an unknown id."""
+    if not context.access.is_limited:
+        return True
+    topic = broker.catalog.topics_by_id.get(topic_id)
+    return topic is None or context.access.allows(Operation.READ, ResourceType.TOPIC, topic.name)
+
+
 def acknowledge(
     broker: Broker,
     session: ShareSession,
     topics: Iterable[Any],
     settings: ShareSettings,
+    context: RequestContext,
     *,
     renew: bool,
 ) -> Acknowledged:
     """Apply the acknowledgements in the ``topics`` of a ShareFetch or ShareAcknowledge request."""
     acknowledged: Acknowledged = {}
     for topic in topics:
+        is_allowed = may_read(broker, topic.topic_id, context)
         for partition in topic.partitions:
             if not partition.acknowledgement_batches:
                 continue
@@ -115,15 +134,21 @@ def acknowledge(
                 AcknowledgementBatch(batch.first_offset, batch.last_offset, batch.acknowledge_types)
                 for batch in partition.acknowledgement_batches
             ]
+            refusal: Refusal | None
             try:
-                refusal = broker.share.acknowledge(
-                    session,
-                    topic.topic_id,
-                    partition.partition_index,
-                    batches,
-                    settings,
-                    renew=renew,
-                )
+                if is_allowed:
+                    refusal = broker.share.acknowledge(
+                        session,
+                        topic.topic_id,
+                        partition.partition_index,
+                        batches,
+                        settings,
+                        renew=renew,
+                    )
+                elif well_formed(batches, RENEW if renew else REJECT):
+                    refusal = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED)
+                else:
+                    refusal = MALFORMED
             except StorageError as error:
                 refusal = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
             acknowledged[topic.topic_id, partition.partition_index] = refusal

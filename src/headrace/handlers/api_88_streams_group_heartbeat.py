@@ -44,8 +44,11 @@ from headrace.groups.streams.member import (
 )
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.outcome import Outcome
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.protocol.primitives import shortened
+from headrace.security.access import AnyAccess
+from headrace.security.acls import ResourceType
 
 from .context import RequestContext
 from .durations import to_ms, to_timedelta
@@ -61,6 +64,11 @@ def handle(
     refusal = _check_topic_names(request.topology)
     if refusal is not None:
         return _refused(refusal)
+    access = context.access
+    if request.topology is not None and not access.allows_all(
+        Operation.DESCRIBE, ResourceType.TOPIC, dict.fromkeys(_topic_names(request.topology))
+    ):
+        return _refused(Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     endpoint, tags = request.user_endpoint, request.client_tags
     heartbeat = StreamsHeartbeat(
         member_id=request.member_id,
@@ -86,7 +94,7 @@ def handle(
     def decide(now_ms: int, wall_ms: int) -> Outcome[GroupRecord, StreamsHeartbeatReply | Refusal]:
         return broker.groups.streams.heartbeat(request.group_id, heartbeat, now_ms, wall_ms)
 
-    return broker.group_runtime.write(request.group_id, decide, partial(_response, broker))
+    return broker.group_runtime.write(request.group_id, decide, partial(_response, broker, access))
 
 
 # Request ------------------------------------------------------------------------------------------
@@ -179,12 +187,15 @@ def _refused(refusal: Refusal) -> StreamsGroupHeartbeatResponse:
 
 
 def _response(
-    broker: Broker, reply: StreamsHeartbeatReply | Refusal
+    broker: Broker, access: AnyAccess, reply: StreamsHeartbeatReply | Refusal
 ) -> StreamsGroupHeartbeatResponse:
     if isinstance(reply, Refusal):
         return _refused(reply)
     failures = ""
-    if reply.missing_topics:
+    not_allowed = _not_allowed(reply.missing_topics, access)
+    if not_allowed:
+        failures = f"; Unauthorized to CREATE on topics {', '.join(not_allowed)}."
+    elif reply.missing_topics:
         failures = creation_failures(create_internal_topics(broker, reply.missing_topics))
     statuses = tuple(
         Status(
@@ -213,6 +224,19 @@ def _response(
         endpoint_information_epoch=reply.endpoint_epoch,
         partitions_by_user_endpoint=None if endpoints is None else tuple(map(_endpoint, endpoints)),
     )
+
+
+def _not_allowed(topics: Iterable[InternalTopic], access: AnyAccess) -> list[str]:
+    """Return the names of the internal topics that a member may not create. If there are any, none
+    is created.
+    """
+    if not access.is_limited or access.allows_cluster(Operation.CREATE, is_audited=False):
+        return []
+    return [
+        topic.name
+        for topic in topics
+        if not access.allows(Operation.CREATE, ResourceType.TOPIC, topic.name)
+    ]
 
 
 def _task_ids(tasks: Mapping[str, Iterable[int]]) -> tuple[TaskIds, ...]:

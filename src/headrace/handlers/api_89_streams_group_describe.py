@@ -5,7 +5,7 @@ Refused if ``group.coordinator.rebalance.protocols`` does not have ``streams``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from headrace.groups.records import (
 from headrace.groups.streams.group import StreamsGroup
 
 from .context import RequestContext
-from .group_descriptions import describe_each, group_operations, refuse_each
+from .group_descriptions import HiddenTopics, describe_each, group_operations, refuse_each
 from .slicing import lazily
 
 
@@ -35,11 +35,25 @@ def handle(broker: Broker, request: StreamsGroupDescribeRequest, context: Reques
     if STREAMS not in broker.config.get_list(REBALANCE_PROTOCOLS):
         return refuse_each(schema, response, request.group_ids, ErrorCode.UNSUPPORTED_VERSION)
     find = broker.groups.streams.group
-    describe = partial(_describe, group_operations(request))
-    return describe_each(schema, response, request.group_ids, find, describe)
+    describe = partial(_describe, partial(group_operations, request, context))
+    message = "The described group uses topics that the client is not authorized to describe."
+    hidden = HiddenTopics(context, _topics, message)
+    return describe_each(schema, response, request.group_ids, find, describe, hidden)
 
 
-def _describe(operations: int, group_id: str, group: StreamsGroup) -> schema.DescribedGroup:
+def _topics(group: StreamsGroup) -> Iterable[str]:
+    """Yield the names of the topics in a group's topology, as it is described."""
+    topology = _topology(group)
+    for one in () if topology is None else topology.subtopologies:
+        yield from one.source_topics
+        yield from one.repartition_sink_topics
+        yield from (topic.name for topic in one.repartition_source_topics)
+        yield from (topic.name for topic in one.state_changelog_topics)
+
+
+def _describe(
+    operations: Callable[[str], int], group_id: str, group: StreamsGroup
+) -> schema.DescribedGroup:
     state = group.state
     return schema.DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -48,7 +62,7 @@ def _describe(operations: int, group_id: str, group: StreamsGroup) -> schema.Des
         group_epoch=state.epoch.epoch,
         assignment_epoch=state.target_epoch.epoch,
         topology=_topology(group),
-        authorized_operations=operations,
+        authorized_operations=operations(group_id),
         members=lazily(partial(_member, group), tuple(state.members.items())),
     )
 

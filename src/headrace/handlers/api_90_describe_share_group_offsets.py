@@ -28,8 +28,10 @@ from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.share.group import ShareGroup
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.security.acls import ResourceType
 from headrace.share.records import UNKNOWN, SharePartitionKey
 from headrace.share.share_state import StateSummary
 
@@ -44,7 +46,7 @@ def handle(
     broker: Broker, request: DescribeShareGroupOffsetsRequest, context: RequestContext
 ) -> DescribeShareGroupOffsetsResponse | Sliced:
     """Describe the share-partitions of each group of a request."""
-    groups = lazily(partial(_group, broker), request.groups)
+    groups = lazily(partial(_group, broker, context), request.groups)
     response = DescribeShareGroupOffsetsResponse(throttle_time=NO_THROTTLE, groups=groups)
     if not isinstance(groups, tuple):
         return Sliced(response)
@@ -60,30 +62,56 @@ def _partition_count(group: DescribeShareGroupOffsetsResponseGroup) -> int:
 
 
 def _group(
-    broker: Broker, asked: DescribeShareGroupOffsetsRequestGroup
+    broker: Broker, context: RequestContext, asked: DescribeShareGroupOffsetsRequestGroup
 ) -> DescribeShareGroupOffsetsResponseGroup:
+    access = context.access
+    if not access.allows(Operation.DESCRIBE, ResourceType.GROUP, asked.group_id):
+        return DescribeShareGroupOffsetsResponseGroup(
+            group_id=asked.group_id, topics=(), error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
+        )
     group = broker.groups.groups.get(asked.group_id)
     topics: Sequence[tuple[str, Collection[int]]] = ()
     if asked.topics is not None:
         topics = [(topic.topic_name, topic.partitions) for topic in asked.topics]
     elif isinstance(group, ShareGroup):
-        topics = list(group.stateful().values())
+        topics = [
+            topic
+            for topic in group.stateful().values()
+            if access.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic[0])
+        ]
     return DescribeShareGroupOffsetsResponseGroup(
         group_id=asked.group_id,
-        topics=lazily(partial(_topic, broker, asked.group_id), topics),
+        topics=lazily(partial(_topic, broker, context, asked.group_id), topics),
         error_code=ErrorCode.NONE,
     )
 
 
 def _topic(
-    broker: Broker, group_id: str, asked: tuple[str, Collection[int]]
+    broker: Broker, context: RequestContext, group_id: str, asked: tuple[str, Collection[int]]
 ) -> DescribeShareGroupOffsetsResponseTopic:
     name, partitions = asked
+    if not context.access.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        return DescribeShareGroupOffsetsResponseTopic(
+            topic_name=name,
+            topic_id=None,
+            partitions=lazily(_not_allowed, tuple(partitions)),
+        )
     topic = broker.catalog.topics.get(name)
     return DescribeShareGroupOffsetsResponseTopic(
         topic_name=name,
         topic_id=None if topic is None else topic.topic_id,
         partitions=lazily(partial(_partition, broker, group_id, topic), tuple(partitions)),
+    )
+
+
+def _not_allowed(partition: int) -> DescribeShareGroupOffsetsResponsePartition:
+    return DescribeShareGroupOffsetsResponsePartition(
+        partition_index=partition,
+        start_offset=-1,
+        leader_epoch=0,
+        lag=-1,
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        error_message="Topic authorization failed.",
     )
 
 

@@ -16,6 +16,7 @@ from headrace.coordinators.runtime import Command, Deferred
 from headrace.errors import ErrorCode
 from headrace.groups.records import NO_TIMESTAMP, CommittedOffset, GroupRecord, OffsetCommit
 from headrace.outcome import Outcome, make
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.file_range import joined
 from headrace.protocol.frames import RequestHeader
 from headrace.protocol.messages import codec
@@ -30,7 +31,9 @@ from headrace.protocol.offset_commit import (
     offsets_layout,
 )
 from headrace.protocol.request_templates import split_response
+from headrace.security.acls import ResourceType
 
+from .context import RequestContext
 from .offset_commits import Committer, committer_of, topic_of
 
 
@@ -176,4 +179,14 @@ def make_template(
         topic,
         partitions,
         by_name=asked.name is not None,
+    )
+
+
+def is_allowed(broker: Broker, request: OffsetCommitRequest, context: RequestContext) -> bool:
+    """Return whether a client may commit offsets of the group in the topics of a request."""
+    access = context.access
+    topics = [topic_of(broker.catalog, one.name, one.topic_id) for one in request.topics]
+    return access.allows(Operation.READ, ResourceType.GROUP, request.group_id) and all(
+        topic is not None and access.allows(Operation.READ, ResourceType.TOPIC, topic.name)
+        for topic in topics
     )

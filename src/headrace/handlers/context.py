@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.security.access import UNLIMITED, AnyAccess
 from headrace.security.principal import ANONYMOUS, Principal
 
 
@@ -27,6 +28,7 @@ class RequestContext:
     :param client_port: the client's port, 0 if unknown
     :param legacy: fields of the client's version that the latest version lacks
     :param principal: the authenticated client
+    :param access: the permissions of the client
     :param listener_name: the name of the listener that the client has connected to
     """
 
@@ -40,6 +42,7 @@ class RequestContext:
     legacy: Mapping[str, Any] = field(default_factory=dict)
     principal: Principal = ANONYMOUS
     listener_name: str = "PLAINTEXT"
+    access: AnyAccess = UNLIMITED
 
     @property
     def host(self) -> str:

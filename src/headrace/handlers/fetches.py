@@ -22,6 +22,7 @@ from headrace.broker.fetch_sessions import (
 from headrace.broker.limits import MAX_READ_AHEAD_BYTES
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.fetch import (
     NOT_DIVERGING,
     AbortedTransaction,
@@ -35,6 +36,10 @@ from headrace.protocol.fetch import (
 from headrace.protocol.file_range import FileRange
 from headrace.protocol.record_batch import offset_ranges
 from headrace.protocol.versions import TopicIds
+from headrace.security.acls import ResourceType
+
+from .context import RequestContext
+from .topic_names import topic_name
 
 _READ_COMMITTED = 1
 
@@ -42,6 +47,7 @@ _READ_COMMITTED = 1
 class _Reading:
     """One pass over the partitions of a request, within its limits of bytes.
 
+    :param context: the context of the request
     :param again: the request has waited, so an unknown partition may have been deleted meanwhile
     :param known: there are other existing partitions that this pass does not read
     """
@@ -50,6 +56,7 @@ class _Reading:
         "_again",
         "_broker",
         "_committed",
+        "_context",
         "_held_bytes",
         "_is_first",
         "_known",
@@ -59,9 +66,16 @@ class _Reading:
     )
 
     def __init__(
-        self, broker: Broker, request: FetchRequest, *, again: bool, known: bool = False
+        self,
+        broker: Broker,
+        request: FetchRequest,
+        context: RequestContext,
+        *,
+        again: bool,
+        known: bool = False,
     ) -> None:
         self._broker = broker
+        self._context = context
         self._committed = request.isolation_level == _READ_COMMITTED
         self._left_bytes = min(request.max_bytes, broker.fetch_max_bytes)
         self._wanted_bytes = request.min_bytes
@@ -77,7 +91,7 @@ class _Reading:
         """True if the response can be sent: enough bytes, an error, or no partition to wait for.
 
         As in Kafka, an unknown partition does not end the wait for others: clients request it
-        until they have new metadata.
+        until they have new metadata. Nor does one that the client may not read.
         """
         return self._wanted_bytes <= 0 or self._refused or not self._known
 
@@ -88,6 +102,8 @@ class _Reading:
 
     def partition(self, topic_id: UUID, asked: FetchPartition | CachedPartition) -> PartitionData:
         """Read a partition."""
+        if self._context.access.is_limited and not self._may_read(topic_id):
+            return _refused(asked.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED, aborted=())
         log = self._broker.partition(topic_id, asked.partition)
         if log is ErrorCode.KAFKA_STORAGE_ERROR:
             self._refused = True
@@ -123,6 +139,11 @@ class _Reading:
         return _partition_data(
             log, records, _aborted(log, offset, records) if self._committed else None
         )
+
+    def _may_read(self, topic_id: UUID) -> bool:
+        """Return whether the client may read a topic; True for an unknown id."""
+        name = topic_name(self._broker, topic_id, self._context)
+        return name is None or self._context.access.allows(Operation.READ, ResourceType.TOPIC, name)
 
     def is_caught_up(self, asked: CachedPartition, data: PartitionData) -> bool:
         """Return whether nothing can be read before the log changes."""
@@ -178,16 +199,18 @@ def _aborted(
 class FullFetch:
     """A Fetch that names all its partitions. With epoch 0 it opens a session.
 
-    :param topic_ids: the ids for the topic names in the request; None when it has ids
+    :param context: the context of the request; its ``topic_ids`` are the ids for the topic names in
+        the request, None when it has ids
     """
 
-    __slots__ = ("_broker", "_reading", "_request", "_topic_ids", "_topics")
+    __slots__ = ("_broker", "_context", "_reading", "_request", "_topic_ids", "_topics")
     _reading: _Reading
 
-    def __init__(self, broker: Broker, request: FetchRequest, topic_ids: TopicIds | None) -> None:
+    def __init__(self, broker: Broker, request: FetchRequest, context: RequestContext) -> None:
         self._broker = broker
+        self._context = context
         self._request = request
-        self._topic_ids = topic_ids
+        self._topic_ids: TopicIds | None = context.legacy.get("topic_ids")
         self._topics: tuple[FetchableTopicResponse, ...] = ()
 
     def read(self, *, again: bool = False) -> bool:
@@ -195,7 +218,7 @@ class FullFetch:
 
         :param again: the request has waited
         """
-        self._reading = reading = _Reading(self._broker, self._request, again=again)
+        self._reading = reading = _Reading(self._broker, self._request, self._context, again=again)
         self._topics = tuple(
             FetchableTopicResponse(
                 topic.topic_id,
@@ -241,6 +264,7 @@ class SessionFetch:
 
     __slots__ = (
         "_broker",
+        "_context",
         "_epoch",
         "_last_read",
         "_reading",
@@ -255,13 +279,14 @@ class SessionFetch:
         broker: Broker,
         request: FetchRequest,
         session: FetchSession,
-        topic_ids: TopicIds | None,
+        context: RequestContext,
     ) -> None:
         self._broker = broker
+        self._context = context
         self._request = request
         self._session = session
         self._epoch = session.epoch
-        self._topic_ids = topic_ids
+        self._topic_ids: TopicIds | None = context.legacy.get("topic_ids")
         self._last_read: list[tuple[CachedPartition, UUID, PartitionData]] = []
 
     @property
@@ -282,7 +307,9 @@ class SessionFetch:
         """
         session = self._session
         others = len(session) > len(session.pending)
-        self._reading = reading = _Reading(self._broker, self._request, again=again, known=others)
+        self._reading = reading = _Reading(
+            self._broker, self._request, self._context, again=again, known=others
+        )
         self._last_read.clear()
         if self._error_code:
             return True

@@ -6,24 +6,59 @@ is kio's module of the response.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
-from headrace.protocol.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
+from headrace.protocol.authorized_operations import NOT_ASKED, Operation
 from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.security.acls import ResourceType
 
+from .context import RequestContext
 from .slicing import lazily, sliced
 
 G = TypeVar("G")
 
 
-def group_operations(request: Any) -> int:
+def group_operations(request: Any, context: RequestContext, group_id: str) -> int:
     """Return the authorized operations on a group, if the request asks for them."""
-    return GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    if not request.include_authorized_operations:
+        return NOT_ASKED
+    return context.access.operations(ResourceType.GROUP, group_id)
+
+
+class HiddenTopics(NamedTuple):
+    """The condition on which a group is not described: it uses topics that the client may not
+    describe.
+
+    :ivar topics: returns the names of the topics that a group uses
+    :ivar message: Kafka's message
+    """
+
+    context: RequestContext
+    topics: Callable[[Any], Iterable[str]]
+    message: str = "The group has described topic(s) that the client is not authorized to describe."
+
+    def refusal(self, group: Any) -> Refusal | None:
+        """Return the error of a group, None if it may be described."""
+        access = self.context.access
+        if not access.is_limited or access.allows_all(
+            Operation.DESCRIBE, ResourceType.TOPIC, dict.fromkeys(self.topics(group))
+        ):
+            return None
+        return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, self.message)
+
+
+def topic_names(broker: Broker, assignments: Iterable[Mapping[UUID, Any]]) -> Iterable[str]:
+    """Yield the names of the existing topics in assignments."""
+    topics = broker.catalog.topics_by_id
+    for assigned in assignments:
+        for topic_id in assigned:
+            if topic_id in topics:
+                yield topics[topic_id].name
 
 
 def describe_each(
@@ -32,6 +67,7 @@ def describe_each(
     group_ids: Sequence[str],
     find: Callable[[str], G | Refusal],
     describe: Callable[[str, G], Any],
+    hidden: HiddenTopics,
 ) -> Any:
     """Return the response with a ``DescribedGroup`` for each id; one with an error for a group that
     is not found. Many groups or members are described when the response is written.
@@ -43,6 +79,9 @@ def describe_each(
         group = find(group_id) if group_id else Refusal(ErrorCode.INVALID_GROUP_ID)
         if isinstance(group, Refusal):
             return _refused(schema, group_id, group)
+        refusal = hidden.refusal(group)
+        if refusal is not None:
+            return _refused(schema, group_id, refusal)
         return describe(group_id, group)
 
     groups = lazily(described, group_ids)

@@ -16,6 +16,7 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.log.validation import OpenElsewhere
 from headrace.protocol import produce
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.file_range import joined
 from headrace.protocol.frames import RequestHeader
 from headrace.protocol.messages import NO_THROTTLE, codec
@@ -27,6 +28,10 @@ from headrace.protocol.record_batch import (
     TRANSACTIONAL_BIT,
 )
 from headrace.protocol.request_templates import split_response
+from headrace.security.acls import ResourceType
+
+from .context import RequestContext
+from .topic_names import topic_name
 
 _FIRST_WITH_LOG_START = 5
 """The first version with all of :data:`_OFFSETS` in its response."""
@@ -107,6 +112,16 @@ def make_template(
     if prefix_bytes is None:
         return None
     return ProduceTemplate(broker, version, log, prefix_bytes)
+
+
+def is_allowed(broker: Broker, request: ProduceRequest, context: RequestContext) -> bool:
+    """Return whether a client may write to the topics of a request. Templates do not serve
+    transactional records.
+    """
+    names = [topic_name(broker, topic.topic_id, context) for topic in request.topic_data]
+    return None not in names and context.access.allows_all(
+        Operation.WRITE, ResourceType.TOPIC, filter(None, names)
+    )
 
 
 def _sample_response(version: int, log: PartitionLog) -> bytes:

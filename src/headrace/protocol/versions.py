@@ -45,11 +45,13 @@ class Adapted(NamedTuple):
     :param legacy: values without a field in the latest version (``retention_time`` of OffsetCommit
         2-4, ``topic_ids`` of Fetch 4-12)
     :param to_response: converts a response for the older version's writer
+    :param topic_ids: the ids for the topic names of the request; None if it has none, or ids
     """
 
     request: Any
     legacy: Mapping[str, Any]
     to_response: ToResponse
+    topic_ids: TopicIds | None = None
 
 
 _NOTHING: Mapping[str, Any] = types.MappingProxyType({})
@@ -221,6 +223,10 @@ class TopicIds:
         self._names[topic_id] = name
         return topic_id
 
+    def known_name(self, topic_id: uuid.UUID) -> str | None:
+        """Return the name for an id in this request, None for an id that it does not have."""
+        return self._names.get(topic_id)
+
     def name_of(self, topic_id: uuid.UUID) -> str:
         """Return the name for an id."""
         name = self._names.get(topic_id)
@@ -280,6 +286,15 @@ def _topic_type(message_type: Any, *path: str) -> Any:
     return message_type
 
 
+@dataclasses.dataclass(slots=True)
+class ClusterOperations:
+    """The authorized operations of the cluster in a response to Metadata 8-10. The latest version
+    has no field for them; a handler with an authorizer sets the value.
+    """
+
+    value: int
+
+
 class _Replaced:
     """A response with some fields replaced. Writers read its fields by name."""
 
@@ -308,7 +323,8 @@ def _named_topics(request_lists: tuple[str, ...], response_list: str) -> Callabl
 
         # for those that it does not name
         legacy = {"topic_ids": ids} if hasattr(request, "session_id") else _NOTHING
-        return Adapted(reshape(request, latest.request_type, **given), legacy, to_response)
+        upgraded = reshape(request, latest.request_type, **given)
+        return Adapted(upgraded, legacy, to_response, ids)
 
     return adapt_names
 
@@ -369,7 +385,8 @@ def _offset_fetch_sliced(
             )
         return _Replaced(response, topics=topics, error_code=only.error_code)
 
-    return Adapted(reshape(request, latest.request_type, groups=groups), _NOTHING, to_response)
+    upgraded_request = reshape(request, latest.request_type, groups=groups)
+    return Adapted(upgraded_request, _NOTHING, to_response, ids)
 
 
 def _failed(topics: Any, error_code: ErrorCode) -> Any:
@@ -436,13 +453,14 @@ def _metadata(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> A
     Versions 8-10 may request the authorized operations of the cluster.
     """
     asks = getattr(request, "include_cluster_authorized_operations", False)
-    operations = CLUSTER_OPERATIONS if asks else NOT_ASKED
     given = {"topics": None} if old.version == 0 and not request.topics else {}
+    operations = ClusterOperations(CLUSTER_OPERATIONS if asks else NOT_ASKED)
+    legacy = {"cluster_operations": operations} if asks else _NOTHING
 
     def to_response(response: Any) -> Any:
-        return _Replaced(response, cluster_authorized_operations=operations)
+        return _Replaced(response, cluster_authorized_operations=operations.value)
 
-    return Adapted(reshape(request, latest.request_type, **given), _NOTHING, to_response)
+    return Adapted(reshape(request, latest.request_type, **given), legacy, to_response)
 
 
 def _join_group(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
