@@ -30,8 +30,9 @@ from kio.serial.errors import OutOfBoundValue
 from headrace.broker import catalog
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
+from headrace.broker.config.listeners import Listener
 from headrace.broker.connection import Connection
-from headrace.broker.server import Listener, Server
+from headrace.broker.server import Server
 from headrace.handlers import APIS
 from headrace.protocol.record_batch import build, headers, records
 from tests.simulation.loop import EPOCH_MS, VirtualLoop

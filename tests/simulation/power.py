@@ -15,7 +15,8 @@ from unittest import mock
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.broker.server import Listener, Server
+from headrace.broker.config.listeners import Listener
+from headrace.broker.server import Server
 from headrace.handlers import api_00_produce
 from headrace.log import cleaner, data_directory, removal
 

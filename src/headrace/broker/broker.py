@@ -34,6 +34,7 @@ from .catalog import CATALOG_FILE, Catalog, Topic
 from .cleaner import Cleaner
 from .client_software import ClientSoftware
 from .config.broker_config import Config
+from .config.listeners import Listener
 from .directory_watch import DirectoryWatch
 from .features import Features
 from .fetch_sessions import FetchSessions
@@ -136,6 +137,8 @@ class Broker:
                 self.long_polls.notify,
             )
         )
+        self.listeners: Sequence[Listener] = ()
+        """The listeners that clients can connect to, with their ports."""
         self._is_closed = False
         self.slices = TimeSlices()
         self.loop_watch = LoopWatch(self.metrics.loop)
@@ -273,9 +276,13 @@ class Broker:
         if self.ephemeral:
             shutil.rmtree(self.data_dir, ignore_errors=True)
 
-    def advertise(self, addresses: Sequence[tuple[str, int]]) -> None:
-        """Write the address of the broker into the lock file of the data directory."""
-        self.logs.directory.announce(", ".join(f"{host}:{port}" for host, port in addresses))
+    def advertise(self, listeners: Sequence[Listener]) -> None:
+        """Take over the listeners that clients can connect to, and write their addresses into the
+        lock file of the data directory.
+        """
+        self.listeners = tuple(listeners)
+        addresses = (one.advertised.partition("://")[2] for one in listeners)
+        self.logs.directory.announce(", ".join(addresses))
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic with its records, offsets and share state.

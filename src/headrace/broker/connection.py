@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from time import perf_counter
@@ -44,6 +43,7 @@ from headrace.security.access import UNLIMITED, AnyAccess
 from headrace.security.principal import ANONYMOUS, Principal
 
 from .broker import Broker
+from .config.listeners import Listener
 from .connection_counts import ConnectionCounts
 from .flow import AnswerMemory, RequestMemory, Turns
 from .limits import (
@@ -71,23 +71,6 @@ _QUICK = frozenset((0, 1, 8, 12, 18, 68, 76, 78, 79))
 Fetch, OffsetCommit, heartbeats, ApiVersions, ShareFetch and ShareAcknowledge.
 """
 _NO_TEMPLATES: Mapping[int, RequestTemplates] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """An address to listen on, and the address that is advertised to clients.
-
-    :param port: 0 picks a free port
-    :param advertised_host: None for ``host``
-    :param advertised_port: None for the port of the listening socket
-    :param name: the name in ``listeners``, in upper case
-    """
-
-    host: str
-    port: int
-    advertised_host: str | None = None
-    advertised_port: int | None = None
-    name: str = "PLAINTEXT"
 
 
 class Connections:

@@ -13,7 +13,7 @@ from headrace.log_lines import log_unhandled
 
 from .broker import Broker
 from .config.broker_config import Config
-from .server import Listener, Server, stop
+from .server import Server, stop
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -36,8 +36,9 @@ class EmbeddedBroker:
     :param data_dir: the directory for all state, verified in the background as by ``headrace
         serve``; by default a temporary directory that is deleted with the broker, and not verified
     :param config: broker configuration under Kafka's names, for example ``{"num.partitions":
-        "4"}``; values may be of any type whose text is what Kafka expects
-    :param host: the address to listen on
+        "4"}``; values may be of any type whose text is what Kafka expects. ``listeners`` replaces
+        ``host`` and ``port``
+    :param host: the address to listen on, with the listener PLAINTEXT
     :param port: 0 picks a free port
     :param metrics_port: the port to serve Prometheus metrics on, see :attr:`metrics_url`; 0 picks a
         free port, None serves none
@@ -59,9 +60,12 @@ class EmbeddedBroker:
     ) -> None:
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._config = Config({name: _as_text(value) for name, value in (config or {}).items()})
-        self._listener = Listener(host, port)
+        self._host = host
+        self._listeners = self._config.listeners(host) or (
+            self._config.listener("PLAINTEXT", host, port),
+        )
         self._metrics_port = metrics_port
-        self._address: tuple[str, int] | None = None
+        self._addresses: Mapping[str, str] | None = None
         self._metrics_at: int | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -69,15 +73,23 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` for any Kafka client.
+        """``host:port`` of the first listener, for any Kafka client.
 
         :raises RuntimeError: when the broker is not running
         """
-        if self._address is None:
+        return next(iter(self.listeners.values()))
+
+    @property
+    def listeners(self) -> Mapping[str, str]:
+        """``host:port`` of each listener by its name, in their order.
+
+        :raises RuntimeError: when the broker is not running
+        """
+        if self._addresses is None:
             raise RuntimeError(
                 "the broker is not running: call start(), or use it in a with statement"
             )
-        return f"{self._address[0]}:{self._address[1]}"
+        return self._addresses
 
     @property
     def metrics_url(self) -> str:
@@ -86,9 +98,9 @@ class EmbeddedBroker:
         :raises RuntimeError: when the broker is not running, or was created without
             ``metrics_port``
         """
-        if self._address is None or self._metrics_at is None:
+        if self._addresses is None or self._metrics_at is None:
             raise RuntimeError("the broker serves no metrics: give metrics_port, and start it")
-        return f"http://{self._listener.host}:{self._metrics_at}/metrics"
+        return f"http://{self._host}:{self._metrics_at}/metrics"
 
     def start(self) -> EmbeddedBroker:
         """Start, and return when clients can connect."""
@@ -115,7 +127,7 @@ class EmbeddedBroker:
         assert self._stopping is not None
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
-        self._thread = self._address = None
+        self._thread = self._addresses = None
 
     def _run(self, ready: threading.Event, errors: list[BaseException]) -> None:
         try:
@@ -131,16 +143,16 @@ class EmbeddedBroker:
         self._stopping = asyncio.Event()
         broker = Broker(self._config, self._data_dir)
         broker.on_failure = self._stopping.set
-        server = Server(broker, [self._listener])
+        server = Server(broker, self._listeners)
         try:
             broker.start()
             if self._metrics_port is not None:
-                self._metrics_at = await server.serve_metrics(
-                    self._listener.host, self._metrics_port
-                )
+                self._metrics_at = await server.serve_metrics(self._host, self._metrics_port)
             await server.start()
             broker.scrub()
-            self._address = server.addresses[0]
+            self._addresses = {
+                one.name: one.advertised.partition("://")[2] for one in server.listeners
+            }
             ready.set()
             await self._stopping.wait()
         finally:

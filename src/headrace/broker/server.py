@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from .acceptor import Acceptor, ConnectionSlots, listening_sockets
 from .broker import Broker
-from .connection import Connection, Connections, Listener
+from .config.listeners import Listener
+from .connection import Connection, Connections
 from .control import ControlServer
 from .limits import descriptor_budget
 
@@ -22,7 +23,7 @@ __all__ = ["Listener", "Server", "stop"]
 
 
 class Server:
-    """A broker on one or more listeners: ``await start()``, ``addresses``, ``await close()``."""
+    """A broker on one or more listeners: ``await start()``, ``listeners``, ``await close()``."""
 
     def __init__(self, broker: Broker, listeners: Sequence[Listener]) -> None:
         self.broker = broker
@@ -35,14 +36,6 @@ class Server:
         self._reaper: asyncio.TimerHandle | None = None
         self._metrics_server: MetricsServer | None = None
         self._control: ControlServer | None = None
-
-    @property
-    def addresses(self) -> list[tuple[str, int]]:
-        """Host and port of each listener as advertised to clients, in their order."""
-        return [
-            (one.advertised_host or one.host, one.advertised_port or one.port)
-            for one in self.listeners
-        ]
 
     async def start(self) -> None:
         """Listen on all listeners.
@@ -66,7 +59,7 @@ class Server:
             self._control = ControlServer(self.broker)
             await self._control.start()
         self.broker.loop_watch.start()
-        self.broker.advertise([(str(host), port) for host, port in self.addresses])
+        self.broker.advertise(self.listeners)
         if self.max_idle_ms > 0:
             self._reaper = loop.call_later(self.max_idle_ms / 2000, self._reap)
 

@@ -25,6 +25,14 @@ class Address(NamedTuple):
 
 
 DEFAULT_LISTEN = Address("127.0.0.1", 9092)
+DEFAULT_LISTENER = "PLAINTEXT"
+
+
+class ListenAddress(NamedTuple):
+    """The value of ``--listen``: the name of a listener, in upper case, and its address."""
+
+    name: str
+    at: Address
 
 
 def data_dir_option(parser: ArgumentParser, help_text: str) -> None:
@@ -43,10 +51,12 @@ def serve_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--listen",
         action="append",
-        type=address,
-        metavar="HOST:PORT",
+        type=listen_address,
+        metavar="[NAME://]HOST:PORT",
         help=(
-            f"address to listen on; may be repeated; port 0: free port (default: {DEFAULT_LISTEN})"
+            "address to listen on, with PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, or a name of "
+            "listener.security.protocol.map; may be repeated; port 0: free port (default: "
+            f"the config listeners, or {DEFAULT_LISTEN})"
         ),
     )
     parser.add_argument(
@@ -107,6 +117,17 @@ def address(text: str) -> Address:
     if not separator or not bare or (":" in bare and bare == host):
         raise ArgumentTypeError(f"{text!r} is not of the form HOST:PORT")
     return Address(bare, port_number(port))
+
+
+def listen_address(text: str) -> ListenAddress:
+    """Parse ``[NAME://]HOST:PORT``; without a name, it is PLAINTEXT.
+
+    :raises ArgumentTypeError: it has another form
+    """
+    name, separator, rest = text.rpartition("://")
+    if separator and not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise ArgumentTypeError(f"{text!r} is not of the form NAME://HOST:PORT")
+    return ListenAddress(name.upper() or DEFAULT_LISTENER, address(rest))
 
 
 def port_number(text: str) -> int:

@@ -8,6 +8,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 import threading
 from argparse import ArgumentParser, Namespace
@@ -18,8 +19,9 @@ from typing import NoReturn
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError
 from headrace.broker.config.broker_config import Config, ConfigError
+from headrace.broker.config.listeners import Listener
 from headrace.broker.embedded import new_event_loop
-from headrace.broker.server import Listener, Server, stop
+from headrace.broker.server import Server, stop
 from headrace.log.directory_format import UnusableDirectory
 from headrace.log.directory_lock import DirectoryInUse
 from headrace.log.recovery import CorruptLog
@@ -27,7 +29,15 @@ from headrace.log_lines import LIMITER, get_logger, make_safe
 
 from .collector import Collector
 from .errors import BadUsage, Failure
-from .options import DEFAULT_DATA_DIR, DEFAULT_LISTEN, Address, properties, serve_options
+from .options import (
+    DEFAULT_DATA_DIR,
+    DEFAULT_LISTEN,
+    DEFAULT_LISTENER,
+    Address,
+    ListenAddress,
+    properties,
+    serve_options,
+)
 
 log = get_logger("headrace")
 
@@ -60,7 +70,7 @@ def run(options: Namespace) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _allow_all_descriptors()
     config = _config(options)
-    listeners = _listeners(options.listen or [DEFAULT_LISTEN], options.advertise or [])
+    listeners = _listeners(config, options.listen or [], options.advertise or [])
     data_dir = None if options.ephemeral else options.data_dir or DEFAULT_DATA_DIR
     watchdog = threading.Timer(STOP_WITHIN_S, _give_up)
     watchdog.daemon = True
@@ -115,24 +125,42 @@ def _config(options: Namespace) -> Config:
     return config
 
 
-def _listeners(listen: Sequence[Address], advertise: Sequence[Address]) -> list[Listener]:
+def _listeners(
+    config: Config, listen: Sequence[ListenAddress], advertise: Sequence[Address]
+) -> Sequence[Listener]:
+    """Return the listeners of ``--listen``, or else of the configuration, or else the default."""
+    try:
+        if not listen:
+            configured = config.listeners(socket.gethostname())
+            if configured and advertise:
+                raise BadUsage(
+                    "--advertise belongs to --listen; set advertised.listeners for listeners"
+                )
+            if configured:
+                return configured
+        return _listeners_of_options(
+            config, listen or [ListenAddress(DEFAULT_LISTENER, DEFAULT_LISTEN)], advertise
+        )
+    except ConfigError as error:
+        raise BadUsage(str(error)) from error
+
+
+def _listeners_of_options(
+    config: Config, listen: Sequence[ListenAddress], advertise: Sequence[Address]
+) -> Sequence[Listener]:
     if len(advertise) not in (0, 1, len(listen)):
         raise BadUsage("give --advertise once, or once for each --listen")
     advertised: Sequence[Address | None] = advertise or [None]
     if len(advertised) < len(listen):
         advertised = [advertised[0]] * len(listen)
     listeners = []
-    for at, advertised_at in zip(listen, advertised, strict=True):
-        if at.host in _ANY_ADDRESS and advertised_at is None:
+    for (name, at), advertised_at in zip(listen, advertised, strict=True):
+        listener = config.listener(name, at.host, at.port, advertised_at)
+        if at.host in _ANY_ADDRESS and listener.advertised_host is None:
             raise BadUsage(
                 f"--listen {at} needs --advertise HOST:PORT: no client can connect to {at.host}"
             )
-        if advertised_at is None:
-            listeners.append(Listener(at.host, at.port))
-        else:
-            listeners.append(
-                Listener(at.host, at.port, advertised_at.host, advertised_at.port or None)
-            )
+        listeners.append(listener)
     return listeners
 
 
@@ -166,7 +194,7 @@ async def _serve(
         except OSError as error:
             where = ", ".join(str(Address(one.host, one.port)) for one in listeners)
             raise Failure(f"cannot listen on {where}: {_one_line(error)}") from error
-        addresses = ", ".join(str(Address(one.host, one.port)) for one in server.listeners)
+        addresses = ", ".join(map(_shown, server.listeners))
         print(f"headrace is listening on {addresses}", flush=True)
         if metrics_at is not None:
             print(f"metrics are at http://{metrics_at}/metrics", flush=True)
@@ -178,6 +206,11 @@ async def _serve(
         await stop(broker, server)
     if broker.failure is not None:
         raise Failure(broker.failure)
+
+
+def _shown(listener: Listener) -> str:
+    address = str(Address(listener.host, listener.port))
+    return address if listener.name == DEFAULT_LISTENER else f"{listener.name}://{address}"
 
 
 async def _serve_metrics(server: Server, at: Address) -> Address:

@@ -121,8 +121,12 @@ def _configs(
         if name == "":
             return describe_all_brokers(config.cluster_configs())
         if name == str(broker.node_id):
-            address = f"PLAINTEXT://{context.listener_host}:{context.listener_port}"
-            facts = {"advertised.listeners": address, "log.dirs": str(broker.data_dir.absolute())}
+            asked = f"{context.listener_name}://{context.listener_host}:{context.listener_port}"
+            addresses = ",".join(one.advertised for one in broker.listeners) or asked
+            facts = {
+                "advertised.listeners": addresses,
+                "log.dirs": str(broker.data_dir.absolute()),
+            }
             return describe_broker(config, facts)
         return _wrong_broker(name, f"{broker.node_id} or empty string, but")
     if resource_type == BROKER_LOGGER:

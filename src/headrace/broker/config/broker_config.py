@@ -8,7 +8,7 @@ config that a topic does not have takes the value of its broker synonym (``reten
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -19,7 +19,15 @@ from headrace.log.log_config import LogConfig
 from . import client_metrics, rules
 from .cluster_rules import MIN_INSYNC_REPLICAS
 from .keys import InvalidValue, Value, config_keys, render
-from .security import unserved
+from .listeners import (
+    InvalidListeners,
+    Listener,
+    advertised_addresses,
+    configured_listeners,
+    make_listener,
+    protocol_map,
+)
+from .security import LISTENER_PREFIX, listener_key, unserved
 
 _DEFAULT_NODE_ID, _NO_BROKER_ID = "1", "-1"
 
@@ -93,6 +101,19 @@ class _EmptyStore:
         return {}
 
 
+class _ChangedStore:
+    """A store in which this broker has other configs."""
+
+    def __init__(self, store: ConfigStore, configs: Mapping[str, str]) -> None:
+        self._store = store
+        self._configs = configs
+
+    def configs(self, kind: str, name: str) -> Mapping[str, str]:
+        if (kind, name) == ("broker", str(NODE_ID)):
+            return self._configs
+        return self._store.configs(kind, name)
+
+
 class Config:
     """The configuration of one broker.
 
@@ -115,10 +136,11 @@ class Config:
             not_served = unserved(name, text)
             if not_served is not None:
                 raise ConfigError(not_served)
-            if name.startswith("listener.name."):
+            of_listener = listener_key(name)
+            if of_listener is None and name.startswith(LISTENER_PREFIX):
                 ignored.append(name)
                 continue
-            key = keys.get(name)
+            key = keys.get(name if of_listener is None else of_listener.key)
             if key is None:
                 raise ConfigError(f"unknown config {name}{_nearest(name)}")
             try:
@@ -136,6 +158,11 @@ class Config:
         refusal = rules.check_broker(self.value)
         if refusal is not None:
             raise ConfigError(refusal)
+        try:
+            protocol_map(self)
+            advertised_addresses(self)
+        except InvalidListeners as error:
+            raise ConfigError(str(error)) from None
 
     # Values of the broker -------------------------------------------------------------------------
 
@@ -228,6 +255,85 @@ class Config:
         """Return the value of a broker config as Kafka prints it, None if it has none."""
         value = self.value(name)
         return None if value is None else render(value)
+
+    # Listeners ------------------------------------------------------------------------------------
+
+    def listeners(self, local_host: str) -> Sequence[Listener]:
+        """Return the listeners that are configured; empty if ``listeners`` is not set.
+
+        :param local_host: advertised for a listener on all addresses
+        :raises ConfigError: when they contradict each other, or ``advertised.listeners``
+        """
+        if "listeners" not in self._static:
+            return ()
+        try:
+            return configured_listeners(self, local_host)
+        except InvalidListeners as error:
+            raise ConfigError(str(error)) from None
+
+    def listener(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        advertised: tuple[str, int] | None = None,
+    ) -> Listener:
+        """Return a listener of a name, with the protocol that the name is mapped to.
+
+        :param advertised: the address that clients connect to; by default the one in
+            ``advertised.listeners``, or that of the listener. Port 0 stands for the port of the
+            listening socket
+        :raises ConfigError: when the name has no protocol
+        """
+        try:
+            at = advertised or advertised_addresses(self).get(name)
+            return make_listener(name, host, port, at, self)
+        except InvalidListeners as error:
+            raise ConfigError(str(error)) from None
+
+    def listener_text(self, listener: str, name: str, mechanism: str | None = None) -> str | None:
+        """Return the value of a broker config for one listener as text, None if it has none.
+
+        The order of precedence: ``listener.name.<listener>.<mechanism>.<name>``,
+        ``listener.name.<listener>.<name>``, and the config without a prefix.
+
+        :param listener: the name of a listener, in any case
+        :param mechanism: a SASL mechanism, in any case
+        """
+        prefix = f"{LISTENER_PREFIX}{listener.lower()}."
+        names = [f"{prefix}{name}"]
+        if mechanism is not None:
+            names = [f"{prefix}{mechanism.lower()}.{name}", *names]
+        for values in (
+            self._store.configs("broker", str(NODE_ID)),
+            self._store.configs("broker", ""),
+            self._static,
+        ):
+            folded = {key.lower(): text for key, text in values.items()}
+            found = next((folded[one] for one in names if one in folded), None)
+            if found is not None:
+                return found
+        return next((text for _, text in self.layers(name)), None)
+
+    def listener_value(
+        self, listener: str, name: str, mechanism: str | None = None
+    ) -> Value | None:
+        """As :meth:`listener_text`, parsed."""
+        text = self.listener_text(listener, name, mechanism)
+        return None if text is None else config_keys("broker")[name].parse(text)
+
+    def with_changes(self, changes: Mapping[str, str | None]) -> Config:
+        """Return this configuration as it would be after a change of this broker's configs at run
+        time. It does not follow later changes.
+        """
+        changed = Config.__new__(Config)
+        changed.__dict__.update(self.__dict__)
+        changed._values = {}
+        stored = {**self._store.configs("broker", str(NODE_ID)), **changes}
+        changed._store = _ChangedStore(
+            self._store, {name: text for name, text in stored.items() if text is not None}
+        )
+        return changed
 
     # Topics ---------------------------------------------------------------------------------------
 

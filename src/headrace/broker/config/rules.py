@@ -15,7 +15,7 @@ from .authorization import check_authorizer
 from .connection_limits import check_connection_limits
 from .group_protocols import check_rebalance_protocols
 from .keys import InvalidValue, Value, config_keys
-from .security import unserved
+from .security import listener_key, unserved
 
 BrokerValue = Callable[[str], Value | None]
 
@@ -58,6 +58,7 @@ _MAX_STANDBY_REPLICAS = "group.streams.max.standby.replicas"
 _BOUNDED_BY_NAME = {one.group_name: one for one in _BOUNDED}
 _PREFIXES = ("consumer", "share", "streams")
 _PER_BROKER_ONLY = frozenset(("listeners", "sasl.jaas.config"))
+_AT_START_ONLY = frozenset(("listeners", "listener.security.protocol.map"))
 _PER_LISTENER_PREFIXES = ("ssl.keystore.", "ssl.truststore.")
 
 
@@ -122,10 +123,14 @@ def check_broker_changes(
 
     :param default: True for a change for all brokers
     """
-    keys = config_keys("broker")
+    known = config_keys("broker")
+    keys = {}
     for name in changes:
-        if name not in keys:
+        of_listener = listener_key(name)
+        key = known.get(name) if of_listener is None else known[of_listener.key]
+        if key is None:
             return Refusal(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {name}")
+        keys[name] = key
     for listing, message in (
         (
             [name for name in changes if not keys[name].dynamic],
@@ -139,8 +144,16 @@ def check_broker_changes(
             ),
         ),
         (
-            [name for name in changes if default and name in _PER_BROKER_ONLY],
+            [
+                name
+                for name in changes
+                if default and (name in _PER_BROKER_ONLY or name not in known)
+            ],
             "Cannot update these configs at default cluster level, broker id must be specified",
+        ),
+        (
+            [name for name in changes if name in _AT_START_ONLY],
+            "Listeners are taken from the configuration at the start of the broker",
         ),
     ):
         if listing:

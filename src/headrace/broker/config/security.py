@@ -1,30 +1,29 @@
-"""Settings that promise security which this broker does not have.
+"""Settings that promise security which this broker does not have, and the names of settings of one
+listener.
 
-A broker that ignored them would be open while its configuration says that it is not. So a value
-other than the default refuses the start, and a change at run time.
+A broker that ignored such a setting would be open while its configuration says that it is not. So
+a value other than the default refuses the start, and a change at run time.
 """
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from .keys import InvalidValue, config_keys
 
-_LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.")
-_SECURE_PROTOCOLS = frozenset(("SSL", "SASL_PLAINTEXT", "SASL_SSL"))
-_PROTOCOL_MAP = "listener.security.protocol.map"
+LISTENER_PREFIX = "listener.name."
 
 _FEATURES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), feature)
     for pattern, feature in (
-        (r"(.+\.)?ssl\..+", "TLS"),
-        (r"(.+\.)?sasl\..+|connections\.max\.reauth\.ms", "SASL"),
         (
-            r"security\.(inter\.broker\.protocol|providers)|(advertised\.)?listeners"
-            r"|listener\.security\.protocol\.map",
-            "TLS and no SASL",
+            r"ssl\.(engine\.factory\.class|provider|secure\.random\.implementation"
+            r"|(key|trust)manager\.algorithm)|security\.providers",
+            "TLS of Java",
         ),
-        (r"principal\.builder\.class", "authentication"),
+        (r"sasl\.kerberos\..+", "GSSAPI (Kerberos)"),
+        (r"principal\.builder\.class", "principal builder"),
         (r"delegation\.token\.(secret|master)\.key", "delegation token"),
         (r"client\.quota\.callback\.class|quota\.(producer|consumer)\.default", "client quota"),
         (r"(create\.topic|alter\.config)\.policy\.class\.name", "policy"),
@@ -36,6 +35,36 @@ _FEATURES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 _PER_LISTENER = re.compile(r"max\.connections(\.per\.ip.*)?")
 """Settings that are served, but not for a single listener."""
 
+_SECURITY = re.compile(r"(ssl|sasl|security|connections|authorizer|principal)\..+")
+"""Settings whose misspelt names refuse the start also with the prefix of a listener."""
+
+
+class ListenerKey(NamedTuple):
+    """The name of a setting of one listener: ``listener.name.<listener>.[<mechanism>.]<key>``.
+
+    :ivar listener: in lower case
+    :ivar mechanism: a SASL mechanism in lower case, None without one
+    :ivar key: the name of a broker config
+    """
+
+    listener: str
+    mechanism: str | None
+    key: str
+
+
+def listener_key(name: str) -> ListenerKey | None:
+    """Return the parts of a name with the prefix of a listener; None without such a prefix, or if
+    what follows is no broker config.
+    """
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    listener, _, key = name[len(LISTENER_PREFIX) :].partition(".")
+    keys = config_keys("broker")
+    if key in keys:
+        return ListenerKey(listener.lower(), None, key)
+    mechanism, _, key = key.partition(".")
+    return ListenerKey(listener.lower(), mechanism.lower(), key) if key in keys else None
+
 
 def unserved(name: str, text: str) -> str | None:
     """Return why a broker with this setting must not run, None if it may.
@@ -45,34 +74,22 @@ def unserved(name: str, text: str) -> str | None:
     :param name: the name of a broker config, also an unknown one
     :param text: its value as given
     """
-    plain_name = _LISTENER_PREFIX.sub("", name)
-    feature = next((one for pattern, one in _FEATURES if pattern.fullmatch(plain_name)), None)
-    if plain_name != name and feature is None and _PER_LISTENER.fullmatch(plain_name):
+    of_listener = listener_key(name)
+    key = name if of_listener is None else of_listener.key
+    if of_listener is None and name.startswith(LISTENER_PREFIX):
+        rest = name[len(LISTENER_PREFIX) :].partition(".")[2]
+        if _SECURITY.fullmatch(rest) or _SECURITY.fullmatch(rest.partition(".")[2]):
+            return f"{name} is no config of Apache Kafka. Remove it, or mend its name"
+        return None
+    feature = next((one for pattern, one in _FEATURES if pattern.fullmatch(key)), None)
+    if of_listener is not None and feature is None and _PER_LISTENER.fullmatch(key):
         feature = "limit of the connections of one listener"
-    if feature is None or _promises_nothing(name, plain_name, text):
+    if feature is None or _is_default(key, text):
         return None
     return (
         f"{name} is not served: this broker has no {feature}, and would be less protected than the "
         "setting says. Remove it, and let only clients that you trust reach the port"
     )
-
-
-def _promises_nothing(name: str, plain_name: str, text: str) -> bool:
-    if plain_name.endswith("listeners"):
-        return _SECURE_PROTOCOLS.isdisjoint(
-            one.partition("://")[0].strip().upper() for one in text.split(",")
-        )
-    if name == _PROTOCOL_MAP:
-        return not any(map(_maps_to_security, text.upper().split(",")))
-    return _is_default(plain_name, text)
-
-
-def _maps_to_security(entry: str) -> bool:
-    """Return whether a listener of another name gets a secure protocol. Kafka's own default maps
-    each protocol to itself.
-    """
-    listener, _, protocol = (part.strip() for part in entry.partition(":"))
-    return protocol in _SECURE_PROTOCOLS and listener != protocol
 
 
 def _is_default(name: str, text: str) -> bool:

@@ -1,0 +1,207 @@
+"""The listeners of a broker: ``listeners``, ``advertised.listeners`` and
+``listener.security.protocol.map``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from .keys import Value
+
+
+class SecurityProtocol(Enum):
+    """The protection of a listener, with Kafka's name.
+
+    :ivar uses_tls: connections are encrypted
+    :ivar uses_sasl: clients log in before their first request
+    """
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def uses_tls(self) -> bool:
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def uses_sasl(self) -> bool:
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """An address to listen on, and the address that is advertised to clients.
+
+    :param host: empty for all addresses of the machine
+    :param port: 0 picks a free port
+    :param advertised_host: None for ``host``
+    :param advertised_port: None for the port of the listening socket
+    :param name: the name in ``listeners``, in upper case
+    :param protocol: its protection
+    """
+
+    host: str
+    port: int
+    advertised_host: str | None = None
+    advertised_port: int | None = None
+    name: str = "PLAINTEXT"
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+
+    @property
+    def advertised(self) -> str:
+        """The address that clients connect to, as in ``advertised.listeners``."""
+        host = self.advertised_host or self.host
+        bracketed = f"[{host}]" if ":" in host else host
+        return f"{self.name}://{bracketed}:{self.advertised_port or self.port}"
+
+
+class InvalidListeners(ValueError):
+    """Listeners that the broker cannot have. The message is for users."""
+
+
+class Values(Protocol):
+    """The values of broker configs."""
+
+    def value(self, name: str) -> Value | None: ...
+
+
+ANY_HOSTS = ("", "0.0.0.0", "::")
+"""Hosts of listeners to which no client can connect."""
+
+
+def split_address(text: str) -> tuple[str, str, int]:
+    """Parse ``NAME://HOST:PORT`` to its parts, the name in upper case.
+
+    :raises InvalidListeners: when it has another form
+    """
+    name, separator, address = text.strip().partition("://")
+    host, colon, port = address.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if (
+        not (separator and name and colon)
+        or not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536)
+        or (":" in bare and bare == host)
+    ):
+        raise InvalidListeners(f"Unable to parse {text} to a broker endpoint")
+    return name.upper(), bare, int(port)
+
+
+def protocol_map(config: Values) -> Mapping[str, SecurityProtocol]:
+    """Return the protocol of each listener name of ``listener.security.protocol.map``.
+
+    :raises InvalidListeners: when it is malformed
+    """
+    setting = "listener.security.protocol.map"
+    text = str(config.value(setting) or "")
+    protocols = {}
+    for entry in text.split(",") if text.strip() else ():
+        name, _, protocol = (part.strip() for part in entry.partition(":"))
+        try:
+            protocols[name.upper()] = SecurityProtocol(protocol.upper())
+        except ValueError:
+            raise InvalidListeners(
+                f"{setting} maps {name} to {protocol or 'nothing'}, which is not one of "
+                f"{', '.join(SecurityProtocol.__members__)}"
+            ) from None
+    return protocols
+
+
+def protocol_of(name: str, config: Values) -> SecurityProtocol:
+    """Return the protocol of a listener.
+
+    :raises InvalidListeners: when the name is not mapped to one
+    """
+    protocol = protocol_map(config).get(name)
+    if protocol is None:
+        raise InvalidListeners(
+            f"No security protocol defined for listener {name}: name it in "
+            "listener.security.protocol.map"
+        )
+    return protocol
+
+
+def configured_listeners(config: Values, local_host: str) -> Sequence[Listener]:
+    """Return the listeners of ``listeners``, without those of controllers.
+
+    :param local_host: advertised for a listener on all addresses
+    :raises InvalidListeners: when they contradict each other, or ``advertised.listeners``
+    """
+    controllers = {name.upper() for name in _entries(config, "controller.listener.names")}
+    parsed = [split_address(entry) for entry in _entries(config, "listeners")]
+    parsed = [one for one in parsed if one[0] not in controllers]
+    names = [name for name, _, _ in parsed]
+    if len(set(names)) < len(names):
+        raise InvalidListeners("Each listener must have a different name")
+    ports = [port for _, _, port in parsed if port]
+    if len(set(ports)) < len(ports) and len({(host, port) for _, host, port in parsed}) < len(
+        parsed
+    ):
+        raise InvalidListeners("Each listener must have a different port")
+    advertised = advertised_addresses(config)
+    unknown = sorted(set(advertised) - set(names) - controllers)
+    if unknown:
+        raise InvalidListeners(
+            "advertised.listeners listener names must be equal to or a subset of the ones defined "
+            f"in listeners. Found {', '.join(unknown)}"
+        )
+    listeners = []
+    for name, host, port in parsed:
+        at = advertised.get(name)
+        if at is None and host in ANY_HOSTS:
+            if host:
+                raise InvalidListeners(
+                    f"listener {name} is on {host}, to which no client can connect: set "
+                    "advertised.listeners"
+                )
+            at = local_host, port
+        listeners.append(make_listener(name, host, port, at, config))
+    return listeners
+
+
+def make_listener(
+    name: str, host: str, port: int, advertised: tuple[str, int] | None, config: Values
+) -> Listener:
+    """Return a listener.
+
+    :param advertised: the address that clients connect to; None for that of the listener. Port 0
+        stands for the port of the listening socket
+    :raises InvalidListeners: when the name has no protocol
+    """
+    protocol = protocol_of(name, config)
+    if protocol is not SecurityProtocol.PLAINTEXT:
+        raise InvalidListeners(f"listener {name} is {protocol.value}, which is not served")
+    return Listener(
+        host,
+        port,
+        None if advertised is None else advertised[0],
+        None if advertised is None else advertised[1] or None,
+        name,
+        protocol,
+    )
+
+
+def advertised_addresses(config: Values) -> Mapping[str, tuple[str, int]]:
+    """Return the host and port of each listener of ``advertised.listeners``.
+
+    :raises InvalidListeners: when one has no address that clients can connect to
+    """
+    found = {}
+    for entry in _entries(config, "advertised.listeners"):
+        name, host, port = split_address(entry)
+        if host in ANY_HOSTS:
+            raise InvalidListeners(
+                "advertised.listeners cannot use the nonroutable meta-address "
+                f"{host or 'without a host'}. Use a routable IP address."
+            )
+        found[name] = host, port
+    return found
+
+
+def _entries(config: Values, name: str) -> tuple[str, ...]:
+    value = config.value(name)
+    return tuple(one for one in value if one) if isinstance(value, tuple) else ()
