@@ -14,6 +14,12 @@ from .metrics.registry import Metrics
 
 log = LimitedLog(get_logger("headrace.server"))
 
+Connected = Callable[[], asyncio.BufferedProtocol]
+"""Makes the protocol of a connection."""
+
+Begin = Callable[[socket.socket, Callable[[], None]], None]
+"""Begins a connection on a socket, and calls a function when it is open or has failed."""
+
 _BACKLOG = 1024
 _GONE = frozenset((errno.EAGAIN, errno.ECONNABORTED, errno.EINTR))
 
@@ -78,17 +84,20 @@ class Acceptor:
     thus take the last file descriptor.
 
     :param connected: makes the protocol of a connection
+    :param begin: begins a connection; by default asyncio does
     """
 
     def __init__(
         self,
         listening: socket.socket,
         slots: ConnectionSlots,
-        connected: Callable[[], asyncio.BaseProtocol],
+        connected: Connected,
+        begin: Begin | None = None,
     ) -> None:
         self.listening = listening
         self._slots = slots
         self._connected = connected
+        self._begin_with = begin
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
@@ -122,9 +131,23 @@ class Acceptor:
                 continue
             sock.setblocking(False)
             self._slots.beginning += 1
+            if self._begin_with is not None:
+                self._begin_by(self._begin_with, sock)
+                continue
             task = self._loop.create_task(self._begin(sock))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    def _begin_by(self, begin: Begin, sock: socket.socket) -> None:
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            begin(sock, self._begun)
+        except (OSError, ValueError):  # it is gone already
+            sock.close()
+            self._begun()
+
+    def _begun(self) -> None:
+        self._slots.beginning -= 1
 
     async def _begin(self, sock: socket.socket) -> None:
         try:

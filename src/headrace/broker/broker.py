@@ -40,6 +40,7 @@ from .features import Features
 from .fetch_sessions import FetchSessions
 from .internal_logs import InternalTopicLogs
 from .limits import descriptor_budget
+from .listener_security import ListenerSecurities
 from .long_polls import LongPolls
 from .loop_watch import LoopWatch
 from .metrics.registry import Metrics
@@ -106,6 +107,7 @@ class Broker:
         """Called when the broker cannot go on, see :attr:`failure`."""
         config.attach(self.catalog)
         self.access_control = access_control(config, self.catalog)
+        self.security = ListenerSecurities(config)
         self.features = Features(self.catalog, self.node_id)
         self.client_software = ClientSoftware()
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")

@@ -58,6 +58,7 @@ from .limits import (
     SEND_BUFFER_BYTES,
     SLICED_REQUEST_BYTES,
 )
+from .listener_security import ListenerSecurity
 from .requests import IncompleteFrame, RequestQueue
 from .unsent import FileReadError, Unsent
 
@@ -152,6 +153,7 @@ class Connection(asyncio.BufferedProtocol):
         "_is_in_turns",
         "_is_paused",
         "_queue",
+        "_security",
         "_task_bytes",
         "_templated",
         "_templates",
@@ -168,9 +170,12 @@ class Connection(asyncio.BufferedProtocol):
         "transport",
     )
 
-    def __init__(self, shared: Connections, listener: Listener) -> None:
+    def __init__(
+        self, shared: Connections, listener: Listener, security: ListenerSecurity | None = None
+    ) -> None:
         self.shared = shared
         self.listener = listener
+        self._security = security
         self.connection_id = next(shared.connection_ids)
         self.transport: Any = None
         self.host = "/"
@@ -219,6 +224,18 @@ class Connection(asyncio.BufferedProtocol):
             self._close("max.connections=%d is reached", limit)
         elif host_limit is not None:
             self._close("it has the maximum of %d connections", host_limit)
+        elif self._security is not None:
+            self._secure(self._security)
+
+    def _secure(self, security: ListenerSecurity) -> None:
+        """Take the principal from the certificate of the client."""
+        if security.tls is None:
+            return
+        try:
+            certificate = self.transport.get_extra_info("peer_certificate")
+            self.principal = security.tls.principal(certificate)
+        except ValueError as error:
+            self._close("%s", error)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         frame = self.frame
@@ -709,10 +726,13 @@ class Connection(asyncio.BufferedProtocol):
         unsent, now_ms = self._unsent, self.shared.turns.now_ms
         try:
             while unsent and not self._is_full:
-                if self._fd < 0:  # not a socket
-                    self.transport.writelines(unsent.take_all())
-                    break
-                if not unsent.write_to(self._fd, self.shared.send_buffer):
+                if self._fd < 0:
+                    self._push_without_socket()
+                    if unsent and now_ms() > end_ms:
+                        unsent.forget_data()
+                        self._wait_for_turn()
+                        break
+                elif not unsent.write_to(self._fd, self.shared.send_buffer):
                     unsent.forget_data()
                     self.transport.write(unsent.take(AWAIT_SOCKET_BYTES))
                 elif unsent and now_ms() > end_ms:
@@ -731,6 +751,16 @@ class Connection(asyncio.BufferedProtocol):
             held_bytes += self.transport.get_write_buffer_size()
         self._is_blocked = self._is_full or bool(unsent)
         self.shared.answer_memory.hold(self, held_bytes)
+
+    def _push_without_socket(self) -> None:
+        """Hand unsent answers to a transport with TLS, or to one that is no socket."""
+        send_views = getattr(self.transport, "send_views", None)
+        if send_views is None:
+            self.transport.writelines(self._unsent.take_all())
+        else:
+            self._unsent.send_to(send_views, self.shared.send_buffer)
+            if self._is_full:
+                self._unsent.forget_data()
 
     def pause_writing(self) -> None:
         self._is_full = self._is_blocked = True

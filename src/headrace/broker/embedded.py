@@ -42,7 +42,8 @@ class EmbeddedBroker:
     :param port: 0 picks a free port
     :param metrics_port: the port to serve Prometheus metrics on, see :attr:`metrics_url`; 0 picks a
         free port, None serves none
-    :raises headrace.ConfigError: for an unknown name or a value out of range. Starting also raises
+    :raises headrace.ConfigError: for an unknown name, a value out of range, or, when it starts,
+        keys and certificates that cannot be used. Starting also raises
         :class:`headrace.DirectoryInUse` when another broker holds the data directory,
         :class:`headrace.UnusableDirectory` when a newer headrace has written it,
         :class:`headrace.CorruptLog` when the state of groups in it cannot be read, and OSError when
@@ -143,7 +144,11 @@ class EmbeddedBroker:
         self._stopping = asyncio.Event()
         broker = Broker(self._config, self._data_dir)
         broker.on_failure = self._stopping.set
-        server = Server(broker, self._listeners)
+        try:
+            server = Server(broker, self._listeners)
+        except BaseException:
+            broker.close()
+            raise
         try:
             broker.start()
             if self._metrics_port is not None:

@@ -17,6 +17,26 @@ ACCEPTS_PER_TURN = 100
 ACCEPT_RETRY_S = 0.1
 """The pause after the system has refused to accept a connection."""
 
+TLS_RECORD_BYTES = 16 * 1024
+"""The most bytes of a TLS record, and those of a connection that wait for a full socket."""
+
+TLS_READS_PER_TURN = 4
+"""The buffers of received data from one connection with TLS in one turn of the event loop."""
+
+MAX_HANDSHAKES = 1000
+"""TLS handshakes that are not complete. One more ends the oldest."""
+
+HANDSHAKE_SLICE_S = 0.004
+"""The time for TLS handshakes in one turn of the event loop. Each takes about a millisecond with a
+key of 2048 bits.
+"""
+
+LOGIN_TIMEOUT_S = 30.0
+"""The time for a TLS handshake, and the time for a SASL login. Then the connection is closed."""
+
+TLS_FILE_CHECK_S = 5.0
+"""How often the broker looks for changed key stores and trust stores."""
+
 MIN_REQUEST_BYTES = 8
 """The shortest request header: api key, version, correlation id."""
 

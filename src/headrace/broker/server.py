@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import socket
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from .acceptor import Acceptor, ConnectionSlots, listening_sockets
+from .acceptor import Acceptor, Begin, Connected, ConnectionSlots, listening_sockets
 from .broker import Broker
 from .config.listeners import Listener
 from .connection import Connection, Connections
 from .control import ControlServer
-from .limits import descriptor_budget
+from .limits import LOGIN_TIMEOUT_S, descriptor_budget
 
 if TYPE_CHECKING:
     from .metrics.server import MetricsServer
+    from .tls.listener import TlsListener
+    from .tls.transport import Handshakes
 
 __all__ = ["Listener", "Server", "stop"]
 
 
 class Server:
-    """A broker on one or more listeners: ``await start()``, ``listeners``, ``await close()``."""
+    """A broker on one or more listeners: ``await start()``, ``listeners``, ``await close()``.
+
+    :raises ConfigError: when the security settings of a listener cannot be used
+    """
 
     def __init__(self, broker: Broker, listeners: Sequence[Listener]) -> None:
         self.broker = broker
@@ -31,11 +37,13 @@ class Server:
         self.shared = Connections(broker)
         self.connections = self.shared.connections
         self.max_idle_ms = broker.config.get_int("connections.max.idle.ms")
+        self._securities = [broker.security.add(listener) for listener in self.listeners]
         self._slots = ConnectionSlots(descriptor_budget().connections, broker.metrics)
         self._acceptors: list[Acceptor] = []
         self._reaper: asyncio.TimerHandle | None = None
         self._metrics_server: MetricsServer | None = None
         self._control: ControlServer | None = None
+        self._handshakes: Handshakes | None = None
 
     async def start(self) -> None:
         """Listen on all listeners.
@@ -48,20 +56,36 @@ class Server:
                 sockets = await listening_sockets(listener.host, listener.port)
                 listener = replace(listener, port=sockets[0].getsockname()[1])
                 self.listeners[i] = listener
-                self._acceptors += [
-                    Acceptor(one, self._slots, partial(Connection, self.shared, listener))
-                    for one in sockets
-                ]
+                security = self._securities[i]
+                connected = partial(Connection, self.shared, listener, security)
+                begin = None
+                if security is not None and security.tls is not None:
+                    begin = self._tls_beginning(security.tls, connected)
+                self._acceptors += [Acceptor(one, self._slots, connected, begin) for one in sockets]
         except OSError:
             await self.close()
             raise
         if not self.broker.ephemeral:
             self._control = ControlServer(self.broker)
             await self._control.start()
+        self.broker.security.start()
         self.broker.loop_watch.start()
         self.broker.advertise(self.listeners)
         if self.max_idle_ms > 0:
             self._reaper = loop.call_later(self.max_idle_ms / 2000, self._reap)
+
+    def _tls_beginning(self, tls: TlsListener, connected: Connected) -> Begin:
+        """Return the function that begins connections with TLS."""
+        from .tls.transport import Handshakes, TlsTransport
+
+        if self._handshakes is None:
+            self._handshakes = Handshakes(LOGIN_TIMEOUT_S)
+        handshakes = self._handshakes
+
+        def begin(sock: socket.socket, ended: Callable[[], None]) -> None:
+            TlsTransport(sock, tls.context, connected, handshakes, ended)
+
+        return begin
 
     async def serve_metrics(self, host: str, port: int) -> int:
         """Serve metrics over HTTP until :meth:`close`.
@@ -100,6 +124,7 @@ class Server:
         if self._control is not None:
             self._control.close()
             self._control = None
+        self.broker.security.close()
         for acceptor in self._acceptors:
             acceptor.close()
         self._acceptors.clear()
@@ -112,6 +137,8 @@ class Server:
         await self.stop_serving()
         for connection in list(self.connections):
             connection.abandon()
+        if self._handshakes is not None:
+            self._handshakes.close()
         # Connections learn that they are lost in the next turns of the event loop.
         for _ in range(100):
             if not self.connections:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from headrace.protocol.file_range import FileRange, Piece
@@ -60,6 +61,17 @@ class Unsent:
             written = 0
         self._advance(written)
         return written == sum(map(len, views))
+
+    def send_to(
+        self, send: Callable[[Sequence[bytes | memoryview]], int], room: memoryview
+    ) -> None:
+        """Send what a transport takes now.
+
+        :param send: sends bytes and returns how many the transport has taken
+        :param room: memory to read file ranges into
+        :raises FileReadError: when a file cannot be read
+        """
+        self._advance(send(self._next_views(room)))
 
     def take(self, size_bytes: int) -> bytes:
         """Remove the next bytes, at most so many, and return them.

@@ -180,7 +180,11 @@ async def _serve(
     except (CatalogError, DirectoryInUse, UnusableDirectory, OSError) as error:
         raise Failure(_one_line(error)) from error
     broker.on_failure = stopping.set
-    server = Server(broker, listeners)
+    try:
+        server = Server(broker, listeners)
+    except ConfigError as error:
+        broker.close()
+        raise BadUsage(str(error)) from error
     try:
         try:
             broker.start()

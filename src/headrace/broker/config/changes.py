@@ -129,6 +129,7 @@ def _store(broker: Broker, changed: Mapping[Resource, Mapping[str, str | None]])
         return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     if any(resource.type == BROKER for resource in changed):
         broker.config.refresh()
+        broker.security.reload()
     return None
 
 
@@ -190,7 +191,9 @@ def _check_changes(
         if refusal is not None:
             return refusal
         settings = {key: value for key, value in changes.items() if value is not None}
-        return rules.check_broker_changes(settings, broker.config.value, default=name == "")
+        return rules.check_broker_changes(
+            settings, broker.config.value, default=name == ""
+        ) or broker.security.check_changes(changes)
     if kind == broker_loggers.KIND:
         return broker_loggers.check(changes)
     after = {**present, **changes}

@@ -173,7 +173,7 @@ def make_listener(
     :raises InvalidListeners: when the name has no protocol
     """
     protocol = protocol_of(name, config)
-    if protocol is not SecurityProtocol.PLAINTEXT:
+    if protocol.uses_sasl:
         raise InvalidListeners(f"listener {name} is {protocol.value}, which is not served")
     return Listener(
         host,

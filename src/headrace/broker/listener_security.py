@@ -1,0 +1,107 @@
+"""The protection of each listener: TLS, and the SASL mechanisms of its clients.
+
+The modules of TLS and SASL are imported by the first listener that needs them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from headrace.errors import ErrorCode, Refusal
+
+from .config.broker_config import Config, ConfigError
+from .config.listeners import Listener
+from .limits import TLS_FILE_CHECK_S
+
+if TYPE_CHECKING:
+    from .tls.listener import TlsListener
+
+
+class ListenerSecurity:
+    """The protection of one listener.
+
+    :raises ConfigError: when its settings cannot be used
+    :ivar tls: None without TLS
+    """
+
+    def __init__(self, listener: Listener, config: Config) -> None:
+        self.tls: TlsListener | None = None
+        if listener.protocol.uses_tls:
+            from .tls.listener import TlsListener
+
+            self.tls = TlsListener(listener.name, config)
+
+    def check(self, config: Config) -> None:
+        """Check that the listener can take over a configuration.
+
+        :raises ConfigError: when it cannot
+        """
+        if self.tls is not None:
+            self.tls.check(config)
+
+    def reload(self) -> None:
+        """Use the present configuration for new connections."""
+        if self.tls is not None:
+            self.tls.reload()
+
+    def reload_changed_files(self) -> None:
+        """Use files that have changed for new connections."""
+        if self.tls is not None:
+            self.tls.reload_changed_files()
+
+
+class ListenerSecurities:
+    """The protection of all listeners of a broker that have any."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._protected: list[ListenerSecurity] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, listener: Listener) -> ListenerSecurity | None:
+        """Return the protection of a listener, None if it has none.
+
+        :raises ConfigError: when its settings cannot be used
+        """
+        if not (listener.protocol.uses_tls or listener.protocol.uses_sasl):
+            return None
+        security = ListenerSecurity(listener, self._config)
+        self._protected.append(security)
+        return security
+
+    def start(self) -> None:
+        """Watch the files of key stores and trust stores until :meth:`close`."""
+        if any(one.tls is not None for one in self._protected):
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(TLS_FILE_CHECK_S, self._check_files)
+
+    def _check_files(self) -> None:
+        for one in self._protected:
+            one.reload_changed_files()
+        self.start()
+
+    def check_changes(self, changes: Mapping[str, str | None]) -> Refusal | None:
+        """Return the error for a change of this broker's configs at run time, None if the listeners
+        can take it over.
+        """
+        if not self._protected:
+            return None
+        config = self._config.with_changes(changes)
+        try:
+            for one in self._protected:
+                one.check(config)
+        except ConfigError as error:
+            return Refusal(ErrorCode.INVALID_REQUEST, str(error))
+        return None
+
+    def reload(self) -> None:
+        """Use the present configuration for new connections."""
+        for one in self._protected:
+            one.reload()
+
+    def close(self) -> None:
+        """Stop watching files."""
+        if self._timer is not None:
+            self._timer.cancel()

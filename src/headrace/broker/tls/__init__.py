@@ -1,0 +1,1 @@
+"""TLS: keys and certificates from a configuration, and connections that use them."""

@@ -1,0 +1,95 @@
+"""The TLS of one listener: its context, replaced when files or configs change, and the principals
+of certificates.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+
+from headrace.log_lines import get_logger
+from headrace.security.distinguished_names import subject
+from headrace.security.principal import ANONYMOUS, USER, Principal
+from headrace.security.principal_mapping import InvalidRules, PrincipalMapping
+
+from ..config.broker_config import Config, ConfigError
+from .contexts import make_context
+from .key_material import InvalidMaterial, files
+
+log = get_logger("headrace.tls")
+
+
+class TlsListener:
+    """The TLS of one listener.
+
+    :param name: the listener's
+    :raises ConfigError: when its keys, certificates or other settings cannot be used
+    :ivar context: for new connections
+    """
+
+    def __init__(self, name: str, config: Config) -> None:
+        self._name = name
+        self._config = config
+        self._versions = self._file_versions()
+        self.context = self._make_context(config)
+        self._mapping = self._make_mapping(config)
+
+    def principal(self, certificate: bytes | None) -> Principal:
+        """Return the principal of a client.
+
+        :param certificate: its certificate in DER, None if it has shown none
+        :raises ValueError: when no mapping rule applies
+        """
+        if certificate is None:
+            return ANONYMOUS
+        return Principal(USER, self._mapping.name_of(subject(certificate)))
+
+    def check(self, config: Config) -> None:
+        """Check that the listener can take over a configuration.
+
+        :raises ConfigError: when it cannot
+        """
+        self._make_context(config)
+        self._make_mapping(config)
+
+    def reload(self) -> None:
+        """Use the present configuration and files for new connections. If they are not valid, log
+        that and go on with those before.
+        """
+        self._versions = self._file_versions()
+        try:
+            self.context = self._make_context(self._config)
+            self._mapping = self._make_mapping(self._config)
+        except ConfigError as error:
+            log.error("%s; the certificates before are used", error)
+            return
+        log.info("listener %s has loaded its certificates again", self._name)
+
+    def reload_changed_files(self) -> None:
+        """As :meth:`reload`, if a file has changed."""
+        if self._file_versions() != self._versions:
+            self.reload()
+
+    def _make_context(self, config: Config) -> ssl.SSLContext:
+        try:
+            return make_context(lambda name: config.listener_text(self._name, name))
+        except InvalidMaterial as error:
+            raise ConfigError(f"listener {self._name}: {error}") from error
+
+    def _make_mapping(self, config: Config) -> PrincipalMapping:
+        text = config.listener_text(self._name, "ssl.principal.mapping.rules")
+        try:
+            return PrincipalMapping(text or "")
+        except InvalidRules as error:
+            raise ConfigError(f"listener {self._name}: {error}") from error
+
+    def _file_versions(self) -> list[tuple[int, int, int] | None]:
+        """Return what tells the present content of each file from an earlier one."""
+        versions: list[tuple[int, int, int] | None] = []
+        for path in files(lambda name: self._config.listener_text(self._name, name)):
+            try:
+                status = os.stat(path)
+                versions.append((status.st_ino, status.st_mtime_ns, status.st_size))
+            except OSError:
+                versions.append(None)
+        return versions

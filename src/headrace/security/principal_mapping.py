@@ -1,0 +1,94 @@
+"""``ssl.principal.mapping.rules``: short names for distinguished names of certificates (KIP-371).
+
+A rule is ``DEFAULT``, which keeps the name, or ``RULE:pattern/replacement/[L|U]``: if the pattern
+matches the whole name, the replacement is used, in lower or upper case. The first rule that applies
+decides. A slash inside of a pattern or replacement is written ``\\/``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_SPLIT = re.compile(r"\s*(DEFAULT|RULE:(?:\\.|[^\\/])*/(?:\\.|[^\\/])*/[LU]?)\s*([,\n]|$)")
+_REFERENCE = re.compile(r"\$(\d)")
+
+
+class InvalidRules(ValueError):
+    """Mapping rules that cannot be read."""
+
+
+class NoMatchingRule(ValueError):
+    """A distinguished name to which no rule applies: the client is not authenticated."""
+
+
+class _Rule(NamedTuple):
+    """A rule.
+
+    :ivar pattern: None for ``DEFAULT``
+    :ivar case: ``L``, ``U`` or empty
+    """
+
+    pattern: re.Pattern[str] | None = None
+    replacement: str = ""
+    case: str = ""
+
+    def apply(self, name: str) -> str | None:
+        """Return the short name, None if the rule does not apply."""
+        if self.pattern is None:
+            return name
+        if self.pattern.fullmatch(name) is None:
+            return None
+        short = self.pattern.sub(self.replacement, name, count=1)
+        return {"L": short.lower(), "U": short.upper()}.get(self.case, short)
+
+
+class PrincipalMapping:
+    """The rules of one listener.
+
+    :param text: the value of ``ssl.principal.mapping.rules``
+    :raises InvalidRules: when it cannot be read
+    """
+
+    def __init__(self, text: str) -> None:
+        self._rules: Sequence[_Rule] = list(_parse(text or "DEFAULT"))
+
+    def name_of(self, distinguished_name: str) -> str:
+        """Return the name of a principal.
+
+        :raises NoMatchingRule: when no rule applies
+        """
+        for rule in self._rules:
+            short = rule.apply(distinguished_name)
+            if short is not None:
+                return short
+        raise NoMatchingRule(f"No rules apply to {distinguished_name}")
+
+
+def _parse(text: str) -> list[_Rule]:
+    rules = []
+    position = 0
+    while position < len(text):
+        match = _SPLIT.match(text, position)
+        if match is None:
+            raise InvalidRules(
+                f"Invalid rule: `{text[position:]}` in ssl.principal.mapping.rules: expected "
+                "DEFAULT or RULE:pattern/replacement/[LU]"
+            )
+        rules.append(_rule(match[1]))
+        position = match.end()
+    return rules
+
+
+def _rule(text: str) -> _Rule:
+    if text == "DEFAULT":
+        return _Rule()
+    pattern, replacement, case = re.split(r"(?<!\\)/", text.removeprefix("RULE:"))
+    try:
+        compiled = re.compile(pattern.replace(r"\/", "/"))
+        template = _REFERENCE.sub(r"\\g<\1>", replacement.replace(r"\/", "/"))
+        compiled.sub(template, "")
+    except (re.error, IndexError) as error:
+        raise InvalidRules(f"Invalid rule: `{text}`: {error}") from error
+    return _Rule(compiled, template, case)
