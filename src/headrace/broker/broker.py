@@ -107,7 +107,7 @@ class Broker:
         """Called when the broker cannot go on, see :attr:`failure`."""
         config.attach(self.catalog)
         self.access_control = access_control(config, self.catalog)
-        self.security = ListenerSecurities(config)
+        self.security = ListenerSecurities(config, self.catalog)
         self.features = Features(self.catalog, self.node_id)
         self.client_software = ClientSoftware()
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")

@@ -11,11 +11,11 @@ no further request is served. What all connections take together is bounded in `
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import count
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace import handlers
 from headrace.coordinators.runtime import Deferred
@@ -49,6 +49,7 @@ from .flow import AnswerMemory, RequestMemory, Turns
 from .limits import (
     AWAIT_SOCKET_BYTES,
     COUNTED_REQUEST_BYTES,
+    LOGIN_TIMEOUT_S,
     MAX_QUEUED_BYTES,
     MAX_QUEUED_REQUESTS,
     MAX_UNSENT_BYTES,
@@ -61,6 +62,11 @@ from .limits import (
 from .listener_security import ListenerSecurity
 from .requests import IncompleteFrame, RequestQueue
 from .unsent import FileReadError, Unsent
+
+if TYPE_CHECKING:
+    from headrace.security.login import Login
+
+    from .login_requests import LoginRequests
 
 log = LimitedLog(get_logger("headrace.server"))
 
@@ -118,6 +124,13 @@ class Connections:
         broker.features.on_change = self._choose_handlers
         self._choose_handlers()
 
+    @cached_property
+    def logins(self) -> LoginRequests:
+        """The service of the requests of logins."""
+        from .login_requests import LoginRequests
+
+        return LoginRequests(self.broker)
+
     def _choose_handlers(self) -> None:
         """Authorize requests, if there is an authorizer. Refuse APIs whose feature is at level
         0.
@@ -152,6 +165,8 @@ class Connection(asyncio.BufferedProtocol):
         "_is_full",
         "_is_in_turns",
         "_is_paused",
+        "_login",
+        "_login_timer",
         "_queue",
         "_security",
         "_task_bytes",
@@ -176,6 +191,9 @@ class Connection(asyncio.BufferedProtocol):
         self.shared = shared
         self.listener = listener
         self._security = security
+        self._login: Login | None = None
+        """The login of a client, None on a listener without SASL."""
+        self._login_timer: asyncio.TimerHandle | None = None
         self.connection_id = next(shared.connection_ids)
         self.transport: Any = None
         self.host = "/"
@@ -228,7 +246,13 @@ class Connection(asyncio.BufferedProtocol):
             self._secure(self._security)
 
     def _secure(self, security: ListenerSecurity) -> None:
-        """Take the principal from the certificate of the client."""
+        """Wait for a login, or take the principal from the certificate of the client."""
+        if security.sasl is not None:
+            self._login = security.sasl.new_login()
+            self._login_timer = asyncio.get_running_loop().call_later(
+                LOGIN_TIMEOUT_S, self._end_slow_login
+            )
+            return
         if security.tls is None:
             return
         try:
@@ -287,7 +311,7 @@ class Connection(asyncio.BufferedProtocol):
         size_bytes = 0
         if len(start) >= SIZE.size:
             (size_bytes,) = SIZE.unpack_from(start)
-            if size_bytes not in self.shared.request_bytes:
+            if size_bytes not in self.shared.request_bytes or self._is_too_large(size_bytes):
                 self._refuse_frame(size_bytes)
                 return
         self.frame = IncompleteFrame(start, SIZE.size + size_bytes)
@@ -424,6 +448,9 @@ class Connection(asyncio.BufferedProtocol):
             (self.transport.pause_reading if paused else self.transport.resume_reading)()
 
     def _request(self, frame: memoryview) -> None:
+        if self._login is not None and self._belongs_to_login(frame):
+            self._log_in(self._login, frame)
+            return
         started = self.last_active
         templates = self._templates.get(frame[_API_KEY_LOW_BYTE])
         if templates is not None:
@@ -465,6 +492,86 @@ class Connection(asyncio.BufferedProtocol):
         self._handle(adapted, header, wire, started)
         if header.api_key in TEMPLATED:
             self._remember(frame, header, adapted)
+
+    # The login ------------------------------------------------------------------------------------
+
+    def _belongs_to_login(self, frame: memoryview) -> bool:
+        assert self._login is not None
+        return self._login.intercepts(frame[0] << 8 | frame[1], self.shared.turns.now_ms())
+
+    def _is_too_large(self, size_bytes: int) -> bool:
+        """Return whether a request is larger than allowed before the login."""
+        return (
+            self._login is not None
+            and self._login.principal is None
+            and self._security is not None
+            and self._security.sasl is not None
+            and size_bytes > self._security.sasl.max_receive_bytes
+        )
+
+    def _log_in(self, login: Login, frame: memoryview) -> None:
+        """Serve a request of a login."""
+        assert self._security is not None
+        assert self._security.sasl is not None
+        if self._is_too_large(len(frame)):
+            self._refuse_frame(len(frame))
+            return
+        try:
+            outcome = self.shared.logins.serve(
+                login, frame, lambda header: self._context_of(header, {})
+            )
+        except BadFrame as error:
+            self._fail_login((), str(error))
+            return
+        except Exception as error:
+            log.error(self.host, "a login from %s failed", self.host, exc_info=error)
+            self.abandon()
+            return
+        if outcome.failure is not None:
+            self._fail_login(outcome.pieces, outcome.failure)
+            return
+        self._answers += outcome.pieces
+        if login.is_complete and login.principal is not None:
+            self.principal = login.principal
+            self._context = None
+            if self._login_timer is not None:
+                self._login_timer.cancel()
+                self._login_timer = None
+
+    def _fail_login(self, pieces: Sequence[Piece], reason: str) -> None:
+        """Close the connection of a failed login, with its answer, after
+        ``connection.failed.authentication.delay.ms``. Nothing is read meanwhile.
+        """
+        assert self._security is not None
+        assert self._security.sasl is not None
+        message = "closing the connection from %s: its login has failed: %s"
+        log.warning(self.host, message, self.host, reason)
+        self.shared.metrics.failed_logins += 1
+        self._send()
+        self._queue.clear()
+        self._is_closing = True
+        self._regulate()
+        delay_s = self._security.sasl.failure_delay_ms / 1000
+        if self._login_timer is not None:
+            self._login_timer.cancel()
+        self._login_timer = asyncio.get_running_loop().call_later(
+            delay_s, self._end_failed_login, pieces
+        )
+
+    def _end_failed_login(self, pieces: Sequence[Piece]) -> None:
+        if self.transport is not None:
+            self._answers += pieces
+            self._send()
+            if not self._unsent:
+                self.transport.close()
+
+    def _end_slow_login(self) -> None:
+        self._login_timer = None
+        message = "closing the connection from %s: it has not logged in within %g s"
+        log.warning(self.host, message, self.host, LOGIN_TIMEOUT_S)
+        self.abandon()
+
+    # Requests that take time ----------------------------------------------------------------------
 
     def _read_later(self, frame: memoryview, header: RequestHeader, started: float) -> None:
         """Read a large request in slices, then serve it."""
@@ -877,6 +984,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.frame.size_bytes,
             )
         self.transport = None
+        if self._login_timer is not None:
+            self._login_timer.cancel()
         self._queue.clear()
         self._answers.clear()
         self._unsent.clear()

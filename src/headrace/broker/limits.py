@@ -34,6 +34,15 @@ key of 2048 bits.
 LOGIN_TIMEOUT_S = 30.0
 """The time for a TLS handshake, and the time for a SASL login. Then the connection is closed."""
 
+JWKS_TIMEOUT_S = 10.0
+"""The time to read the keys of tokens (JWKS)."""
+
+MAX_JWKS_BYTES = 1024 * 1024
+"""The largest document with keys of tokens."""
+
+MIN_JWKS_INTERVAL_S = 5.0
+"""The least time between two reads of the keys because of unknown keys in tokens."""
+
 TLS_FILE_CHECK_S = 5.0
 """How often the broker looks for changed key stores and trust stores."""
 

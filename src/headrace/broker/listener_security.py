@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import ErrorCode, Refusal
 
+from .catalog import Catalog
 from .config.broker_config import Config, ConfigError
 from .config.listeners import Listener
 from .limits import TLS_FILE_CHECK_S
 
 if TYPE_CHECKING:
+    from .authentication import SaslListener
     from .tls.listener import TlsListener
 
 
@@ -24,14 +26,20 @@ class ListenerSecurity:
 
     :raises ConfigError: when its settings cannot be used
     :ivar tls: None without TLS
+    :ivar sasl: None without logins
     """
 
-    def __init__(self, listener: Listener, config: Config) -> None:
+    def __init__(self, listener: Listener, config: Config, catalog: Catalog) -> None:
         self.tls: TlsListener | None = None
+        self.sasl: SaslListener | None = None
         if listener.protocol.uses_tls:
             from .tls.listener import TlsListener
 
             self.tls = TlsListener(listener.name, config)
+        if listener.protocol.uses_sasl:
+            from .authentication import SaslListener
+
+            self.sasl = SaslListener(listener.name, config, catalog)
 
     def check(self, config: Config) -> None:
         """Check that the listener can take over a configuration.
@@ -40,11 +48,20 @@ class ListenerSecurity:
         """
         if self.tls is not None:
             self.tls.check(config)
+        if self.sasl is not None:
+            self.sasl.check(config)
 
     def reload(self) -> None:
         """Use the present configuration for new connections."""
         if self.tls is not None:
             self.tls.reload()
+        if self.sasl is not None:
+            self.sasl.reload()
+
+    def close(self) -> None:
+        """End the work in the background."""
+        if self.sasl is not None:
+            self.sasl.close()
 
     def reload_changed_files(self) -> None:
         """Use files that have changed for new connections."""
@@ -55,8 +72,9 @@ class ListenerSecurity:
 class ListenerSecurities:
     """The protection of all listeners of a broker that have any."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, catalog: Catalog) -> None:
         self._config = config
+        self._catalog = catalog
         self._protected: list[ListenerSecurity] = []
         self._timer: asyncio.TimerHandle | None = None
 
@@ -67,7 +85,7 @@ class ListenerSecurities:
         """
         if not (listener.protocol.uses_tls or listener.protocol.uses_sasl):
             return None
-        security = ListenerSecurity(listener, self._config)
+        security = ListenerSecurity(listener, self._config, self._catalog)
         self._protected.append(security)
         return security
 
@@ -102,6 +120,8 @@ class ListenerSecurities:
             one.reload()
 
     def close(self) -> None:
-        """Stop watching files."""
+        """Stop watching files, and end other work in the background."""
         if self._timer is not None:
             self._timer.cancel()
+        for one in self._protected:
+            one.close()

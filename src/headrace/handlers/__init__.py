@@ -162,6 +162,7 @@ APIS: Mapping[int, Api] = {
                 inside(DESCRIBE, GROUP, _LEFT_OUT),
             ),
         ),
+        Api(17, "sasl_handshake", 0, 1, NOTHING),
         Api(18, "api_versions", 0, 4, NOTHING),
         Api(
             19,
@@ -244,6 +245,7 @@ APIS: Mapping[int, Api] = {
         Api(33, "alter_configs", 0, 2, (each_config(ALTER_CONFIGS, once=True),)),
         Api(34, "alter_replica_log_dirs", 1, 2, (on_cluster(ALTER),)),
         Api(35, "describe_log_dirs", 1, 5, (on_cluster(DESCRIBE),)),
+        Api(36, "sasl_authenticate", 0, 2, NOTHING),
         Api(37, "create_partitions", 0, 3, (each(ALTER, TOPIC, "topics", "name", once=True),)),
         Api(42, "delete_groups", 0, 2, (each(DELETE, GROUP, "groups_names"),)),
         Api(43, "elect_leaders", 0, 2, (on_cluster(ALTER),)),

@@ -172,16 +172,13 @@ def make_listener(
         stands for the port of the listening socket
     :raises InvalidListeners: when the name has no protocol
     """
-    protocol = protocol_of(name, config)
-    if protocol.uses_sasl:
-        raise InvalidListeners(f"listener {name} is {protocol.value}, which is not served")
     return Listener(
         host,
         port,
         None if advertised is None else advertised[0],
         None if advertised is None else advertised[1] or None,
         name,
-        protocol,
+        protocol_of(name, config),
     )
 
 

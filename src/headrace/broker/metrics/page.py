@@ -236,6 +236,12 @@ def _write_memory(metrics: Metrics, page: MetricsPage) -> None:
         "Connections refused because the process has too few file descriptors.",
         metrics.connections_refused,
     )
+    page.single(
+        "headrace_failed_logins_total",
+        "counter",
+        "Connections closed because their login has failed.",
+        metrics.failed_logins,
+    )
 
 
 def _write_coordinators(broker: Broker, page: MetricsPage) -> None:

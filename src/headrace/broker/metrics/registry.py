@@ -167,6 +167,7 @@ class Metrics:
     :ivar requests: counters by API key
     :ivar connections: the open connections
     :ivar connections_refused: connections for which there was no file descriptor
+    :ivar failed_logins: connections closed because their login has failed
     :ivar request_memory: requests that are not served yet
     :ivar response_memory: responses that are not sent yet
     :ivar refused_produces: number of refused batches of producers, by topic name
@@ -180,6 +181,7 @@ class Metrics:
         self.connections_accepted = 0
         self.connections: set[Any] = set()
         self.connections_refused = 0
+        self.failed_logins = 0
         self.request_memory = MemoryUse()
         self.response_memory = MemoryUse()
         self.received_bytes = 0

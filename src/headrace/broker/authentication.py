@@ -1,0 +1,243 @@
+"""The SASL mechanisms of one listener, from its configuration and the users in the catalog."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from headrace.log_lines import LimitedLog, get_logger
+from headrace.security import jaas, oauthbearer, plain, scram
+from headrace.security.conversation import Conversation
+from headrace.security.login import EnabledMechanism, Login
+
+from .catalog import Catalog
+from .config.broker_config import Config, ConfigError
+from .config.keys import Value
+from .jwks import KeySource
+
+log = LimitedLog(get_logger("headrace.sasl"))
+
+SCRAM = "scram"
+"""The kind of the catalog's rows with users: name, mechanism, credential."""
+
+_NONCE_BYTES = 18
+_SECRET = secrets.token_bytes(32)
+"""Makes the salts of unknown users: other ones after each start."""
+
+_PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_OAUTH_PACKAGE = "org.apache.kafka.common.security.oauthbearer"
+_SIGNED = frozenset(
+    (
+        f"{_OAUTH_PACKAGE}.OAuthBearerValidatorCallbackHandler",
+        f"{_OAUTH_PACKAGE}.secured.OAuthBearerValidatorCallbackHandler",
+    )
+)
+_UNSECURED = f"{_OAUTH_PACKAGE}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+_VALIDATORS = frozenset(
+    (f"{_OAUTH_PACKAGE}.DefaultJwtValidator", f"{_OAUTH_PACKAGE}.BrokerJwtValidator")
+)
+SERVED = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+
+class SaslListener:
+    """The logins of one listener.
+
+    :param name: the listener's
+    :raises ConfigError: when its settings cannot be used
+    :ivar max_receive_bytes: the largest request before the login
+    :ivar failure_delay_ms: the time after which a failed login is answered
+    """
+
+    def __init__(self, name: str, config: Config, catalog: Catalog) -> None:
+        self._name = name
+        self._config = config
+        self._catalog = catalog
+        self._keys: KeySource | None = None
+        self._mechanisms: Mapping[str, EnabledMechanism] = {}
+        self.max_receive_bytes = 0
+        self.failure_delay_ms = 0
+        self._take(config)
+
+    def new_login(self) -> Login:
+        """Return the login of a new connection."""
+        return Login(self._mechanisms)
+
+    def check(self, config: Config) -> None:
+        """Check that the listener can take over a configuration.
+
+        :raises ConfigError: when it cannot
+        """
+        checked = SaslListener(self._name, config, self._catalog)
+        checked.close()
+
+    def reload(self) -> None:
+        """Use the present configuration for new connections. It was checked before."""
+        self.close()
+        self._take(self._config)
+
+    def close(self) -> None:
+        """Fetch no more keys."""
+        if self._keys is not None:
+            self._keys.close()
+            self._keys = None
+
+    def _take(self, config: Config) -> None:
+        names = [name.upper() for name in _list(self._setting(config, "sasl.enabled.mechanisms"))]
+        if "GSSAPI" in names or not names:
+            raise ConfigError(
+                f"listener {self._name}: GSSAPI (Kerberos) is not served; set "
+                f"sasl.enabled.mechanisms to some of {', '.join(SERVED)}"
+            )
+        unknown = [name for name in names if name not in SERVED]
+        if unknown:
+            raise ConfigError(
+                f"listener {self._name}: {', '.join(unknown)} is not served; "
+                f"sasl.enabled.mechanisms can have {', '.join(SERVED)}"
+            )
+        if self._config.listener_text(self._name, "sasl.jaas.config") is not None:
+            raise ConfigError(
+                f"listener {self._name}: sasl.jaas.config needs the mechanism in its name: "
+                f"listener.name.{self._name.lower()}.plain.sasl.jaas.config"
+            )
+        self._mechanisms = {name: self._mechanism(config, name) for name in names}
+        self.max_receive_bytes = _int(self._setting(config, "sasl.server.max.receive.size"))
+        self.failure_delay_ms = config.get_int("connection.failed.authentication.delay.ms")
+
+    def _mechanism(self, config: Config, name: str) -> EnabledMechanism:
+        handler = self._setting(config, "sasl.server.callback.handler.class", name)
+        module = self._login_module(config, name)
+        begin: Callable[[], Conversation]
+        if name == "OAUTHBEARER":
+            validate = self._token_validator(config, str(handler or ""), module)
+            begin = partial(oauthbearer.OAuthBearerServer, validate, _log_refused_token)
+        elif handler:
+            raise ConfigError(
+                f"listener {self._name}: sasl.server.callback.handler.class of {name} is not served"
+            )
+        elif name == "PLAIN":
+            if module is None:
+                raise ConfigError(
+                    f"listener {self._name}: PLAIN needs its users in "
+                    f"listener.name.{self._name.lower()}.plain.sasl.jaas.config: "
+                    f'{_PLAIN_MODULE} required user_NAME="PASSWORD";'
+                )
+            begin = partial(plain.PlainServer, module.users)
+        else:
+            begin = partial(self._scram_server, scram.MECHANISMS[name])
+        reauth_ms = _int(self._setting(config, "connections.max.reauth.ms", name))
+        return EnabledMechanism(begin, reauth_ms)
+
+    def _scram_server(self, mechanism: scram.Mechanism) -> scram.ScramServer:
+        nonce = secrets.token_urlsafe(_NONCE_BYTES)
+        return scram.ScramServer(mechanism, partial(self._find_user, mechanism), nonce, _SECRET)
+
+    def _find_user(self, mechanism: scram.Mechanism, name: str) -> scram.Credential | None:
+        text = self._catalog.configs(SCRAM, name).get(mechanism.name)
+        return None if text is None else scram.Credential.parse(text)
+
+    def _login_module(self, config: Config, mechanism: str) -> jaas.LoginModule | None:
+        """Return the login module of a mechanism, None if none is configured."""
+        names = [self._name.lower(), mechanism.lower(), "sasl.jaas.config"]
+        text = self._setting(config, "sasl.jaas.config", mechanism)
+        if text is None:
+            return None
+        setting = f"listener.name.{'.'.join(names)}"
+        try:
+            module = jaas.parse(str(text))
+        except jaas.InvalidJaas as error:
+            raise ConfigError(f"{setting}: {error}") from None
+        expected = {"PLAIN": _PLAIN_MODULE, "OAUTHBEARER": _OAUTH_MODULE}.get(
+            mechanism, _SCRAM_MODULE
+        )
+        if module.name != expected:
+            raise ConfigError(f"{setting}: the login module of {mechanism} is {expected}")
+        return module
+
+    def _token_validator(
+        self, config: Config, handler: str, module: jaas.LoginModule | None
+    ) -> oauthbearer.Validate:
+        def setting(name: str) -> Value | None:
+            return self._setting(config, f"sasl.oauthbearer.{name}", "OAUTHBEARER")
+
+        if handler == _UNSECURED:
+            log.warning(
+                "",
+                "listener %s accepts OAUTHBEARER tokens without a signature: everybody can log in "
+                "as anybody",
+                self._name,
+            )
+            return oauthbearer.UnsecuredTokens(_unsecured_rules(module))
+        if handler and handler not in _SIGNED:
+            raise ConfigError(
+                f"listener {self._name}: sasl.server.callback.handler.class of OAUTHBEARER is not "
+                "served"
+            )
+        if str(setting("jwt.validator.class")) not in _VALIDATORS:
+            raise ConfigError(
+                f"listener {self._name}: sasl.oauthbearer.jwt.validator.class is not served"
+            )
+        url = setting("jwks.endpoint.url")
+        if not url:
+            raise ConfigError(
+                f"listener {self._name}: OAUTHBEARER needs the keys of its tokens in "
+                "sasl.oauthbearer.jwks.endpoint.url. For tokens without a signature, in "
+                "development only, set listener.name."
+                f"{self._name.lower()}.oauthbearer.sasl.server.callback.handler.class to "
+                f"{_UNSECURED}"
+            )
+        issuer = setting("expected.issuer")
+        rules = oauthbearer.TokenRules(
+            audiences=_list(setting("expected.audience")),
+            issuer=None if issuer is None else str(issuer),
+            scope_claim=str(setting("scope.claim.name")),
+            name_claim=str(setting("sub.claim.name")),
+            clock_skew_ms=_int(setting("clock.skew.seconds")) * 1000,
+        )
+        try:
+            self._keys = KeySource(
+                str(url),
+                refresh_ms=_int(setting("jwks.endpoint.refresh.ms")),
+                backoff_ms=_int(setting("jwks.endpoint.retry.backoff.ms")),
+                max_backoff_ms=_int(setting("jwks.endpoint.retry.backoff.max.ms")),
+            )
+        except ValueError as error:
+            raise ConfigError(
+                f"listener {self._name}: sasl.oauthbearer.jwks.endpoint.url: {error}"
+            ) from error
+        return oauthbearer.SignedTokens(rules, self._keys.present, self._keys.refresh)
+
+    def _setting(self, config: Config, name: str, mechanism: str | None = None) -> Value | None:
+        return config.listener_value(self._name, name, mechanism)
+
+
+def _unsecured_rules(module: jaas.LoginModule | None) -> oauthbearer.TokenRules:
+    """Return the rules in options of the login module that Kafka has for tokens without a
+    signature.
+    """
+    options = {} if module is None else module.options
+    prefix = "unsecuredValidator"
+    skew = options.get(f"{prefix}AllowableClockSkewMs", "0")
+    if not skew.isdecimal():
+        raise ConfigError(f"{prefix}AllowableClockSkewMs is not a number of milliseconds")
+    return oauthbearer.TokenRules(
+        name_claim=options.get(f"{prefix}PrincipalClaimName", "sub"),
+        scope_claim=options.get(f"{prefix}ScopeClaimName", "scope"),
+        clock_skew_ms=int(skew),
+        required_scopes=options.get(f"{prefix}RequiredScope", "").split(),
+    )
+
+
+def _log_refused_token(reason: str) -> None:
+    log.warning("tokens", "a token is refused: %s", reason)
+
+
+def _list(value: Value | None) -> tuple[str, ...]:
+    return tuple(one for one in value if one) if isinstance(value, tuple) else ()
+
+
+def _int(value: Value | None) -> int:
+    assert isinstance(value, int), value
+    return value

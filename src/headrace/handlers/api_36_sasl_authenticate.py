@@ -1,0 +1,31 @@
+"""SaslAuthenticate (36), versions 0-2: a message of a SASL mechanism (KIP-152).
+
+This handler serves clients that have not begun a login. The others are served by
+:mod:`headrace.broker.login_requests`.
+
+Version notes:
+
+* Version 1 adds the lifetime of the session (KIP-368).
+* Version 2 is flexible (KIP-482).
+"""
+
+from __future__ import annotations
+
+from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
+from kio.schema.sasl_authenticate.v2.response import SaslAuthenticateResponse
+
+from headrace.broker.broker import Broker
+from headrace.errors import ErrorCode
+
+from .context import RequestContext
+
+
+def handle(
+    broker: Broker, request: SaslAuthenticateRequest, context: RequestContext
+) -> SaslAuthenticateResponse:
+    """Refuse a message outside of a login."""
+    return SaslAuthenticateResponse(
+        error_code=ErrorCode.ILLEGAL_SASL_STATE,
+        error_message="SaslAuthenticate request received after successful authentication",
+        auth_bytes=b"",
+    )

@@ -1,0 +1,293 @@
+"""OAUTHBEARER: the server's side of a login with a JSON web token (RFC 7628, KIP-255, KIP-768)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jwt
+
+from .conversation import Challenge, Failure, Step, Success
+
+MAX_TOKEN_CHARS = 64 * 1024
+"""The longest token that is looked at."""
+
+_NAME = r"(?:[\x01-\x2B\x2D-\x3C\x3E-\x7F]|=2C|=3D)+"
+_CLIENT_FIRST = re.compile(
+    rf"n,(?:a=(?P<authorization>{_NAME}))?,\x01"
+    r"(?P<pairs>(?:[A-Za-z]+=[\x21-\x7E \t\r\n]+\x01)*)\x01"
+)
+_BEARER = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)", re.ASCII)
+_ALGORITHMS = {
+    "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    "EC": ("ES256", "ES384", "ES512", "ES256K"),
+    "OKP": ("EdDSA",),
+}
+"""Algorithms that a key of a type may have signed with. None is symmetric: a public key must not
+verify as a password.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A valid token.
+
+    :ivar expires_ms: epoch milliseconds
+    """
+
+    name: str
+    expires_ms: int
+
+
+class InvalidToken(ValueError):
+    """A token that is not accepted. The message says why, and does not have the token."""
+
+
+Validate = Callable[[str, int], Token]
+"""``validate(token, now_ms)``: raises :class:`InvalidToken`."""
+
+
+class OAuthBearerServer:
+    """The server's side of one login.
+
+    :param validate: checks a token
+    :param refused: called with the reason why a token is not valid, for the log
+    """
+
+    def __init__(self, validate: Validate, refused: Callable[[str], object]) -> None:
+        self._validate = validate
+        self._refused = refused
+        self._error: str | None = None
+
+    def respond(self, token: bytes, now_ms: int) -> Step:
+        """Return the result of a token. An invalid one is answered with an error, which the client
+        confirms.
+        """
+        if self._error is not None:
+            return Failure(self._error if token == b"\x01" else None)
+        try:
+            text = token.decode("ascii")
+        except UnicodeDecodeError:
+            return Failure()
+        match = _CLIENT_FIRST.fullmatch(text)
+        if match is None:
+            return Failure()
+        pairs = dict(pair.split("=", 1) for pair in match["pairs"].split("\x01") if pair)
+        bearer = _BEARER.fullmatch(pairs.get("auth", ""))
+        if bearer is None or bearer["scheme"].lower() != "bearer":
+            return Failure()
+        try:
+            valid = self._validate(bearer["token"], now_ms)
+        except InvalidToken as error:
+            self._refused(str(error))
+            self._error = '{"status":"invalid_token"}'
+            return Challenge(self._error.encode())
+        authorization = (match["authorization"] or "").replace("=2C", ",").replace("=3D", "=")
+        if authorization and authorization != valid.name:
+            return Failure(
+                f"Authentication failed: Client requested an authorization id ({authorization}) "
+                f"that is different from the token's principal name ({valid.name})"
+            )
+        return Success(valid.name, b"", valid.expires_ms)
+
+
+# Tokens -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """The claims that a token must have.
+
+    :ivar audiences: one of them, if there are any
+    :ivar issuer: None for any
+    :ivar required_scopes: all of them
+    """
+
+    audiences: Sequence[str] = ()
+    issuer: str | None = None
+    scope_claim: str = "scope"
+    name_claim: str = "sub"
+    clock_skew_ms: int = 30_000
+    required_scopes: Sequence[str] = ()
+
+
+class KeySet:
+    """The public keys that tokens are verified with.
+
+    :param document: a JSON web key set (RFC 7517)
+    :raises ValueError: when it is none, or has no key that can be used
+    """
+
+    def __init__(self, document: bytes) -> None:
+        try:
+            entries = json.loads(document)["keys"]
+            self._keys = [one for one in map(_key, entries) if one is not None]
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError("not a JSON web key set") from error
+        if not self._keys:
+            raise ValueError("the JSON web key set has no public key for signatures")
+
+    def find(self, key_id: str | None, algorithm: str) -> jwt.PyJWK | None:
+        """Return the key of a token, None if there is none."""
+        fitting = [
+            one
+            for one in self._keys
+            if algorithm in _algorithms(one) and (key_id is None or one.key_id == key_id)
+        ]
+        return fitting[0] if len(fitting) == 1 or (fitting and key_id is not None) else None
+
+
+def _key(entry: Mapping[str, Any]) -> jwt.PyJWK | None:
+    if entry.get("kty") not in _ALGORITHMS or entry.get("use", "sig") != "sig":
+        return None
+    try:
+        return jwt.PyJWK.from_dict(dict(entry))
+    except jwt.PyJWTError:
+        return None
+
+
+def _algorithms(key: jwt.PyJWK) -> Sequence[str]:
+    entry = key._jwk_data
+    allowed = _ALGORITHMS[entry["kty"]]
+    return [entry["alg"]] if entry.get("alg") in allowed else [] if "alg" in entry else allowed
+
+
+class SignedTokens:
+    """Validation of signed tokens.
+
+    :param keys: returns the present keys, None while there are none
+    :param missing: called when the key of a token is not among them
+    """
+
+    def __init__(
+        self,
+        rules: TokenRules,
+        keys: Callable[[], KeySet | None],
+        missing: Callable[[], object],
+    ) -> None:
+        self._rules = rules
+        self._keys = keys
+        self._missing = missing
+
+    def __call__(self, token: str, now_ms: int) -> Token:
+        """Validate a token.
+
+        :raises InvalidToken: when it is not valid now
+        """
+        if len(token) > MAX_TOKEN_CHARS:
+            raise InvalidToken("the token is too long")
+        header = _header(token)
+        keys = self._keys()
+        if keys is None:
+            self._missing()
+            raise InvalidToken("there are no keys to verify it with")
+        algorithm, key_id = header.get("alg"), header.get("kid")
+        if not isinstance(algorithm, str) or not isinstance(key_id, str | None):
+            raise InvalidToken("its header is malformed")
+        key = keys.find(key_id, algorithm)
+        if key is None:
+            self._missing()
+            raise InvalidToken(f"no key for it: kid {key_id}, alg {algorithm}")
+        unchecked = {
+            f"verify_{claim}": False for claim in ("aud", "exp", "iat", "iss", "jti", "nbf", "sub")
+        }
+        try:
+            claims = jwt.decode(token, key.key, algorithms=[algorithm], options=unchecked)  # type: ignore[arg-type]
+        except (jwt.PyJWTError, ValueError, RecursionError) as error:
+            raise InvalidToken(f"its signature or form is not valid: {error}") from error
+        return check_claims(claims, self._rules, now_ms)
+
+
+class UnsecuredTokens:
+    """Validation of tokens without a signature, for development only: everybody can write one."""
+
+    def __init__(self, rules: TokenRules) -> None:
+        self._rules = rules
+
+    def __call__(self, token: str, now_ms: int) -> Token:
+        """Validate a token.
+
+        :raises InvalidToken: when it is not valid now
+        """
+        if len(token) > MAX_TOKEN_CHARS:
+            raise InvalidToken("the token is too long")
+        parts = token.split(".")
+        if len(parts) != 3 or parts[2]:
+            raise InvalidToken("it has a signature, or is no token")
+        if _header(token).get("alg") != "none":
+            raise InvalidToken("its algorithm is not none")
+        return check_claims(_json(parts[1]), self._rules, now_ms, requires_issued_at=False)
+
+
+def check_claims(
+    claims: Mapping[str, Any], rules: TokenRules, now_ms: int, *, requires_issued_at: bool = True
+) -> Token:
+    """Check the claims of a token.
+
+    :param now_ms: epoch milliseconds
+    :raises InvalidToken: when one is missing or wrong
+    """
+    expires_ms = _time_ms(claims, "exp")
+    issued_ms = _time_ms(claims, "iat")
+    begins_ms = _time_ms(claims, "nbf")
+    if expires_ms is None:
+        raise InvalidToken("it has no claim exp")
+    if issued_ms is None and requires_issued_at:
+        raise InvalidToken("it has no claim iat")
+    if expires_ms + rules.clock_skew_ms <= now_ms:
+        raise InvalidToken("it has expired")
+    if begins_ms is not None and begins_ms - rules.clock_skew_ms > now_ms:
+        raise InvalidToken("it is not valid yet")
+    if rules.issuer is not None and claims.get("iss") != rules.issuer:
+        raise InvalidToken("its issuer is not the expected one")
+    if rules.audiences and not set(rules.audiences) & set(_texts(claims.get("aud"))):
+        raise InvalidToken("its audience is not an expected one")
+    scopes = _texts(claims.get(rules.scope_claim), separator=" ")
+    missing = sorted(set(rules.required_scopes) - set(scopes))
+    if missing:
+        raise InvalidToken(f"it lacks the scopes {', '.join(missing)}")
+    if not isinstance(claims.get("sub", ""), str) or (requires_issued_at and not claims.get("sub")):
+        raise InvalidToken("it has no claim sub")
+    name = claims.get(rules.name_claim)
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidToken(f"it has no name in claim {rules.name_claim}")
+    return Token(name.strip(), expires_ms)
+
+
+def _header(token: str) -> Mapping[str, Any]:
+    return _json(token.partition(".")[0])
+
+
+def _json(part: str) -> Mapping[str, Any]:
+    """Return the JSON object of a part of a token.
+
+    :raises InvalidToken: when it is none
+    """
+    try:
+        found = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    except (ValueError, RecursionError) as error:
+        raise InvalidToken("it is malformed") from error
+    if not isinstance(found, dict):
+        raise InvalidToken("it is malformed")
+    return found
+
+
+def _time_ms(claims: Mapping[str, Any], name: str) -> int | None:
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e12:
+        raise InvalidToken(f"its claim {name} is not a time")
+    return int(value * 1000)
+
+
+def _texts(value: object, separator: str | None = None) -> Sequence[str]:
+    if isinstance(value, str):
+        return value.split(separator) if separator else [value]
+    if isinstance(value, list):
+        return [one for one in value if isinstance(one, str)]
+    return []

@@ -1,0 +1,45 @@
+"""PLAIN: the server's side of a login (RFC 4616). The password travels as it is, so use it with TLS
+only.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+
+from .conversation import Failure, Step, Success
+
+_INVALID = "Authentication failed: Invalid username or password"
+
+
+class PlainServer:
+    """The server's side of one login.
+
+    :param users: passwords by user name
+    """
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        self._users = users
+
+    def respond(self, token: bytes, now_ms: int) -> Step:
+        """Return the result of the client's only message."""
+        try:
+            parts = token.decode().split("\0")
+        except UnicodeDecodeError:
+            return Failure()
+        if len(parts) != 3:
+            return Failure()
+        authorization, name, password = parts
+        if not name or not password:
+            return Failure()
+        expected = self._users.get(name)
+        # Also compared for an unknown user, so that it takes as long.
+        is_right = hmac.compare_digest((expected or "").encode(), password.encode())
+        if expected is None or not is_right:
+            return Failure(_INVALID)
+        if authorization and authorization != name:
+            return Failure(
+                "Authentication failed: Client requested an authorization id that is different "
+                "from username"
+            )
+        return Success(name)
