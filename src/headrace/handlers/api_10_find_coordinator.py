@@ -39,7 +39,12 @@ log = LimitedLog(get_logger("headrace.coordinators"))
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 _TOPICS = {_GROUP: CONSUMER_OFFSETS, _TRANSACTION: TRANSACTION_STATE, _SHARE: SHARE_GROUP_STATE}
+_FIRST_WITH_SEVERAL_KEYS = 4
 _FIRST_WITH_SHARE = 6
+_MESSAGES = {
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
+}
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
 _INTEGER = re.compile(r"[+-]?\d{1,10}", re.ASCII)
 
@@ -64,8 +69,19 @@ def _coordinator(broker: Broker, key_type: int, context: RequestContext, key: st
         host=context.listener_host if found else "",
         port=context.listener_port if found else -1,
         error_code=code,
-        error_message="",
+        error_message=_message(code, context.api_version),
     )
+
+
+def _message(code: ErrorCode, version: int) -> str:
+    """Return the message for an error. Apache Kafka has one for missing permissions on the
+    cluster, and before version 4 on groups and transactional ids.
+    """
+    if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        return "Cluster authorization failed."
+    if version < _FIRST_WITH_SEVERAL_KEYS:
+        return _MESSAGES.get(code, "")
+    return ""
 
 
 def _prepare(broker: Broker, key_type: int, key: str, context: RequestContext) -> ErrorCode:

@@ -125,21 +125,24 @@ def _malformed(asked: DeleteTopicState, names: Counter[str], ids: Counter[UUID])
 def _check_deletion(
     broker: Broker, asked: DeleteTopicState, access: AnyAccess
 ) -> DeletableTopicResult | None:
-    """Return the result for a topic that the client may not delete, None if it may.
+    """Return the result for a topic that the client may not delete; None if it may, or if there is
+    no such topic.
 
-    The name of a topic that was named by its id is told to those who may describe it.
+    A topic that is named by its name must be one that the client may describe. To name a topic by
+    its id, the permission to delete it is enough; without that, those who may describe it are told
+    its name.
     """
-    name = asked.name
-    if name is None:
+    if asked.name is None:
         topic = broker.catalog.topics_by_id.get(asked.topic_id)
-        if topic is None:
+        if topic is None or access.allows(Operation.DELETE, ResourceType.TOPIC, topic.name):
             return None
-        name = topic.name
-    if access.allows(Operation.DELETE, ResourceType.TOPIC, name):
-        return None
-    if asked.name is None and not access.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
-        name = None
-    return _refused(name, asked.topic_id, _NOT_ALLOWED)
+        is_visible = access.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        return _refused(topic.name if is_visible else None, asked.topic_id, _NOT_ALLOWED)
+    if access.allows(Operation.DESCRIBE, ResourceType.TOPIC, asked.name):
+        topic = broker.catalog.topics.get(asked.name)
+        if topic is None or access.allows(Operation.DELETE, ResourceType.TOPIC, asked.name):
+            return None
+    return _refused(asked.name, None, _NOT_ALLOWED)
 
 
 def _found(broker: Broker, asked: DeleteTopicState) -> Topic | Refusal:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -40,14 +40,12 @@ ERROR_OF = {
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 """The error for a missing permission on a resource of a type."""
-MESSAGES = {
+_MESSAGES = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
 }
-"""Kafka's messages for the errors."""
-
+"""Kafka's messages for these errors. Only some responses have them."""
 _OWNERS_OF_CONFIGS = {
     TOPIC_CONFIGS: ResourceType.TOPIC,
     GROUP_CONFIGS: ResourceType.GROUP,
@@ -76,13 +74,13 @@ def step(api: Api) -> Handle:
         for rule in wholes:
             code = _check_whole(rule, access, request)
             if code:
-                return refuse(api, request, context, code)
+                return refuse(api, request, code)
         if one_each is None:
             return handle(broker, request, context)
         codes = _check_each(one_each, broker, request, context, access)
         if not any(codes):
             return handle(broker, request, context)
-        refused = _refused_items(api, one_each, request, codes)
+        refused = _refused_items(api, one_each, broker, request, codes)
         answer = handle(broker, _without(one_each, request, codes), context)
         return _merged(answer, refused)
 
@@ -147,11 +145,11 @@ def _owner(
     return resource_type, name
 
 
-def refuse(api: Api, request: Any, context: RequestContext, code: ErrorCode) -> Any:
+def refuse(api: Api, request: Any, code: ErrorCode) -> Any:
     """Return the response to a request that is refused as a whole."""
     response = refuse_all(request, codec(api.key, api.highest).refusal_type, code)
-    fix = _FIXES.get(api.key)
-    return response if fix is None else fix(response, request, context, code)
+    fix = _WHOLE.get(api.key)
+    return response if fix is None else fix(response, request, code)
 
 
 def _without(rule: Each, request: Any, codes: list[ErrorCode]) -> Any:
@@ -160,7 +158,9 @@ def _without(rule: Each, request: Any, codes: list[ErrorCode]) -> Any:
     return dataclasses.replace(request, **{rule.array: kept})
 
 
-def _refused_items(api: Api, rule: Each, request: Any, codes: list[ErrorCode]) -> Any:
+def _refused_items(
+    api: Api, rule: Each, broker: Broker, request: Any, codes: list[ErrorCode]
+) -> Any:
     """Return a response with the refused items alone."""
     response_type = codec(api.key, api.highest).refusal_type
     items = getattr(request, rule.array)
@@ -173,9 +173,10 @@ def _refused_items(api: Api, rule: Each, request: Any, codes: list[ErrorCode]) -
         )
         for name in array_names(response_type):
             arrays.setdefault(name, []).extend(getattr(response, name))
-    fix = _ITEM_FIXES.get(api.key)
+    fix = _ITEMS.get(api.key)
     return {
-        name: tuple(values if fix is None else map(fix, values)) for name, values in arrays.items()
+        name: tuple(values if fix is None else (fix(one, broker) for one in values))
+        for name, values in arrays.items()
     }
 
 
@@ -212,13 +213,124 @@ def _extended(array: Any, items: tuple[Any, ...]) -> Any:
     return LazyArray(len(array) + len(items), chain(array, items))
 
 
-def with_message(result: Any) -> Any:
-    """Return a result of a response with Kafka's message for its error."""
-    return dataclasses.replace(result, error_message=MESSAGES[ErrorCode(result.error_code)])
+# Responses that are not as refuse_all makes them -------------------------------------------------
+
+Fix = Callable[[Any, Any, ErrorCode], Any]
+"""Takes a response, the request and the error; returns the response as Kafka gives it."""
 
 
-Fix = Callable[[Any, Any, RequestContext, ErrorCode], Any]
-_FIXES: dict[int, Fix] = {}
-"""The responses that are not exactly as :func:`refuse_all` makes them, by API key."""
-_ITEM_FIXES: dict[int, Callable[[Any], Any]] = {}
-"""The items of responses that are not exactly as :func:`refuse_all` makes them, by API key."""
+def _with(**fields: Any) -> Fix:
+    """Return a function that sets fields of a response."""
+    return lambda response, request, code: dataclasses.replace(response, **fields)
+
+
+def _with_message(response: Any, request: Any, code: ErrorCode) -> Any:
+    """Return the response, which has no items then, with a message."""
+    return dataclasses.replace(response, error_message=_MESSAGES[code], responses=())
+
+
+def _with_message_for_each(response: Any, request: Any, code: ErrorCode) -> Any:
+    """Return the response with a message for each partition."""
+    message = _MESSAGES[code]
+    results = tuple(
+        dataclasses.replace(
+            topic,
+            partitions=tuple(
+                dataclasses.replace(one, error_message=message) for one in topic.partitions
+            ),
+        )
+        for topic in response.results
+    )
+    return dataclasses.replace(response, results=results)
+
+
+def _moved_replicas(response: Any, request: Any, code: ErrorCode) -> Any:
+    """Return the response with a result for each topic of the directories that are named."""
+    result_type = _item_type(type(response), "results")
+    partition_type = _item_type(result_type, "partitions")
+    results: dict[str, dict[int, Any]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            for partition in topic.partitions:
+                of_topic = results.setdefault(topic.name, {})
+                of_topic[partition] = partition_type(partition_index=partition, error_code=code)
+    return dataclasses.replace(
+        response,
+        results=tuple(
+            result_type(topic_name=name, partitions=tuple(partitions.values()))
+            for name, partitions in results.items()
+        ),
+    )
+
+
+def _item_type(message_type: Any, array: str) -> Any:
+    return nested_type(typing.get_type_hints(message_type)[array])[0]
+
+
+_WHOLE: Mapping[int, Fix] = {
+    11: _with(protocol_type=None, protocol_name=None),
+    13: _with(members=()),
+    34: _moved_replicas,
+    35: _with(results=()),
+    47: _with(topics=()),
+    55: _with(topics=()),
+    78: _with(responses=()),
+    79: _with(responses=()),
+    88: _with(
+        active_tasks=None,
+        standby_tasks=None,
+        warmup_tasks=None,
+        partitions_by_user_endpoint=None,
+    ),
+    **dict.fromkeys((83, 84, 85, 86, 87), _with_message_for_each),
+    91: _with_message,
+    92: _with_message,
+}
+"""Responses to requests that are refused as a whole, by API key."""
+
+
+def _each_partition(**fields: Any) -> Callable[[Any, Broker], Any]:
+    """Return a function that sets fields of the partitions in an item of a response."""
+
+    def fix(item: Any, broker: Broker) -> Any:
+        partitions = tuple(dataclasses.replace(one, **fields) for one in item.partitions)
+        return dataclasses.replace(item, partitions=partitions)
+
+    return fix
+
+
+def _named_error(item: Any, broker: Broker) -> Any:
+    """Return a result with a message."""
+    return dataclasses.replace(item, error_message=_MESSAGES[ErrorCode(item.error_code)])
+
+
+def _with_topic_id(item: Any, broker: Broker) -> Any:
+    """Return the result of a topic with its id, and with messages."""
+    topic = broker.catalog.topics.get(item.topic_name)
+    message = _MESSAGES[ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    return dataclasses.replace(
+        item,
+        topic_id=None if topic is None else topic.topic_id,
+        partitions=tuple(
+            dataclasses.replace(one, error_message=message) for one in item.partitions
+        ),
+    )
+
+
+def _creation(item: Any, broker: Broker) -> Any:
+    """Return the result of a topic with Kafka's message, which is another one here."""
+    return dataclasses.replace(item, error_message="Authorization failed.")
+
+
+_ITEMS: Mapping[int, Callable[[Any, Broker], Any]] = {
+    2: _each_partition(timestamp=-1),
+    19: _creation,
+    21: _each_partition(low_watermark=-1),
+    23: _each_partition(leader_epoch=-1),
+    32: _named_error,
+    33: _named_error,
+    44: _named_error,
+    91: _with_topic_id,
+    92: _named_error,
+}
+"""Items that are refused on their own, by API key."""

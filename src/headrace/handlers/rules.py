@@ -36,6 +36,11 @@ class Whole(NamedTuple):
     names: Callable[[Any], Iterable[str | None]]
     of: str
 
+    @property
+    def all_needs(self) -> tuple[Need, ...]:
+        """All permissions that the rule names."""
+        return self.alternatives
+
 
 class Each(NamedTuple):
     """A permission for the items of an array of the request.
@@ -54,6 +59,11 @@ class Each(NamedTuple):
     unless: Operation | None = None
     once: bool = False
 
+    @property
+    def all_needs(self) -> tuple[Need, ...]:
+        """All permissions that the rule names."""
+        return self.needs if self.unless is None else (*self.needs, (self.unless, CLUSTER))
+
 
 class Inside(NamedTuple):
     """A permission that the handler asks for.
@@ -63,6 +73,11 @@ class Inside(NamedTuple):
 
     need: Need
     effect: str
+
+    @property
+    def all_needs(self) -> tuple[Need, ...]:
+        """All permissions that the rule names."""
+        return (self.need,)
 
 
 Rule = Whole | Each | Inside

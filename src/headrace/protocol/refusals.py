@@ -32,6 +32,7 @@ _UNKNOWN = frozenset(
 _ERROR_CODES = frozenset(("error_code", "partition_error_code"))
 # Fields with different names in request and response.
 _INDEX = ("partition_index", "partition", "index")
+_TEXTS = ("group_id", "key", "name", "transactional_id")
 _ALIASES = dict.fromkeys(_INDEX, _INDEX)
 
 
@@ -100,7 +101,7 @@ def _as_part(part: Any, response_type: Any) -> Any:
     if not isinstance(part, (int, str)):
         return part
     names = [field.name for field in dataclasses.fields(response_type)]
-    kind = (*_ALIASES, "key") if isinstance(part, int) else ("group_id", "key", "name")
+    kind = (*_ALIASES, "key") if isinstance(part, int) else _TEXTS
     return SimpleNamespace(**{next((name for name in kind if name in names), names[0]): part})
 
 
