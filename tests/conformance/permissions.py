@@ -505,6 +505,8 @@ ROWS: tuple[Row, ...] = (
         Row(16, 5, {"states_filter": [], "types_filter": ["classic"]}, [need])
         for need in (f"DESCRIBE GROUP {GROUP}", f"DESCRIBE {CLUSTER}")
     ),
+    Row(17, 1, {"mechanism": "PLAIN"}),
+    Row(36, 2, {"auth_bytes": b"\0u1\0x"}),
     Row(18, 3, {"client_software_name": "x", "client_software_version": "1"}, only_codes=True),
     *(
         Row(

@@ -12,12 +12,10 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.broker.connection import Connection as ServedConnection
 from headrace.errors import ErrorCode
 from headrace.handlers import APIS
 from headrace.protocol.authorized_operations import Operation
 from headrace.security.acls import PatternType, Permission, ResourceType
-from headrace.security.principal import Principal
 from tests.conformance.permissions import (
     CONSUMERS,
     FETCHERS,
@@ -158,65 +156,60 @@ def codes_only(answer: Any) -> Any:
     return answer
 
 
+USERS = " ".join(f'user_{case.user}="x"' for case in CASES)
+SASL = {
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+        f"org.apache.kafka.common.security.plain.PlainLoginModule required {USERS};"
+    ),
+}
+"""A user for each case, whose password is x. Clients of the listener PLAINTEXT are super users."""
+
+
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
-    directory = tmp_path_factory.mktemp("permissions")
-    peer = KafkaPeer(directory, heap="512m")
+    peer = KafkaPeer(tmp_path_factory.mktemp("permissions"), heap="512m")
     secure = free_port_pair(peer.port)
     advertised = f"PLAINTEXT://127.0.0.1:{peer.port},SASL_PLAINTEXT://127.0.0.1:{secure}"
-    users = " ".join(f'user_{case.user}="x"' for case in CASES)
-    login = "org.apache.kafka.common.security.plain.PlainLoginModule"
     peer.configs = {
         **CONFIGS,
+        **SASL,
         "listeners": f"{advertised},CONTROLLER://127.0.0.1:{peer.port + 1}",
         "advertised.listeners": advertised,
         "listener.security.protocol.map": (
             "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"
         ),
-        "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{login} required {users};",
     }
     with peer:
-        world = World(peer.bootstrap_servers, "kafka")
-        side = Matrix(world, lambda user: plain_login(f"127.0.0.1:{secure}", user))
-        prepare(side)
-        yield side
-        world.close()
-
-
-def plain_login(bootstrap_servers: str, user: str) -> Connection:
-    connection = Connection(bootstrap_servers)
-    assert connection.ask(17, 1, mechanism="PLAIN").error_code == 0
-    assert connection.ask(36, 1, auth_bytes=f"\0{user}\0x".encode()).error_code == 0
-    return connection
+        yield from prepared(peer.bootstrap_servers, f"127.0.0.1:{secure}", "kafka")
 
 
 @pytest.fixture(scope="module")
 def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
-    patch = pytest.MonkeyPatch()
-    users = ["ANONYMOUS"]
-    made = ServedConnection.connection_made
+    listeners = "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
+    configs = {**CONFIGS, **SASL, "listeners": listeners}
+    with headrace.Broker(tmp_path_factory.mktemp("permissions"), configs) as broker:
+        secure = broker.listeners["SASL_PLAINTEXT"]
+        yield from prepared(broker.bootstrap_servers, secure, "headrace")
 
-    def connection_made(self: ServedConnection, transport: Any) -> None:
-        self.principal = Principal("User", users[0])
-        made(self, transport)
 
-    patch.setattr(ServedConnection, "connection_made", connection_made)
-    with headrace.Broker(tmp_path_factory.mktemp("permissions"), CONFIGS) as broker:
-        world = World(broker.bootstrap_servers, "headrace")
+def prepared(bootstrap_servers: str, secure: str, target: str) -> Iterator[Matrix]:
+    """Yield a broker that has what the cases need.
 
-        def login(user: str) -> Connection:
-            users[0] = user
-            connection = Connection(broker.bootstrap_servers)
-            connection.api_versions()
-            users[0] = "ANONYMOUS"
-            return connection
+    :param secure: the address where clients log in
+    """
 
-        side = Matrix(world, login)
-        prepare(side)
-        yield side
-        world.close()
-    patch.undo()
+    def login(user: str) -> Connection:
+        connection = Connection(secure)
+        assert connection.ask(17, 1, mechanism="PLAIN").error_code == 0
+        assert connection.ask(36, 1, auth_bytes=f"\0{user}\0x".encode()).error_code == 0
+        return connection
+
+    world = World(bootstrap_servers, target)
+    side = Matrix(world, login)
+    prepare(side)
+    yield side
+    world.close()
 
 
 # --- what they have before the first case ---
