@@ -109,6 +109,10 @@ close the connection.
 """
 
 
+ACLS = (29, 30, 31)
+"""Requests with types and operations, of which 0 is unknown: it closes the connection."""
+
+
 class Errors(logging.Handler):
     """A handler that keeps the lines of errors."""
 
@@ -177,7 +181,7 @@ def test_an_odd_field_is_answered_or_closes_the_connection(target: Target, api_k
             if isinstance(came, bytes):
                 with contextlib.suppress(OutOfBoundValue):  # kio refuses a timestamp of -1
                     decode(api_key, version, came)
-            if case.variant == "valid":
+            if case.variant == "valid" and api_key not in ACLS:
                 assert came != "closed", case
     assert target.is_alive()
 

@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, Entry] = {
         ".streams_groups.command", "list, describe and delete groups of Kafka Streams"
     ),
     "groups": Entry(".groups.command", "list the groups of all types"),
+    "acls": Entry(".acls.command", "add, list and remove ACLs"),
     "lag show": Entry(".lag.show", "show the progress and lag of groups of all types"),
     "console-share-consumer": Entry(
         ".console.share_consumer", "print the records of a topic as a member of a share group"

@@ -1,0 +1,195 @@
+"""``headrace acls``: add, list and remove ACLs, as Kafka's ``kafka-acls`` does."""
+
+from __future__ import annotations
+
+from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+
+from headrace import __version__
+from headrace.cli.client_options import client_options
+from headrace.cli.errors import BadUsage
+from headrace.cli.groups.options import is_given
+
+ACTIONS = ("add", "list", "remove")
+PATTERN_TYPES = ("any", "match", "literal", "prefixed")
+OPERATIONS = {
+    name.replace("_", ""): name
+    for name in (
+        "ALL",
+        "READ",
+        "WRITE",
+        "CREATE",
+        "DELETE",
+        "ALTER",
+        "DESCRIBE",
+        "CLUSTER_ACTION",
+        "DESCRIBE_CONFIGS",
+        "ALTER_CONFIGS",
+        "IDEMPOTENT_WRITE",
+    )
+}
+"""Operations as ``--operation`` takes them, in upper case, and their names."""
+_RESOURCES = ("topic", "group", "transactional-id", "cluster")
+_PRINCIPALS = ("allow-principal", "deny-principal")
+_CONVENIENCES = ("producer", "consumer")
+_EPILOG = """\
+examples:
+  headrace acls add --allow-principal User:alice --operation read --topic orders
+  headrace acls add --allow-principal User:alice --consumer --topic orders --group packers
+  headrace acls add --allow-principal User:bob --topic ord --resource-pattern-type prefixed
+  headrace acls list --topic orders
+  headrace acls remove --topic orders --force
+"""
+
+
+def declare(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = "Add, list and remove ACLs."
+    parser.usage = "%(prog)s add|list|remove [options]"
+    parser.epilog = _EPILOG
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.add_argument("words", nargs="*", metavar="ACTION", help="add, list or remove")
+    for action in ACTIONS:
+        parser.add_argument(
+            f"--{action}", dest="actions", action="append_const", const=action, help=SUPPRESS
+        )
+    resources = parser.add_argument_group("resources")
+    for name, what in (
+        ("topic", "a topic"),
+        ("group", "a group"),
+        ("transactional-id", "a transactional id"),
+    ):
+        resources.add_argument(
+            f"--{name}", action="append", default=[], metavar="NAME", help=f"{what}; * for all"
+        )
+    resources.add_argument("--cluster", action="store_true", help="the cluster")
+    resources.add_argument(
+        "--resource-pattern-type",
+        type=str.lower,
+        choices=PATTERN_TYPES,
+        default="literal",
+        metavar="TYPE",
+        help=f"{', '.join(PATTERN_TYPES)} (default: literal); any and match with list and remove",
+    )
+    entries = parser.add_argument_group("entries")
+    for permission in ("allow", "deny"):
+        entries.add_argument(
+            f"--{permission}-principal",
+            action="append",
+            default=[],
+            metavar="TYPE:NAME",
+            help="a principal such as User:alice; User:* for all",
+        )
+        entries.add_argument(
+            f"--{permission}-host",
+            action="append",
+            default=[],
+            metavar="ADDRESS",
+            help="an address (default: all)",
+        )
+    entries.add_argument(
+        "--operation",
+        action="append",
+        default=[],
+        metavar="OPERATION",
+        help=f"one of {', '.join(map(str.lower, OPERATIONS.values()))} (default: all)",
+    )
+    entries.add_argument(
+        "--producer",
+        action="store_true",
+        help="write, describe and create on the topics; on transactional ids write and describe",
+    )
+    entries.add_argument(
+        "--consumer",
+        action="store_true",
+        help="read and describe on the topics, read on the groups",
+    )
+    entries.add_argument(
+        "--idempotent",
+        action="store_true",
+        help="with --producer: idempotent-write on the cluster",
+    )
+    parser.add_argument(
+        "--principal",
+        action="append",
+        default=[],
+        metavar="TYPE:NAME",
+        help="with list: only the ACLs of this principal",
+    )
+    parser.add_argument("--force", action="store_true", help="with remove: do not ask")
+    parser.add_argument("--json", action="store_true", help="with list: print a JSON array")
+    parser.add_argument(
+        "--timeout",
+        type=int,
+        default=30_000,
+        metavar="MS",
+        help="timeout of a call (default: 30000)",
+    )
+    parser.add_argument("--version", action="version", version=f"headrace {__version__}")
+    client_options(parser)
+
+
+def run(options: Namespace) -> int:
+    """Execute the command.
+
+    :returns: the exit status
+    :raises Failure: it failed, or the options are wrong
+    """
+    check(options)
+    from .actions import execute  # loads librdkafka, which is not needed to reject bad usage
+
+    execute(options)
+    return 0
+
+
+def check(options: Namespace) -> None:
+    """Check the options together, and set ``options.action`` and ``options.operations``.
+
+    :raises BadUsage: they contradict each other
+    """
+    chosen = [*(options.actions or ()), *options.words]
+    if len(chosen) != 1 or chosen[0] not in ACTIONS:
+        raise BadUsage(f"Command must include exactly one action: {', '.join(ACTIONS)}; see --help")
+    (options.action,) = chosen
+    if options.timeout <= 0:
+        raise BadUsage("Option [timeout] takes a number of milliseconds above 0")
+    options.operations = [_operation(one) for one in options.operation] or ["ALL"]
+    conveniences = [name for name in _CONVENIENCES if is_given(options, name)]
+    if options.action != "list":
+        _check_change(options, conveniences)
+    elif any(is_given(options, name) for name in (*_PRINCIPALS, *_CONVENIENCES)):
+        raise BadUsage("Option [list] takes --principal, not the options of entries")
+    if options.principal and options.action != "list":
+        raise BadUsage("The --principal option is only available if --list is set")
+    if options.idempotent and not options.producer:
+        raise BadUsage("The --idempotent option is only available if --producer is set")
+
+
+def _operation(text: str) -> str:
+    name = OPERATIONS.get(text.upper().replace("_", "").replace("-", ""))
+    if name is None:
+        raise BadUsage(f"'{text}' is not an operation: {', '.join(map(str.lower, OPERATIONS))}")
+    return name
+
+
+def _check_change(options: Namespace, conveniences: list[str]) -> None:
+    has_principal = any(is_given(options, name) for name in _PRINCIPALS)
+    if options.action == "add" and not has_principal:
+        raise BadUsage(
+            "You must specify one of: --allow-principal, --deny-principal when trying to add ACLs."
+        )
+    if options.action == "add" and options.resource_pattern_type in ("any", "match"):
+        raise BadUsage(
+            "A '--resource-pattern-type' value of 'ANY' or 'MATCH' is not valid when adding acls."
+        )
+    if not any(is_given(options, name) for name in _RESOURCES):
+        raise BadUsage("You must provide at least one resource: see --help")
+    if conveniences and options.operation:
+        raise BadUsage(
+            "Option --producer or --consumer already has operations: leave out --operation"
+        )
+    if conveniences and (options.deny_principal or options.deny_host):
+        raise BadUsage("Option --producer or --consumer only allows: leave out --deny-principal")
+    if options.producer and not options.topic:
+        raise BadUsage("With --producer you must specify a --topic")
+    if options.consumer and not (options.topic and options.group):
+        raise BadUsage("With --consumer you must specify a --topic and a --group")

@@ -1,0 +1,161 @@
+"""``headrace acls``: its options, and its output beside that of Kafka's ``kafka-acls``."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+import headrace
+from headrace.cli.acls import command
+from headrace.cli.errors import BadUsage
+from tests.cli.command import parsed_options, run
+from tests.peer import SCRIPT
+
+CONFIGS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+BOTH = "--allow-principal User:bob --deny-principal User:eve --deny-host 10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "add list",
+        "describe",
+        "add --topic t",
+        "add --allow-principal User:bob",
+        "add --allow-principal User:bob --topic t --operation fly",
+        "add --allow-principal User:bob --topic t --resource-pattern-type match",
+        "add --allow-principal User:bob --group g --producer",
+        "add --allow-principal User:bob --topic t --consumer",
+        "add --allow-principal User:bob --topic t --producer --operation read",
+        "add --deny-principal User:bob --topic t --producer",
+        "add --allow-principal User:bob --topic t --idempotent",
+        "add --allow-principal User:bob --topic t --principal User:bob",
+        "list --allow-principal User:bob",
+        "remove --force",
+        "list --timeout 0",
+    ],
+)
+def test_options_that_are_refused(line: str) -> None:
+    with pytest.raises(BadUsage):
+        parsed_options(command, line)
+
+
+@pytest.mark.parametrize("text", ["ClusterAction", "cluster_action", "CLUSTER-ACTION"])
+def test_operations_are_written_in_many_ways(text: str) -> None:
+    options = parsed_options(
+        command, f"add --allow-principal User:bob --cluster --operation {text}"
+    )
+    assert options.operations == ["CLUSTER_ACTION"]
+
+
+@pytest.fixture
+def servers() -> Iterator[str]:
+    with headrace.Broker(config=CONFIGS) as broker:
+        yield broker.bootstrap_servers
+
+
+def ours(servers: str, line: str) -> tuple[int, str]:
+    status, out, errors = run("acls", "--bootstrap-server", servers, *line.split())
+    assert status == 0 or errors
+    return status, out.decode()
+
+
+@pytest.mark.broker
+def test_add_list_and_remove(servers: str) -> None:
+    assert ours(servers, "list") == (0, "")
+    assert ours(servers, f"add {BOTH} --operation read --topic t")[0] == 0
+    found = ours(servers, "list --topic t")[1]
+    assert found == (
+        "Current ACLs for resource `ResourcePattern(resourceType=TOPIC, name=t, "
+        "patternType=LITERAL)`:\n"
+        "\t(principal=User:bob, host=*, operation=READ, permissionType=ALLOW)\n"
+        "\t(principal=User:eve, host=10.0.0.1, operation=READ, permissionType=DENY)\n\n"
+    )
+    assert ours(servers, "list --topic tt") == (0, "")
+    assert ours(servers, "remove --allow-principal User:bob --operation read --topic t --force")
+    assert "User:bob" not in ours(servers, "list")[1]
+    assert ours(servers, "remove --topic t --force") == (0, "")
+    assert ours(servers, "list") == (0, "")
+
+
+@pytest.mark.broker
+def test_removing_asks(servers: str) -> None:
+    assert ours(servers, f"add {BOTH} --operation read --topic t")[0] == 0
+    status, out = ours(servers, "remove --topic t")  # nobody answers
+    assert status == 0
+    assert out.startswith("Are you sure you want to delete all ACLs for resource filter ")
+    assert "User:bob" in ours(servers, "list")[1]
+
+
+@pytest.mark.broker
+def test_an_acl_that_the_broker_refuses(servers: str) -> None:
+    assert ours(servers, "add --allow-principal bob --topic t")[0] == 1
+
+
+@pytest.mark.broker
+def test_without_an_authorizer() -> None:
+    line = ("add", "--allow-principal", "User:bob", "--topic", "t")
+    with headrace.Broker() as broker:
+        status, _, errors = run("acls", "--bootstrap-server", broker.bootstrap_servers, *line)
+    assert status == 1
+    assert errors == ["headrace acls: No Authorizer is configured."]
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_kafka_acls_prints_the_same(servers: str) -> None:
+    """Each tool adds ACLs and lists them; those of the other are removed before."""
+
+    def kafkas(servers: str, line: str) -> tuple[int, str]:
+        words = [
+            f"--{word}" if word in ("add", "list", "remove") else word for word in line.split()
+        ]
+        tool = "org.apache.kafka.tools.AclCommand"
+        done = subprocess.run(
+            [SCRIPT, "run", tool, "--bootstrap-server", servers, *words],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return done.returncode, done.stdout
+
+    def blocks(output: str) -> set[tuple[str, ...]]:
+        """Return the resources with their entries; Kafka's tool has no order."""
+        return {
+            tuple(sorted(re.split(r"\s*\n\s*", block.strip())))
+            for block in output.split("\n\n")
+            if block.strip()
+        }
+
+    lines = [
+        f"add {BOTH} --operation Read --operation DescribeConfigs --topic t --group g",
+        "add --allow-principal User:bob --producer --topic t2 --idempotent --transactional-id x",
+        "add --allow-principal User:ann --consumer --topic t3 --group g3",
+        "add --allow-principal User:ann --operation All --topic p --resource-pattern-type prefixed",
+        "add --allow-principal User:ann --cluster",
+        "list",
+        "list --topic t --principal User:bob",
+        "list --topic private --resource-pattern-type match",
+        "remove --force --topic t",
+        "remove --force --allow-principal User:ann --consumer --topic t3 --group g3",
+        "list",
+    ]
+    answers = []
+    for tool in (kafkas, ours):
+        answers.append(
+            [(line, status, blocks(out)) for line in lines for status, out in [tool(servers, line)]]
+        )
+        for rest in (
+            "--topic t2 --transactional-id x --group g --cluster",
+            "--topic p --resource-pattern-type prefixed",
+        ):
+            assert ours(servers, f"remove --force {rest}")[0] == 0
+        assert ours(servers, "list") == (0, "")
+    assert answers[0] == answers[1]
