@@ -75,6 +75,35 @@ _Masks = list[int]
 """The denied and the allowed operations, as bit fields."""
 
 
+class _Prefixes:
+    """The ACLs of the prefixed patterns of one type of resource."""
+
+    __slots__ = ("_by_prefix", "_lengths")
+
+    def __init__(self) -> None:
+        self._by_prefix: dict[str, dict[_Client, _Masks]] = {}
+        self._lengths: Counter[int] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._by_prefix)
+
+    def add(self, prefix: str, clients: dict[_Client, _Masks]) -> None:
+        self._by_prefix[prefix] = clients
+        self._lengths[len(prefix)] += 1
+
+    def remove(self, prefix: str) -> None:
+        del self._by_prefix[prefix]
+        self._lengths[len(prefix)] -= 1
+        if not self._lengths[len(prefix)]:
+            del self._lengths[len(prefix)]
+
+    def of(self, name: str) -> list[dict[_Client, _Masks]]:
+        """Return the ACLs of each prefix that a name has."""
+        found = self._by_prefix.get
+        ends = [length for length in self._lengths if length <= len(name)]
+        return [clients for end in ends if (clients := found(name[:end])) is not None]
+
+
 class Authorizer:
     """The ACLs of a cluster, and the decisions by them.
 
@@ -91,7 +120,7 @@ class Authorizer:
         self.version = 0
         self._acls: dict[Acl, None] = {}
         self._patterns: dict[_Pattern, dict[_Client, _Masks]] = {}
-        self._prefix_lengths: dict[int, Counter[int]] = {}
+        self._prefixes: dict[int, _Prefixes] = {}
         self._patterns_of: dict[tuple[int, _Client], dict[_Pattern, None]] = {}
         self._decisions: dict[tuple[str, str, int, int, str], bool] = {}
 
@@ -158,8 +187,7 @@ class Authorizer:
         if clients is None:
             clients = self._patterns[pattern] = {}
             if acl.pattern_type == PatternType.PREFIXED:
-                lengths = self._prefix_lengths.setdefault(acl.resource_type, Counter())
-                lengths[len(acl.name)] += 1
+                self._prefixes.setdefault(acl.resource_type, _Prefixes()).add(acl.name, clients)
         masks = clients.get(client)
         if masks is None:
             masks = clients[client] = [0, 0]
@@ -183,10 +211,7 @@ class Authorizer:
             return
         del self._patterns[pattern]
         if acl.pattern_type == PatternType.PREFIXED:
-            lengths = self._prefix_lengths[acl.resource_type]
-            lengths[len(acl.name)] -= 1
-            if not lengths[len(acl.name)]:
-                del lengths[len(acl.name)]
+            self._prefixes[acl.resource_type].remove(acl.name)
 
     def _changed(self) -> None:
         self.version += 1
@@ -273,13 +298,9 @@ class Authorizer:
             wildcard = patterns.get((resource_type, PatternType.LITERAL, ANY_NAME))
             if wildcard is not None:
                 yield wildcard
-        length = len(name)
-        for prefix_length in self._prefix_lengths.get(resource_type, ()):
-            if prefix_length <= length:
-                key = resource_type, PatternType.PREFIXED, name[:prefix_length]
-                prefixed = patterns.get(key)
-                if prefixed is not None:
-                    yield prefixed
+        prefixes = self._prefixes.get(resource_type)
+        if prefixes is not None:
+            yield from prefixes.of(name)
 
     def _allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
         mask = _ALL | 1 << operation
