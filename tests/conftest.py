@@ -31,6 +31,7 @@ BROKER_FIXTURES = JAVA_FIXTURES | {
     "bootstrap_servers",
     "headrace_beside",
     "headrace_broker",
+    "headrace_secure_broker",
     "headrace_server",
     "small_server",
 }

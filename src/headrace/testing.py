@@ -1,4 +1,6 @@
-"""The pytest fixture ``headrace_broker``, registered by the installed package."""
+"""The pytest fixtures ``headrace_broker`` and ``headrace_secure_broker``, registered by the
+installed package.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from . import Broker
+    from .secure_broker import SecureBroker
 
 
 @pytest.fixture
@@ -21,4 +24,18 @@ def headrace_broker() -> Iterator[Broker]:
     import headrace
 
     with headrace.Broker(config={"group.initial.rebalance.delay.ms": 0}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def headrace_secure_broker() -> Iterator[SecureBroker]:
+    """Yield an empty broker with TLS, an authorizer, and the users ``admin``, ``alice``, ``bob``.
+
+    A client connects as a user with ``headrace_secure_broker.client_config("alice")``. The user
+    ``admin`` may do everything, the others what ``headrace_secure_broker.allow("alice", "READ",
+    "TOPIC", "orders")`` allows.
+    """
+    from headrace.secure_broker import SecureBroker
+
+    with SecureBroker() as broker:
         yield broker

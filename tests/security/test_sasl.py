@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from headrace import ConfigError
 from headrace.broker import authentication, connection, jwks
-from headrace.broker.authentication import SCRAM
+from headrace.broker.scram_users import SCRAM
 from headrace.security.scram import MECHANISMS, make_credential, salt_password
 from tests.machines.test_scram import Client as ScramClient
 from tests.security.serving import Client, Serving, run, serving, warnings

@@ -35,7 +35,7 @@ def building(target: str) -> Iterator[str]:
     _check_free(target)
     in_place = _is_filled_in_place(target)
     directory = target if in_place else target + PARTIAL_SUFFIX
-    os.makedirs(directory, exist_ok=True)
+    os.makedirs(directory, mode=0o700, exist_ok=True)
     mark = _mark(directory)
     try:
         try:

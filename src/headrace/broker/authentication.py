@@ -5,21 +5,24 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.security import jaas, oauthbearer, plain, scram
+from headrace.security import jaas, plain, scram
 from headrace.security.conversation import Conversation
 from headrace.security.login import EnabledMechanism, Login
 
 from .catalog import Catalog
 from .config.broker_config import Config, ConfigError
 from .config.keys import Value
-from .jwks import KeySource
+from .scram_users import find_credential
+
+if TYPE_CHECKING:
+    from headrace.security import oauthbearer
+
+    from .jwks import KeySource
 
 log = LimitedLog(get_logger("headrace.sasl"))
-
-SCRAM = "scram"
-"""The kind of the catalog's rows with users: name, mechanism, credential."""
 
 _NONCE_BYTES = 18
 _SECRET = secrets.token_bytes(32)
@@ -111,8 +114,7 @@ class SaslListener:
         module = self._login_module(config, name)
         begin: Callable[[], Conversation]
         if name == "OAUTHBEARER":
-            validate = self._token_validator(config, str(handler or ""), module)
-            begin = partial(oauthbearer.OAuthBearerServer, validate, _log_refused_token)
+            begin = self._oauthbearer(config, str(handler or ""), module)
         elif handler:
             raise ConfigError(
                 f"listener {self._name}: sasl.server.callback.handler.class of {name} is not served"
@@ -132,11 +134,8 @@ class SaslListener:
 
     def _scram_server(self, mechanism: scram.Mechanism) -> scram.ScramServer:
         nonce = secrets.token_urlsafe(_NONCE_BYTES)
-        return scram.ScramServer(mechanism, partial(self._find_user, mechanism), nonce, _SECRET)
-
-    def _find_user(self, mechanism: scram.Mechanism, name: str) -> scram.Credential | None:
-        text = self._catalog.configs(SCRAM, name).get(mechanism.name)
-        return None if text is None else scram.Credential.parse(text)
+        find = partial(find_credential, self._catalog, mechanism)
+        return scram.ScramServer(mechanism, find, nonce, _SECRET)
 
     def _login_module(self, config: Config, mechanism: str) -> jaas.LoginModule | None:
         """Return the login module of a mechanism, None if none is configured."""
@@ -156,9 +155,22 @@ class SaslListener:
             raise ConfigError(f"{setting}: the login module of {mechanism} is {expected}")
         return module
 
+    def _oauthbearer(
+        self, config: Config, handler: str, module: jaas.LoginModule | None
+    ) -> Callable[[], Conversation]:
+        # Imported here, as it takes 60 ms, and only this mechanism needs it.
+        from headrace.security.oauthbearer import OAuthBearerServer
+
+        validate = self._token_validator(config, handler, module)
+        return partial(OAuthBearerServer, validate, _log_refused_token)
+
     def _token_validator(
         self, config: Config, handler: str, module: jaas.LoginModule | None
     ) -> oauthbearer.Validate:
+        from headrace.security import oauthbearer
+
+        from .jwks import KeySource
+
         def setting(name: str) -> Value | None:
             return self._setting(config, f"sasl.oauthbearer.{name}", "OAUTHBEARER")
 
@@ -217,12 +229,14 @@ def _unsecured_rules(module: jaas.LoginModule | None) -> oauthbearer.TokenRules:
     """Return the rules in options of the login module that Kafka has for tokens without a
     signature.
     """
+    from headrace.security.oauthbearer import TokenRules
+
     options = {} if module is None else module.options
     prefix = "unsecuredValidator"
     skew = options.get(f"{prefix}AllowableClockSkewMs", "0")
     if not skew.isdecimal():
         raise ConfigError(f"{prefix}AllowableClockSkewMs is not a number of milliseconds")
-    return oauthbearer.TokenRules(
+    return TokenRules(
         name_claim=options.get(f"{prefix}PrincipalClaimName", "sub"),
         scope_claim=options.get(f"{prefix}ScopeClaimName", "scope"),
         clock_skew_ms=int(skew),

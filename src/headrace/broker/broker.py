@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from headrace.groups.coordinator import GroupCoordinator
     from headrace.share.share_state import ShareCoordinator
 
+    from .scram_users import NewUser
     from .telemetry.service import Telemetry
     from .topic_descriptions import TopicDescriptions
 
@@ -79,6 +80,7 @@ class Broker:
         are timed by the event loop
     :param steady_ms: the steady time in milliseconds, see :class:`~headrace.clock.Clock`; None for
         ``clock_ms``, or the system's
+    :param users: users of SCRAM to add, unless they exist
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Broker:
         *,
         clock_ms: Callable[[], int] | None = None,
         steady_ms: Callable[[], int] | None = None,
+        users: Sequence[NewUser] = (),
     ) -> None:
         self.config = config
         self.node_id = config.node_id
@@ -106,6 +109,8 @@ class Broker:
         self.on_failure: Callable[[], object] = lambda: None
         """Called when the broker cannot go on, see :attr:`failure`."""
         config.attach(self.catalog)
+        if users:
+            self._add_users(users)
         self.access_control = access_control(config, self.catalog)
         self.security = ListenerSecurities(config, self.catalog)
         self.features = Features(self.catalog, self.node_id)
@@ -230,6 +235,12 @@ class Broker:
     def loaded_telemetry(self) -> Telemetry | None:
         """The metrics that clients push; None before the first request about them."""
         return self.__dict__.get("telemetry")
+
+    def _add_users(self, users: Sequence[NewUser]) -> None:
+        from .scram_users import add_users
+
+        for name in add_users(self.catalog, users):
+            log.info("added the user %s", name)
 
     # Life -----------------------------------------------------------------------------------------
 

@@ -143,6 +143,8 @@ class Catalog:
         self.topics = MappingProxyType(self._topics)
         self.topics_by_id = MappingProxyType(self._topics_by_id)
         self.version = 0
+        if path is not None:
+            _keep_private(path)
         try:
             self._database = sqlite3.connect(path or ":memory:", isolation_level=None)
         except sqlite3.Error as error:
@@ -537,6 +539,23 @@ def create(
         catalog.close()
 
 
+def _keep_private(path: Path) -> None:
+    """Let only the owner read a catalog, which has the keys of users. It is created if missing;
+    SQLite gives its other files the same mode.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError:
+        return  # SQLite says why it cannot be opened
+    try:
+        if os.fstat(descriptor).st_uid == os.geteuid():
+            os.fchmod(descriptor, 0o600)
+    except OSError:
+        pass  # a file system without modes
+    finally:
+        os.close(descriptor)
+
+
 def save(database: sqlite3.Connection, path: str) -> None:
     """Write the current content of a database to a new file, force it to disk, and put it in the
     place of ``path``.
@@ -548,6 +567,7 @@ def save(database: sqlite3.Connection, path: str) -> None:
     for suffix in ("", "-wal", "-shm", "-journal"):
         with suppress(FileNotFoundError):
             os.unlink(temporary + suffix)
+    _keep_private(Path(temporary))
     copy = sqlite3.connect(temporary)
     try:
         database.backup(copy)

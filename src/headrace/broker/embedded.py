@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from headrace.log_lines import log_unhandled
 
 from .broker import Broker
 from .config.broker_config import Config
 from .server import Server, stop
+
+if TYPE_CHECKING:
+    from .scram_users import NewUser
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -42,6 +46,8 @@ class EmbeddedBroker:
     :param port: 0 picks a free port
     :param metrics_port: the port to serve Prometheus metrics on, see :attr:`metrics_url`; 0 picks a
         free port, None serves none
+    :param users: passwords by name, of users for SCRAM-SHA-256 and SCRAM-SHA-512 that are added
+        unless they exist
     :raises headrace.ConfigError: for an unknown name, a value out of range, or, when it starts,
         keys and certificates that cannot be used. Starting also raises
         :class:`headrace.DirectoryInUse` when another broker holds the data directory,
@@ -58,6 +64,7 @@ class EmbeddedBroker:
         host: str = "127.0.0.1",
         port: int = 0,
         metrics_port: int | None = None,
+        users: Mapping[str, str] | None = None,
     ) -> None:
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._config = Config({name: _as_text(value) for name, value in (config or {}).items()})
@@ -66,6 +73,7 @@ class EmbeddedBroker:
             self._config.listener("PLAINTEXT", host, port),
         )
         self._metrics_port = metrics_port
+        self._users = dict(users or {})
         self._addresses: Mapping[str, str] | None = None
         self._metrics_at: int | None = None
         self._thread: threading.Thread | None = None
@@ -142,7 +150,7 @@ class EmbeddedBroker:
 
     async def _serve(self, ready: threading.Event) -> None:
         self._stopping = asyncio.Event()
-        broker = Broker(self._config, self._data_dir)
+        broker = Broker(self._config, self._data_dir, users=self._new_users())
         broker.on_failure = self._stopping.set
         try:
             server = Server(broker, self._listeners)
@@ -162,6 +170,19 @@ class EmbeddedBroker:
             await self._stopping.wait()
         finally:
             await stop(broker, server)
+
+    def _new_users(self) -> Sequence[NewUser]:
+        if not self._users:
+            return ()
+        from headrace.security.scram import MECHANISMS
+
+        from .scram_users import NewUser
+
+        return [
+            NewUser(name, password, mechanism)
+            for name, password in self._users.items()
+            for mechanism in MECHANISMS.values()
+        ]
 
     def __enter__(self) -> EmbeddedBroker:
         return self.start()

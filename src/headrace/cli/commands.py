@@ -40,6 +40,7 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "groups": Entry(".groups.command", "list the groups of all types"),
     "acls": Entry(".acls.command", "add, list and remove ACLs"),
+    "users": Entry(".users.command", "list, add and delete the users of SCRAM"),
     "lag show": Entry(".lag.show", "show the progress and lag of groups of all types"),
     "console-share-consumer": Entry(
         ".console.share_consumer", "print the records of a topic as a member of a share group"

@@ -8,7 +8,10 @@ import re
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from headrace.broker.scram_users import NewUser
 
 DEFAULT_DATA_DIR = Path("headrace-data")
 """The default data directory, relative to the working directory."""
@@ -98,6 +101,17 @@ def serve_options(parser: ArgumentParser) -> None:
         help="a file of KEY=VALUE lines; -c takes precedence",
     )
     parser.add_argument(
+        "--add-scram",
+        action="append",
+        default=[],
+        type=new_user,
+        metavar="MECHANISM=[name=NAME,password=PASSWORD]",
+        help=(
+            "add a user for SCRAM-SHA-256 or SCRAM-SHA-512, unless it exists; may be repeated. "
+            "Others can see a command line: change the password afterwards, with headrace users"
+        ),
+    )
+    parser.add_argument(
         "--metrics-port",
         type=port_number,
         metavar="PORT",
@@ -138,6 +152,19 @@ def port_number(text: str) -> int:
     if not re.fullmatch("[0-9]{1,5}", text) or int(text) > 65535:
         raise ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
     return int(text)
+
+
+def new_user(text: str) -> NewUser:
+    """Parse the value of ``--add-scram``.
+
+    :raises ArgumentTypeError: it is not a user; the message has no password
+    """
+    from headrace.broker.scram_users import InvalidUser, NewUser
+
+    try:
+        return NewUser.parse(text)
+    except InvalidUser as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def positive_bytes(text: str) -> int:

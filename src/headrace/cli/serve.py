@@ -76,7 +76,7 @@ def run(options: Namespace) -> int:
     watchdog.daemon = True
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_serve(config, data_dir, listeners, options.metrics_port, watchdog))
+            runner.run(_serve(options, config, data_dir, listeners, watchdog))
     finally:
         watchdog.cancel()
         LIMITER.report()
@@ -165,10 +165,10 @@ def _listeners_of_options(
 
 
 async def _serve(
+    options: Namespace,
     config: Config,
     data_dir: Path | None,
     listeners: Sequence[Listener],
-    metrics_port: int | None,
     watchdog: threading.Timer,
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -176,7 +176,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     try:
-        broker = Broker(config, data_dir)
+        broker = Broker(config, data_dir, users=options.add_scram)
     except (CatalogError, DirectoryInUse, UnusableDirectory, OSError) as error:
         raise Failure(_one_line(error)) from error
     broker.on_failure = stopping.set
@@ -191,8 +191,10 @@ async def _serve(
         except CorruptLog as error:
             raise Failure(_one_line(error)) from error
         metrics_at = None
-        if metrics_port is not None:  # first: it imports much, and clients would wait meanwhile
-            metrics_at = await _serve_metrics(server, Address(listeners[0].host, metrics_port))
+        if options.metrics_port is not None:
+            # first: it imports much, and clients would wait meanwhile
+            at = Address(listeners[0].host, options.metrics_port)
+            metrics_at = await _serve_metrics(server, at)
         try:
             await server.start()
         except OSError as error:

@@ -259,6 +259,8 @@ APIS: Mapping[int, Api] = {
             0,
             (on(DELETE, GROUP, "group_id"), each(READ, TOPIC, "topics", "name")),
         ),
+        Api(50, "describe_user_scram_credentials", 0, 0, (on_cluster(DESCRIBE),)),
+        Api(51, "alter_user_scram_credentials", 0, 0, (on_cluster(ALTER),)),
         Api(55, "describe_quorum", 0, 2, (on_cluster(DESCRIBE),)),
         Api(57, "update_features", 0, 2, (on_cluster(ALTER),)),
         Api(60, "describe_cluster", 0, 2, (inside(DESCRIBE, CLUSTER, _OPERATIONS),)),

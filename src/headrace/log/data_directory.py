@@ -81,7 +81,7 @@ class DataDirectory:
         self._executor: ThreadPoolExecutor | None = None
         self._created: list[tuple[str, uuid.UUID, int]] = []
         """Partitions whose new directories are not in the file of known partitions yet."""
-        os.makedirs(self.path, exist_ok=True)
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
         self._lock = directory_lock.take(self.path, address)
         self._was_clean = False
         try:

@@ -1,0 +1,128 @@
+"""The SCRAM users of a broker: rows of the catalog's ``configs``."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from headrace.security.scram import (
+    MAX_ITERATIONS,
+    MECHANISMS,
+    MIN_ITERATIONS,
+    Credential,
+    Mechanism,
+    make_credential,
+    salt_password,
+)
+from headrace.security.scram_users import MECHANISM_NUMBERS, Change, Deletion
+
+from .catalog import Catalog
+
+SCRAM = "scram"
+"""The kind of the rows: user name, mechanism, Kafka's text of a credential."""
+
+_SALT_BYTES = 20
+_NEW_USER = re.compile(r"(?P<mechanism>[A-Za-z0-9-]+)=\[(?P<fields>.*)\]", re.DOTALL)
+_FIELD = re.compile(r"\s*(name|password|iterations)=", re.ASCII)
+
+
+class InvalidUser(ValueError):
+    """A user that cannot be added. The message has no password."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewUser:
+    """A user to add when a broker starts."""
+
+    name: str
+    password: str = field(repr=False)
+    mechanism: Mechanism = MECHANISMS["SCRAM-SHA-512"]
+    iterations: int = MIN_ITERATIONS
+
+    @classmethod
+    def parse(cls, text: str) -> NewUser:
+        """Parse ``SCRAM-SHA-512=[name=NAME,password=PASSWORD,iterations=N]``, as Kafka's storage
+        tool does. A password may have commas.
+
+        :raises InvalidUser: when it is something else
+        """
+        match = _NEW_USER.fullmatch(text.strip())
+        mechanism = None if match is None else MECHANISMS.get(match["mechanism"].upper())
+        if match is None or mechanism is None:
+            raise InvalidUser(
+                f"expected MECHANISM=[name=NAME,password=PASSWORD], with {' or '.join(MECHANISMS)}"
+            )
+        fields = _fields(match["fields"])
+        iterations = fields.get("iterations", str(MIN_ITERATIONS))
+        if not fields.get("name") or not fields.get("password"):
+            raise InvalidUser("a user needs name and password")
+        if not iterations.isdecimal() or not MIN_ITERATIONS <= int(iterations) <= MAX_ITERATIONS:
+            raise InvalidUser(f"iterations are from {MIN_ITERATIONS} to {MAX_ITERATIONS}")
+        return cls(fields["name"], fields["password"], mechanism, int(iterations))
+
+
+def _fields(text: str) -> Mapping[str, str]:
+    """Split at the commas in front of known names."""
+    parts: list[str] = []
+    for part in text.split(","):
+        if _FIELD.match(part) or not parts:
+            parts.append(part)
+        else:
+            parts[-1] += f",{part}"
+    pairs = (part.partition("=") for part in parts)
+    return {name.strip(): value for name, _, value in pairs}
+
+
+def add_users(catalog: Catalog, users: Iterable[NewUser]) -> list[str]:
+    """Add users, except those that have a credential for the mechanism already; return the names of
+    those that were added. This takes milliseconds for each.
+
+    :raises CatalogError: when the database fails
+    """
+    added = []
+    for user in users:
+        if find_credential(catalog, user.mechanism, user.name) is not None:
+            continue
+        salt = secrets.token_bytes(_SALT_BYTES)
+        salted = salt_password(user.mechanism, user.password, salt, user.iterations)
+        credential = make_credential(user.mechanism, salted, salt, user.iterations)
+        catalog.alter_configs(SCRAM, user.name, {user.mechanism.name: credential.text()})
+        added.append(user.name)
+    return added
+
+
+def find_credential(catalog: Catalog, mechanism: Mechanism, name: str) -> Credential | None:
+    """Return the credential of a user, None if there is none."""
+    text = catalog.configs(SCRAM, name).get(mechanism.name)
+    return None if text is None else Credential.parse(text)
+
+
+def user_names(catalog: Catalog) -> list[str]:
+    """Return the names of all users."""
+    return catalog.configured(SCRAM)
+
+
+def credentials_of(catalog: Catalog, name: str) -> Mapping[Mechanism, Credential]:
+    """Return all credentials of a user by mechanism; empty for an unknown user."""
+    stored = catalog.configs(SCRAM, name)
+    return {
+        mechanism: Credential.parse(stored[mechanism.name])
+        for mechanism in MECHANISMS.values()
+        if mechanism.name in stored
+    }
+
+
+def store(catalog: Catalog, changes: Iterable[Change]) -> None:
+    """Store valid changes, at most one of each user, in one transaction.
+
+    :raises CatalogError: when the database fails; then nothing has changed
+    """
+    altered: dict[tuple[str, str], Mapping[str, str | None]] = {}
+    for change in changes:
+        mechanism = MECHANISM_NUMBERS[change.mechanism].name
+        value = None if isinstance(change, Deletion) else change.credential().text()
+        altered[SCRAM, change.name] = {mechanism: value}
+    if altered:
+        catalog.alter_many(altered)

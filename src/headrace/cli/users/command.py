@@ -1,0 +1,110 @@
+"""``headrace users``: list, add and delete the users of SCRAM (KIP-554)."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from pathlib import Path
+
+from headrace.cli.errors import BadUsage
+from headrace.cli.groups.options import common_options
+from headrace.security.scram import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS
+
+ACTIONS = ("list", "add", "delete")
+DEFAULT_MECHANISM = "SCRAM-SHA-512"
+_EPILOG = """\
+examples:
+  headrace users list --command-config admin.properties
+  headrace users add alice --command-config admin.properties
+  headrace users add alice --password-file secret.txt --mechanism SCRAM-SHA-256
+  headrace users delete alice --command-config admin.properties
+
+add asks for the password, or reads the first line of its input. It also changes a password.
+"""
+
+
+def declare(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = "List, add and delete the users that log in with SCRAM."
+    parser.usage = "%(prog)s ACTION [USER …] [options]"
+    parser.epilog = _EPILOG
+    parser.formatter_class = RawDescriptionHelpFormatter
+    common_options(parser, ACTIONS)
+    parser.add_argument(
+        "--mechanism",
+        choices=tuple(MECHANISMS),
+        help=(
+            f"with add: {DEFAULT_MECHANISM} by default; with delete: all mechanisms of the user by "
+            "default"
+        ),
+    )
+    parser.add_argument(
+        "--iterations",
+        type=int,
+        default=MIN_ITERATIONS,
+        metavar="N",
+        help=f"with add: {MIN_ITERATIONS} to {MAX_ITERATIONS} (default: {MIN_ITERATIONS})",
+    )
+    parser.add_argument(
+        "--password-file",
+        type=Path,
+        metavar="FILE",
+        help="with add: a file whose first line is the password",
+    )
+
+
+def run(options: Namespace) -> int:
+    """Execute the command.
+
+    :returns: the exit status
+    :raises Failure: it failed, or the options are wrong
+    """
+    check(options)
+    if options.action == "add":
+        options.password = _password(options)
+    from . import actions  # loads librdkafka, which is not needed to reject bad usage
+
+    {"list": actions.list_users, "add": actions.add_user, "delete": actions.delete_users}[
+        options.action
+    ](options)
+    return 0
+
+
+def check(options: Namespace) -> None:
+    """Check the options together, and set ``options.action`` and ``options.users``.
+
+    :raises BadUsage: they contradict each other
+    """
+    chosen, users = list(options.actions or ()), list(options.words)
+    if not chosen and users and users[0] in ACTIONS:
+        chosen.append(users.pop(0))
+    if len(chosen) != 1:
+        raise BadUsage(f"give one of these actions: {', '.join(ACTIONS)}")
+    options.action, options.users = chosen[0], users
+    if options.action == "add" and len(users) != 1:
+        raise BadUsage("add needs one user")
+    if options.action == "delete" and not users:
+        raise BadUsage("delete needs a user")
+    if len(set(users)) < len(users) or "" in users:
+        raise BadUsage("give the name of each user once")
+    if not MIN_ITERATIONS <= options.iterations <= MAX_ITERATIONS:
+        raise BadUsage(f"--iterations is from {MIN_ITERATIONS} to {MAX_ITERATIONS}")
+
+
+def _password(options: Namespace) -> str:
+    if options.password_file is not None:
+        try:
+            text = options.password_file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadUsage(f"cannot read {options.password_file}: {error}") from error
+        password: str = text.split("\n", 1)[0].rstrip("\r")
+    elif sys.stdin.isatty():
+        password = getpass.getpass(f"password of {options.users[0]}: ")
+        if password != getpass.getpass("the same again: "):
+            raise BadUsage("the passwords differ")
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    if not password:
+        raise BadUsage("the password is empty")
+    return password

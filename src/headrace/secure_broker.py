@@ -1,0 +1,123 @@
+"""A secured broker for tests, in one line: TLS from a throw-away certificate authority, users, and
+ACLs.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from headrace.broker.embedded import EmbeddedBroker
+from headrace.throwaway_ca import ThrowawayCA
+
+ADMIN = "admin"
+"""The super user, who may do everything."""
+
+_LISTENER = "SASL_SSL"
+_MECHANISM = "SCRAM-SHA-512"
+_TIMEOUT_S = 30
+
+
+class SecureBroker:
+    """A broker whose only listener is SASL_SSL, with an authorizer: ``with SecureBroker() as
+    broker: Producer(broker.client_config())``.
+
+    :param users: names of users; ``admin`` exists in any case and may do everything, the others
+        nothing until :meth:`allow`
+    :param config: further broker configuration
+    """
+
+    def __init__(
+        self, users: tuple[str, ...] = ("alice", "bob"), config: Mapping[str, object] | None = None
+    ) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="headrace-ca-")
+        self.ca = ThrowawayCA(Path(self._folder.name))
+        store = self.ca.issue("broker")
+        self.passwords = {name: secrets.token_urlsafe(12) for name in (ADMIN, *users)}
+        self._broker = EmbeddedBroker(
+            config={
+                "listeners": f"{_LISTENER}://127.0.0.1:0",
+                "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": store.both,
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                "super.users": f"User:{ADMIN}",
+                "group.initial.rebalance.delay.ms": 0,
+                **(config or {}),
+            },
+            users=self.passwords,
+        )
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` for any Kafka client."""
+        return self._broker.bootstrap_servers
+
+    def client_config(self, user: str = ADMIN) -> dict[str, str]:
+        """Return the configuration of a client of confluent-kafka that logs in as a user."""
+        return {
+            "bootstrap.servers": self.bootstrap_servers,
+            "security.protocol": _LISTENER,
+            "ssl.ca.location": str(self.ca.certificate),
+            "sasl.mechanism": _MECHANISM,
+            "sasl.username": user,
+            "sasl.password": self.passwords[user],
+        }
+
+    def allow(
+        self,
+        user: str,
+        operation: str,
+        resource_type: str,
+        name: str,
+        *,
+        prefixed: bool = False,
+        host: str = "*",
+    ) -> None:
+        """Allow a user an operation on a resource.
+
+        :param operation: such as ``READ``
+        :param resource_type: ``TOPIC``, ``GROUP``, ``BROKER`` (the cluster) or
+            ``TRANSACTIONAL_ID``
+        :param name: the name of the resource, ``*`` for all
+        :param prefixed: the name is the beginning of names
+        """
+        from confluent_kafka import admin
+
+        binding = admin.AclBinding(
+            admin.ResourceType[resource_type.upper()],
+            name,
+            admin.ResourcePatternType.PREFIXED if prefixed else admin.ResourcePatternType.LITERAL,
+            f"User:{user}",
+            host,
+            admin.AclOperation[operation.upper()],
+            admin.AclPermissionType.ALLOW,
+        )
+        client: Any = admin.AdminClient(self.client_config())
+        for future in client.create_acls([binding], request_timeout=_TIMEOUT_S).values():
+            future.result(_TIMEOUT_S)
+
+    def start(self) -> SecureBroker:
+        """Start, and return when clients can connect."""
+        self._broker.start()
+        return self
+
+    def stop(self) -> None:
+        """Stop, and delete the certificates."""
+        self._broker.stop()
+        self._folder.cleanup()
+
+    def __enter__(self) -> SecureBroker:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
