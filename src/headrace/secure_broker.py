@@ -97,8 +97,10 @@ class SecureBroker:
             admin.AclOperation[operation.upper()],
             admin.AclPermissionType.ALLOW,
         )
-        client: Any = admin.AdminClient(self.client_config())
-        for future in client.create_acls([binding], request_timeout=_TIMEOUT_S).values():
+        settings: dict[str, Any] = dict(self.client_config())
+        client = admin.AdminClient(settings)
+        created: Any = client.create_acls([binding], request_timeout=_TIMEOUT_S)
+        for future in created.values():
             future.result(_TIMEOUT_S)
 
     def start(self) -> SecureBroker:

@@ -871,6 +871,13 @@ ROWS: tuple[Row, ...] = (
         [f"DESCRIBE {CLUSTER}"],
         only_codes=True,
     ),
+    Row(50, 0, {"users": [{"name": "mx-nobody"}]}, [f"DESCRIBE {CLUSTER}"]),
+    Row(
+        51,
+        0,
+        {"deletions": [{"name": "mx-nobody", "mechanism": 1}], "upsertions": []},
+        [f"ALTER {CLUSTER}"],
+    ),
     Row(
         57,
         1,

@@ -172,7 +172,7 @@ class SaslListener:
         from .jwks import KeySource
 
         def setting(name: str) -> Value | None:
-            return self._setting(config, f"sasl.oauthbearer.{name}", "OAUTHBEARER")
+            return self._setting(config, name, "OAUTHBEARER")
 
         if handler == _UNSECURED:
             log.warning(
@@ -187,11 +187,11 @@ class SaslListener:
                 f"listener {self._name}: sasl.server.callback.handler.class of OAUTHBEARER is not "
                 "served"
             )
-        if str(setting("jwt.validator.class")) not in _VALIDATORS:
+        if str(setting("sasl.oauthbearer.jwt.validator.class")) not in _VALIDATORS:
             raise ConfigError(
                 f"listener {self._name}: sasl.oauthbearer.jwt.validator.class is not served"
             )
-        url = setting("jwks.endpoint.url")
+        url = setting("sasl.oauthbearer.jwks.endpoint.url")
         if not url:
             raise ConfigError(
                 f"listener {self._name}: OAUTHBEARER needs the keys of its tokens in "
@@ -200,20 +200,20 @@ class SaslListener:
                 f"{self._name.lower()}.oauthbearer.sasl.server.callback.handler.class to "
                 f"{_UNSECURED}"
             )
-        issuer = setting("expected.issuer")
+        issuer = setting("sasl.oauthbearer.expected.issuer")
         rules = oauthbearer.TokenRules(
-            audiences=_list(setting("expected.audience")),
+            audiences=_list(setting("sasl.oauthbearer.expected.audience")),
             issuer=None if issuer is None else str(issuer),
-            scope_claim=str(setting("scope.claim.name")),
-            name_claim=str(setting("sub.claim.name")),
-            clock_skew_ms=_int(setting("clock.skew.seconds")) * 1000,
+            scope_claim=str(setting("sasl.oauthbearer.scope.claim.name")),
+            name_claim=str(setting("sasl.oauthbearer.sub.claim.name")),
+            clock_skew_ms=_int(setting("sasl.oauthbearer.clock.skew.seconds")) * 1000,
         )
         try:
             self._keys = KeySource(
                 str(url),
-                refresh_ms=_int(setting("jwks.endpoint.refresh.ms")),
-                backoff_ms=_int(setting("jwks.endpoint.retry.backoff.ms")),
-                max_backoff_ms=_int(setting("jwks.endpoint.retry.backoff.max.ms")),
+                refresh_ms=_int(setting("sasl.oauthbearer.jwks.endpoint.refresh.ms")),
+                backoff_ms=_int(setting("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms")),
+                max_backoff_ms=_int(setting("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms")),
             )
         except ValueError as error:
             raise ConfigError(

@@ -19,8 +19,6 @@ from headrace.cli.groups.admin import connected, timeout_s
 from headrace.cli.groups.results import fail_with, reason_of
 from headrace.cli.tables import Column, as_json, table
 
-from .command import DEFAULT_MECHANISM
-
 _MECHANISMS = {
     "SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256,
     "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512,
@@ -57,7 +55,7 @@ def add_user(options: Namespace) -> None:
 
     :raises Failure: the broker refuses it, or does not answer
     """
-    name, mechanism = options.users[0], options.mechanism or DEFAULT_MECHANISM
+    name, mechanism = options.users[0], options.mechanism
     info = ScramCredentialInfo(_MECHANISMS[mechanism], options.iterations)
     change = UserScramCredentialUpsertion(name, info, options.password.encode())
     with connected(options) as admin:
@@ -74,7 +72,7 @@ def delete_users(options: Namespace) -> None:
     with connected(options) as admin:
         found, problems = _describe(admin, options.users, options)
         while found:  # the broker alters a user once in a request
-            changes = []
+            changes: list[Any] = []
             for name, infos in list(found.items()):
                 wanted = [
                     one for one in infos if options.mechanism in (None, _NAMES.get(one.mechanism))

@@ -84,6 +84,8 @@ def check(options: Namespace) -> None:
     options.action, options.users = chosen[0], users
     if options.action == "add" and len(users) != 1:
         raise BadUsage("add needs one user")
+    if options.action == "add":
+        options.mechanism = options.mechanism or DEFAULT_MECHANISM
     if options.action == "delete" and not users:
         raise BadUsage("delete needs a user")
     if len(set(users)) < len(users) or "" in users:
