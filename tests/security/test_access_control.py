@@ -16,6 +16,7 @@ import headrace
 from headrace.broker.catalog import Catalog, CatalogError
 from headrace.log_lines import LIMITER
 from headrace.security.acls import Acl
+from tests.support import wait_until
 from tests.wire_client import Connection, batch
 
 pytestmark = pytest.mark.broker
@@ -234,6 +235,46 @@ def test_names_of_hidden_topics_do_not_tell_whether_they_exist(secured: Secured)
             include_cluster_authorized_operations=False,
         ).topics
     }
+
+
+def test_a_regular_expression_matches_what_the_member_may_see(secured: Secured) -> None:
+    topic_id = secured.admin.create_topic("orders-2")
+    secured.admin.create_topic("orders-hidden")
+    secured.admin.ask(10, 3, key="g", key_type=0)
+    secured.grant((GROUP, "g"), READ)
+    secured.grant((TOPIC, "orders-2"), DESCRIBE)
+    bob = secured.log_in()
+
+    def heartbeat(epoch: int, regex: str | None) -> Any:
+        answer = bob.ask(
+            68,
+            1,
+            group_id="g",
+            member_id="2b5f0d5c-9d40-4e4c-a1a5-5ff5a2e5d3c0",
+            member_epoch=epoch,
+            instance_id=None,
+            rack_id=None,
+            rebalance_timeout=60_000 if regex else -1,
+            subscribed_topic_names=[] if regex else None,
+            subscribed_topic_regex=regex,
+            server_assignor=None,
+            topic_partitions=[] if regex else None,
+        )
+        assert answer.error_code == OK, answer
+        return answer
+
+    joined = heartbeat(0, "orders.*")
+    assert [one.topic_id for one in joined.assignment.topic_partitions] == [topic_id]
+    secured.grant((TOPIC, "orders"), DESCRIBE)
+    epoch = joined.member_epoch
+
+    def more() -> bool:
+        nonlocal epoch
+        answer = heartbeat(epoch, None)
+        epoch = answer.member_epoch
+        return answer.assignment is not None and len(answer.assignment.topic_partitions) == 2
+
+    wait_until(more, 30, "a new assignment")
 
 
 def test_refusals_are_logged_once_a_second_and_escaped(

@@ -128,7 +128,7 @@ class Catalog:
     """All ACLs."""
 
     version: int
-    """The version of the topics; every change of a topic or its configs increases it."""
+    """The version of the topics; every change of a topic, its configs or ACLs increases it."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
@@ -473,6 +473,7 @@ class Catalog:
         with self._transaction(f"create {len(acls)} ACLs"):
             self._insert("acls", acls)
         self.acls.update(dict.fromkeys(acls))
+        self.version += 1
 
     def remove_acls(self, acls: Sequence[Acl]) -> None:
         """Delete stored ACLs in one transaction: all of them, or none.
@@ -484,6 +485,7 @@ class Catalog:
             self._database.executemany(f"DELETE FROM acls WHERE {condition}", acls)
         for acl in acls:
             del self.acls[acl]
+        self.version += 1
 
     # Producer ids ---------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -93,6 +93,10 @@ class ShareGroupSettings(NamedTuple):
             config.group_int(group_id, "share.heartbeat.interval.ms"),
             config.group_int(group_id, "share.assignment.interval.ms"),
         )
+
+
+MaySee = Callable[[str], bool]
+"""Returns whether a client may see a topic."""
 
 
 class TopicCatalog(Protocol):

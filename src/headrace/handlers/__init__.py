@@ -281,7 +281,11 @@ APIS: Mapping[int, Api] = {
             "consumer_group_heartbeat",
             0,
             1,
-            (on(READ, GROUP, "group_id"), on(DESCRIBE, TOPIC, "subscribed_topic_names")),
+            (
+                on(READ, GROUP, "group_id"),
+                on(DESCRIBE, TOPIC, "subscribed_topic_names"),
+                inside(DESCRIBE, TOPIC, "not matched by a regular expression"),
+            ),
             protocol="consumer",
         ),
         Api(

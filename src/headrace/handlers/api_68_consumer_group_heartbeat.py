@@ -31,6 +31,7 @@ from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
 from .durations import to_ms, to_timedelta
+from .topic_names import may_see
 
 _FIRST_WITH_OWN_MEMBER_ID = 1
 
@@ -63,6 +64,7 @@ def handle(
         else {one.topic_id: frozenset(one.partitions) for one in owned if one.topic_id},
         client_id=context.client_id or "",
         client_host=context.client_host,
+        may_see=may_see(context.access),
     )
 
     def decide(now_ms: int, wall_ms: int) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:

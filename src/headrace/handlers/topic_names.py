@@ -1,10 +1,14 @@
-"""The names of topics that a request names by id."""
+"""The names of topics that a request names by id, or that a client may see."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 
 from headrace.broker.broker import Broker
+from headrace.protocol.authorized_operations import Operation
+from headrace.security.access import AnyAccess
+from headrace.security.acls import ResourceType
 
 from .context import RequestContext
 
@@ -22,3 +26,14 @@ def topic_name(broker: Broker, topic_id: UUID | None, context: RequestContext) -
         return topic.name
     ids = context.legacy.get("topic_ids")
     return None if ids is None else ids.known_name(topic_id)
+
+
+def may_see(access: AnyAccess) -> Callable[[str], bool] | None:
+    """Return a function that tells whether a client may describe a topic; None if it may describe
+    all.
+    """
+    if not access.is_limited:
+        return None
+    return lambda name: access.allows(
+        Operation.DESCRIBE, ResourceType.TOPIC, name, is_audited=False
+    )

@@ -85,6 +85,7 @@ def join(
         settings,
         wall_ms,
         assigns=assigns,
+        may_see=request.may_see,
     )
     refusal = transition.run()
     assert refusal is None, "a classic member has no regular expression"

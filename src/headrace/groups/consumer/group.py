@@ -100,7 +100,14 @@ class ConsumerGroup:
         state = self.state.after(replacement) if replacement else self.state
         member = request.member(state.members.get(request.member_id) or ConsumerMember())
         transition = MemberTransition(
-            state, request.member_id, member, request.owned, catalog, settings, wall_ms
+            state,
+            request.member_id,
+            member,
+            request.owned,
+            catalog,
+            settings,
+            wall_ms,
+            may_see=request.may_see,
         )
         refusal = transition.run()
         if refusal is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import ConsumerMember, HeldPartitions
+from headrace.groups.settings import MaySee
 
 from .reconciliation import Owned
 
@@ -23,6 +24,7 @@ class ConsumerHeartbeat:
     :param rebalance_timeout_ms: the longest time to revoke partitions; -1 for no change
     :param subscribed_topic_regex: "" for none
     :param owned: the partitions that the member reports as its own
+    :param may_see: the topics that regular expressions may match; None for all
     """
 
     member_id: str
@@ -36,6 +38,7 @@ class ConsumerHeartbeat:
     owned: Owned | None
     client_id: str
     client_host: str
+    may_see: MaySee | None = None
 
     @property
     def leaves(self) -> bool:

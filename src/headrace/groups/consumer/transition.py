@@ -29,7 +29,7 @@ from headrace.groups.records import (
     MemberState,
     ResolvedRegex,
 )
-from headrace.groups.settings import ConsumerSettings, TopicCatalog
+from headrace.groups.settings import ConsumerSettings, MaySee, TopicCatalog
 from headrace.groups.topics import topics_hash
 
 from .assignors import ASSIGNORS, Subscriber
@@ -43,6 +43,7 @@ class MemberTransition:
 
     :param member: the member with its new subscription
     :param owned: the partitions that the member reports; None when it reports none
+    :param may_see: the topics that regular expressions may match; None for all
     :param assigns: a target assignment may be computed; else the member waits while the current one
         is out of date
     :ivar was: the member's assignment before
@@ -60,8 +61,10 @@ class MemberTransition:
         wall_ms: int,
         *,
         assigns: bool = True,
+        may_see: MaySee | None = None,
     ) -> None:
         self.assigns = assigns
+        self._may_see = may_see
         self.group, self.member_id, self.member, self.owned = group, member_id, member, owned
         self.catalog, self.settings, self.wall_ms = catalog, settings, wall_ms
         self.known = group.members.get(member_id) or ConsumerMember()
@@ -149,7 +152,9 @@ class MemberTransition:
 
     def _resolved(self, regex: str, known: ResolvedRegex | None) -> ResolvedRegex:
         compiled = Regex(regex)
-        topics = tuple(sorted(filter(compiled.matches, self.catalog.topics)))
+        matching = filter(compiled.matches, self.catalog.topics)
+        visible = matching if self._may_see is None else filter(self._may_see, matching)
+        topics = tuple(sorted(visible))
         return (
             known
             if known is not None and known.topics == topics
