@@ -28,6 +28,7 @@ from tests.conformance.permissions import (
     TWO,
     TX,
     Case,
+    acl_filter,
     cases,
     member_id,
 )
@@ -80,11 +81,11 @@ class Matrix(Side):
 
     def __init__(self, world: World, login: Callable[[str], Connection]) -> None:
         super().__init__(world, prefix="mx-")
-        self._login = login
+        self.login = login
 
     def answer_to(self, case: Case) -> Any:
         """Return the answer to the request of a case, as its user gets it."""
-        connection = self._login(case.user)
+        connection = self.login(case.user)
         fields = self.outward(case.fields)
         until = time.monotonic() + PATIENCE_S
         try:
@@ -356,6 +357,43 @@ def answers(kafka: Matrix, beside: Matrix) -> Mapping[int, tuple[Any, Any]]:
 def test_both_answer_the_same(case: Case, answers: Mapping[int, tuple[Any, Any]]) -> None:
     expected, answer = answers[case.number]
     assert answer == expected
+
+
+def test_a_regular_expression_matches_what_a_member_may_describe(
+    kafka: Matrix, beside: Matrix
+) -> None:
+    """The user of a case that may describe one of the two topics."""
+    (case,) = (
+        one
+        for one in CASES
+        if one.row.api_key == 68 and one.title.endswith(f"all but DESCRIBE TOPIC {TWO}")
+    )
+
+    def assigned(side: Matrix) -> list[str]:
+        connection, epoch = side.login(case.user), 0
+        regex = {"subscribed_topic_names": [], "subscribed_topic_regex": "mx-(one|two)"}
+
+        def topics() -> list[str] | None:
+            nonlocal epoch
+            asked = {**case.fields, **regex, "member_epoch": epoch}
+            answer = connection.ask(68, 1, **asked)
+            assert answer.error_code == 0, answer
+            epoch = answer.member_epoch
+            found = answer.assignment.topic_partitions if answer.assignment else ()
+            return [side.plain(one.topic_id) for one in found] or None
+
+        return wait_until(topics, PATIENCE_S, "an assignment", interval_s=0.5)
+
+    assert assigned(kafka) == assigned(beside) == [ONE]
+
+
+@pytest.mark.parametrize("zero", ["resource_type_filter", "operation", "permission_type"])
+def test_unknown_elements_of_acls_close_the_connection(
+    kafka: Matrix, beside: Matrix, zero: str
+) -> None:
+    for side in (kafka, beside):
+        with pytest.raises((AssertionError, ConnectionError)):
+            side.world.connect().ask(29, 3, **{**acl_filter("mx-none"), zero: 0})
 
 
 def test_every_api_is_in_the_matrix() -> None:
