@@ -10,19 +10,24 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from headrace.log_lines import get_logger
+
 from .acceptor import Acceptor, Begin, Connected, ConnectionSlots, listening_sockets
 from .broker import Broker
-from .config.listeners import Listener
+from .config.listeners import Listener, is_loopback
 from .connection import Connection, Connections
 from .control import ControlServer
 from .limits import LOGIN_TIMEOUT_S, descriptor_budget
 
 if TYPE_CHECKING:
-    from .metrics.server import MetricsServer
+    from .metrics.server import MetricsAccess, MetricsServer
     from .tls.listener import TlsListener
     from .tls.transport import Handshakes
 
 __all__ = ["Listener", "Server", "stop"]
+
+
+log = get_logger("headrace.server")
 
 
 class Server:
@@ -69,10 +74,31 @@ class Server:
             self._control = ControlServer(self.broker)
             await self._control.start()
         self.broker.security.start()
+        self._warn_if_open()
         self.broker.loop_watch.start()
         self.broker.advertise(self.listeners)
         if self.max_idle_ms > 0:
             self._reaper = loop.call_later(self.max_idle_ms / 2000, self._reap)
+
+    def _warn_if_open(self) -> None:
+        """Log a warning if clients of other machines reach the broker without authentication."""
+        config = self.broker.config
+        opened = [
+            one.name
+            for one in self.listeners
+            if not is_loopback(one.host)
+            and not one.protocol.uses_sasl
+            and not (
+                one.protocol.uses_tls
+                and config.listener_value(one.name, "ssl.client.auth") == "required"
+            )
+        ]
+        if opened:
+            log.warning(
+                "the listeners %s are open to other machines without authentication: whoever "
+                "reaches them is User:ANONYMOUS",
+                ", ".join(opened),
+            )
 
     def _tls_beginning(self, tls: TlsListener, connected: Connected) -> Begin:
         """Return the function that begins connections with TLS."""
@@ -87,10 +113,11 @@ class Server:
 
         return begin
 
-    async def serve_metrics(self, host: str, port: int) -> int:
+    async def serve_metrics(self, host: str, port: int, access: MetricsAccess | None = None) -> int:
         """Serve metrics over HTTP until :meth:`close`.
 
         :param port: 0 picks a free port
+        :param access: the protection of the metrics, by default none
         :returns: the port
         :raises OSError: when the address is in use or cannot be bound
         """
@@ -98,7 +125,7 @@ class Server:
         from .metrics.page import metrics_page
         from .metrics.server import MetricsServer
 
-        self._metrics_server = MetricsServer(lambda: metrics_page(self.broker))
+        self._metrics_server = MetricsServer(lambda: metrics_page(self.broker), access)
         await self._metrics_server.start(host, port)
         return self._metrics_server.port
 

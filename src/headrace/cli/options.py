@@ -119,6 +119,21 @@ def serve_options(parser: ArgumentParser) -> None:
             "port of the metrics for Prometheus, on the host of the first --listen; 0: a free port"
         ),
     )
+    parser.add_argument(
+        "--metrics-host", metavar="HOST", help="another host to serve the metrics on"
+    )
+    parser.add_argument(
+        "--metrics-tls",
+        type=Path,
+        metavar="FILE",
+        help="serve the metrics over HTTPS, with the private key and certificates of a PEM file",
+    )
+    parser.add_argument(
+        "--metrics-users",
+        type=Path,
+        metavar="FILE",
+        help="a file of NAME:PASSWORD lines: who may read the metrics (default: everybody)",
+    )
 
 
 def address(text: str) -> Address:

@@ -9,12 +9,13 @@ import os
 import resource
 import signal
 import socket
+import ssl
 import sys
 import threading
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError
@@ -38,6 +39,9 @@ from .options import (
     properties,
     serve_options,
 )
+
+if TYPE_CHECKING:
+    from headrace.broker.metrics.server import MetricsAccess
 
 log = get_logger("headrace")
 
@@ -193,8 +197,8 @@ async def _serve(
         metrics_at = None
         if options.metrics_port is not None:
             # first: it imports much, and clients would wait meanwhile
-            at = Address(listeners[0].host, options.metrics_port)
-            metrics_at = await _serve_metrics(server, at)
+            at = Address(options.metrics_host or listeners[0].host, options.metrics_port)
+            metrics_at = await _serve_metrics(server, at, _metrics_access(options))
         try:
             await server.start()
         except OSError as error:
@@ -203,7 +207,8 @@ async def _serve(
         addresses = ", ".join(map(_shown, server.listeners))
         print(f"headrace is listening on {addresses}", flush=True)
         if metrics_at is not None:
-            print(f"metrics are at http://{metrics_at}/metrics", flush=True)
+            scheme = "http" if options.metrics_tls is None else "https"
+            print(f"metrics are at {scheme}://{metrics_at}/metrics", flush=True)
         broker.scrub()
         await stopping.wait()
         log.info("stopping")
@@ -219,9 +224,33 @@ def _shown(listener: Listener) -> str:
     return address if listener.name == DEFAULT_LISTENER else f"{listener.name}://{address}"
 
 
-async def _serve_metrics(server: Server, at: Address) -> Address:
+def _metrics_access(options: Namespace) -> MetricsAccess:
+    """Return the protection of the metrics port.
+
+    :raises BadUsage: a file cannot be used
+    """
+    from headrace.broker.metrics.server import MetricsAccess
+
+    context = None
+    users: list[bytes] = []
     try:
-        return Address(at.host, await server.serve_metrics(at.host, at.port))
+        if options.metrics_tls is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            # Without a password OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(options.metrics_tls, password=lambda: "")
+        if options.metrics_users is not None:
+            lines = options.metrics_users.read_bytes().splitlines()
+            users = [line for line in lines if line.strip() and not line.startswith(b"#")]
+            if not users or not all(b":" in line for line in users):
+                raise BadUsage(f"{options.metrics_users} has no lines of the form NAME:PASSWORD")
+    except OSError as error:
+        raise BadUsage(f"cannot protect the metrics: {_one_line(error)}") from error
+    return MetricsAccess(context, users)
+
+
+async def _serve_metrics(server: Server, at: Address, access: MetricsAccess) -> Address:
+    try:
+        return Address(at.host, await server.serve_metrics(at.host, at.port, access))
     except OSError as error:
         raise Failure(f"cannot serve metrics on {at}: {_one_line(error)}") from error
 

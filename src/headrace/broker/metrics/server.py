@@ -8,8 +8,11 @@ when another one needs its place.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+import base64
+import hmac
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from headrace.broker.limits import (
@@ -26,6 +29,8 @@ log = LimitedLog(get_logger("headrace.metrics"))
 
 _PLAIN = "text/plain; charset=utf-8"
 _HINT = b"This is the metrics port of headrace. The metrics are at /metrics\n"
+_NOT_ADMITTED = b"The metrics need a name and a password\n"
+_CHALLENGE = 'WWW-Authenticate: Basic realm="headrace", charset="UTF-8"\r\n'
 _TOO_MANY = b"Too many connections to the metrics port\n"
 
 
@@ -46,15 +51,50 @@ class _Scrape:
     state: _State = _State.RECEIVING
 
 
+@dataclass(frozen=True, slots=True)
+class MetricsAccess:
+    """The protection of the metrics port.
+
+    :ivar tls: None for plain HTTP
+    :ivar users: ``name:password`` of those who may read the metrics (RFC 7617); empty for everybody
+    """
+
+    tls: ssl.SSLContext | None = None
+    users: Sequence[bytes] = field(default=(), repr=False)
+
+    def admits(self, head: bytes) -> bool:
+        """Return whether a request may be served.
+
+        :param head: its lines up to the empty one
+        """
+        if not self.users:
+            return True
+        given = b""
+        for line in head.split(b"\r\n")[1:]:
+            name, _, value = line.partition(b":")
+            scheme, _, encoded = value.strip().partition(b" ")
+            if name.strip().lower() == b"authorization" and scheme.lower() == b"basic":
+                try:
+                    given = base64.b64decode(encoded.strip(), validate=True)
+                except ValueError:
+                    return False
+        # Compared with all, so that the time does not tell which one was nearly right.
+        return sum(hmac.compare_digest(given, user) for user in self.users) > 0
+
+
 class MetricsServer:
     """HTTP server of the metrics page.
 
     :param page: makes the page
+    :param access: its protection
     :ivar port: the port it listens on
     """
 
-    def __init__(self, page: Callable[[], Awaitable[bytes]]) -> None:
+    def __init__(
+        self, page: Callable[[], Awaitable[bytes]], access: MetricsAccess | None = None
+    ) -> None:
         self._page = page
+        self._access = access or MetricsAccess()
         self._server: asyncio.Server | None = None
         self._scrapes: dict[_Scrape, None] = {}
         """The connections, the oldest first."""
@@ -80,7 +120,12 @@ class MetricsServer:
         :raises OSError: when the address is in use or cannot be bound
         """
         self._server = await asyncio.start_server(
-            self._connected, host, port, limit=MAX_SCRAPE_REQUEST_BYTES
+            self._connected,
+            host,
+            port,
+            limit=MAX_SCRAPE_REQUEST_BYTES,
+            ssl=self._access.tls,
+            ssl_handshake_timeout=None if self._access.tls is None else SCRAPE_TIMEOUT_S,
         )
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -155,6 +200,8 @@ class MetricsServer:
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
             return _answer("400 Bad Request", b"This is not HTTP/1.1\n")
+        if not self._access.admits(head):
+            return _answer("401 Unauthorized", _NOT_ADMITTED, _CHALLENGE)
         method, path = words[0], words[1].partition(b"?")[0]
         if path != b"/metrics":
             return _answer("404 Not Found", _HINT)
