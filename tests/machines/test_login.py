@@ -28,6 +28,7 @@ from headrace.security.oauthbearer import (
     UnsecuredTokens,
 )
 from headrace.security.plain import PlainServer
+from headrace.security.scram import MECHANISMS, ScramServer
 
 NOW_MS = 1_800_000_000_000
 NOW_S = NOW_MS // 1000
@@ -55,11 +56,23 @@ def test_a_wrong_name_is_like_a_wrong_password(message: str) -> None:
     assert plain(message) == Failure("Authentication failed: Invalid username or password")
 
 
+TOKENS = "Invalid SASL/PLAIN response: expected 3 tokens, got"
+
+
 @pytest.mark.parametrize(
-    "message", ["", "ann", "\0ann", "\0\0s3cret", "\0ann\0", "\0ann\0s3cret\0", b"\0ann\0\xff"]
+    ("message", "error"),
+    [
+        ("", f"{TOKENS} 1"),
+        ("\0ann", f"{TOKENS} 2"),
+        ("\0ann\0s3cret\0", f"{TOKENS} 4"),
+        ("\0" * 1000, f"{TOKENS} 4"),
+        ("\0\0s3cret", "Authentication failed: username not specified"),
+        ("\0ann\0", "Authentication failed: password not specified"),
+        (b"\0ann\0\xff", "Authentication failed: Invalid username or password"),
+    ],
 )
-def test_malformed_plain(message: str | bytes) -> None:
-    assert plain(message) == Failure()
+def test_malformed_plain(message: str | bytes, error: str) -> None:
+    assert plain(message) == Failure(error)
 
 
 def test_plain_for_somebody_else() -> None:
@@ -354,7 +367,8 @@ ANN, BOB = b"\0ann\0s3cret", b"\0bob\0s3cret"
 def login(max_reauth_ms: int = 0) -> Login:
     users = {"ann": "s3cret", "bob": "s3cret"}
     mechanism = EnabledMechanism(lambda: PlainServer(users), max_reauth_ms)
-    return Login({"PLAIN": mechanism, "OTHER": mechanism})
+    scram = EnabledMechanism(lambda: ScramServer(MECHANISMS["SCRAM-SHA-256"], {}.get, "n", b"s"))
+    return Login({"PLAIN": mechanism, "OTHER": mechanism, "SCRAM-SHA-256": scram})
 
 
 def done(max_reauth_ms: int = 0, *, can_reauthenticate: bool = True) -> Login:
@@ -390,7 +404,7 @@ def test_an_unknown_mechanism() -> None:
     answer = made.shake_hands("GSSAPI", 1)
     assert answer.code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
     assert made.state is State.FAILED
-    assert list(made.mechanism_names) == ["PLAIN", "OTHER"]
+    assert list(made.mechanism_names) == ["PLAIN", "OTHER", "SCRAM-SHA-256"]
 
 
 def test_a_wrong_password() -> None:
@@ -404,10 +418,10 @@ def test_a_wrong_password() -> None:
 
 def test_a_malformed_message_says_no_more_than_that() -> None:
     made = login()
-    made.shake_hands("PLAIN", 1)
+    made.shake_hands("SCRAM-SHA-256", 1)
     assert made.authenticate(b"x", NOW_MS, 0).message == (
         "Authentication failed during authentication due to invalid credentials with SASL "
-        "mechanism PLAIN"
+        "mechanism SCRAM-SHA-256"
     )
 
 

@@ -150,7 +150,7 @@ class LoginRequests:
 def _authenticate_response(answer: Answer) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(
         error_code=answer.code,
-        error_message=answer.message,
+        error_message=answer.message or "",
         auth_bytes=answer.token,
         session_lifetime=datetime.timedelta(milliseconds=answer.session_lifetime_ms),
     )

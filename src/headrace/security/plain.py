@@ -23,15 +23,14 @@ class PlainServer:
 
     def respond(self, token: bytes, now_ms: int) -> Step:
         """Return the result of the client's only message."""
-        try:
-            parts = token.decode().split("\0")
-        except UnicodeDecodeError:
-            return Failure()
+        parts = token.decode(errors="replace").split("\0", 3)
         if len(parts) != 3:
-            return Failure()
+            return Failure(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
         authorization, name, password = parts
-        if not name or not password:
-            return Failure()
+        if not name:
+            return Failure("Authentication failed: username not specified")
+        if not password:
+            return Failure("Authentication failed: password not specified")
         expected = self._users.get(name)
         # Also compared for an unknown user, so that it takes as long.
         is_right = hmac.compare_digest((expected or "").encode(), password.encode())
