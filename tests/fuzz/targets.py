@@ -249,6 +249,76 @@ def transaction_records(data: bytes) -> None:
     _replay(TransactionCoordinator(), data)
 
 
+# Logins -------------------------------------------------------------------------------------------
+
+
+@cache
+def _mechanisms() -> Mapping[str, Any]:
+    """Return mechanisms of all kinds, whose users nobody can guess."""
+    from headrace.security.login import EnabledMechanism
+    from headrace.security.oauthbearer import OAuthBearerServer, TokenRules, UnsecuredTokens
+    from headrace.security.plain import PlainServer
+    from headrace.security.scram import MECHANISMS, ScramServer, make_credential, salt_password
+
+    rng = random.Random()
+    password = rng.randbytes(32).hex()
+    mechanism = MECHANISMS["SCRAM-SHA-256"]
+    user = make_credential(mechanism, salt_password(mechanism, password, b"s", 4096), b"s", 4096)
+    tokens = UnsecuredTokens(TokenRules(issuer=password))
+    return {
+        "PLAIN": EnabledMechanism(lambda: PlainServer({"user": password})),
+        "SCRAM-SHA-256": EnabledMechanism(
+            lambda: ScramServer(mechanism, {"user": user}.get, "nonce", b"secret")
+        ),
+        "OAUTHBEARER": EnabledMechanism(lambda: OAuthBearerServer(tokens, lambda _: None)),
+    }
+
+
+def login(data: bytes) -> None:
+    """Log in with what a client may send: the messages of a mechanism, each after its size. Nobody
+    succeeds.
+    """
+    from headrace.security.login import Login, State
+
+    if not data:
+        return
+    mechanisms = _mechanisms()
+    made = Login(mechanisms)
+    with only():
+        made.shake_hands(list(mechanisms)[data[0] % len(mechanisms)], data[0] // 128)
+        for token in _sized(data[1:]):
+            if made.state is State.AUTHENTICATE:
+                made.authenticate(token, 0, 0)
+    if made.principal is not None:
+        raise Crash("somebody without a password is logged in")
+
+
+def _sized(data: bytes) -> Iterator[bytes]:
+    """Yield the messages in bytes, each after a byte with its size; at most three."""
+    for _ in range(3):
+        if not data:
+            return
+        size = data[0] if data[0] < 255 else len(data)
+        yield data[1 : 1 + size]
+        data = data[1 + size :]
+
+
+def certificate(data: bytes) -> None:
+    """Read the subject of a certificate."""
+    from headrace.security.distinguished_names import subject
+
+    with only(ValueError):
+        subject(data)
+
+
+def jaas_line(data: bytes) -> None:
+    """Parse a JAAS line."""
+    from headrace.security.jaas import InvalidJaas, parse
+
+    with only(InvalidJaas):
+        parse(data.decode(errors="replace"))
+
+
 TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "frames": frame,
     "cut": cut,
@@ -260,10 +330,32 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "group-records": group_records,
     "share-records": share_records,
     "transaction-records": transaction_records,
+    "logins": login,
+    "certificates": certificate,
+    "jaas-lines": jaas_line,
 }
 
 
 # Seeds --------------------------------------------------------------------------------------------
+
+
+def _with_sizes(mechanism: int, *tokens: bytes) -> bytes:
+    return bytes([mechanism]) + b"".join(bytes([len(token)]) + token for token in tokens)
+
+
+_LOGIN_SEEDS: Mapping[str, tuple[bytes, ...]] = {
+    "logins": (
+        _with_sizes(0, b"\0user\0password"),
+        _with_sizes(1, b"n,,n=user,r=abc", b"c=biws,r=abcnonce,p=" + b"A" * 43 + b"="),
+        _with_sizes(1, b"n,a=user,n=us=2Cer,r=abc,tokenauth=true"),
+        _with_sizes(2, b"n,,\x01auth=Bearer eyJhbGciOiJub25lIn0.eyJleHAiOjF9.\x01\x01", b"\x01"),
+    ),
+    "certificates": (
+        # SEQUENCE { SEQUENCE { version, serial, algorithm, issuer, validity, subject: CN=a } }
+        bytes.fromhex("301d301ba003020102020101300030003000300e310c300a06035504030c0361"),
+    ),
+    "jaas-lines": (b"a.B required user_x=\"y\" z='w\\'' ;",),
+}
 
 
 def seeds(target: str, number: int = 200) -> list[bytes]:
@@ -275,6 +367,8 @@ def seeds(target: str, number: int = 200) -> list[bytes]:
     from tests.fuzz.words import REGEXES, Words
 
     rng = random.Random(target)
+    if target in _LOGIN_SEEDS:
+        return list(_LOGIN_SEEDS[target])
     if target in ("frames", "cut"):
         writer = FrameWriter(Words(rng))
         versions = rng.sample(served_versions(), min(number, len(served_versions())))
