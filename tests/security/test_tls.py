@@ -312,6 +312,31 @@ def test_a_key_store_is_changed_by_kafka_configs(ca: ThrowawayCA) -> None:
     run(scene())
 
 
+def test_secrets_are_not_described(ca: ThrowawayCA) -> None:
+    given = configs(
+        ca,
+        listener_name_ssl_ssl_keystore_location=path(ca, "locked.both"),
+        listener_name_ssl_ssl_key_password="hu=sh",
+    )
+
+    async def scene() -> None:
+        async with serving(given) as broker:
+            client = await broker.connect("PLAINTEXT")
+            resource = {"resource_type": 4, "resource_name": "1", "configuration_keys": None}
+            response = await client.ask(
+                32, 4, resources=[resource], include_synonyms=True, include_documentation=True
+            )
+            (result,) = response.results
+            found = {one.name: one for one in result.configs}
+            password = found["listener.name.ssl.ssl.key.password"]
+            assert (password.value, password.is_sensitive) == (None, True)
+            location = found["listener.name.ssl.ssl.keystore.location"]
+            assert location.value == str(path(ca, "locked.both"))
+            assert "hu=sh" not in repr(response)
+
+    run(scene())
+
+
 # What goes wrong ----------------------------------------------------------------------------------
 
 

@@ -315,6 +315,21 @@ class Config:
                 return found
         return next((text for _, text in self.layers(name)), None)
 
+    def listener_configs(self) -> list[str]:
+        """Return the names of the configs that are set for single listeners, in order."""
+        stored = self._store.configs("broker", str(NODE_ID))
+        return sorted(name for name in {*self._static, *stored} if listener_key(name) is not None)
+
+    def listener_layers(self, name: str) -> Iterator[tuple[int, str]]:
+        """Yield the source and the value (as text) of each layer of a config of one listener.
+
+        :param name: one of :meth:`listener_configs`
+        """
+        stored = self._store.configs("broker", str(NODE_ID))
+        for source, values in ((DYNAMIC_BROKER, stored), (STATIC_BROKER, self._static)):
+            if name in values:
+                yield source, values[name]
+
     def listener_value(
         self, listener: str, name: str, mechanism: str | None = None
     ) -> Value | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import broker_loggers, client_metrics
 from .broker_config import (
@@ -15,6 +15,7 @@ from .broker_config import (
     Topic,
 )
 from .keys import ConfigKey, config_keys, render
+from .security import listener_key
 
 DYNAMIC_TOPIC, BROKER_LOGGER, CLIENT_METRICS, GROUP = 1, 6, 7, 8
 """Sources of values in the numbers of DescribeConfigs. The others are in
@@ -114,11 +115,22 @@ def describe_broker(config: Config, facts: Mapping[str, str]) -> list[DescribedC
             )
         return _described(key, config.get_str(key.name), _broker_synonyms(config, key.name))
 
-    return [
+    all_brokers = [
         described(key)
         for key in config_keys("broker").values()
         if not key.internal and not (key.only_if_set and config.value(key.name) is None)
     ]
+    return all_brokers + [_of_listener(config, name) for name in config.listener_configs()]
+
+
+def _of_listener(config: Config, name: str) -> DescribedConfig:
+    """Describe a config of one listener. Its mechanism's values are secrets, as in Kafka."""
+    found = listener_key(name)
+    assert found is not None
+    base = config_keys("broker")[found.key]
+    key = replace(base, name=name, type="PASSWORD" if found.mechanism else base.type)
+    values = (Synonym(name, text, source) for source, text in config.listener_layers(name))
+    return _described(key, next(text for _, text in config.listener_layers(name)), values)
 
 
 def describe_all_brokers(configs: Mapping[str, str]) -> list[DescribedConfig]:
