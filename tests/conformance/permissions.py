@@ -875,7 +875,18 @@ ROWS: tuple[Row, ...] = (
     Row(
         51,
         0,
-        {"deletions": [{"name": "mx-nobody", "mechanism": 1}], "upsertions": []},
+        {
+            "deletions": [{"name": "mx-nobody", "mechanism": 1}],
+            "upsertions": [
+                {
+                    "name": "mx-somebody",
+                    "mechanism": 1,
+                    "iterations": 1,
+                    "salt": b"salt",
+                    "salted_password": b"x" * 32,
+                }
+            ],
+        },
         [f"ALTER {CLUSTER}"],
     ),
     Row(

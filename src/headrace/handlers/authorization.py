@@ -263,6 +263,14 @@ def _moved_replicas(response: Any, request: Any, code: ErrorCode) -> Any:
     )
 
 
+def _altered_users(response: Any, request: Any, code: ErrorCode) -> Any:
+    """Return the response with a result for each user of the request."""
+    result_type = _item_type(type(response), "results")
+    users = dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions))
+    results = tuple(result_type(user=name, error_code=code, error_message=None) for name in users)
+    return dataclasses.replace(response, results=results)
+
+
 def _item_type(message_type: Any, array: str) -> Any:
     return nested_type(typing.get_type_hints(message_type)[array])[0]
 
@@ -273,6 +281,7 @@ _WHOLE: Mapping[int, Fix] = {
     34: _moved_replicas,
     35: _with(results=()),
     47: _with(topics=()),
+    51: _altered_users,
     55: _with(topics=()),
     78: _with(responses=()),
     79: _with(responses=()),
