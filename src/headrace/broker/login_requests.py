@@ -44,6 +44,15 @@ class LoginRequests:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
+    @staticmethod
+    def load() -> None:
+        """Import what logins need, so that the first one holds up nobody."""
+        for api_key in (HANDSHAKE, API_VERSIONS, AUTHENTICATE):
+            api = APIS[api_key]
+            handlers.handler(api_key)
+            for version in range(api.lowest, api.highest + 1):
+                codec(api_key, version)
+
     def serve(
         self, login: Login, frame: memoryview, context_of: Callable[[RequestHeader], RequestContext]
     ) -> Outcome:

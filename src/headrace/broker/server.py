@@ -74,6 +74,8 @@ class Server:
             self._control = ControlServer(self.broker)
             await self._control.start()
         self.broker.security.start()
+        if any(one is not None and one.sasl is not None for one in self._securities):
+            self.shared.logins.load()
         self._warn_if_open()
         self.broker.loop_watch.start()
         self.broker.advertise(self.listeners)

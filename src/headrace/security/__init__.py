@@ -1,1 +1,1 @@
-"""Who a client is and what it may do: pure machines without clock, socket or file."""
+"""Identity and permission of clients: pure machines without clock, socket or file."""
