@@ -6,7 +6,7 @@ The modules of TLS and SASL are imported by the first listener that needs them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.errors import ErrorCode, Refusal
@@ -19,6 +19,14 @@ from .limits import TLS_FILE_CHECK_S
 if TYPE_CHECKING:
     from .authentication import SaslListener
     from .tls.listener import TlsListener
+
+
+_PREFIXES = ("connection", "listener.name.", "sasl.", "ssl.")
+"""The beginnings of the names of configs that matter here."""
+
+
+def _concerns_security(names: Iterable[str]) -> bool:
+    return any(name.startswith(_PREFIXES) for name in names)
 
 
 class ListenerSecurity:
@@ -104,7 +112,7 @@ class ListenerSecurities:
         """Return the error for a change of this broker's configs at run time, None if the listeners
         can take it over.
         """
-        if not self._protected:
+        if not self._protected or not _concerns_security(changes):
             return None
         config = self._config.with_changes(changes)
         try:
@@ -114,10 +122,11 @@ class ListenerSecurities:
             return Refusal(ErrorCode.INVALID_REQUEST, str(error))
         return None
 
-    def reload(self) -> None:
-        """Use the present configuration for new connections."""
-        for one in self._protected:
-            one.reload()
+    def reload(self, changed: Iterable[str]) -> None:
+        """Use the present configuration for new connections, if one of these configs matters."""
+        if _concerns_security(changed):
+            for one in self._protected:
+                one.reload()
 
     def close(self) -> None:
         """Stop watching files, and end other work in the background."""

@@ -129,7 +129,12 @@ def _store(broker: Broker, changed: Mapping[Resource, Mapping[str, str | None]])
         return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     if any(resource.type == BROKER for resource in changed):
         broker.config.refresh()
-        broker.security.reload()
+        broker.security.reload(
+            name
+            for resource, changes in changed.items()
+            if resource.type == BROKER
+            for name in changes
+        )
     return None
 
 
