@@ -650,30 +650,28 @@ class Connection(asyncio.BufferedProtocol):
         self._templates = _NO_TEMPLATES
 
     def _legacy_of(self, adapted: Adapted) -> Mapping[str, Any]:
-        """Return the values for the context of a request; with an authorizer, also the names of the
-        topics that it names.
+        """Return the values for the context of a request; with an authorizer, also the names of
+        unknown topics.
         """
-        if adapted.topic_ids is None or self.shared.access_control is None:
+        ids = adapted.topic_ids
+        if ids is None or not ids.has_unknown or self.shared.access_control is None:
             return adapted.legacy
-        return {**adapted.legacy, "topic_ids": adapted.topic_ids}
+        return {**adapted.legacy, "topic_ids": ids}
 
     def _remember(self, frame: memoryview, header: RequestHeader, adapted: Adapted) -> None:
         """Make a template of a request that was served; if there is an authorizer, only if the
         whole request is allowed. So templates need no authorization.
         """
-        request = adapted.request
-        if self.shared.access_control is not None and not handlers.allows_template(
-            header.api_key,
-            self.shared.broker,
-            request,
-            self._context_of(header, self._legacy_of(adapted)),
-        ):
-            return
         templates = self._templates.get(header.api_key)
         if templates is None:
             templates = handlers.request_templates(header.api_key, self.shared.broker)
             self._templates = {**self._templates, header.api_key: templates}
-        templates.remember(frame, header, request)
+        is_allowed = None
+        if self.shared.access_control is not None:
+            is_allowed = partial(
+                handlers.allows_template, header.api_key, self.shared.broker, self._context
+            )
+        templates.remember(frame, header, adapted.request, is_allowed)
 
     def _read(self, frame: bytes | memoryview, header: RequestHeader) -> tuple[Codec, Adapted]:
         wire = codec(header.api_key, header.api_version)
@@ -707,6 +705,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._queue.count or self._is_paused or self._held_request_bytes:
             self._serve()
 
+    def _access_of(self, known: RequestContext | None) -> AnyAccess:
+        """Return the client's access, which is that of the request before, if it has not logged in
+        again.
+        """
+        if known is not None and known.principal is self.principal:
+            return known.access
+        return self.shared.access_of(self.principal, self.host[1:])
+
     def _context_of(self, header: RequestHeader, legacy: Mapping[str, Any]) -> RequestContext:
         """Return the context of a request. Most requests share it with the request before."""
         known = self._context
@@ -729,7 +735,7 @@ class Connection(asyncio.BufferedProtocol):
             legacy=legacy,
             principal=self.principal,
             listener_name=self.listener.name,
-            access=self.shared.access_of(self.principal, self.host[1:]),
+            access=self._access_of(known),
         )
         return self._context
 

@@ -420,7 +420,7 @@ def request_templates(api_key: int, broker: Any) -> RequestTemplates:
     return RequestTemplates(partial(make_template, broker), max_templates)
 
 
-def allows_template(api_key: int, broker: Any, request: Any, context: Any) -> bool:
+def allows_template(api_key: int, broker: Any, context: Any, request: Any) -> bool:
     """Return whether a client has all permissions for a request of an API in :data:`TEMPLATED`."""
     module, _ = TEMPLATED[api_key]
     allows: bool = import_module(f"{__name__}.{module}").is_allowed(broker, request, context)

@@ -54,6 +54,7 @@ class _Reading:
 
     __slots__ = (
         "_again",
+        "_allowed",
         "_broker",
         "_committed",
         "_context",
@@ -76,6 +77,7 @@ class _Reading:
     ) -> None:
         self._broker = broker
         self._context = context
+        self._allowed: dict[UUID, bool] | None = {} if context.access.is_limited else None
         self._committed = request.isolation_level == _READ_COMMITTED
         self._left_bytes = min(request.max_bytes, broker.fetch_max_bytes)
         self._wanted_bytes = request.min_bytes
@@ -102,7 +104,7 @@ class _Reading:
 
     def partition(self, topic_id: UUID, asked: FetchPartition | CachedPartition) -> PartitionData:
         """Read a partition."""
-        if self._context.access.is_limited and not self._may_read(topic_id):
+        if self._allowed is not None and not self._may_read(topic_id):
             return _refused(asked.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED, aborted=())
         log = self._broker.partition(topic_id, asked.partition)
         if log is ErrorCode.KAFKA_STORAGE_ERROR:
@@ -141,9 +143,18 @@ class _Reading:
         )
 
     def _may_read(self, topic_id: UUID) -> bool:
-        """Return whether the client may read a topic; True for an unknown id."""
-        name = topic_name(self._broker, topic_id, self._context)
-        return name is None or self._context.access.allows(Operation.READ, ResourceType.TOPIC, name)
+        """Return whether the client may read a topic; True for an unknown id. It is decided once in
+        a pass.
+        """
+        assert self._allowed is not None
+        allowed = self._allowed.get(topic_id)
+        if allowed is None:
+            name = topic_name(self._broker, topic_id, self._context)
+            allowed = name is None or self._context.access.allows(
+                Operation.READ, ResourceType.TOPIC, name
+            )
+            self._allowed[topic_id] = allowed
+        return allowed
 
     def is_caught_up(self, asked: CachedPartition, data: PartitionData) -> bool:
         """Return whether nothing can be read before the log changes."""

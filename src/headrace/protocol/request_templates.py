@@ -74,10 +74,19 @@ class RequestTemplates:
     def __len__(self) -> int:
         return self._count
 
-    def remember(self, frame: memoryview, header: RequestHeader, request: Any) -> None:
-        """Make a template of a read request, if possible."""
+    def remember(
+        self,
+        frame: memoryview,
+        header: RequestHeader,
+        request: Any,
+        is_allowed: Callable[[Any], bool] | None = None,
+    ) -> None:
+        """Make a template of a read request, if possible.
+
+        :param is_allowed: returns whether all of the request is allowed; None if everything is
+        """
         template = self._make(frame, header, request)
-        if template is None:
+        if template is None or (is_allowed is not None and not is_allowed(request)):
             return
         length = template.prefix_bytes
         is_new_length = length not in self._by_length

@@ -208,18 +208,24 @@ class TopicIds:
     """The topic ids for the topic names in one request.
 
     An unknown name gets an unused id.
+
+    :ivar has_unknown: True if a name was unknown
     """
 
     def __init__(self, catalog: TopicNames) -> None:
+        self.has_unknown = False
         self._catalog = catalog
         self._names: dict[uuid.UUID, str] = {}
 
     def id_of(self, name: str) -> uuid.UUID:
         """Return the id for a name, and remember the name for the response."""
         topic = self._catalog.topics.get(name)
-        topic_id: uuid.UUID = (
-            uuid.uuid5(uuid.NAMESPACE_URL, name) if topic is None else topic.topic_id
-        )
+        topic_id: uuid.UUID
+        if topic is None:
+            topic_id = uuid.uuid5(uuid.NAMESPACE_URL, name)
+            self.has_unknown = True
+        else:
+            topic_id = topic.topic_id
         self._names[topic_id] = name
         return topic_id
 
