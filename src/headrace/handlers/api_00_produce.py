@@ -94,13 +94,15 @@ class _Batch(NamedTuple):
     topic_id: UUID
     data: PartitionProduceData
     header: Header
+    is_allowed: bool = True
 
 
 def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> Any:
     """Append the batch of each partition, and answer when all are durable."""
     batches = [
-        _Batch(topic.topic_id, data, _header_of(data))
+        _Batch(topic.topic_id, data, _header_of(data), is_allowed)
         for topic in request.topic_data
+        for is_allowed in (_may_write(broker, topic.topic_id, context),)
         for data in topic.partition_data
     ]
     refusal = _check_producers(broker, request, batches, context)
@@ -139,7 +141,7 @@ async def _append_later(
     for one in batches:  # all before the first append, as in Kafka, so that they wait once
         end_s = await _next_slice(broker, end_s)
         with suppress(NotYetDurable):
-            if _may_write(broker, one.topic_id, context):
+            if one.is_allowed:
                 _check_transaction(broker, request, one, version, waited=False)
     await broker.durable()
     for one in batches:
@@ -224,7 +226,7 @@ def _check_producers(
 
     Also reject it when a batch before the first transactional one has an invalid length or magic.
     """
-    for _, data, header in batches:
+    for _, data, header, _ in batches:
         if header is None or data.records is None:
             continue
         if isinstance(header, BatchHeader):
@@ -245,12 +247,12 @@ def _check_producers(
         return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     producers = {
         (header.producer_id, header.producer_epoch)
-        for topic_id, data, header in batches
+        for topic_id, data, header, is_allowed in batches
         if isinstance(header, BatchHeader)
         and header.is_transactional
         and header.producer_id != NO_PRODUCER_ID
         and not isinstance(broker.partition(topic_id, data.index), ErrorCode)
-        and _may_write(broker, topic_id, context)
+        and is_allowed
     }
     if len(producers) > 1:
         return Refusal(
@@ -300,9 +302,9 @@ def _append(
     :raises NotYetDurable: when the partition may not be in the transaction durably
     :raises OpenElsewhere: when it must be opened and exceeds these limits
     """
-    topic_id, data, header = batch
+    topic_id, data, header, is_allowed = batch
     index, records = data.index, data.records
-    if context.access.is_limited and not _may_write(broker, topic_id, context):
+    if not is_allowed:
         return _refused(index, Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     log = broker.partition(topic_id, index)
     if isinstance(log, ErrorCode):
@@ -353,7 +355,7 @@ def _check_transaction(
     :param waited: see :meth:`~headrace.coordinators.transactions.Transactions.may_write`
     :raises NotYetDurable: when the partition may not be in the transaction durably
     """
-    topic_id, data, header = batch
+    topic_id, data, header, _ = batch
     log = broker.partition(topic_id, data.index)
     if (
         isinstance(log, ErrorCode)
