@@ -102,14 +102,15 @@ class _EmptyStore:
 
 
 class _ChangedStore:
-    """A store in which this broker has other configs."""
+    """A store in which one broker has other configs."""
 
-    def __init__(self, store: ConfigStore, configs: Mapping[str, str]) -> None:
+    def __init__(self, store: ConfigStore, broker_id: str, configs: Mapping[str, str]) -> None:
         self._store = store
+        self._broker_id = broker_id
         self._configs = configs
 
     def configs(self, kind: str, name: str) -> Mapping[str, str]:
-        if (kind, name) == ("broker", str(NODE_ID)):
+        if (kind, name) == ("broker", self._broker_id):
             return self._configs
         return self._store.configs(kind, name)
 
@@ -305,7 +306,7 @@ class Config:
         if mechanism is not None:
             names = [f"{prefix}{mechanism.lower()}.{name}", *names]
         for values in (
-            self._store.configs("broker", str(NODE_ID)),
+            self._store.configs("broker", str(self.node_id)),
             self._store.configs("broker", ""),
             self._static,
         ):
@@ -317,7 +318,7 @@ class Config:
 
     def listener_configs(self) -> list[str]:
         """Return the names of the configs that are set for single listeners, in order."""
-        stored = self._store.configs("broker", str(NODE_ID))
+        stored = self._store.configs("broker", str(self.node_id))
         return sorted(name for name in {*self._static, *stored} if listener_key(name) is not None)
 
     def listener_layers(self, name: str) -> Iterator[tuple[int, str]]:
@@ -325,7 +326,7 @@ class Config:
 
         :param name: one of :meth:`listener_configs`
         """
-        stored = self._store.configs("broker", str(NODE_ID))
+        stored = self._store.configs("broker", str(self.node_id))
         for source, values in ((DYNAMIC_BROKER, stored), (STATIC_BROKER, self._static)):
             if name in values:
                 yield source, values[name]
@@ -344,9 +345,11 @@ class Config:
         changed = Config.__new__(Config)
         changed.__dict__.update(self.__dict__)
         changed._values = {}
-        stored = {**self._store.configs("broker", str(NODE_ID)), **changes}
+        stored = {**self._store.configs("broker", str(self.node_id)), **changes}
         changed._store = _ChangedStore(
-            self._store, {name: text for name, text in stored.items() if text is not None}
+            self._store,
+            str(self.node_id),
+            {name: text for name, text in stored.items() if text is not None},
         )
         return changed
 

@@ -39,7 +39,7 @@ class Resource(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What an ACL says about a resource."""
+    """An ACL without its resource."""
 
     principal: str
     host: str
