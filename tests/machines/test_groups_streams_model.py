@@ -124,7 +124,7 @@ def test_random_lives(seed):
         assert durable(life.desk.restarted()) == durable(life.desk.coordinator)
     life.beat("m")
     life.settle()
-    if life.group.state.members.keys() == life.epochs.keys():
+    if life.epochs and life.group.state.members.keys() == life.epochs.keys():
         active = Counter(
             (id_, n) for held, _ in life.held.values() for id_, ns in held.items() for n in ns
         )
