@@ -80,6 +80,16 @@ def test_a_throttle_of_replication_is_described_while_it_is_set(world: World, na
     wait_until(lambda: not described(), PATIENCE_S, "the end of the value")
 
 
+def test_an_internal_config_is_described_if_the_topic_sets_it(world: World) -> None:
+    name = "internal.segment.bytes"
+    error, configs = describe(world, TOPIC, world.topic(internal_segment_bytes="1048577").name)
+    assert error == OK
+    found = configs[name]
+    assert (found.value, found.config_source) == ("1048577", 1)
+    error, configs = describe(world, TOPIC, world.topic().name)
+    assert error == OK and name not in configs
+
+
 # --- loggers ---
 
 

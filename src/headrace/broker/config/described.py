@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from . import broker_loggers, client_metrics
@@ -79,6 +79,11 @@ def _described(key: ConfigKey, value: str | None, synonyms: Iterator[Synonym]) -
     return DescribedConfig(key, value, found[0].source if found else DEFAULT, found)
 
 
+def _visible(configs: Iterable[DescribedConfig]) -> list[DescribedConfig]:
+    """Leave out internal configs that are not set."""
+    return [one for one in configs if not one.key.internal or one.source != DEFAULT]
+
+
 def _broker_synonyms(config: Config, name: str) -> Iterator[Synonym]:
     key = config_keys("broker")[name]
     for source, text in config.layers(name):
@@ -94,11 +99,10 @@ def describe_topic(config: Config, topic: Topic) -> list[DescribedConfig]:
         for broker_name, _ in TOPIC_SYNONYMS.get(key.name, ()):
             yield from _broker_synonyms(config, broker_name)
 
-    return [
+    return _visible(
         _described(key, config.topic_value(topic, key.name), synonyms(key))
         for key in config_keys("topic").values()
-        if not key.internal
-    ]
+    )
 
 
 def describe_broker(config: Config, facts: Mapping[str, str]) -> list[DescribedConfig]:
@@ -115,11 +119,7 @@ def describe_broker(config: Config, facts: Mapping[str, str]) -> list[DescribedC
             )
         return _described(key, config.get_str(key.name), _broker_synonyms(config, key.name))
 
-    all_brokers = [
-        described(key)
-        for key in config_keys("broker").values()
-        if not key.internal and not (key.only_if_set and config.value(key.name) is None)
-    ]
+    all_brokers = _visible(map(described, config_keys("broker").values()))
     return all_brokers + [_of_listener(config, name) for name in config.listener_configs()]
 
 

@@ -37,9 +37,8 @@ class ConfigKey:
     :param default: the default as text, None if there is none
     :param range: the valid values in Kafka's notation: ``[0,...]``, ``[1,...,9] or -1``, ``[a, b]``
     :param dynamic: True if it can be changed at run time
-    :param internal: True if it is not described
+    :param internal: True if it is described only while it is set
     :param documentation: its effect, None for a config without effect
-    :param only_if_set: True if it is described only while it is set
     """
 
     kind: str
@@ -50,7 +49,6 @@ class ConfigKey:
     dynamic: bool
     internal: bool
     documentation: str | None
-    only_if_set: bool = False
 
     def parse(self, text: str) -> Value:
         """Parse a value.
@@ -186,9 +184,8 @@ def config_keys(kind: str) -> Mapping[str, ConfigKey]:
                 type=type_,
                 default=None if default == "null" else default,
                 range=range_,
-                dynamic=flags in ("dynamic", "only-if-set") or kind != "broker",
-                internal=flags == "internal",
+                dynamic="dynamic" in flags or kind != "broker",
+                internal="internal" in flags,
                 documentation=documentation or None,
-                only_if_set=flags == "only-if-set",
             )
     return keys
