@@ -68,6 +68,7 @@ NULL_IS_ANSWERED = {
     ("offset_delete", "topics.partitions"),
     ("list_transactions", "producer_id_filters"),
     ("list_transactions", "state_filters"),
+    ("alter_user_scram_credentials", "upsertions"),
     ("consumer_group_heartbeat", "topic_partitions.partitions"),
     ("list_config_resources", "resource_types"),
     ("share_fetch", "forgotten_topics_data"),

@@ -143,14 +143,14 @@ class Catalog:
         self.topics = MappingProxyType(self._topics)
         self.topics_by_id = MappingProxyType(self._topics_by_id)
         self.version = 0
-        if path is not None:
-            _keep_private(path)
         try:
             self._database = sqlite3.connect(path or ":memory:", isolation_level=None)
         except sqlite3.Error as error:
             raise CatalogError(f"cannot open {path}: {error}") from error
         try:
             self._check_pages()
+            if path is not None:
+                _make_private(self._database, path)
             self._prepare()
             self._load()
         except CatalogError:
@@ -541,21 +541,13 @@ def create(
         catalog.close()
 
 
-def _keep_private(path: Path) -> None:
-    """Let only the owner read a catalog, which has the keys of users. It is created if missing;
-    SQLite gives its other files the same mode.
+def _make_private(database: sqlite3.Connection, path: str | Path) -> None:
+    """Let only the owner read a catalog, because it has the keys of users. SQLite gives the files
+    that it creates beside it the same mode.
     """
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError:
-        return  # SQLite says why it cannot be opened
-    try:
-        if os.fstat(descriptor).st_uid == os.geteuid():
-            os.fchmod(descriptor, 0o600)
-    except OSError:
-        pass  # a file system without modes
-    finally:
-        os.close(descriptor)
+    database.execute("PRAGMA user_version")  # creates the file
+    with suppress(OSError):  # another owner, or a file system without modes
+        os.chmod(path, 0o600)
 
 
 def save(database: sqlite3.Connection, path: str) -> None:
@@ -569,9 +561,9 @@ def save(database: sqlite3.Connection, path: str) -> None:
     for suffix in ("", "-wal", "-shm", "-journal"):
         with suppress(FileNotFoundError):
             os.unlink(temporary + suffix)
-    _keep_private(Path(temporary))
     copy = sqlite3.connect(temporary)
     try:
+        _make_private(copy, temporary)
         database.backup(copy)
     finally:
         copy.close()

@@ -35,6 +35,8 @@ class Member {
       isolationLevel: FetchIsolationLevels.READ_COMMITTED,
     })
     member.stream.on('data', record => member.records.push(record))
+    // A fetch on its way when the consumer is closed fails with "Client is closed".
+    member.stream.on('error', error => { if (!member.closing) throw error })
     return member
   }
 
@@ -45,7 +47,10 @@ class Member {
     return this.records.splice(0, count)
   }
 
-  close () { return this.consumer.close(true) }
+  close () {
+    this.closing = true
+    return this.consumer.close(true)
+  }
 }
 
 async function produce (servers, topic, codecs) {
