@@ -41,6 +41,12 @@ def broker(data_dir: Path, **config: str) -> Iterator[str]:
         yield running.bootstrap_servers
 
 
+def produce_orders(bootstrap_servers: str) -> None:
+    """Produce the records, half of them to each partition."""
+    for partition in range(2):
+        produce(bootstrap_servers, "orders", RECORDS[10 * partition :][:10], partition)
+
+
 def read_all(bootstrap_servers: str, count: int = len(RECORDS)) -> list[bytes]:
     with consumer(bootstrap_servers, "reader") as source:
         source.subscribe(["orders"])
@@ -58,7 +64,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data_dir = tmp_path_factory.mktemp("stopped") / "data"
     with broker(data_dir) as bootstrap_servers:
         create_topic(bootstrap_servers, "orders", partitions=2)
-        produce(bootstrap_servers, "orders", RECORDS)
+        produce_orders(bootstrap_servers)
     return data_dir
 
 
@@ -87,7 +93,7 @@ def test_a_backup_of_a_running_broker_starts(tmp_path: Path) -> None:
     with broker(data_dir) as bootstrap_servers:
         create_topic(bootstrap_servers, "orders", partitions=2)
         create_topic(bootstrap_servers, "unused")
-        produce(bootstrap_servers, "orders", RECORDS)
+        produce_orders(bootstrap_servers)
         status, output, errors = run("backup", str(target), "--data-dir", str(data_dir), "--json")
         assert (status, errors) == (0, [])
         report = json.loads(output)
@@ -111,13 +117,13 @@ def test_a_backup_of_a_stopped_broker_starts_without_verification(
 ) -> None:
     assert files_of(made) - {"backup-manifest"} == files_of(stopped) - {"lock"}
     assert start_and_read(made) == RECORDS
-    assert not caplog.messages
+    assert {record.name for record in caplog.records} <= {"headrace.loop"}, caplog.messages
 
 
 def test_a_broker_that_was_killed_leaves_what_can_be_backed_up(tmp_path: Path) -> None:
     server = HeadraceProcess(tmp_path / "data").start()
     create_topic(server.bootstrap_servers, "orders", partitions=2)
-    produce(server.bootstrap_servers, "orders", RECORDS)
+    produce_orders(server.bootstrap_servers)
     server.kill()
     assert (tmp_path / "data" / control_socket.SOCKET_FILE).exists()
     commands.backup(str(tmp_path / "data"), str(tmp_path / "backup"), no_progress, verify=True)
@@ -376,8 +382,8 @@ def test_only_the_owner_can_connect(tmp_path: Path) -> None:
 def test_a_long_path_is_no_obstacle(tmp_path: Path) -> None:
     data_dir = tmp_path / ("x" * 120) / "data"
     with broker(data_dir) as bootstrap_servers:
-        create_topic(bootstrap_servers, "orders")
-        produce(bootstrap_servers, "orders", RECORDS)
+        create_topic(bootstrap_servers, "orders", partitions=2)
+        produce_orders(bootstrap_servers)
         commands.backup(str(data_dir), str(tmp_path / "backup"), no_progress, verify=True)
     assert start_and_read(tmp_path / "backup") == RECORDS
 
