@@ -74,7 +74,8 @@ bench: $(STAMP) jars
 	$(BIN)/python -m bench.run $(BENCH)
 
 conformance-kafka: $(STAMP) jars kcat
-	$(PYTEST) tests/conformance tests/clients tests/cli/test_console_share_consumer.py tests/cli/test_perf.py \
+	$(PYTEST) -n 2 --dist loadfile $(SECOND_TRY) tests/conformance tests/clients \
+	  tests/cli/test_console_share_consumer.py tests/cli/test_perf.py \
 	  tests/protocol/test_bad_input.py tests/protocol/test_produce_templates.py tests/spark tests/examples --target kafka
 
 kafka-tests: $(STAMP) jars
