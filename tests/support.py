@@ -111,19 +111,26 @@ def wait_until(
         time.sleep(interval_s)
 
 
+SERVER_PORTS = range(15_000, 32_000)
+"""Ports that the kernel gives to no client on its own, so that a free one is still free when a
+server starts a moment later.
+"""
+
+
 def free_port_pair(*besides: int) -> int:
     """Return a free port whose successor is free too, and no pair that begins with one of
     `besides`.
     """
+    chance = random.SystemRandom()
     while True:
+        port = chance.choice(SERVER_PORTS)
+        if any(abs(port - taken) < 2 for taken in besides):
+            continue
         with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            if any(abs(port - taken) < 2 for taken in besides):
-                continue
             try:
+                first.bind(("127.0.0.1", port))
                 second.bind(("127.0.0.1", port + 1))
-            except (OSError, OverflowError):
+            except OSError:
                 continue
             return port
 

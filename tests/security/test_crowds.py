@@ -19,7 +19,7 @@ from tests.machines.test_scram import Client as ScramClient
 from tests.support import ROOT, HeadraceProcess
 from tests.wire_client import Connection
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.alone, pytest.mark.broker, pytest.mark.slow]
 
 API_VERSIONS, HANDSHAKE, AUTHENTICATE = 18, 17, 36
 LOGINS, HANDSHAKES, THREADS = 1000, 600, 4
