@@ -531,7 +531,8 @@ class Producers(Conversation[Side]):
             elif written[-1][0] == who.epoch and who.number >= 0:
                 self.tainted.add((who.number, place))  # sent again
             elif written[-1][0] != who.epoch:
-                written += [(who.epoch, sequence), (who.epoch, sequence + count)]
+                after = (sequence + count) & MAX_SEQUENCE
+                written += [(who.epoch, sequence), (who.epoch, after)]
         elif who.number >= 0:
             self.refused.add((who.number, place))
             following = [
