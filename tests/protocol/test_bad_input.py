@@ -457,10 +457,20 @@ def test_the_longest_strings_are_served(bootstrap_servers: str, topic_name: str)
     create_topic(bootstrap_servers, topic_name)
     topics = [{"name": topic_name, "partitions": [PARTITION]}]
     with connection(bootstrap_servers) as client:
+        for key_type in range(2):  # Apache Kafka creates its internal topics
+            client.ask(10, 6, key_type=key_type, coordinator_keys=["any"])
         commit = COMMIT | {"group_id": LONGEST, "topics": topics}
-        (topic,) = client.ask(8, 8, **commit).topics
-        assert topic.partitions[0].error_code == 0
-        assert client.ask(22, 4, **PRODUCER | {"transactional_id": LONGEST}).error_code == 0
+        producer = PRODUCER | {"transactional_id": LONGEST}
+
+        def is_committed() -> bool:
+            (topic,) = client.ask(8, 8, **commit).topics
+            return int(topic.partitions[0].error_code) == 0
+
+        wait_until(is_committed, 30, "the commit")
+        wait_until(lambda: client.ask(22, 4, **producer).error_code == 0, 30, "a producer id")
+        # Apache Kafka cannot describe all groups while it has this one.
+        (deleted,) = client.ask(42, 2, groups_names=[LONGEST]).results
+        assert deleted.error_code == 0
         for key in ("instance_id", "rack_id"):
             heartbeat = HEARTBEAT | {"group_id": topic_name + key, key: LONGEST}
             assert client.ask(68, 1, **heartbeat).error_code == 0
