@@ -6,9 +6,9 @@ import os
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
-from types import ModuleType
 from typing import Any
 
+from headrace.cli.commands import load
 from tests.support import ROOT
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "200"}
@@ -35,8 +35,9 @@ def run(*arguments: str, timeout_s: float = 60) -> tuple[int, bytes, list[str]]:
     return done.returncode, done.stdout, done.stderr.decode().splitlines()
 
 
-def parsed_options(module: ModuleType, line: str) -> Namespace:
-    """Parse and check the options of a command, given its module."""
+def parsed_options(command: str, line: str) -> Namespace:
+    """Parse and check the options of a command."""
+    module: Any = load(command)
     parser = ArgumentParser()
     module.declare(parser)
     options = parser.parse_intermixed_args(line.split())

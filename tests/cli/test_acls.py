@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 import headrace
-from headrace.cli.acls import command
 from headrace.cli.errors import BadUsage
 from tests.cli.command import parsed_options, run
 from tests.peer import SCRIPT
@@ -44,14 +43,12 @@ BOTH = "--allow-principal User:bob --deny-principal User:eve --deny-host 10.0.0.
 )
 def test_options_that_are_refused(line: str) -> None:
     with pytest.raises(BadUsage):
-        parsed_options(command, line)
+        parsed_options("acls", line)
 
 
 @pytest.mark.parametrize("text", ["ClusterAction", "cluster_action", "CLUSTER-ACTION"])
 def test_operations_are_written_in_many_ways(text: str) -> None:
-    options = parsed_options(
-        command, f"add --allow-principal User:bob --cluster --operation {text}"
-    )
+    options = parsed_options("acls", f"add --allow-principal User:bob --cluster --operation {text}")
     assert options.operations == ["CLUSTER_ACTION"]
 
 

@@ -14,6 +14,7 @@ from headrace.cli.client_options import (
     must_answer,
 )
 from headrace.cli.errors import BadUsage, Failure
+from headrace.cli.main import main
 
 
 def config_of(*arguments: str) -> dict[str, str]:
@@ -61,3 +62,11 @@ def test_where_nobody_listens_is_said_at_once() -> None:
         match=r"no broker answers at 127\.0\.0\.1:1: .*; no broker answers at 127\.0\.0\.1:2",
     ):
         must_answer({"bootstrap.servers": "127.0.0.1:1,127.0.0.1:2"})
+
+
+def test_a_broker_that_is_not_there_ends_it_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["share-groups", "list", "--bootstrap-server", "127.0.0.1:1"]) == 1
+    assert capsys.readouterr().err == (
+        "headrace share-groups: no broker answers at 127.0.0.1:1: Connection refused\n"
+    )
+    assert main(["share-groups", "list", "--bootstrap-server", "nowhere"]) == 2

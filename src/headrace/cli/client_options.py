@@ -34,6 +34,24 @@ def client_options(parser: ArgumentParser) -> None:
     )
 
 
+def call_options(parser: ArgumentParser) -> None:
+    """Declare ``--timeout`` and :func:`client_options`, for a command that calls a broker."""
+    parser.add_argument(
+        "--timeout",
+        type=_timeout_ms,
+        default=30_000,
+        metavar="MS",
+        help="timeout of a call (default: 30000)",
+    )
+    client_options(parser)
+
+
+def _timeout_ms(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise BadUsage("Option [timeout] takes a number of milliseconds above 0")
+    return int(text)
+
+
 def client_config(options: Namespace) -> dict[str, str]:
     """Return the client configuration that the options name, in librdkafka's properties.
 

@@ -35,7 +35,7 @@ def _parser(family: str) -> ArgumentParser:
         prog=f"headrace {family}".rstrip(),
         description="Work queues and visible progress for Kafka-protocol streams.",
     )
-    parser.add_argument("--version", action="version", version=f"headrace {__version__}")
+    _version_option(parser)
     commands = parser.add_subparsers(
         title="commands", dest="command", metavar="COMMAND", required=True
     )
@@ -43,6 +43,10 @@ def _parser(family: str) -> ArgumentParser:
         if not family or _family(name) == family:
             commands.add_parser(name.removeprefix(family).lstrip(), help=entry.summary)
     return parser
+
+
+def _version_option(parser: ArgumentParser) -> None:
+    parser.add_argument("--version", action="version", version=f"headrace {__version__}")
 
 
 def _family(name: str) -> str:
@@ -69,6 +73,7 @@ def _load(name: str) -> Command:
 def _parsed(name: str, command: Command, arguments: Sequence[str]) -> Namespace:
     parser = _Parser(prog=f"headrace {name}")
     command.declare(parser)
+    _version_option(parser)
     return parser.parse_intermixed_args(arguments)
 
 

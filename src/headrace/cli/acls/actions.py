@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from headrace.cli.groups.admin import connected, timeout_s
+from headrace.cli.groups.admin import Action, timeout_s
 from headrace.cli.tables import as_json, one_line
 
 _CLUSTER, _ALL = "kafka-cluster", "*"
@@ -55,15 +55,6 @@ class Entry(NamedTuple):
 
 Entries = Mapping[Resource, Mapping[Entry, None]]
 """The entries of each resource, in the order of Kafka's tool."""
-
-
-def execute(options: Namespace) -> None:
-    """Execute the action of ``options``, as :func:`.command.check` leaves them.
-
-    :raises Failure: no broker answers, or it refuses
-    """
-    with connected(options) as admin:
-        {"add": _add, "list": _list, "remove": _remove}[options.action](admin, options)
 
 
 def _add(admin: Any, options: Namespace) -> None:
@@ -151,6 +142,9 @@ def _pattern(resource_type: ResourceType, name: str, pattern_type: ResourcePatte
 def _type_name(resource_type: ResourceType) -> str:
     """Return Kafka's name of a type; librdkafka names the cluster after the broker."""
     return "CLUSTER" if resource_type == ResourceType.BROKER else str(resource_type.name)
+
+
+ACTIONS: Mapping[str, Action] = {"add": _add, "list": _list, "remove": _remove}
 
 
 # Options ------------------------------------------------------------------------------------------

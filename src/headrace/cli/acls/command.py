@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 
-from headrace import __version__
-from headrace.cli.client_options import client_options
+from headrace.cli.client_options import call_options
 from headrace.cli.errors import BadUsage
-from headrace.cli.groups.options import is_given
+from headrace.cli.groups.options import action_options, is_given
 
 ACTIONS = ("add", "list", "remove")
 PATTERN_TYPES = ("any", "match", "literal", "prefixed")
@@ -47,11 +46,7 @@ def declare(parser: ArgumentParser) -> None:
     parser.usage = "%(prog)s add|list|remove [options]"
     parser.epilog = _EPILOG
     parser.formatter_class = RawDescriptionHelpFormatter
-    parser.add_argument("words", nargs="*", metavar="ACTION", help="add, list or remove")
-    for action in ACTIONS:
-        parser.add_argument(
-            f"--{action}", dest="actions", action="append_const", const=action, help=SUPPRESS
-        )
+    action_options(parser, ACTIONS, metavar="ACTION")
     resources = parser.add_argument_group("resources")
     for name, what in (
         ("topic", "a topic"),
@@ -117,15 +112,7 @@ def declare(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="with remove: do not ask")
     parser.add_argument("--json", action="store_true", help="with list: print a JSON array")
-    parser.add_argument(
-        "--timeout",
-        type=int,
-        default=30_000,
-        metavar="MS",
-        help="timeout of a call (default: 30000)",
-    )
-    parser.add_argument("--version", action="version", version=f"headrace {__version__}")
-    client_options(parser)
+    call_options(parser)
 
 
 def run(options: Namespace) -> int:
@@ -135,10 +122,12 @@ def run(options: Namespace) -> int:
     :raises Failure: it failed, or the options are wrong
     """
     check(options)
-    from .actions import execute  # loads librdkafka, which is not needed to reject bad usage
+    # Both load librdkafka, which is not needed to reject bad usage.
+    from headrace.cli.groups.admin import execute
 
-    execute(options)
-    return 0
+    from . import actions
+
+    return execute(actions.ACTIONS, options)
 
 
 def check(options: Namespace) -> None:
@@ -150,8 +139,6 @@ def check(options: Namespace) -> None:
     if len(chosen) != 1 or chosen[0] not in ACTIONS:
         raise BadUsage(f"Command must include exactly one action: {', '.join(ACTIONS)}; see --help")
     (options.action,) = chosen
-    if options.timeout <= 0:
-        raise BadUsage("Option [timeout] takes a number of milliseconds above 0")
     options.operations = [_operation(one) for one in options.operation] or ["ALL"]
     conveniences = [name for name in _CONVENIENCES if is_given(options, name)]
     if options.action != "list":

@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import TopicPartition
 
 from headrace.admin import AdminClient, ConsumerGroupDescription, GroupListing, MemberDescription
-from headrace.cli.groups.admin import all_consumer_groups, chosen_consumer_groups, connected
+from headrace.cli.groups.admin import Action, all_consumer_groups, chosen_consumer_groups
 from headrace.cli.groups.deletion import delete_groups
 from headrace.cli.groups.describing import GroupOffsets, Objects, Show, describe_groups
 from headrace.cli.groups.results import (
@@ -56,16 +56,6 @@ class _Row:
         if self.committed is None or self.end_offset is None:
             return None
         return int(self.end_offset - self.committed.offset)
-
-
-def act(options: Namespace) -> None:
-    """Execute the action, and print its results.
-
-    :param options: as :func:`headrace.cli.consumer_groups.command.check` leaves them
-    :raises Failure: it failed, wholly or in part
-    """
-    with connected(options) as admin:
-        _ACTIONS[options.action](admin, options)
 
 
 def _list(admin: AdminClient, options: Namespace) -> None:
@@ -267,7 +257,7 @@ def _delete(admin: AdminClient, options: Namespace) -> None:
     delete_groups(admin, group_ids, admin.describe_consumer_groups, "consumer groups", options)
 
 
-_ACTIONS = {
+ACTIONS: Mapping[str, Action] = {
     "list": _list,
     "describe": _describe,
     "reset-offsets": reset_offsets,

@@ -147,10 +147,12 @@ def run(options: Namespace) -> int:
         options.execute or options.dry_run or options.export
     ):
         print("Nothing is reset without --execute.", file=sys.stderr)
-    from .actions import act  # loads librdkafka, which is not needed to reject bad usage
+    # Both load librdkafka, which is not needed to reject bad usage.
+    from headrace.cli.groups.admin import execute
 
-    act(options)
-    return 0
+    from . import actions
+
+    return execute(actions.ACTIONS, options)
 
 
 def _to_validate(options: Namespace) -> str | None:

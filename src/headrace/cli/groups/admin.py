@@ -1,9 +1,9 @@
-"""The admin client of a command on groups, and the groups of a cluster by kind."""
+"""The admin client of a command, and the groups of a cluster by kind."""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from confluent_kafka import KafkaException
@@ -21,8 +21,24 @@ CONSUMER_PROTOCOLS = ("", "consumer")
 """The protocol types of consumer groups; empty for a group with committed offsets only."""
 
 
+Action = Callable[[AdminClient, Namespace], None]
+"""An action of a command: it prints its results, and raises ``Failure`` or ``KafkaException``."""
+
+
+def execute(actions: Mapping[str, Action], options: Namespace) -> int:
+    """Execute the action of a command.
+
+    :param options: as the command's ``check`` leaves them
+    :returns: the exit status
+    :raises Failure: it failed, wholly or in part
+    """
+    with _connected(options) as admin:
+        actions[options.action](admin, options)
+    return 0
+
+
 @contextmanager
-def connected(options: Namespace) -> Iterator[AdminClient]:
+def _connected(options: Namespace) -> Iterator[AdminClient]:
     """Yield an admin client of the cluster that the options name.
 
     :raises Failure: no broker answers, or a call inside the block raised ``KafkaException``
@@ -46,6 +62,23 @@ def timeout_s(options: Namespace) -> float:
     return float(options.timeout / 1000)
 
 
+def listed_groups(
+    admin: AdminClient, options: Namespace, states: Sequence[str] = (), types: Sequence[str] = ()
+) -> list[GroupListing]:
+    """List groups by group id.
+
+    :param states: only groups in these states; empty for all
+    :param types: only groups of these types; empty for all
+    :raises KafkaException: a broker refuses or does not answer
+    """
+    result = admin.list_all_groups(
+        states=states, types=types, request_timeout=timeout_s(options)
+    ).result()
+    if result.errors:
+        raise result.errors[0]
+    return list(result.valid)
+
+
 def all_consumer_groups(
     admin: AdminClient, options: Namespace, states: Sequence[str] = (), types: Sequence[str] = ()
 ) -> list[GroupListing]:
@@ -54,12 +87,8 @@ def all_consumer_groups(
     :raises KafkaException: a broker refuses or does not answer
     """
     of_types = [one.lower() for one in types or ("classic", "consumer")]
-    result = admin.list_all_groups(
-        states=states, types=of_types, request_timeout=timeout_s(options)
-    ).result()
-    if result.errors:
-        raise result.errors[0]
-    return [group for group in result.valid if group.protocol in CONSUMER_PROTOCOLS]
+    listed = listed_groups(admin, options, states, of_types)
+    return [group for group in listed if group.protocol in CONSUMER_PROTOCOLS]
 
 
 def chosen_consumer_groups(admin: AdminClient, options: Namespace) -> list[str]:
@@ -77,9 +106,8 @@ def other_groups(admin: AdminClient, options: Namespace) -> frozenset[str]:
 
     :raises KafkaException: a broker refuses or does not answer
     """
-    result = admin.list_all_groups(request_timeout=timeout_s(options)).result()
-    if result.errors:
-        raise result.errors[0]
     return frozenset(
-        group.group_id for group in result.valid if group.protocol not in CONSUMER_PROTOCOLS
+        group.group_id
+        for group in listed_groups(admin, options)
+        if group.protocol not in CONSUMER_PROTOCOLS
     )

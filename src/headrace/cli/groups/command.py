@@ -50,10 +50,11 @@ def run(options: Namespace) -> int:
     :raises Failure: it failed, or the options are wrong
     """
     check(options)
-    from .listing import list_groups  # loads librdkafka, which is not needed to reject bad usage
+    # Both load librdkafka, which is not needed to reject bad usage.
+    from . import listing
+    from .admin import execute
 
-    list_groups(options)
-    return 0
+    return execute(listing.ACTIONS, options)
 
 
 def check(options: Namespace) -> None:

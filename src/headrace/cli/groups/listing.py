@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Mapping
 
+from headrace.admin import AdminClient
 from headrace.cli.tables import Column, as_json, table
 
-from .admin import CONSUMER_PROTOCOLS, connected, timeout_s
+from .admin import CONSUMER_PROTOCOLS, Action, timeout_s
 from .results import fail_with, reason_of
 
 _COLUMN_WIDTH = 20
 
 
-def list_groups(options: Namespace) -> None:
-    """Print the groups of all types.
-
-    :param options: as :func:`headrace.cli.groups.command.check` leaves them
-    :raises Failure: no broker answers, or not all do
-    """
-    with connected(options) as admin:
-        types = [one.lower() for one in options.types]
-        result = admin.list_all_groups(types=types, request_timeout=timeout_s(options)).result()
+def _list(admin: AdminClient, options: Namespace) -> None:
+    """Print the groups of all types."""
+    types = [one.lower() for one in options.types]
+    result = admin.list_all_groups(types=types, request_timeout=timeout_s(options)).result()
     groups = [
         group
         for group in result.valid
@@ -37,3 +34,6 @@ def list_groups(options: Namespace) -> None:
         columns = [Column("GROUP", width), Column("TYPE", width), Column("PROTOCOL", None)]
         print(table(columns, lines))
     fail_with(f"not all brokers answered: {reason_of(error)}" for error in result.errors)
+
+
+ACTIONS: Mapping[str, Action] = {"list": _list}

@@ -14,8 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from headrace import __version__
-from headrace.cli.client_options import client_options
+from headrace.cli.client_options import call_options
 from headrace.cli.errors import BadUsage
 
 if TYPE_CHECKING:
@@ -46,26 +45,20 @@ def group_options(parser: ArgumentParser, actions: Sequence[str], all_groups: st
 
 def common_options(parser: ArgumentParser, actions: Sequence[str]) -> None:
     """Declare the actions, the output and the connection."""
+    action_options(parser, actions, metavar="ACTION GROUP")
+    parser.add_argument("--json", action="store_true", help="print a JSON array of objects")
+    call_options(parser)
+
+
+def action_options(parser: ArgumentParser, actions: Sequence[str], *, metavar: str) -> None:
+    """Declare the action, and the words after it."""
     parser.add_argument(
-        "words",
-        nargs="*",
-        metavar="ACTION GROUP",
-        help=f"the action is one of {', '.join(actions)}",
+        "words", nargs="*", metavar=metavar, help=f"the action is one of {', '.join(actions)}"
     )
     for action in actions:
         parser.add_argument(
             f"--{action}", dest="actions", action="append_const", const=action, help=SUPPRESS
         )
-    parser.add_argument("--json", action="store_true", help="print a JSON array of objects")
-    parser.add_argument(
-        "--timeout",
-        type=int,
-        default=30_000,
-        metavar="MS",
-        help="timeout of a call (default: 30000)",
-    )
-    parser.add_argument("--version", action="version", version=f"headrace {__version__}")
-    client_options(parser)
 
 
 def describe_options(
@@ -145,8 +138,6 @@ def choose_action(
     for name, allowed in only_with.items():
         if is_given(options, name) and options.action not in allowed:
             raise BadUsage(f'Option "[{name}]" can\'t be used with option "[{options.action}]"')
-    if options.timeout <= 0:
-        raise BadUsage("Option [timeout] takes a number of milliseconds above 0")
     if options.group and options.all_groups:
         raise BadUsage('Option "[group]" can\'t be used with option "[all-groups]"')
     options.group = list(dict.fromkeys(options.group))

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.client_options import client_config, client_options, connection_settings
+from headrace.cli.client_options import call_options, client_config, connection_settings
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.groups.options import known_words
 from headrace.cli.options import positive_seconds
@@ -78,14 +78,7 @@ def declare(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print JSON, an object for each partition"
     )
-    parser.add_argument(
-        "--timeout",
-        type=int,
-        default=30_000,
-        metavar="MS",
-        help="timeout of a call (default: 30000)",
-    )
-    client_options(parser)
+    call_options(parser)
 
 
 def run(options: Namespace) -> int:
@@ -122,8 +115,6 @@ def _query(options: Namespace) -> LagQuery:
             re.compile(pattern or "")
         except re.error as error:
             raise BadUsage(f"--{name}-pattern is not a regular expression: {error}") from error
-    if options.timeout <= 0:
-        raise BadUsage("--timeout takes a number of milliseconds above 0")
     return LagQuery(
         groups=groups,
         groups_pattern=options.groups_pattern,

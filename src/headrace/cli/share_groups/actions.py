@@ -12,7 +12,7 @@ from confluent_kafka import ConsumerGroupState, KafkaException, TopicPartition
 
 from headrace.admin import AdminClient, ShareGroupDescription, SharePartitionOffsetInfo
 from headrace.cli.errors import Failure
-from headrace.cli.groups.admin import GROUPS_AT_ONCE, connected, timeout_s
+from headrace.cli.groups.admin import GROUPS_AT_ONCE, Action, timeout_s
 from headrace.cli.groups.offsets import (
     earliest_offsets,
     existing_partitions,
@@ -38,16 +38,6 @@ from headrace.cli.progress import in_steps
 from headrace.cli.tables import Column, as_json, one_line, table
 
 Offsets = dict[TopicPartition, SharePartitionOffsetInfo]
-
-
-def act(options: Namespace) -> None:
-    """Execute the action, and print its results.
-
-    :param options: as :func:`headrace.cli.share_groups.command.check` leaves them
-    :raises Failure: it failed, wholly or in part
-    """
-    with connected(options) as admin:
-        _ACTIONS[options.action](admin, options)
 
 
 def _list(admin: AdminClient, options: Namespace) -> None:
@@ -288,7 +278,7 @@ def _delete(admin: AdminClient, options: Namespace) -> None:
     print_deleted("share groups", reasons, options)
 
 
-_ACTIONS = {
+ACTIONS: Mapping[str, Action] = {
     "list": _list,
     "describe": _describe,
     "reset-offsets": _reset_offsets,

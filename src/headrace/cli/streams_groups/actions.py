@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import TopicPartition
 
-from headrace.admin import AdminClient, GroupListing, StreamsGroupDescription, StreamsTasks
-from headrace.cli.groups.admin import connected, timeout_s
+from headrace.admin import AdminClient, StreamsGroupDescription, StreamsTasks
+from headrace.cli.groups.admin import Action, listed_groups
 from headrace.cli.groups.deletion import delete_groups
 from headrace.cli.groups.describing import GroupOffsets, Objects, Show, describe_groups
 from headrace.cli.groups.results import GROUP, PARTITION, TOPIC, PartitionKey, partition_key
 from headrace.cli.tables import Column, as_json, one_line, table
 
+_TYPES = ("streams",)
 _ROLES = ("active", "standby", "warmup")
 
 
-def act(options: Namespace) -> None:
-    """Execute the action, and print its results.
-
-    :param options: as :func:`headrace.cli.streams_groups.command.check` leaves them
-    :raises Failure: it failed, wholly or in part
-    """
-    with connected(options) as admin:
-        _ACTIONS[options.action](admin, options)
-
-
 def _list(admin: AdminClient, options: Namespace) -> None:
-    groups = _streams_groups(admin, options, options.states)
+    groups = listed_groups(admin, options, options.states, _TYPES)
     if options.json:
         print(as_json({"group": one.group_id, "state": one.state} for one in groups))
     elif options.state is None:
@@ -40,25 +31,10 @@ def _list(admin: AdminClient, options: Namespace) -> None:
         print(table([GROUP, Column("STATE", None)], [(one.group_id, one.state) for one in groups]))
 
 
-def _streams_groups(
-    admin: AdminClient, options: Namespace, states: Sequence[str] = ()
-) -> list[GroupListing]:
-    """List the streams groups by group id.
-
-    :raises KafkaException: a broker refuses or does not answer
-    """
-    result = admin.list_all_groups(
-        states=states, types=["streams"], request_timeout=timeout_s(options)
-    ).result()
-    if result.errors:
-        raise result.errors[0]
-    return list(result.valid)
-
-
 def _chosen_groups(admin: AdminClient, options: Namespace) -> list[str]:
     """Return the ids of the groups of the command: those named, or all."""
     if options.all_groups:
-        return [group.group_id for group in _streams_groups(admin, options)]
+        return [group.group_id for group in listed_groups(admin, options, types=_TYPES)]
     return list(options.group)
 
 
@@ -202,7 +178,7 @@ def _delete(admin: AdminClient, options: Namespace) -> None:
     delete_groups(admin, group_ids, admin.describe_streams_groups, "streams groups", options)
 
 
-_ACTIONS: Mapping[str, Callable[[AdminClient, Namespace], None]] = {
+ACTIONS: Mapping[str, Action] = {
     "list": _list,
     "describe": _describe,
     "delete": _delete,

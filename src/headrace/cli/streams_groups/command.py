@@ -59,10 +59,12 @@ def run(options: Namespace) -> int:
     :raises Failure: it failed, wholly or in part, or the options are wrong
     """
     check(options)
-    from .actions import act  # loads librdkafka, which is not needed to reject bad usage
+    # Both load librdkafka, which is not needed to reject bad usage.
+    from headrace.cli.groups.admin import execute
 
-    act(options)
-    return 0
+    from . import actions
+
+    return execute(actions.ACTIONS, options)
 
 
 def check(options: Namespace) -> None:

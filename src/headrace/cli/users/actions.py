@@ -15,7 +15,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from headrace.cli.groups.admin import connected, timeout_s
+from headrace.admin import AdminClient
+from headrace.cli.groups.admin import Action, timeout_s
 from headrace.cli.groups.results import fail_with, reason_of
 from headrace.cli.tables import Column, as_json, table
 
@@ -29,13 +30,9 @@ Infos = Mapping[str, Sequence[Any]]
 """The credentials of users by name."""
 
 
-def list_users(options: Namespace) -> None:
-    """Print users, with the mechanisms and iterations of their credentials.
-
-    :raises Failure: a user does not exist, or no broker answers
-    """
-    with connected(options) as admin:
-        found, problems = _describe(admin, options.users, options)
+def _list(admin: AdminClient, options: Namespace) -> None:
+    """Print users, with the mechanisms and iterations of their credentials."""
+    found, problems = _describe(admin, options.users, options)
     rows = [
         (name, _NAMES.get(one.mechanism, "?"), one.iterations)
         for name in sorted(found)
@@ -50,54 +47,49 @@ def list_users(options: Namespace) -> None:
     fail_with(problems)
 
 
-def add_user(options: Namespace) -> None:
-    """Add a user, or change its password.
-
-    :raises Failure: the broker refuses it, or does not answer
-    """
+def _add(admin: AdminClient, options: Namespace) -> None:
+    """Add a user, or change its password."""
     name, mechanism = options.users[0], options.mechanism
     info = ScramCredentialInfo(_MECHANISMS[mechanism], options.iterations)
     change = UserScramCredentialUpsertion(name, info, options.password.encode())
-    with connected(options) as admin:
-        results = admin.alter_user_scram_credentials([change], request_timeout=timeout_s(options))
-        fail_with(_problems(results))
+    results = admin.alter_user_scram_credentials([change], request_timeout=timeout_s(options))
+    fail_with(_problems(results))
     print(f"{name} logs in with {mechanism}.")
 
 
-def delete_users(options: Namespace) -> None:
-    """Delete the credentials of users.
-
-    :raises Failure: a user does not exist, or no broker answers
-    """
-    with connected(options) as admin:
-        found, problems = _describe(admin, options.users, options)
-        while found:  # the broker alters a user once in a request
-            changes: list[Any] = []
-            for name, infos in list(found.items()):
-                wanted = [
-                    one for one in infos if options.mechanism in (None, _NAMES.get(one.mechanism))
-                ]
-                if not wanted and options.mechanism is not None:
-                    problems.append(f"{name} has no credential of {options.mechanism}")
-                if wanted:
-                    changes.append(UserScramCredentialDeletion(name, wanted[0].mechanism))
-                found[name] = wanted[1:]
-                if not found[name]:
-                    del found[name]
-            if changes:
-                results = admin.alter_user_scram_credentials(
-                    changes, request_timeout=timeout_s(options)
-                )
-                refused = _problems(results)
-                problems += refused
-                if refused:
-                    break
+def _delete(admin: AdminClient, options: Namespace) -> None:
+    """Delete the credentials of users."""
+    found, problems = _describe(admin, options.users, options)
+    while found:  # the broker alters a user once in a request
+        changes: list[Any] = []
+        for name, infos in list(found.items()):
+            wanted = [
+                one for one in infos if options.mechanism in (None, _NAMES.get(one.mechanism))
+            ]
+            if not wanted and options.mechanism is not None:
+                problems.append(f"{name} has no credential of {options.mechanism}")
+            if wanted:
+                changes.append(UserScramCredentialDeletion(name, wanted[0].mechanism))
+            found[name] = wanted[1:]
+            if not found[name]:
+                del found[name]
+        if changes:
+            results = admin.alter_user_scram_credentials(
+                changes, request_timeout=timeout_s(options)
+            )
+            refused = _problems(results)
+            problems += refused
+            if refused:
+                break
     fail_with(problems)
     print(f"Deleted: {', '.join(options.users)}.")
 
 
+ACTIONS: Mapping[str, Action] = {"list": _list, "add": _add, "delete": _delete}
+
+
 def _describe(
-    admin: Any, names: Sequence[str], options: Namespace
+    admin: AdminClient, names: Sequence[str], options: Namespace
 ) -> tuple[dict[str, Sequence[Any]], list[str]]:
     """Return the credentials of users, and problems with some of them."""
     asked = admin.describe_user_scram_credentials(

@@ -63,12 +63,12 @@ def run(options: Namespace) -> int:
     check(options)
     if options.action == "add":
         options.password = _password(options)
-    from . import actions  # loads librdkafka, which is not needed to reject bad usage
+    # Both load librdkafka, which is not needed to reject bad usage.
+    from headrace.cli.groups.admin import execute
 
-    {"list": actions.list_users, "add": actions.add_user, "delete": actions.delete_users}[
-        options.action
-    ](options)
-    return 0
+    from . import actions
+
+    return execute(actions.ACTIONS, options)
 
 
 def check(options: Namespace) -> None:
