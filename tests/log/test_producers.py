@@ -129,6 +129,24 @@ def test_a_damaged_snapshot_is_skipped(disk: Disk):
     assert send(disk.log(), 2).base_offset == 2
 
 
+def test_a_snapshot_of_before_deleted_batches_is_not_used(disk: Disk):
+    """It refused the next batch of a producer that it knew with an earlier one."""
+    send(disk.log(retention_ms=1000), 0)
+    disk.stop()
+    disk.start()
+    log = disk.log(retention_ms=1000)
+    send(log, 1)
+    assert log.apply_retention(NOW + 2000) == 1
+
+    def spoil(path: Path) -> None:
+        first, second = sorted(path.glob("t-0/*.snapshot"))
+        assert [first.stem, second.stem] == [f"{n:020d}" for n in (1, 2)]
+        second.write_bytes(b"")
+
+    disk.crash(spoil)
+    assert send(disk.log(), 2).base_offset == 2
+
+
 def test_producers_survive_without_any_snapshot(disk: Disk):
     for n in range(8):
         send(disk.log(segment_bytes=250), n)
@@ -168,8 +186,9 @@ def test_invalid_bytes_are_no_snapshot(data: bytes):
     assert ProducerState.from_snapshot(data) is None
 
 
+@pytest.mark.parametrize("stopped", [False, True], ids=["", "after a clean stop"])
 def test_producers_are_on_disk_before_retention_deletes_all_their_batches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool
 ):
     """A power cut must not leave an older snapshot, which would refuse the next batch."""
     on_disk: set[int] = set()
@@ -186,11 +205,17 @@ def test_producers_are_on_disk_before_retention_deletes_all_their_batches(
             deleted.append(path)
         rename(path, new_path)
 
-    directory = DataDirectory(tmp_path, 8)
-    monkeypatch.setattr(directory, "in_background", lambda work: None)
-    home = LogDirectory(directory)
+    def start() -> LogDirectory:
+        directory = DataDirectory(tmp_path, 8)
+        monkeypatch.setattr(directory, "in_background", lambda work: None)
+        return LogDirectory(directory)
+
+    home = start()
+    send(home.open("t", TOPIC_ID, 0, LogConfig(retention_ms=1000)), 0)
+    if stopped:
+        home.close()
+        home = start()
     log = home.open("t", TOPIC_ID, 0, LogConfig(retention_ms=1000))
-    send(log, 0)
     monkeypatch.setattr(os, "fsync", noted_fsync)
     monkeypatch.setattr(os, "rename", checked_rename)
     assert log.apply_retention(NOW + 2000) == 1

@@ -34,6 +34,11 @@ def test_the_whole_broker_survives_bad_luck(seed: int) -> None:
     simulate(seed, 300, world="broker")
 
 
+@pytest.mark.parametrize(("seed", "steps"), [(4106307267, 2000)])
+def test_bad_luck_that_was_too_much_once(seed: int, steps: int) -> None:
+    simulate(seed, steps, world="broker")
+
+
 def test_everything_that_may_happen_happens() -> None:
     happened: set[str] = set()
     for seed in (133, 134, 136):

@@ -106,6 +106,8 @@ class PartitionLog:
         """
         self._saved_log_start = 0
         """The largest offset given to :meth:`save_log_start`."""
+        self._forced_snapshot = -1
+        """The offset of the last snapshot of producers that was forced to disk."""
         self._topic_id_is_durable = False
         self._segments = SegmentList()
         self._producers = ProducerState()
@@ -567,14 +569,17 @@ class PartitionLog:
             self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     def _save_producers(self, offset: int, snapshot: bytes) -> None:
-        """Write a snapshot of producers, unless there is one. This blocks; any thread may call it.
+        """Write a snapshot of producers, unless this log has done so: the one of a clean stop may
+        not be on disk. This blocks; any thread may call it.
 
         :raises OSError: when the disk fails
         """
         with self._saving:
             path = recovery.snapshot_path(self.path, offset)
-            if not self.is_deleted and not os.path.exists(path):
-                recovery.write_snapshot(self.path, offset, snapshot, sync=self.syncs)
+            if self.is_deleted or (offset == self._forced_snapshot and os.path.exists(path)):
+                return
+            recovery.write_snapshot(self.path, offset, snapshot, sync=self.syncs)
+            self._forced_snapshot = offset
 
     def apply_retention(self, now_ms: int) -> int:
         """Take all of :meth:`retention_steps` now, and return the number of deleted segments.

@@ -453,8 +453,14 @@ def snapshot_offsets(directory: str) -> list[int]:
 
 
 def _newest_snapshot(directory: str, log_start: int) -> tuple[int, ProducerState]:
-    """Return the newest whole snapshot with its offset, or an empty state as of ``log_start``."""
+    """Return the newest whole snapshot with its offset, or an empty state as of ``log_start``.
+
+    As in Kafka, a snapshot of before ``log_start`` is not used: later batches of its producers are
+    deleted, so that it would refuse the next ones. Unknown producers may begin with any sequence.
+    """
     for offset in snapshot_offsets(directory):
+        if offset < log_start:
+            break
         path = snapshot_path(directory, offset)
         with open(path, "rb") as file:
             producers = ProducerState.from_snapshot(file.read())
