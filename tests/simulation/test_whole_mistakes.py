@@ -5,12 +5,13 @@ of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
 
-from headrace.broker import catalog, flusher
+from headrace.broker import catalog, flusher, scram_users
+from headrace.broker.access_control import AccessControl
 from headrace.broker.catalog import Catalog
 from headrace.broker.flusher import Flusher
 from headrace.coordinators.transactions import Transactions
@@ -19,11 +20,14 @@ from headrace.groups.consumer.state import ConsumerState
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.offsets.service import OffsetService
 from headrace.groups.records import OffsetCommit
+from headrace.handlers import api_51_alter_user_scram_credentials
 from headrace.log import checkpoint, checksums, partition_log, producer_state, recovery
 from headrace.log.aborted_transactions import AbortedTransactions
 from headrace.log.compaction import LatestOffsets
 from headrace.log.producer_state import ProducerState
 from headrace.protocol.checksum import crc32c
+from headrace.security.acls import Acl
+from headrace.security.scram_users import Change
 from headrace.share import acknowledgement
 from headrace.share.acknowledgement import ACCEPT, AVAILABLE
 from headrace.transactions.transaction import TransactionCoordinator
@@ -207,6 +211,56 @@ def the_log_start_offset_is_believed(patch: Patch) -> None:
 @mistake
 def rows_of_the_catalog_are_believed(patch: Patch) -> None:
     patch.setattr(catalog, "is_whole", lambda table, row: True)
+
+
+# Of users and ACLs
+
+
+@mistake
+def acls_are_stored_one_by_one(patch: Patch) -> None:
+    add_acls = Catalog.add_acls
+
+    def add(catalog: Catalog, acls: Sequence[Acl]) -> None:
+        for acl in acls:
+            add_acls(catalog, [acl])
+
+    patch.setattr(Catalog, "add_acls", add)
+
+
+@mistake
+def users_are_stored_one_by_one(patch: Patch) -> None:
+    def store(catalog: Catalog, changes: Iterable[Change]) -> None:
+        for change in changes:
+            scram_users.store(catalog, [change])
+
+    patch.setattr(api_51_alter_user_scram_credentials, "store", store)
+
+
+@mistake
+def acls_are_in_effect_before_they_are_stored(patch: Patch) -> None:
+    create = AccessControl.create
+
+    def careless(control: AccessControl, acls: Sequence[Acl]) -> None:
+        new = [acl for acl in acls if acl not in control.authorizer]
+        control.authorizer.add(new)
+        create(control, acls)
+
+    patch.setattr(AccessControl, "create", careless)
+
+
+@mistake
+def deleted_users_come_back(patch: Patch) -> None:
+    forgotten = Catalog.alter_many
+
+    def forget_user(catalog: Catalog, changes: Any) -> None:
+        kept = {
+            key: {name: value for name, value in one.items() if value is not None}
+            for key, one in changes.items()
+        }
+        is_of_users = any(kind == scram_users.SCRAM for kind, _ in changes)
+        forgotten(catalog, kept if is_of_users else changes)
+
+    patch.setattr(Catalog, "alter_many", forget_user)
 
 
 @mistake

@@ -13,7 +13,8 @@ started with every copy. What it says is compared with what a broker says of an 
       of a coordinator are not given up, either: the start is refused.
 
 A flipped bit in the write-ahead log of the catalog looks like a torn commit. It may undo the last
-changes of topics, or contradict what the directories say. Nothing is deleted then, either.
+changes of topics, users and ACLs, or contradict what the directories say. Nothing is deleted then,
+either.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kio.index import load_request_schema
 
 from headrace.broker.catalog import CATALOG_FILE
+from headrace.broker.scram_users import SCRAM
 from headrace.errors import ErrorCode, StorageError
 from headrace.log import checkpoint
 from headrace.log.data_directory import is_partition_name
@@ -389,9 +391,12 @@ def _ask(machine: Machine, said: Said, rng: random.Random, keys: list[tuple[str,
     for name in sorted(catalog.topics):
         topic = catalog.topics[name]
         said.topics[name] = topic.topic_id, topic.partitions, dict(topic.configs)
-    kinds = [(kind, name) for kind in ("group", "broker") for name in catalog.configured(kind)]
+    kinds = [
+        (kind, name) for kind in ("group", "broker", SCRAM) for name in catalog.configured(kind)
+    ]
     said.configs = {key: dict(catalog.configs(*key)) for key in kinds}
     said.configs["cluster id"] = catalog.cluster_id
+    said.configs["ACLs"] = set(catalog.acls)
     for name, (topic_id, partitions, _) in said.topics.items():
         if not name.startswith("__"):
             for number in range(partitions):

@@ -35,6 +35,8 @@ from .offsets import Committer, Offsets, fetch_offset
 from .producers import TransactionalProducer, Writer
 from .queue import QueueMember
 from .readers import Fetched, Reader
+from .security import CONFIGS as SECURITY_CONFIGS
+from .security import SecurityAdministrator
 from .topics import TopicAdministrator
 
 NEVER = str(2**63 - 1)
@@ -89,6 +91,7 @@ class World:
         self._names = 0
         group = ClassicGroup("classic")
         self.topics = TopicAdministrator(self, "administrator")
+        self.security = SecurityAdministrator(self, "guard")
         self.writers = [Writer(self, self.name("writer"), [*FIXED_TOPICS, "north", "south"])]
         self.writers += [Writer(self, self.name("writer"), ["state", "north"])]
         self.transactional = [
@@ -111,6 +114,7 @@ class World:
         rng = self.rng
         small = self.segment_bytes
         return {
+            **SECURITY_CONFIGS,
             "log.flush.interval.messages": "1" if self.loses_power else NEVER,
             "offsets.topic.num.partitions": "2",
             "offsets.topic.segment.bytes": small,
@@ -150,6 +154,7 @@ class World:
             (self.consumers, 120),
             (self.queue, 60),
             ([self.topics], 30),
+            ([self.security], 30),
         )
         return [
             *((self._acting(actors), weight) for actors, weight in clients),
@@ -275,6 +280,7 @@ class World:
         self.disk.was_sick = self.disk.fault is not None or self.disk.free_bytes is not None
         self.counts["starts"] += 1
         self.topics.check()
+        self.security.check()
         for reader in self.readers:
             reader.start_again()
 
@@ -430,6 +436,7 @@ class World:
                 raise Violation(f"a transaction in {name}-{where[1]} never ends")
         self.book.check_transactions(visible, self._offsets())
         self.topics.check()
+        self.security.check()
         return found
 
     def _check_start(self, where: Where, name: str, end: Fetched) -> None:

@@ -1,0 +1,190 @@
+"""Users and ACLs: each change is there as a whole or not at all. An acknowledged one is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.broker.scram_users import credentials_of, user_names
+from headrace.protocol.authorized_operations import Operation
+from headrace.security.acls import ANY_HOST, Acl, PatternType, Permission, ResourceType
+from headrace.security.scram import MECHANISMS, MIN_ITERATIONS
+
+from ..witness import Violation
+from .actor import Actor
+
+if TYPE_CHECKING:
+    from .world import World
+
+CREATE_ACLS, DELETE_ACLS, ALTER_USERS = 30, 31, 51
+CONFIGS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+"""Every client of the simulation is a super user: it is served as without ACLs."""
+
+USERS = ("ann", "bob", "carol")
+ACLS = tuple(
+    Acl(
+        ResourceType.TOPIC,
+        f"{name}-topic",
+        PatternType.LITERAL,
+        f"User:{name}",
+        ANY_HOST,
+        operation,
+        Permission.ALLOW,
+    )
+    for name in USERS
+    for operation in (Operation.READ, Operation.WRITE, Operation.DESCRIBE)
+)
+_KEY_BYTES = 32
+
+
+class State(NamedTuple):
+    """All users and ACLs.
+
+    :ivar users: (name, mechanism, iterations) of each credential
+    """
+
+    users: frozenset[tuple[str, str, int]] = frozenset()
+    acls: frozenset[Acl] = frozenset()
+
+
+class SecurityAdministrator(Actor):
+    """An administrator of users and ACLs, who knows the possible states of all of them together. A
+    request changes several of them, so that a part of it would be seen.
+
+    :ivar possible: the possible states; one until a request is not answered
+    """
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.possible = [State()]
+        self._iterations = MIN_ITERATIONS
+
+    def act(self) -> str:
+        if self.is_waiting:
+            return "waits"
+        self.check()
+        (state,) = self.possible
+        dice = self.world.rng.random()
+        if dice < 0.5:
+            return self._alter_users(state)
+        missing = [acl for acl in ACLS if acl not in state.acls]
+        if (dice < 0.8 and missing) or not state.acls:
+            return self._create_acls(state, missing)
+        return self._delete_acls(state)
+
+    def check(self) -> None:
+        """Compare with what the broker uses, which decides what happened to unanswered requests."""
+        broker = self.world.machine.broker
+        catalog, control = broker.catalog, broker.access_control
+        assert control is not None
+        users = frozenset(
+            (name, mechanism.name, credential.iterations)
+            for name in user_names(catalog)
+            for mechanism, credential in credentials_of(catalog, name).items()
+        )
+        found = State(users, frozenset(catalog.acls))
+        if found not in self.possible:
+            raise Violation(f"users and ACLs are {found}, and should be {self.possible}")
+        in_use = {acl for acl in ACLS if acl in control.authorizer}
+        if in_use != found.acls or len(control.authorizer) != len(found.acls):
+            raise Violation(f"ACLs in use are {in_use}, and stored are {found.acls}")
+        self.possible = [found]
+
+    def _change(self, api_key: int, version: int, after: State, results: str, **asked: Any) -> None:
+        """Send a request that leads to a state.
+
+        :param results: the field of the response with its results
+        """
+        self.possible = [*self.possible, after]
+
+        def answered(answer: Any) -> None:
+            if answer is None:
+                return
+            codes = {int(one.error_code) for one in getattr(answer, results)}
+            if len(codes) != 1:
+                raise Violation(f"a request is answered with {codes}")
+            if not self.failed(codes.pop()):
+                self.possible = [after]
+                self.world.counts["users and ACLs changed"] += 1
+
+        self.ask(api_key, version, answered, **asked)
+
+    def _alter_users(self, state: State) -> str:
+        """Give two users a new credential each, and delete all of the third one's."""
+        rng = self.world.rng
+        mechanism = rng.choice(sorted(MECHANISMS))
+        self._iterations += 1
+        iterations = MIN_ITERATIONS + self._iterations % MIN_ITERATIONS
+        *changed, gone = rng.sample(USERS, 3)
+        deleted = [one for one in state.users if one[0] == gone]
+        if len(deleted) > 1:  # a user is changed once in a request
+            deleted = [min(deleted)]
+        kept = {
+            one
+            for one in state.users
+            if one not in deleted and not (one[0] in changed and one[1] == mechanism)
+        }
+        new = {(name, mechanism, iterations) for name in changed}
+        upsertions = [
+            {
+                "name": name,
+                "mechanism": MECHANISMS[mechanism].number,
+                "iterations": iterations,
+                "salt": rng.randbytes(_KEY_BYTES),
+                "salted_password": rng.randbytes(_KEY_BYTES),
+            }
+            for name in changed
+        ]
+        deletions = [
+            {"name": name, "mechanism": MECHANISMS[had].number} for name, had, _ in deleted
+        ]
+        self._change(
+            ALTER_USERS,
+            0,
+            state._replace(users=frozenset(kept | new)),
+            "results",
+            upsertions=upsertions,
+            deletions=deletions,
+        )
+        return f"gives {changed} {mechanism}, and deletes {[one[0] for one in deleted]}"
+
+    def _create_acls(self, state: State, missing: list[Acl]) -> str:
+        rng = self.world.rng
+        acls = rng.sample(missing, rng.randint(min(2, len(missing)), len(missing)))
+        creations = [
+            {
+                "resource_type": int(acl.resource_type),
+                "resource_name": acl.name,
+                "resource_pattern_type": int(acl.pattern_type),
+                "principal": acl.principal,
+                "host": acl.host,
+                "operation": int(acl.operation),
+                "permission_type": int(acl.permission),
+            }
+            for acl in acls
+        ]
+        after = state._replace(acls=state.acls | frozenset(acls))
+        self._change(CREATE_ACLS, 3, after, "results", creations=creations)
+        return f"creates {len(acls)} ACLs"
+
+    def _delete_acls(self, state: State) -> str:
+        """Delete all ACLs of two users."""
+        names = {f"User:{name}" for name in self.world.rng.sample(USERS, 2)}
+        filters = [
+            {
+                "resource_type_filter": int(ResourceType.ANY),
+                "resource_name_filter": None,
+                "pattern_type_filter": int(PatternType.ANY),
+                "principal_filter": name,
+                "host_filter": None,
+                "operation": int(Operation.ANY),
+                "permission_type": int(Permission.ANY),
+            }
+            for name in sorted(names)
+        ]
+        left = frozenset(acl for acl in state.acls if acl.principal not in names)
+        after = state._replace(acls=left)
+        self._change(DELETE_ACLS, 3, after, "filter_results", filters=filters)
+        return f"deletes {len(state.acls) - len(left)} ACLs"
