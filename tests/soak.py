@@ -93,6 +93,7 @@ def kill_steps(options: argparse.Namespace) -> Iterator[Step]:
         "share_kill",
         "transaction_kill",
         "rebalance_kill",
+        "security_kill",
         "kill_cleaning",
         "backup",
     ):

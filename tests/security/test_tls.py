@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 import shutil
 import ssl
 from contextlib import suppress
@@ -348,7 +349,7 @@ def test_secrets_are_not_described(ca: ThrowawayCA) -> None:
         b"\x16\x03\x01\xff\xff" + b"\0" * 100_000,  # a record that is too large
         b"\x16\x03\x01\0\4\1\0\0\0",  # an empty ClientHello
         b"\x15\x03\x03\0\2\2\x28",  # an alert
-        os.urandom(500),
+        random.Random(1).randbytes(500),
     ],
 )
 def test_no_tls_on_a_port_with_tls(
