@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from headrace import Broker
 from headrace.broker.embedded import new_event_loop
-from headrace.broker.limits import MAX_SCRAPE_CONNECTIONS, MAX_SCRAPE_RESPONSES
+from headrace.broker.limits import (
+    MAX_SCRAPE_CONNECTIONS,
+    MAX_SCRAPE_HANDSHAKES,
+    MAX_SCRAPE_RESPONSES,
+)
 from headrace.broker.metrics import server as metrics_server
-from headrace.broker.metrics.server import MetricsServer
+from headrace.broker.metrics.server import MetricsAccess, MetricsServer
+from headrace.throwaway_ca import ThrowawayCA
 
 ATTACKERS = 100
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -51,12 +58,14 @@ def test_connections_that_do_not_go_on_keep_no_scrape_out(sent: bytes) -> None:
 
 
 def served(
-    page: Callable[[], Awaitable[bytes]], talk: Callable[[MetricsServer], Awaitable[None]]
+    page: Callable[[], Awaitable[bytes]],
+    talk: Callable[[MetricsServer], Awaitable[None]],
+    access: MetricsAccess | None = None,
 ) -> None:
     """Serve a page while `talk` runs."""
 
     async def run() -> None:
-        server = MetricsServer(page)
+        server = MetricsServer(page, access)
         await server.start("127.0.0.1", 0)
         try:
             await talk(server)
@@ -75,6 +84,36 @@ async def scrape(server: MetricsServer) -> bytes:
         received = await reader.read(-1)
     writer.close()
     return received
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01", b"\x16\x03\x01\xff"])
+def test_half_handshakes_are_bounded_in_number(tmp_path: Path, sent: bytes) -> None:
+    """Before, only their time was: a hundred were open for ten seconds."""
+    ca = ThrowawayCA(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(ca.issue("metrics").both)
+    trusting = ssl.create_default_context(cafile=ca.certificate)
+
+    async def page() -> bytes:
+        return b"a page"
+
+    async def talk(server: MetricsServer) -> None:
+        in_thread = asyncio.get_running_loop().run_in_executor
+        with contextlib.ExitStack() as stack:
+            attack = attackers(("127.0.0.1", server.port), sent)
+            sockets = await in_thread(None, stack.enter_context, attack)
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting)
+            writer.write(GET)
+            async with asyncio.timeout(20):
+                assert (await reader.read(-1)).endswith(b"a page")
+            writer.close()
+            assert 0 < server.open_handshakes <= MAX_SCRAPE_HANDSHAKES
+            for given_up in sockets[: ATTACKERS - MAX_SCRAPE_HANDSHAKES]:
+                given_up.settimeout(20)
+                with contextlib.suppress(ConnectionError):
+                    assert await in_thread(None, given_up.recv, 1) == b""
+
+    served(page, talk, MetricsAccess(tls=context))
 
 
 def test_pages_for_readers_that_do_not_read_are_bounded() -> None:

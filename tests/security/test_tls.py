@@ -15,7 +15,6 @@ import pytest
 
 from headrace import ConfigError
 from headrace.broker import server as server_module
-from headrace.broker.tls import transport
 from headrace.throwaway_ca import ThrowawayCA
 from tests.security.serving import Serving, run, serving, warnings
 
@@ -400,7 +399,7 @@ def test_half_a_handshake_ends_after_a_time(
 def test_thousands_of_handshakes_end_the_oldest(
     ca: ThrowawayCA, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "MAX_HANDSHAKES", 50)
+    monkeypatch.setattr(server_module, "MAX_HANDSHAKES", 50)
 
     async def scene() -> None:
         async with serving(configs(ca)) as broker:

@@ -83,6 +83,7 @@ class Acceptor:
     asyncio's own servers accept all waiting connections before the first one is seen, and could
     thus take the last file descriptor.
 
+    :param slots: None if what accepts the connections bounds their number
     :param connected: makes the protocol of a connection
     :param begin: begins a connection; by default asyncio does
     """
@@ -90,7 +91,7 @@ class Acceptor:
     def __init__(
         self,
         listening: socket.socket,
-        slots: ConnectionSlots,
+        slots: ConnectionSlots | None,
         connected: Connected,
         begin: Begin | None = None,
     ) -> None:
@@ -119,7 +120,7 @@ class Acceptor:
                     log.error("", "cannot accept a connection: %s", error.strerror)
                     self._pause()
                 return
-            if self._slots.is_full:
+            if self._slots is not None and self._slots.is_full:
                 sock.close()
                 self._slots.metrics.connections_refused += 1
                 log.warning(
@@ -130,7 +131,8 @@ class Acceptor:
                 )
                 continue
             sock.setblocking(False)
-            self._slots.beginning += 1
+            if self._slots is not None:
+                self._slots.beginning += 1
             if self._begin_with is not None:
                 self._begin_by(self._begin_with, sock)
                 continue
@@ -147,7 +149,8 @@ class Acceptor:
             self._begun()
 
     def _begun(self) -> None:
-        self._slots.beginning -= 1
+        if self._slots is not None:
+            self._slots.beginning -= 1
 
     async def _begin(self, sock: socket.socket) -> None:
         try:
@@ -155,7 +158,7 @@ class Acceptor:
         except OSError:  # it is gone already
             sock.close()
         finally:
-            self._slots.beginning -= 1
+            self._begun()
 
     def _pause(self) -> None:
         """Accept nothing for a moment, as the next attempt would fail, too."""

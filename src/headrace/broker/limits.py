@@ -201,6 +201,9 @@ MAX_SCRAPE_CONNECTIONS = 32
 the longest time.
 """
 
+MAX_SCRAPE_HANDSHAKES = 32
+"""TLS handshakes on the metrics port that are not complete. One more ends the oldest."""
+
 MAX_SCRAPE_RESPONSES = 8
 """Pages that are being sent on the metrics port at a time. One more closes the oldest."""
 

@@ -17,7 +17,7 @@ from .broker import Broker
 from .config.listeners import Listener, is_loopback
 from .connection import Connection, Connections
 from .control import ControlServer
-from .limits import LOGIN_TIMEOUT_S, descriptor_budget
+from .limits import LOGIN_TIMEOUT_S, MAX_HANDSHAKES, descriptor_budget
 
 if TYPE_CHECKING:
     from .metrics.server import MetricsAccess, MetricsServer
@@ -107,7 +107,7 @@ class Server:
         from .tls.transport import Handshakes, TlsTransport
 
         if self._handshakes is None:
-            self._handshakes = Handshakes(LOGIN_TIMEOUT_S)
+            self._handshakes = Handshakes(LOGIN_TIMEOUT_S, MAX_HANDSHAKES)
         handshakes = self._handshakes
 
         def begin(sock: socket.socket, ended: Callable[[], None]) -> None:

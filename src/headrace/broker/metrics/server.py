@@ -2,7 +2,7 @@
 
 Each connection serves one request. Pages are made one at a time, and requests that wait meanwhile
 share the next one. A connection that sends no request, or does not read its response, is closed
-when another one needs its place.
+when another one needs its place. So is a TLS handshake that is not complete.
 """
 
 from __future__ import annotations
@@ -10,20 +10,27 @@ from __future__ import annotations
 import asyncio
 import base64
 import hmac
+import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.limits import (
     MAX_SCRAPE_CONNECTIONS,
+    MAX_SCRAPE_HANDSHAKES,
     MAX_SCRAPE_REQUEST_BYTES,
     MAX_SCRAPE_RESPONSES,
     SCRAPE_TIMEOUT_S,
 )
 from headrace.log_lines import LimitedLog, get_logger
 
+from ..acceptor import Acceptor, Begin, listening_sockets
 from .text import CONTENT_TYPE
+
+if TYPE_CHECKING:
+    from ..tls.transport import Handshakes
 
 log = LimitedLog(get_logger("headrace.metrics"))
 
@@ -82,6 +89,23 @@ class MetricsAccess:
         return sum(hmac.compare_digest(given, user) for user in self.users) > 0
 
 
+class _BufferedStream(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
+    """A stream whose transport receives into a buffer.
+
+    :param buffer: shared by all streams, as the bytes are copied out of it at once
+    """
+
+    def __init__(self, buffer: bytearray, reader: asyncio.StreamReader, connected: Any) -> None:
+        super().__init__(reader, connected)
+        self._buffer = buffer
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self._buffer)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self._buffer[:nbytes]))
+
+
 class MetricsServer:
     """HTTP server of the metrics page.
 
@@ -96,8 +120,15 @@ class MetricsServer:
         self._page = page
         self._access = access or MetricsAccess()
         self._server: asyncio.Server | None = None
+        """Listens without TLS."""
+        self._acceptors: list[Acceptor] = []
+        """Listen with TLS."""
+        self._handshakes: Handshakes | None = None
+        self._buffer = bytearray(MAX_SCRAPE_REQUEST_BYTES)
         self._scrapes: dict[_Scrape, None] = {}
         """The connections, the oldest first."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        """The tasks of all connections, also of those that were closed for another one."""
         self._one_at_a_time = asyncio.Lock()
         self._next_page: asyncio.Task[bytes] | None = None
         """The page that waits until it can be made."""
@@ -110,6 +141,11 @@ class MetricsServer:
         return len(self._scrapes)
 
     @property
+    def open_handshakes(self) -> int:
+        """The number of TLS handshakes that are not complete."""
+        return 0 if self._handshakes is None else len(self._handshakes)
+
+    @property
     def unsent_pages(self) -> int:
         """The number of connections that have not read their whole response."""
         return sum(one.state is _State.SENDING for one in self._scrapes)
@@ -119,21 +155,48 @@ class MetricsServer:
 
         :raises OSError: when the address is in use or cannot be bound
         """
-        self._server = await asyncio.start_server(
-            self._connected,
-            host,
-            port,
-            limit=MAX_SCRAPE_REQUEST_BYTES,
-            ssl=self._access.tls,
-            ssl_handshake_timeout=None if self._access.tls is None else SCRAPE_TIMEOUT_S,
-        )
-        self.port = self._server.sockets[0].getsockname()[1]
+        if self._access.tls is None:
+            limit = MAX_SCRAPE_REQUEST_BYTES
+            self._server = await asyncio.start_server(self._begin, host, port, limit=limit)
+            self.port = self._server.sockets[0].getsockname()[1]
+            return
+        begin = self._tls_beginning(self._access.tls)
+        sockets = await listening_sockets(host, port)
+        self.port = sockets[0].getsockname()[1]
+        self._acceptors = [Acceptor(one, None, self._stream, begin) for one in sockets]
+
+    def _stream(self) -> asyncio.BufferedProtocol:
+        """Return the protocol of a new connection with TLS."""
+        reader = asyncio.StreamReader(MAX_SCRAPE_REQUEST_BYTES)
+        return _BufferedStream(self._buffer, reader, self._begin)
+
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _tls_beginning(self, context: ssl.SSLContext) -> Begin:
+        """Return the function that begins connections with TLS."""
+        from ..tls.transport import Handshakes, TlsTransport
+
+        handshakes = Handshakes(SCRAPE_TIMEOUT_S, MAX_SCRAPE_HANDSHAKES)
+        self._handshakes = handshakes
+
+        def begin(sock: socket.socket, ended: Callable[[], None]) -> None:
+            TlsTransport(sock, context, self._stream, handshakes, ended)
+
+        return begin
 
     async def close(self) -> None:
         """Stop listening, and cancel the requests that are being served."""
         if self._server is not None:
             self._server.close()
-        tasks = [*(one.task for one in self._scrapes), *self._pages]
+        for acceptor in self._acceptors:
+            acceptor.close()
+        self._acceptors.clear()
+        if self._handshakes is not None:
+            self._handshakes.close()
+        tasks = [*self._tasks, *self._pages]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -151,7 +214,7 @@ class MetricsServer:
         oldest.transport.abort()
         return True
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         full = len(self._scrapes) >= MAX_SCRAPE_CONNECTIONS

@@ -20,7 +20,6 @@ from headrace.log_lines import LimitedLog, get_logger
 from ..acceptor import Connected
 from ..limits import (
     HANDSHAKE_SLICE_S,
-    MAX_HANDSHAKES,
     TLS_READS_PER_TURN,
     TLS_RECORD_BYTES,
 )
@@ -33,22 +32,27 @@ class Handshakes:
     event loop.
 
     :param timeout_s: the time for a handshake
+    :param limit: the handshakes that may be open. One more ends the oldest
     """
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float, limit: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_s
+        self._limit = limit
         self._open: dict[TlsTransport, float] = {}
         """By the time when they began, the first one first."""
         self._ready: deque[TlsTransport] = deque()
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
 
+    def __len__(self) -> int:
+        return len(self._open)
+
     def begin(self, transport: TlsTransport) -> None:
         """Count a handshake. If there are too many, the oldest one is given up."""
         self._open[transport] = perf_counter()
-        if len(self._open) > MAX_HANDSHAKES:
-            next(iter(self._open)).give_up("%d other handshakes have begun since", MAX_HANDSHAKES)
+        if len(self._open) > self._limit:
+            next(iter(self._open)).give_up("%d other handshakes have begun since", self._limit)
         if self._timer is None:
             self._timer = self._loop.call_later(self._timeout_s, self._expire)
 
