@@ -13,7 +13,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup check lint test soak demo bench conformance-kafka kafka-tests java jars kcat clean
+.PHONY: help setup check lint test soak demo bench conformance-kafka kafka-tests java jars kcat prometheus clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -48,6 +48,9 @@ jars:
 kcat:
 	@scripts/need kcat || echo "its tests are skipped" >&2
 
+prometheus:
+	@scripts/need prometheus || echo "its tests are skipped" >&2
+
 lint: $(STAMP)
 	$(BIN)/ruff check src tests bench examples scripts
 	$(BIN)/ruff format --check src tests bench examples scripts
@@ -58,7 +61,7 @@ check: lint
 	$(PYTEST) -q -n 2 -m "pure and not measured" tests
 	$(PYTEST) -q -n 2 -m "pure and measured" tests/machines tests/protocol --cov --cov-report=term:skip-covered
 
-test: lint jars kcat
+test: lint jars kcat prometheus
 	$(PYTEST) -q -n 2 $(SECOND_TRY) -m pure tests
 	$(PYTEST) -n 3 --dist loadfile $(SECOND_TRY) -m "not pure and not alone" tests
 	$(PYTEST) $(SECOND_TRY) -m alone tests
@@ -73,7 +76,7 @@ demo: $(STAMP) java
 bench: $(STAMP) jars
 	$(BIN)/python -m bench.run $(BENCH)
 
-conformance-kafka: $(STAMP) jars kcat
+conformance-kafka: $(STAMP) jars kcat prometheus
 	$(PYTEST) -n 2 --dist loadfile $(SECOND_TRY) tests/conformance tests/clients \
 	  tests/cli/test_console_share_consumer.py tests/cli/test_perf.py \
 	  tests/protocol/test_bad_input.py tests/protocol/test_produce_templates.py tests/spark tests/examples --target kafka

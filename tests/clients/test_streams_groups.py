@@ -32,6 +32,7 @@ from headrace.spark.ordered.progress import check_group
 from headrace.spark.reader.columns import Records
 from headrace.spark.share.group_settings import ensure_group_settings
 from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce
+from tests.clients.test_exporter import Running
 from tests.clients.test_java_streams import App
 from tests.support import unique, wait_until
 
@@ -167,6 +168,14 @@ def test_what_the_tools_say_of_a_running_application(tools: Tools, count: Count)
         )
     assert [line.split()[:7] for line in lines] == expected
     assert total.split()[:2] == ["1", "group"] and header.startswith("GROUP")
+    with Running("--groups-pattern", count.group_id, servers=tools.bootstrap_servers) as exporter:
+        exported = exporter.get()
+    for topic in (count.source, count.repartition):
+        of_topic = frozenset({("group", count.group_id), ("type", "streams"), ("topic", topic)})
+        assert exported["headrace_group_lag", of_topic] == 0
+        assert exported["headrace_group_lag_seconds", of_topic] == 0
+    of_group = frozenset({("group", count.group_id), ("type", "streams")})
+    assert exported["headrace_group_members", of_group] == 2
 
 
 @pytest.mark.parametrize(

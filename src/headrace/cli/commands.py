@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, Entry] = {
     "acls": Entry(".acls.command", "add, list and remove ACLs"),
     "users": Entry(".users.command", "list, add and delete the users of SCRAM"),
     "lag show": Entry(".lag.show", "show the progress and lag of groups of all types"),
+    "exporter": Entry(".exporter.command", "serve the lag of all groups as metrics for Prometheus"),
     "console-share-consumer": Entry(
         ".console.share_consumer", "print the records of a topic as a member of a share group"
     ),

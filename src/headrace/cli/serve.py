@@ -9,7 +9,6 @@ import os
 import resource
 import signal
 import socket
-import ssl
 import sys
 import threading
 from argparse import ArgumentParser, Namespace
@@ -26,10 +25,12 @@ from headrace.broker.server import Server, stop
 from headrace.log.directory_format import UnusableDirectory
 from headrace.log.directory_lock import DirectoryInUse
 from headrace.log.recovery import CorruptLog
-from headrace.log_lines import LIMITER, get_logger, make_safe
+from headrace.log_lines import LIMITER, get_logger
 
 from .collector import Collector
-from .errors import BadUsage, Failure
+from .errors import BadUsage, Failure, one_line_error
+from .log_output import log_to_stderr
+from .metrics_access import metrics_access
 from .options import (
     DEFAULT_DATA_DIR,
     DEFAULT_LISTEN,
@@ -69,7 +70,7 @@ def run(options: Namespace) -> int:
     :returns: the exit status
     :raises Failure: it cannot start
     """
-    _log_to_stderr()
+    log_to_stderr()
     Collector().start()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _allow_all_descriptors()
@@ -98,13 +99,6 @@ def _exit() -> NoReturn:
     os._exit(0)
 
 
-def _log_to_stderr() -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    handler.addFilter(make_safe)  # lines of other libraries, too
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-
-
 def _allow_all_descriptors() -> None:
     """Use as many file descriptors as the process may have, as the JVM does."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -118,7 +112,7 @@ def _config(options: Namespace) -> Config:
         try:
             configs = properties(options.config_file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise BadUsage(f"cannot read {options.config_file}: {_one_line(error)}") from error
+            raise BadUsage(f"cannot read {options.config_file}: {one_line_error(error)}") from error
     configs.update(options.configs)
     try:
         config = Config(configs)
@@ -182,7 +176,7 @@ async def _serve(
     try:
         broker = Broker(config, data_dir, users=options.add_scram)
     except (CatalogError, DirectoryInUse, UnusableDirectory, OSError) as error:
-        raise Failure(_one_line(error)) from error
+        raise Failure(one_line_error(error)) from error
     broker.on_failure = stopping.set
     try:
         server = Server(broker, listeners)
@@ -193,17 +187,19 @@ async def _serve(
         try:
             broker.start()
         except CorruptLog as error:
-            raise Failure(_one_line(error)) from error
+            raise Failure(one_line_error(error)) from error
         metrics_at = None
         if options.metrics_port is not None:
             # first: it imports much, and clients would wait meanwhile
             at = Address(options.metrics_host or listeners[0].host, options.metrics_port)
-            metrics_at = await _serve_metrics(server, at, _metrics_access(options))
+            metrics_at = await _serve_metrics(
+                server, at, metrics_access(options.metrics_tls, options.metrics_users)
+            )
         try:
             await server.start()
         except OSError as error:
             where = ", ".join(str(Address(one.host, one.port)) for one in listeners)
-            raise Failure(f"cannot listen on {where}: {_one_line(error)}") from error
+            raise Failure(f"cannot listen on {where}: {one_line_error(error)}") from error
         addresses = ", ".join(map(_shown, server.listeners))
         print(f"headrace is listening on {addresses}", flush=True)
         if metrics_at is not None:
@@ -224,49 +220,14 @@ def _shown(listener: Listener) -> str:
     return address if listener.name == DEFAULT_LISTENER else f"{listener.name}://{address}"
 
 
-def _metrics_access(options: Namespace) -> MetricsAccess:
-    """Return the protection of the metrics port.
-
-    :raises BadUsage: a file cannot be used
-    """
-    from headrace.broker.metrics.server import MetricsAccess
-
-    context = None
-    users: list[bytes] = []
-    try:
-        if options.metrics_tls is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            # Without a password OpenSSL would ask for one on the terminal.
-            context.load_cert_chain(options.metrics_tls, password=lambda: "")
-        if options.metrics_users is not None:
-            lines = options.metrics_users.read_bytes().splitlines()
-            users = [line for line in lines if line.strip() and not line.startswith(b"#")]
-            if not users or not all(b":" in line for line in users):
-                raise BadUsage(f"{options.metrics_users} has no lines of the form NAME:PASSWORD")
-    except OSError as error:
-        raise BadUsage(f"cannot protect the metrics: {_one_line(error)}") from error
-    return MetricsAccess(context, users)
-
-
 async def _serve_metrics(server: Server, at: Address, access: MetricsAccess) -> Address:
     try:
         return Address(at.host, await server.serve_metrics(at.host, at.port, access))
     except OSError as error:
-        raise Failure(f"cannot serve metrics on {at}: {_one_line(error)}") from error
+        raise Failure(f"cannot serve metrics on {at}: {one_line_error(error)}") from error
 
 
 def _give_up() -> None:
     """Exit when stopping takes too long, before a supervisor kills the process."""
     log.error("stopping takes more than %.1f s; the next start will check the logs", STOP_WITHIN_S)
     os._exit(1)
-
-
-def _one_line(error: BaseException) -> str:
-    """Return the text of an error on one line, without the number of an OSError."""
-    text = str(error)
-    if isinstance(error, OSError) and error.errno is not None:
-        is_lookup_error = error.errno < 0
-        text = str(error.strerror) if is_lookup_error else os.strerror(error.errno)
-        if error.filename is not None:
-            text += f": {error.filename}"
-    return " ".join(text.split())

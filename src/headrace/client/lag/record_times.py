@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.client.cluster import Cluster
@@ -21,11 +22,77 @@ Times = Mapping[TopicPartition, Mapping[int, int | None]]
 missing is unknown.
 """
 
+_Dated = dict[TopicPartition, dict[int, tuple[int, int]]]
+"""Partition → position → timestamp of its record, and the time at which it was read, in ms."""
+
 _ANSWER_BYTES = 16 * 1024 * 1024
 """The limit of one response, over all partitions."""
 _PARTITIONS_AT_ONCE = 2_000
 _SIZE_FACTOR = 2
 """The factor from the size of a received batch to the size of later requests."""
+
+
+@dataclass(slots=True)
+class RepeatedTimes:
+    """Timestamps that earlier searches of the same positions have found, for a caller that takes
+    snapshots again and again. A position that does not move is read rarely.
+
+    :param max_requests: the limit of Fetch requests to one broker in one search; positions beyond
+        it stay unknown until a later search
+    :param kept_ms: the time after which a timestamp is read again, as retention may have deleted
+        its record
+    """
+
+    max_requests: int
+    kept_ms: int
+    _earlier: dict[bool, _Dated] = field(default_factory=dict)
+    _found: dict[bool, _Dated] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Begin a snapshot: positions that the snapshot before did not have are forgotten."""
+        self._earlier, self._found = self._found, {}
+
+    async def search(
+        self,
+        cluster: Cluster,
+        leaders: PartitionLeaders,
+        positions: Mapping[TopicPartition, Collection[int]],
+        end_offsets: Mapping[TopicPartition, int],
+        *,
+        read_committed: bool,
+        now_ms: int,
+    ) -> Times:
+        """Find timestamps like :func:`record_times`; read only those that are not known yet.
+
+        :param now_ms: time since the epoch
+        """
+        known: dict[TopicPartition, dict[int, int | None]] = {}
+        kept = self._found.setdefault(read_committed, {})
+        missing: dict[TopicPartition, list[int]] = {}
+        earlier = self._earlier.get(read_committed, {})
+        for one, wanted in positions.items():
+            of_partition = earlier.get(one, {})
+            for position in wanted:
+                entry = of_partition.get(position)
+                if entry is not None and 0 <= now_ms - entry[1] < self.kept_ms:
+                    kept.setdefault(one, {})[position] = entry
+                    known.setdefault(one, {})[position] = entry[0]
+                else:
+                    missing.setdefault(one, []).append(position)
+        found = await record_times(
+            cluster,
+            leaders,
+            missing,
+            end_offsets,
+            read_committed=read_committed,
+            max_requests=self.max_requests,
+        )
+        for one, times in found.items():
+            known.setdefault(one, {}).update(times)
+            for position, timestamp_ms in times.items():
+                if timestamp_ms is not None:
+                    kept.setdefault(one, {})[position] = (timestamp_ms, now_ms)
+        return known
 
 
 async def record_times(
@@ -35,6 +102,7 @@ async def record_times(
     end_offsets: Mapping[TopicPartition, int],
     *,
     read_committed: bool = False,
+    max_requests: int | None = None,
 ) -> Times:
     """Find the timestamps of the records at ``positions``.
 
@@ -43,11 +111,12 @@ async def record_times(
 
     :param end_offsets: partition → exclusive end of the search
     :param read_committed: ignore records of aborted transactions
+    :param max_requests: the limit of requests to one broker; what is not found then is unknown
     """
     searches = {one: PartitionSearch(wanted, end_offsets[one]) for one, wanted in positions.items()}
     brokers = [
         _BrokerSearch(cluster, leaders, node_id, read_committed).search(
-            {one: searches[one] for one in partitions}
+            {one: searches[one] for one in partitions}, max_requests
         )
         for node_id, partitions in leaders.by_broker(searches).items()
     ]
@@ -68,11 +137,18 @@ class _BrokerSearch:
         self._least_bytes = 0
         """The minimum size of a request, learned from a broker that sends only whole batches."""
 
-    async def search(self, searches: Mapping[TopicPartition, PartitionSearch]) -> None:
-        """Run the searches to their ends. An error goes to ``PartitionLeaders.problems``."""
+    async def search(
+        self, searches: Mapping[TopicPartition, PartitionSearch], max_requests: int | None
+    ) -> None:
+        """Run the searches to their ends. An error goes to ``PartitionLeaders.problems``.
+
+        :param max_requests: end after so many requests
+        """
         under_way = {one: search for one, search in searches.items() if not search.done}
+        requests = 0
         try:
-            while under_way:
+            while under_way and (max_requests is None or requests < max_requests):
+                requests += 1
                 chosen = self._choose(under_way)
                 beyond = await self._fetch(chosen)
                 if beyond:  # they start after the position

@@ -67,9 +67,11 @@ class LagQuery:
 
     :param groups: group ids; empty for all
     :param groups_pattern: a regular expression that matches whole group ids; None for all
+    :param groups_excluded: a regular expression of whole group ids to leave out; None for none
     :param group_types: some of :data:`GROUP_TYPES`
     :param topics: topic names; empty for all
     :param topics_pattern: a regular expression that matches whole topic names; None for all
+    :param topics_excluded: a regular expression of whole topic names to leave out; None for none
     :param read_committed: compute the lag to the last stable offset, except for share groups
     :param time_lag: determine ``time_lag_ms``, which requires reading records
     """
@@ -81,6 +83,8 @@ class LagQuery:
     topics_pattern: str | None = None
     read_committed: bool = False
     time_lag: bool = True
+    groups_excluded: str | None = None
+    topics_excluded: str | None = None
 
     @property
     def all_topics(self) -> bool:
@@ -91,7 +95,7 @@ class LagQuery:
         """Return whether a topic is selected."""
         if self.topics and name not in self.topics:
             return False
-        return self.topics_pattern is None or re.fullmatch(self.topics_pattern, name) is not None
+        return _selects(self.topics_pattern, self.topics_excluded, name)
 
     def wants_group(self, group: ListedGroup) -> bool:
         """Return whether a group is selected. Groups of other protocols, such as Kafka Connect's
@@ -101,11 +105,14 @@ class LagQuery:
             group.type in self.group_types
             and group.protocol_type in _PROTOCOLS
             and (not self.groups or group.group_id in self.groups)
-            and (
-                self.groups_pattern is None
-                or re.fullmatch(self.groups_pattern, group.group_id) is not None
-            )
+            and _selects(self.groups_pattern, self.groups_excluded, group.group_id)
         )
+
+
+def _selects(pattern: str | None, excluded: str | None, name: str) -> bool:
+    if pattern is not None and re.fullmatch(pattern, name) is None:
+        return False
+    return excluded is None or re.fullmatch(excluded, name) is None
 
 
 @dataclass(frozen=True, slots=True)

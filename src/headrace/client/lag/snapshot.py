@@ -31,7 +31,7 @@ from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 
 from .partition_leaders import PartitionLeaders
-from .record_times import Times, record_times
+from .record_times import RepeatedTimes, Times, record_times
 from .rows import LagPart, LagQuery, LagRow
 from .share_progress import SharePosition, ShareProgress, share_progress
 
@@ -102,14 +102,21 @@ async def wanted_groups(cluster: Cluster, query: LagQuery) -> tuple[list[ListedG
 
 
 async def lag_snapshot(
-    cluster: Cluster, groups: Sequence[ListedGroup], query: LagQuery, snapshot_time_ms: int
+    cluster: Cluster,
+    groups: Sequence[ListedGroup],
+    query: LagQuery,
+    snapshot_time_ms: int,
+    repeated: RepeatedTimes | None = None,
 ) -> AsyncIterator[LagPart]:
     """Yield the rows of ``groups`` in parts. A group that fails does not affect the others.
 
     :param snapshot_time_ms: time of the snapshot, since the epoch
+    :param repeated: the timestamps of earlier snapshots, and the limit of requests for new ones
     :raises ClientError: the cluster cannot be reached
     """
     leaders = PartitionLeaders(cluster)
+    if repeated is not None:
+        repeated.begin()
     for group in groups:
         cluster.coordinators.assume(group.group_id, group.node_id)
     held: list[Progress] = []
@@ -121,7 +128,7 @@ async def lag_snapshot(
         held += await _progress(cluster, some, query, leaders, warnings)
         last = start + GROUPS_AT_ONCE >= len(groups)
         if last or sum(one.size for one in held) >= ROWS_AT_ONCE:
-            rows = await _rows(cluster, held, query, leaders, snapshot_time_ms)
+            rows = await _rows(cluster, held, query, leaders, snapshot_time_ms, repeated)
             yield LagPart(rows, [*warnings, *leaders.problems])
             held, warnings = [], []
             leaders.problems.clear()
@@ -257,6 +264,7 @@ async def _rows(
     query: LagQuery,
     leaders: PartitionLeaders,
     snapshot_time_ms: int,
+    repeated: RepeatedTimes | None,
 ) -> list[LagRow]:
     """Return the rows of groups whose positions are known."""
     partitions = {partition for progress in held for partition in progress.partitions()}
@@ -267,7 +275,12 @@ async def _rows(
     times: Mapping[bool, Times] = {}
     if query.time_lag:
         times = await _times(
-            cluster, [one for of_group in places for one in of_group], leaders, ends
+            cluster,
+            [one for of_group in places for one in of_group],
+            leaders,
+            ends,
+            snapshot_time_ms,
+            repeated,
         )
     rows: list[LagRow] = []
     for progress, of_group in zip(held, places, strict=True):
@@ -342,7 +355,12 @@ def _workers(progress: Progress) -> list[tuple[str | None, str | None, str | Non
 
 
 async def _times(
-    cluster: Cluster, places: Sequence[_Place], leaders: PartitionLeaders, ends: _Ends
+    cluster: Cluster,
+    places: Sequence[_Place],
+    leaders: PartitionLeaders,
+    ends: _Ends,
+    snapshot_time_ms: int,
+    repeated: RepeatedTimes | None,
 ) -> dict[bool, Times]:
     """Find the timestamps of the records at positions with a lag. Equal positions of several groups
     are looked up once.
@@ -353,16 +371,23 @@ async def _times(
     for at in places:
         if at.lag and at.position is not None:
             wanted[at.committed_only].setdefault(at.key, set()).add(at.position)
-    return {
-        committed_only: await record_times(
-            cluster,
-            leaders,
-            positions,
-            ends.stable if committed_only else ends.end,
-            read_committed=committed_only,
-        )
-        for committed_only, positions in wanted.items()
-    }
+    found: dict[bool, Times] = {}
+    for committed_only, positions in wanted.items():
+        end = ends.stable if committed_only else ends.end
+        if repeated is None:
+            found[committed_only] = await record_times(
+                cluster, leaders, positions, end, read_committed=committed_only
+            )
+        else:
+            found[committed_only] = await repeated.search(
+                cluster,
+                leaders,
+                positions,
+                end,
+                read_committed=committed_only,
+                now_ms=snapshot_time_ms,
+            )
+    return found
 
 
 def _row(
@@ -386,7 +411,7 @@ def _row(
     if times and at.lag is not None:
         time_lag_ms = 0
         if at.lag:
-            time_lag_ms = _age_ms(times[at.committed_only][key], position, snapshot_time_ms)
+            time_lag_ms = _age_ms(times[at.committed_only].get(key, {}), position, snapshot_time_ms)
     return LagRow(
         *head,
         *key,

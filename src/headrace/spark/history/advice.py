@@ -1,4 +1,4 @@
-"""The arithmetic of progress: rates, lag, stalls, time to catch up, and numbers of consumers.
+"""The arithmetic of progress: rates, lag, stalls, and numbers of consumers.
 
 Pure. Series are numpy arrays of floats with a row per partition and a column per point in time, NaN
 where unknown. The points are ``step_s`` seconds apart.
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from headrace.client.lag.rates import eta_s
 
 Series = Any
 """A numpy array of float64: rows × points in time."""
@@ -143,14 +145,6 @@ def busy(rate: Series, lag: Series) -> float:
     with np.errstate(invalid="ignore"):
         chosen = rate[(lag_before > 0) & (rate > 0)]
     return float(np.quantile(chosen, _BUSY_QUANTILE)) if len(chosen) else 0.0
-
-
-def eta_s(lag: float, consumed_per_s: float, produced_per_s: float) -> float | None:
-    """Return the seconds until the lag is zero at these rates; None if it never will be."""
-    if lag <= 0:
-        return 0.0
-    gain_per_s = consumed_per_s - produced_per_s
-    return lag / gain_per_s if gain_per_s > 0 else None
 
 
 @dataclass(frozen=True, slots=True)

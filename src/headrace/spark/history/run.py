@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from headrace.client.lag.rates import eta_s
 from headrace.spark.option_parsing import KafkaOptions
 
 from . import tables
-from .advice import Advice, Load, Series, Target, advise, busy, eta_s, recent
+from .advice import Advice, Load, Series, Target, advise, busy, recent
 from .group_records import UNREADABLE
 from .query import HistoryQuery, Period
 from .results import GROUPS_SCHEMA, GroupHistory, GroupStall, Plots, Report

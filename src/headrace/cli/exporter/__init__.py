@@ -1,0 +1,1 @@
+"""``headrace exporter``: the lag of a cluster as metrics for Prometheus."""

@@ -1,0 +1,193 @@
+"""``headrace exporter``: serve the lag of all groups of a cluster as metrics for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.cli.client_options import client_config, client_options, connection_settings
+from headrace.cli.errors import BadUsage, Failure, one_line_error
+from headrace.cli.groups.options import known_words
+from headrace.cli.log_output import log_to_stderr
+from headrace.cli.metrics_access import metrics_access
+from headrace.cli.options import Address, address, positive_seconds
+
+if TYPE_CHECKING:
+    from headrace.broker.metrics.server import MetricsAccess
+    from headrace.cli.exporter.scraper import Scraper
+    from headrace.client.lag.rows import LagQuery
+
+TYPES = ("Classic", "Consumer", "Share", "Streams")
+DEFAULT_LISTEN = Address("0.0.0.0", 9308)
+_TIMEOUT_S = 8.0
+_WINDOW_S = 60.0
+_PATTERNS = ("groups-pattern", "exclude-groups", "topics-pattern", "exclude-topics")
+_EPILOG = """\
+examples:
+  headrace exporter --bootstrap-server broker:9092
+  headrace exporter --exclude-groups 'console-consumer-.*' --topics-pattern 'orders|returns'
+  headrace exporter --command-config client.properties --listen 127.0.0.1:9308
+"""
+
+
+def declare(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = "Serve the lag of all groups of a cluster as metrics for Prometheus."
+    parser.epilog = _EPILOG
+    parser.formatter_class = RawDescriptionHelpFormatter
+    client_options(parser)
+    parser.add_argument(
+        "--listen",
+        type=listen_address,
+        default=DEFAULT_LISTEN,
+        metavar="[HOST]:PORT",
+        help=(
+            "address to serve the metrics on; without a host all addresses, "
+            f"port 0: a free port (default: :{DEFAULT_LISTEN.port})"
+        ),
+    )
+    for name, what in zip(
+        _PATTERNS,
+        (
+            "only groups whose whole id matches",
+            "without groups whose whole id matches",
+            "only topics whose whole name matches",
+            "without topics whose whole name matches",
+        ),
+        strict=True,
+    ):
+        parser.add_argument(f"--{name}", metavar="REGEX", help=what)
+    parser.add_argument(
+        "--type", metavar="TYPE,…", help=f"only groups of these types: {', '.join(TYPES)}"
+    )
+    parser.add_argument(
+        "--isolation-level",
+        choices=("read_uncommitted", "read_committed"),
+        default="read_uncommitted",
+        help="with read_committed the lag ends at the last stable offset "
+        "(default: read_uncommitted)",
+    )
+    parser.add_argument(
+        "--partitions", action="store_true", help="add metrics of each partition of each group"
+    )
+    parser.add_argument(
+        "--no-time-lag", action="store_true", help="do not read records for their timestamps"
+    )
+    parser.add_argument(
+        "--window",
+        type=positive_seconds,
+        default=_WINDOW_S,
+        metavar="SECONDS",
+        help=f"time over which rates are means (default: {_WINDOW_S:g})",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=positive_seconds,
+        default=_TIMEOUT_S,
+        metavar="SECONDS",
+        help=f"limit of one scrape (default: {_TIMEOUT_S:g})",
+    )
+    parser.add_argument(
+        "--metrics-tls",
+        type=Path,
+        metavar="FILE",
+        help="serve HTTPS, with the private key and certificates of a PEM file",
+    )
+    parser.add_argument(
+        "--metrics-users",
+        type=Path,
+        metavar="FILE",
+        help="a file of NAME:PASSWORD lines: who may read the metrics (default: everybody)",
+    )
+
+
+def listen_address(text: str) -> Address:
+    """Parse ``HOST:PORT``, or ``:PORT`` for all addresses.
+
+    :raises ArgumentTypeError: it is neither
+    """
+    try:
+        return address(f"{DEFAULT_LISTEN.host}{text}" if text.startswith(":") else text)
+    except ArgumentTypeError:
+        raise ArgumentTypeError(f"{text!r} is not of the form HOST:PORT or :PORT") from None
+
+
+def run(options: Namespace) -> int:
+    """Serve until SIGTERM or SIGINT.
+
+    :returns: the exit status
+    :raises Failure: it cannot start
+    """
+    query = lag_query(options)
+    settings = connection_settings(client_config(options))
+    access = metrics_access(options.metrics_tls, options.metrics_users)
+    try:
+        import prometheus_client  # noqa: F401
+    except ImportError:
+        raise Failure(
+            "prometheus_client is not installed: pip install 'headrace[exporter]'"
+        ) from None
+    from headrace.cli.exporter.scraper import Scraper
+
+    timeout_ms = int(options.timeout * 1000)
+    scraper = Scraper(
+        replace(settings, request_timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms),
+        query,
+        by_partition=options.partitions,
+        timeout_ms=timeout_ms,
+        window_ms=int(options.window * 1000),
+    )
+    log_to_stderr()
+    asyncio.run(_serve(scraper, options.listen, access))
+    return 0
+
+
+def lag_query(options: Namespace) -> LagQuery:
+    """Return the query that the options describe.
+
+    :raises BadUsage: a pattern or a type is wrong
+    """
+    from headrace.client.lag.rows import LagQuery
+
+    patterns = {name: getattr(options, name.replace("-", "_")) for name in _PATTERNS}
+    for name, pattern in patterns.items():
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise BadUsage(f"--{name} is not a regular expression: {error}") from error
+    return LagQuery(
+        groups_pattern=patterns["groups-pattern"],
+        groups_excluded=patterns["exclude-groups"],
+        group_types=tuple(
+            one.lower() for one in known_words(options.type or "", TYPES, "types") or TYPES
+        ),
+        topics_pattern=patterns["topics-pattern"],
+        topics_excluded=patterns["exclude-topics"],
+        read_committed=options.isolation_level == "read_committed",
+        time_lag=not options.no_time_lag,
+    )
+
+
+async def _serve(scraper: Scraper, at: Address, access: MetricsAccess) -> None:
+    from headrace.broker.metrics.server import MetricsServer
+
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    server = MetricsServer(scraper.page, access)
+    try:
+        try:
+            await server.start(*at)
+        except OSError as error:
+            raise Failure(f"cannot listen on {at}: {one_line_error(error)}") from error
+        scheme = "http" if access.tls is None else "https"
+        print(f"metrics are at {scheme}://{Address(at.host, server.port)}/metrics", flush=True)
+        await stopping.wait()
+    finally:
+        await server.close()
+        await scraper.close()

@@ -1,0 +1,270 @@
+"""The metrics of the exporter: names, labels, meanings, and their samples from a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+from prometheus_client.core import Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from headrace.client.lag.rates import LagRates, eta_s
+from headrace.client.lag.rows import LagRow
+
+
+class Family(NamedTuple):
+    """A metric.
+
+    :param labels: names of its labels
+    :param kind: "gauge" or "counter"
+    """
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
+
+
+_GROUP = ("group", "type")
+_TOPIC = ("group", "type", "topic")
+_PARTITION = ("group", "type", "topic", "partition")
+
+UP = Family("headrace_exporter_up", "gauge", (), "1 if the cluster answered this scrape, else 0")
+SCRAPE_SECONDS = Family(
+    "headrace_exporter_scrape_seconds", "gauge", (), "time that the brokers took to answer"
+)
+PROBLEMS = Family(
+    "headrace_exporter_problems",
+    "gauge",
+    (),
+    "groups, brokers and partitions that this scrape could not ask; the log has the reasons",
+)
+STATE = Family("headrace_group_state", "gauge", (*_GROUP, "state"), "1 for the state of a group")
+MEMBERS = Family("headrace_group_members", "gauge", _GROUP, "members of a group")
+LAG = Family("headrace_group_lag", "gauge", _TOPIC, "records that the group still has to finish")
+LAG_SECONDS = Family(
+    "headrace_group_lag_seconds",
+    "gauge",
+    _TOPIC,
+    "age of the oldest record that the group still has to finish; 0 if there is none",
+)
+UNKNOWN = Family(
+    "headrace_group_unknown_partitions",
+    "gauge",
+    _TOPIC,
+    "partitions whose lag is unknown and not in headrace_group_lag",
+)
+CONSUMED = Family(
+    "headrace_group_consumed_records_total",
+    "counter",
+    _TOPIC,
+    "records by which the position of the group has advanced since the exporter first saw it",
+)
+CONSUMPTION = Family(
+    "headrace_group_consumption_rate", "gauge", _TOPIC, "records per second that it consumes"
+)
+TO_ZERO = Family(
+    "headrace_group_seconds_to_zero",
+    "gauge",
+    _TOPIC,
+    "forecast of the time until the lag is 0, at the rates of consumption and production; "
+    "+Inf if the lag does not shrink",
+)
+PRODUCED = Family(
+    "headrace_topic_produced_records_total",
+    "counter",
+    ("topic",),
+    "records produced to the topic since the exporter first saw it",
+)
+PRODUCTION = Family(
+    "headrace_topic_production_rate",
+    "gauge",
+    ("topic",),
+    "records per second produced to the topic",
+)
+PARTITION_LAG = Family(
+    "headrace_group_partition_lag", "gauge", _PARTITION, "headrace_group_lag of one partition"
+)
+PARTITION_LAG_SECONDS = Family(
+    "headrace_group_partition_lag_seconds",
+    "gauge",
+    _PARTITION,
+    "headrace_group_lag_seconds of one partition",
+)
+PARTITION_OFFSET = Family(
+    "headrace_group_partition_offset",
+    "gauge",
+    _PARTITION,
+    "committed offset; for a share group its start offset",
+)
+PARTITION_END = Family(
+    "headrace_topic_partition_end_offset", "gauge", ("topic", "partition"), "end of the log"
+)
+
+FAMILIES = (
+    UP,
+    SCRAPE_SECONDS,
+    PROBLEMS,
+    STATE,
+    MEMBERS,
+    LAG,
+    LAG_SECONDS,
+    UNKNOWN,
+    CONSUMED,
+    CONSUMPTION,
+    TO_ZERO,
+    PRODUCED,
+    PRODUCTION,
+    PARTITION_LAG,
+    PARTITION_LAG_SECONDS,
+    PARTITION_OFFSET,
+    PARTITION_END,
+)
+"""All metrics, in the order of the page."""
+
+
+@dataclass(slots=True)
+class _TopicLag:
+    """The lag of a group in one topic; None while nothing is known.
+
+    :ivar unknown: number of partitions whose lag is unknown
+    """
+
+    lag: int | None = None
+    lag_ms: int | None = None
+    unknown: int = 0
+
+
+@dataclass(slots=True)
+class _GroupLag:
+    """A group of a snapshot."""
+
+    type: str
+    state: str
+    members: set[str]
+    topics: dict[str, _TopicLag]
+
+
+class ScrapedLags:
+    """The samples of one scrape.
+
+    :param by_partition: make samples for each partition, too
+    """
+
+    def __init__(self, *, by_partition: bool = False) -> None:
+        self._by_partition = by_partition
+        self._groups: dict[str, _GroupLag] = {}
+        self._samples: dict[str, Metric] = {
+            one.name: Metric(one.name.removesuffix("_total"), one.meaning, one.kind)
+            for one in FAMILIES
+        }
+        self._ends: dict[tuple[str, int], int] = {}
+
+    def add(self, rows: Iterable[LagRow]) -> None:
+        """Add rows of the snapshot."""
+        for row in rows:
+            group = self._groups.get(row.group_id)
+            if group is None:
+                group = _GroupLag(row.group_type, row.group_state, set(), {})
+                self._groups[row.group_id] = group
+            if row.member_id is not None:
+                group.members.update(row.member_id.split(","))
+            if row.topic is None or row.partition is None:
+                continue
+            topic = group.topics.setdefault(row.topic, _TopicLag())
+            if row.lag is None:
+                topic.unknown += 1
+            else:
+                topic.lag = row.lag + (topic.lag or 0)
+            if row.time_lag_ms is not None:
+                topic.lag_ms = max(row.time_lag_ms, topic.lag_ms or 0)
+            if self._by_partition:
+                self._add_partition(row, row.topic, row.partition)
+
+    def _add_partition(self, row: LagRow, topic: str, partition: int) -> None:
+        labels = dict(
+            zip(_PARTITION, (row.group_id, row.group_type, topic, str(partition)), strict=True)
+        )
+        lag_s = None if row.time_lag_ms is None else row.time_lag_ms / 1000
+        offset = row.start_offset if row.group_type == "share" else row.committed_offset
+        for family, value in (
+            (PARTITION_LAG, row.lag),
+            (PARTITION_LAG_SECONDS, lag_s),
+            (PARTITION_OFFSET, offset),
+        ):
+            if value is not None:  # one dict of labels for all three
+                self._samples[family.name].add_sample(family.name, labels, value)
+        if row.end_offset is not None:
+            self._ends[topic, partition] = row.end_offset
+
+    def finish(self, rates: LagRates) -> None:
+        """Make the samples of groups and topics.
+
+        :param rates: with the rows of the same snapshot
+        """
+        for group_id, group in self._groups.items():
+            labels = (group_id, group.type)
+            self._sample(STATE, (*labels, group.state), 1)
+            self._sample(MEMBERS, labels, len(group.members))
+            for topic, lag in group.topics.items():
+                self._add_topic((*labels, topic), lag, rates)
+        for topic in rates.topics():
+            produced, per_s = rates.produced(topic)
+            self._sample(PRODUCED, (topic,), produced)
+            self._sample(PRODUCTION, (topic,), per_s)
+        for (topic, partition), end in self._ends.items():
+            self._sample(PARTITION_END, (topic, str(partition)), end)
+
+    def _add_topic(self, labels: tuple[str, str, str], lag: _TopicLag, rates: LagRates) -> None:
+        group_id, _, topic = labels
+        consumed, per_s = rates.consumed(group_id, topic)
+        produced_per_s = rates.produced(topic)[1]
+        self._sample(LAG, labels, lag.lag)
+        self._sample(LAG_SECONDS, labels, None if lag.lag_ms is None else lag.lag_ms / 1000)
+        self._sample(UNKNOWN, labels, lag.unknown)
+        self._sample(CONSUMED, labels, consumed)
+        self._sample(CONSUMPTION, labels, per_s)
+        if lag.lag is None or lag.unknown:
+            return
+        if lag.lag == 0:
+            self._sample(TO_ZERO, labels, 0)
+        elif per_s is not None and produced_per_s is not None:
+            left_s = eta_s(lag.lag, per_s, produced_per_s)
+            self._sample(TO_ZERO, labels, inf if left_s is None else left_s)
+
+    def about(self, *, up: bool, scrape_s: float, problems: int) -> None:
+        """Make the samples about the scrape itself."""
+        self._sample(UP, (), int(up))
+        self._sample(SCRAPE_SECONDS, (), scrape_s)
+        self._sample(PROBLEMS, (), problems)
+
+    def _sample(self, family: Family, values: tuple[str, ...], value: float | None) -> None:
+        """Make a sample, unless its value is unknown."""
+        if value is not None:
+            labels = dict(zip(family.labels, values, strict=True))
+            self._samples[family.name].add_sample(family.name, labels, value)
+
+    def page(self) -> bytes:
+        """Return the page for Prometheus, and forget the samples: at most the lines of one metric
+        are in memory besides the page.
+        """
+        pages = []
+        for family in FAMILIES:
+            metric = self._samples.pop(family.name)
+            if metric.samples:
+                pages.append(generate_latest(_One(metric)))
+        return b"".join(pages)
+
+
+class _One(Collector):
+    """A collector of one metric."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric."""
+        yield self._metric

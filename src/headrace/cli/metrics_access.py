@@ -1,0 +1,38 @@
+"""The protection of a port that serves metrics, from the files that options name."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import BadUsage, one_line_error
+
+if TYPE_CHECKING:
+    from headrace.broker.metrics.server import MetricsAccess
+
+
+def metrics_access(tls: Path | None, users: Path | None) -> MetricsAccess:
+    """Return the protection of a metrics port.
+
+    :param tls: a PEM file with a private key and certificates; None for plain HTTP
+    :param users: a file of ``NAME:PASSWORD`` lines; None to admit everybody
+    :raises BadUsage: a file cannot be used
+    """
+    from headrace.broker.metrics.server import MetricsAccess
+
+    context = None
+    lines: list[bytes] = []
+    try:
+        if tls is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            # Without a password OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(tls, password=lambda: "")
+        if users is not None:
+            lines = users.read_bytes().splitlines()
+            lines = [line for line in lines if line.strip() and not line.startswith(b"#")]
+            if not lines or not all(b":" in line for line in lines):
+                raise BadUsage(f"{users} has no lines of the form NAME:PASSWORD")
+    except OSError as error:
+        raise BadUsage(f"cannot protect the metrics: {one_line_error(error)}") from error
+    return MetricsAccess(context, lines)

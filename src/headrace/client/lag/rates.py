@@ -1,0 +1,154 @@
+"""Rates of consumption and production between snapshots of a cluster's lag, and forecasts. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from .rows import LagRow
+
+RATE_WINDOW_MS = 60_000
+"""The time over which rates are means, unless a caller chooses another one."""
+
+
+def eta_s(lag: float, consumed_per_s: float, produced_per_s: float) -> float | None:
+    """Return the seconds until the lag is zero at these rates; None if it never will be."""
+    if lag <= 0:
+        return 0.0
+    gain_per_s = consumed_per_s - produced_per_s
+    return lag / gain_per_s if gain_per_s > 0 else None
+
+
+@dataclass(slots=True)
+class _Count:
+    """A count that only grows, and its course over the window.
+
+    :ivar total: records since the first snapshot
+    :ivar last: partition → the offset up to which records are counted
+    """
+
+    total: int = 0
+    last: dict[int, int] = field(default_factory=dict)
+    start: dict[int, int] = field(default_factory=dict)
+    course: deque[tuple[int, int]] = field(default_factory=deque)
+
+    def rate(self) -> float | None:
+        """Return records per second over the window; None before the second snapshot."""
+        if len(self.course) < 2:
+            return None
+        (first_ms, first), (last_ms, last) = self.course[0], self.course[-1]
+        return (last - first) * 1000 / (last_ms - first_ms)
+
+
+class LagRates:
+    """Counts and rates of records consumed and produced, from one snapshot to the next.
+
+    Pass each snapshot in as many parts as it has: ``begin``, ``add`` for each part, ``end``. Groups
+    and topics that a snapshot does not have are forgotten.
+
+    Consumption is progress of the position: of the committed offset, or for a share group of the
+    number of records that it has finished. A position that moves back is not counted, and neither
+    are the records before the first snapshot.
+
+    :param window_ms: the time over which rates are means
+    """
+
+    def __init__(self, window_ms: int = RATE_WINDOW_MS) -> None:
+        self._window_ms = window_ms
+        self._groups: dict[tuple[str, str], _Count] = {}
+        self._topics: dict[str, _Count] = {}
+        self._seen_groups: set[tuple[str, str]] = set()
+        self._ends: dict[str, dict[int, int]] = {}
+        self._now_ms = 0
+
+    def begin(self, now_ms: int) -> None:
+        """Begin a snapshot.
+
+        :param now_ms: its time, on a steady clock
+        """
+        self._now_ms = now_ms
+        self._seen_groups = set()
+        self._ends = {}
+
+    def add(self, rows: Iterable[LagRow]) -> None:
+        """Add rows of the snapshot."""
+        for row in rows:
+            if row.topic is None or row.partition is None:
+                continue
+            key = (row.group_id, row.topic)
+            self._seen_groups.add(key)
+            count = self._groups.get(key)
+            if count is None:
+                count = self._groups[key] = _Count()
+            if row.group_type == "share":
+                _add_share(count, row)
+            elif row.committed_offset is not None:
+                before = count.last.get(row.partition)
+                if before is not None:
+                    count.total += max(0, row.committed_offset - before)
+                count.last[row.partition] = row.committed_offset
+            if row.end_offset is not None:
+                ends = self._ends.setdefault(row.topic, {})
+                ends[row.partition] = max(row.end_offset, ends.get(row.partition, 0))
+
+    def end(self) -> None:
+        """End the snapshot."""
+        for gone in self._groups.keys() - self._seen_groups:
+            del self._groups[gone]
+        for gone_topic in self._topics.keys() - self._ends.keys():
+            del self._topics[gone_topic]
+        for topic, ends in self._ends.items():
+            count = self._topics.setdefault(topic, _Count())
+            for partition, end in ends.items():
+                count.total += max(0, end - count.last.get(partition, end))
+                count.last[partition] = end
+            self._note(count)
+        for key in self._seen_groups:
+            self._note(self._groups[key])
+
+    def _note(self, count: _Count) -> None:
+        """Add the count to its course, and drop what is older than the window."""
+        course, now_ms = count.course, self._now_ms
+        if course and now_ms <= course[-1][0]:
+            course.pop()
+        course.append((now_ms, count.total))
+        while len(course) > 2 and course[1][0] <= now_ms - self._window_ms:
+            course.popleft()
+
+    def topics(self) -> list[str]:
+        """Return the topics of the last snapshot."""
+        return sorted(self._topics)
+
+    def consumed(self, group_id: str, topic: str) -> tuple[int, float | None]:
+        """Return the records that a group has consumed since the first snapshot, and per second."""
+        count = self._groups[group_id, topic]
+        return count.total, count.rate()
+
+    def produced(self, topic: str) -> tuple[int, float | None]:
+        """Return the records produced since the first snapshot, and per second."""
+        count = self._topics.get(topic)
+        return (0, None) if count is None else (count.total, count.rate())
+
+
+def _add_share(count: _Count, row: LagRow) -> None:
+    """Count the records that a share group has finished in a partition.
+
+    The number of records that it has finished behind its start offset may be off by what was
+    produced in the moment of the snapshot. So only what exceeds the largest number so far counts,
+    until the start offset moves back.
+    """
+    if row.start_offset is None or row.partition is None:
+        return
+    done = row.start_offset
+    if row.delivery_complete_count is not None:
+        done += row.delivery_complete_count
+    elif row.lag is not None and row.end_offset is not None:
+        done = max(done, row.end_offset - row.lag)
+    before = count.last.get(row.partition)
+    if before is None or row.start_offset < count.start[row.partition]:
+        count.last[row.partition] = done
+    else:
+        count.total += max(0, done - before)
+        count.last[row.partition] = max(done, before)
+    count.start[row.partition] = row.start_offset

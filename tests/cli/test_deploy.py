@@ -1,0 +1,79 @@
+"""The dashboard and the alert rules in deploy/: each query names metrics that the exporter has."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.cli.exporter.families import FAMILIES
+from tests.support import ROOT
+
+DEPLOY = ROOT / "deploy"
+ALERTS = DEPLOY / "prometheus/alerts.yml"
+LABELS = {one.name: {*one.labels, "instance", "job"} for one in FAMILIES}
+SCRAPES = {"up": {"instance", "job"}}
+"""The metric that Prometheus makes itself."""
+_WORDS = {"and", "or", "on", "by", "sum", "min", "max", "count", "rate", "vector", "Inf"}
+_METRIC = re.compile(r"(?<![\w$\"])([a-z_]\w*)\b(?:\{([^}]*)\})?")
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    """Yield where each query is, and the query."""
+    board = json.loads((DEPLOY / "grafana/lag.json").read_text())
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"]
+    for variable in board["templating"]["list"]:
+        if variable["type"] == "query":
+            metric, label = re.findall(r"\w+", variable["definition"])[1:]
+            yield variable["name"], f"{metric}{{{label}=~'.*'}}"
+    for line in ALERTS.read_text().splitlines():
+        if line.strip().startswith("expr: "):
+            yield "alerts", line.partition("expr: ")[2]
+
+
+QUERIES = list(queries())
+
+
+@pytest.mark.parametrize(("where", "query"), QUERIES, ids=[query for _, query in QUERIES])
+def test_every_query_names_metrics_and_labels_that_exist(where: str, query: str) -> None:
+    by = re.findall(r"\b(?:by|on) \(([^)]*)\)", query)
+    plain = re.sub(r"\b(?:by|on) \([^)]*\)", "", query)
+    found = [
+        (name, re.findall(r"(\w+)\s*(?:=~|=|!=|!~)", labels or ""))
+        for name, labels in _METRIC.findall(re.sub(r"\[[^]]*\]", "", plain))
+        if name not in _WORDS
+    ]
+    assert found, where
+    for name, labels in found:
+        known = {**LABELS, **SCRAPES}[name]
+        assert set(labels) <= known
+        assert {one.strip() for group in by for one in group.split(",")} <= known
+
+
+def test_panels_show_every_metric_that_needs_no_option() -> None:
+    shown = " ".join(query for _, query in QUERIES)
+    assert [
+        one.name for one in FAMILIES if "partition" not in one.labels and one.name not in shown
+    ] == ["headrace_topic_production_rate"]  # the dashboard has rate() of the counter
+
+
+def test_the_documentation_lists_every_metric() -> None:
+    text = (ROOT / "docs/exporter.md").read_text()
+    assert [one.name for one in FAMILIES if f"`{one.name}`" not in text] == []
+
+
+@pytest.mark.skipif(
+    shutil.which("promtool") is None,
+    reason="promtool is not installed (Debian's package prometheus): the rules are not checked",
+)
+def test_promtool_accepts_the_files() -> None:
+    for check, file in (("rules", "alerts.yml"), ("config", "prometheus.yml")):
+        command = ["promtool", "check", check, str(DEPLOY / "prometheus" / file)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
