@@ -10,6 +10,7 @@ from pathlib import Path
 from bench import (
     columnar_reader,
     fetch_sessions,
+    heartbeats,
     idle_groups,
     many_topics,
     offset_commits,
@@ -105,6 +106,15 @@ def offset_fetch(scale: Scale) -> list[Cost]:
         Cost(
             f"OffsetFetch of all {offset_commits.PARTITIONS:,} offsets of a group", "ms", value, 20
         )
+    ]
+
+
+def steady_heartbeats(scale: Scale) -> list[Cost]:
+    """Run `bench/heartbeats.py`: heartbeats that change nothing."""
+    costs = heartbeats.measure()
+    return [
+        Cost(f"a heartbeat of a {kind} group's member that changes nothing: CPU", "µs", cost)
+        for kind, cost in costs.items()
     ]
 
 
@@ -264,6 +274,7 @@ ALONE: Mapping[str, Callable[[Scale], list[Cost]]] = {
     "offset-fetch": offset_fetch,
     "starts": starts,
     "ordered-consumer": ordered_inputs,
+    "heartbeats": steady_heartbeats,
     "fetch-sessions": idle_polls,
     "columnar-reader": columnar,
     "spark-share": spark_share,

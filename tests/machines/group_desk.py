@@ -94,7 +94,7 @@ class Desk:
         self.now_ms = 1_000_000  # of the steady clock
         self.wall_ahead_ms = 0
         self.observes = True  # that deciding changes nothing
-        self.version = 0  # of the topics
+        self.version = 0  # of topics and configs
         self.disk = MemoryLog()
         self.loop = Turns()
         self.answers = {}
@@ -279,6 +279,11 @@ class Desk:
     @property
     def topics_by_id(self):
         return {topic.topic_id: topic for topic in self.topics.values()}
+
+    def configure(self, name, value):
+        """Change a config, as a client does while the broker runs."""
+        self.config.values[name] = value
+        self.version += 1
 
     def delete_topic(self, name):
         topic = self.topics.pop(name)

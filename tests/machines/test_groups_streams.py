@@ -415,7 +415,7 @@ def test_the_number_of_replicas_begins_an_epoch(desk):
         desk.run(member_id, 0, COUNT)
     settle(desk, *"mn")
     epoch = group_of(desk).state.epoch.epoch
-    desk.config.values["streams.num.standby.replicas"] = 1
+    desk.configure("streams.num.standby.replicas", 1)
     held = settle(desk, *"mn")
     assert group_of(desk).state.epoch.epoch == epoch + 1
     assert all(standby for _, standby in held.values())

@@ -102,7 +102,7 @@ MaySee = Callable[[str], bool]
 class TopicCatalog(Protocol):
     """The source of topics.
 
-    :ivar version: a number that changes with each change
+    :ivar version: a number that changes with each change of topics or configs
     """
 
     @property

@@ -42,6 +42,7 @@ from headrace.groups.records import (
     OffsetCommit,
 )
 from headrace.groups.settings import ConsumerSettings, TopicCatalog
+from headrace.groups.steady import SteadyHeartbeats
 from headrace.outcome import Outcome
 
 from .member import JOIN_EPOCH, STATIC_LEAVE_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
@@ -57,6 +58,7 @@ class ConsumerGroup:
 
     :ivar state: the durable state
     :ivar timers: the timers of the members
+    :ivar steady: heartbeats that changed nothing
     """
 
     type_name = "consumer"
@@ -68,6 +70,9 @@ class ConsumerGroup:
         self.group_id = group_id
         self.state = state or ConsumerState(group_id)
         self.timers = GroupDeadlines(timers, group_id)
+        self.steady: SteadyHeartbeats[ConsumerHeartbeat, ConsumerHeartbeatReply | Refusal] = (
+            SteadyHeartbeats(self.timers)
+        )
 
     @property
     def state_name(self) -> str:
@@ -122,7 +127,20 @@ class ConsumerGroup:
         )
         timers = self.timer_changes(transition, settings.session_timeout_ms, now_ms)
         apply = partial(self.apply, transition, timers)
-        return Outcome(reply, (*replacement, *transition.records), apply=apply)
+        outcome: Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal] = Outcome(
+            reply, (*replacement, *transition.records), apply=apply
+        )
+        if outcome.records or request.member_epoch != now.member_epoch or not transition.is_settled:
+            return outcome
+        return outcome.then(
+            partial(
+                self.steady.remember,
+                request,
+                catalog.version,
+                reply,
+                settings.session_timeout_ms,
+            )
+        )
 
     def timer_changes(
         self, transition: MemberTransition, session_timeout_ms: int, now_ms: int
@@ -349,6 +367,7 @@ class ConsumerGroup:
     def replay(self, record: ConsumerGroupRecord) -> None:
         """Apply one durable record of this group."""
         self.state.replay(record)
+        self.steady.forget()
 
 
 def _held_since(current: ConsumerAssignment, commit: OffsetCommit, epoch: int) -> bool:

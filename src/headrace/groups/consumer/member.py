@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import ConsumerMember, HeldPartitions
@@ -38,7 +38,7 @@ class ConsumerHeartbeat:
     owned: Owned | None
     client_id: str
     client_host: str
-    may_see: MaySee | None = None
+    may_see: MaySee | None = field(default=None, compare=False)
 
     @property
     def leaves(self) -> bool:

@@ -77,6 +77,11 @@ class ConsumerGroupService:
         self, group_id: str, request: ConsumerHeartbeat, now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
         """Join, keep or remove a member (ConsumerGroupHeartbeat)."""
+        known = self._groups.get(group_id)
+        if isinstance(known, ConsumerGroup):
+            repeated = known.steady.repeat(request, self._catalog.version, now_ms)
+            if repeated is not None:
+                return repeated
         settings = self.settings(group_id)
         refusal = request.check(group_id, settings.assignors)
         if refusal is not None:

@@ -102,6 +102,14 @@ class MemberTransition:
         """
         return self.regexes == self.group.regexes
 
+    @property
+    def is_settled(self) -> bool:
+        """True if the member has its target assignment, and the group needs no other one."""
+        return (
+            self.now.state is MemberState.STABLE
+            and self.now.member_epoch == self.target_epoch.epoch == self.epoch
+        )
+
     def _write(self, record: GroupRecord) -> None:
         self.records.append(record)
 

@@ -37,6 +37,7 @@ from headrace.groups.records import (
     StreamsMemberState,
 )
 from headrace.groups.settings import StreamsSettings, TopicCatalog
+from headrace.groups.steady import SteadyHeartbeats
 from headrace.outcome import Outcome
 
 from .endpoints import endpoint_partitions
@@ -62,6 +63,7 @@ class StreamsGroup:
         needed
     :ivar shutdown_member_id: the member that asked all members to shut down; None if none did
     :ivar endpoint_epoch: counts the changes of assignments of members with an endpoint
+    :ivar steady: heartbeats that changed nothing
     """
 
     type_name = "streams"
@@ -74,6 +76,9 @@ class StreamsGroup:
         self.configured: ConfiguredTopology | None = None
         self.shutdown_member_id: str | None = None
         self.endpoint_epoch = 0
+        self.steady: SteadyHeartbeats[StreamsHeartbeat, StreamsHeartbeatReply | Refusal] = (
+            SteadyHeartbeats(self.timers)
+        )
 
     @property
     def state_name(self) -> str:
@@ -138,7 +143,25 @@ class StreamsGroup:
         apply = partial(
             self._apply, timers, transition.configured, shutdown_member_id, endpoint_epoch
         )
-        return Outcome(reply, tuple(transition.records), apply=apply)
+        outcome: Outcome[GroupRecord, StreamsHeartbeatReply | Refusal] = Outcome(
+            reply, tuple(transition.records), apply=apply
+        )
+        if (
+            outcome.records
+            or reply.statuses
+            or request.member_epoch != reply.member_epoch
+            or not transition.is_settled
+        ):
+            return outcome
+        return outcome.then(
+            partial(
+                self.steady.remember,
+                request,
+                catalog.version,
+                reply,
+                settings.session_timeout_ms,
+            )
+        )
 
     def _check(self, request: StreamsHeartbeat, max_size: int) -> Refusal | None:
         if request.joins:
@@ -184,6 +207,8 @@ class StreamsGroup:
     ) -> None:
         """Apply the volatile changes of a heartbeat."""
         timers.apply()
+        if (shutdown_member_id, endpoint_epoch) != (self.shutdown_member_id, self.endpoint_epoch):
+            self.steady.forget()
         self.configured = configured
         self.shutdown_member_id = shutdown_member_id
         self.endpoint_epoch = endpoint_epoch
@@ -209,6 +234,7 @@ class StreamsGroup:
     def _shut_down(self, member_id: str) -> None:
         if self.shutdown_member_id is None and not self.is_empty:
             self.shutdown_member_id = member_id
+            self.steady.forget()
 
     def remove(self, member_id: str) -> Outcome[GroupRecord, None]:
         """Remove a member that leaves, or whose session or rebalance timeout has ended."""
@@ -332,6 +358,7 @@ class StreamsGroup:
     def replay(self, record: StreamsGroupRecord) -> None:
         """Apply one durable record of this group."""
         self.state.replay(record)
+        self.steady.forget()
         if self.is_empty:
             self.shutdown_member_id = None
 

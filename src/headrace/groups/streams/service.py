@@ -46,6 +46,11 @@ class StreamsGroupService:
         self, group_id: str, request: StreamsHeartbeat, now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, StreamsHeartbeatReply | Refusal]:
         """Join, keep or remove a member (StreamsGroupHeartbeat)."""
+        group = self._groups.get(group_id)
+        if isinstance(group, StreamsGroup):
+            repeated = group.steady.repeat(request, self._catalog.version, now_ms)
+            if repeated is not None:
+                return repeated
         refusal = request.check(group_id)
         if refusal is not None:
             return Outcome(refusal)
@@ -53,7 +58,6 @@ class StreamsGroupService:
             left = self.group(group_id)
             return Outcome(left) if isinstance(left, Refusal) else left.leave(request)
         converted: tuple[GroupRecord, ...] = ()
-        group = self._groups.get(group_id)
         if group is None and not request.joins:
             return Outcome(
                 Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Streams group {group_id} not found.")

@@ -22,6 +22,7 @@ from headrace.groups.records import (
     StreamsGroupTargetAssignmentMetadata,
     StreamsGroupTopology,
     StreamsMember,
+    StreamsMemberState,
     TaskAssignment,
     Topology,
 )
@@ -104,6 +105,15 @@ class StreamsTransition:
         if self.configured.problem is not None:
             self.statuses.append(self.configured.problem)
         return None
+
+    @property
+    def is_settled(self) -> bool:
+        """True if the member has its target assignment, and the group needs no other one."""
+        return (
+            self.now.state is StreamsMemberState.STABLE
+            and self.now.member_epoch == self.target_epoch == self.epoch.epoch
+            and not self.initial_delay
+        )
 
     # Topology -------------------------------------------------------------------------------------
 

@@ -1,0 +1,69 @@
+"""Heartbeats that change nothing, which are nearly all of them.
+
+A member repeats the same heartbeat until its group changes. If neither the group nor topics nor
+configs have changed since a heartbeat without effect, the next equal one has the same reply. Then
+nothing is decided again; the heartbeat only restarts the member's session.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+from headrace.outcome import Outcome
+
+from .deadlines import SESSION, GroupDeadlines
+from .records import GroupRecord
+
+
+class Heartbeat(Protocol):
+    """A heartbeat of one member; equal ones ask for the same."""
+
+    @property
+    def member_id(self) -> str: ...
+
+
+RequestT = TypeVar("RequestT", bound=Heartbeat)
+ReplyT = TypeVar("ReplyT")
+
+
+class SteadyHeartbeats(Generic[RequestT, ReplyT]):
+    """The last heartbeat without effect of each member of one group, with its reply.
+
+    :param timers: the timers of the group
+    """
+
+    __slots__ = ("_by_member", "_timers")
+
+    def __init__(self, timers: GroupDeadlines) -> None:
+        self._timers = timers
+        self._by_member: dict[str, tuple[RequestT, int, ReplyT, int]] = {}
+
+    def repeat(
+        self, request: RequestT, version: int, now_ms: int
+    ) -> Outcome[GroupRecord, ReplyT] | None:
+        """Return the outcome of a heartbeat that equals the one before; None if it has to be
+        decided.
+
+        :param version: the version of topics and configs
+        """
+        known = self._by_member.get(request.member_id)
+        if known is None or known[1] != version or known[0] != request:
+            return None
+        _, _, reply, session_timeout_ms = known
+        deadline_ms = now_ms + session_timeout_ms
+        return Outcome(
+            reply, apply=partial(self._timers.set, SESSION, request.member_id, deadline_ms)
+        )
+
+    def remember(
+        self, request: RequestT, version: int, reply: ReplyT, session_timeout_ms: int
+    ) -> None:
+        """Remember a heartbeat without effect. The caller knows that time does not change its
+        reply.
+        """
+        self._by_member[request.member_id] = (request, version, reply, session_timeout_ms)
+
+    def forget(self) -> None:
+        """Forget all heartbeats, as the group has changed."""
+        self._by_member.clear()
