@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from headrace.errors import ErrorCode
 from tests.conformance.mixed_groups import Partitions, Seat, Side
-from tests.conformance.two_brokers import Conversation, Differs
+from tests.conformance.two_brokers import Conversation, Differs, TopicId, codes_in
 from tests.conformance.world import OK, Group, World
 from tests.support import RUN_SEED, unique
 
@@ -39,13 +41,13 @@ class MixedGroup(Conversation[Side]):
     """The same group on both brokers."""
 
     def __init__(self, worlds: list[World], seed: int) -> None:
-        group_id = unique("group")
-        super().__init__([Side(world, group_id) for world in worlds], seed)
+        self.group_id = unique("group")
+        super().__init__([Side(world, self.group_id) for world in worlds], seed)
         rng = self.rng
         self.chosen_otherwise = False
         self.subscriptions: set[tuple[str, ...]] = set()
         for world in worlds:
-            assert Group(world, group_id).configure("consumer.assignment.interval.ms", "0") == OK
+            assert Group(world, self.group_id).configure("consumer.assignment.interval.ms", "0") == OK
         self.patience_ms, self.silence_ms = 60_000, 20_000
         self.paused_at = time.monotonic()
         run = unique("")
@@ -71,11 +73,7 @@ class MixedGroup(Conversation[Side]):
         if not all(seat.connection.has_response(LATE_S) for seat in seats):
             raise self.differs(f"{who} is answered by only one: {have}")
         found = {side: side.received(who) for side in self.sides}
-        leaders = {
-            side.name_of(side.seat(who).answer.leader)
-            for side in self.sides
-            if side.seat(who).answer
-        }
+        leaders = {seat.leader for seat in seats}
         self.chosen_otherwise |= len(leaders) > 1  # of a classic group that has just become one
         self.both(f"{who} is answered", found.__getitem__)
 
@@ -83,7 +81,7 @@ class MixedGroup(Conversation[Side]):
         """Describe the group."""
         found = {side: side.described() for side in self.sides}
         self.subscriptions |= {
-            tuple(one["topics"]) for of in found.values() for one in of["members"].values()
+            tuple(one["subscribed_topic_names"]) for of in found.values() for one in of["members"]
         }
         self.compare_targets()
         self.both("is", found.__getitem__)
@@ -245,8 +243,18 @@ class MixedGroup(Conversation[Side]):
         self.said.append(
             f"{who} joins v{version} {self.instances[who]} {protocols} {topics} {fields} {metadata}"
         )
+        self.send(
+            who,
+            11,
+            version,
+            protocols=lambda side: side.protocols(protocols, topics, metadata, side.seat(who)),
+            **{"protocol_type": "consumer", "group_instance_id": self.instances[who], **fields},
+        )
+
+    def send(self, who: str, api_key: int, version: int, **fields: Any) -> None:
+        """Send a request of a classic member to both sides."""
         for side in self.sides:
-            side.send_join(who, topics, protocols, self.instances[who], version, metadata, **fields)
+            side.send(who, api_key, version, **fields)
         self.settle(who)
 
     def forget_old_id(self, who: str) -> None:
@@ -265,9 +273,14 @@ class MixedGroup(Conversation[Side]):
             version = max(version, 3)
         fields = {"protocol_name": "roundrobin"} if self.rng.random() < 0.05 else {}
         self.said.append(f"{who} syncs v{version} {off:+} {fields}")
-        for side in self.sides:
-            side.send_sync(who, side.seat(who).epoch + off, self.instances[who], version, **fields)
-        self.settle(who)
+        asked: dict[str, Any] = {
+            "generation_id": lambda side: side.seat(who).epoch + off,
+            "assignments": lambda side: side.divided(side.seat(who)),
+            "group_instance_id": self.instances[who],
+            "protocol_type": "consumer",
+            "protocol_name": lambda side: side.seat(who).protocol,
+        }
+        self.send(who, 14, version, **asked | fields)
 
     def classic_step(self, who: str) -> None:
         rng = self.rng
@@ -276,13 +289,13 @@ class MixedGroup(Conversation[Side]):
             version, off = rng.choice([0, 1, 2, 3, 4]), rng.choice([0] * 8 + [-1, 1])
             if self.instances[who]:
                 version = max(version, 3)
-            error = self.both(
+            answer = self.both(
                 f"{who} beats v{version} {off:+}",
                 lambda side: side.classic_beat(
                     who, side.seat(who).epoch + off, self.instances[who], version
                 ),
             )
-            if error == "REBALANCE_IN_PROGRESS" and rng.random() < 0.8:
+            if answer["error_code"] == ErrorCode.REBALANCE_IN_PROGRESS and rng.random() < 0.8:
                 self.classic_join(who)
         elif dice < 0.55:
             self.classic_join(who)
@@ -300,11 +313,24 @@ class MixedGroup(Conversation[Side]):
                 seat.sent for one, _ in leavers if one in self.instances for seat in self.seats(one)
             ):
                 return
-            self.both(
-                f"{leavers} leave v{version}", lambda side: side.classic_leave(leavers, version)
+            members = [
+                {"member_id": self.id_of(one), "group_instance_id": instance_id}
+                for one, instance_id in leavers
+            ]
+            self.ask(
+                f"{leavers} leave",
+                13,
+                version,
+                group_id=self.group_id,
+                member_id=self.id_of(who),
+                members=members,
             )
             self.classics.remove(who)
             self.gone.append(who)
+
+    def id_of(self, who: str) -> Callable[[Side], str]:
+        """Return the id of a member; an unknown name is taken as a member id."""
+        return lambda side: side.seats[who].id if who in side.seats else who
 
     # --- offsets ---
 
@@ -326,8 +352,27 @@ class MixedGroup(Conversation[Side]):
                 "unknown": {0: offset}
             }
             member_id, epoch = ("", -1) if anonymous else (seat.id or "nobody", choose_epoch(seat))
-            got = side.commit(member_id, epoch, offsets, instance_id, version)
-            return sorted(sorted(one) for one in got)
+            topics = [
+                {
+                    "name": name,
+                    "topic_id": TopicId(name),
+                    "partitions": [
+                        {"partition_index": n, "committed_offset": at, "committed_metadata": "x"}
+                        for n, at in of.items()
+                    ],
+                }
+                for name, of in offsets.items()
+            ]
+            answer = side.ask(
+                8,
+                version,
+                group_id=self.group_id,
+                member_id=member_id,
+                generation_id_or_member_epoch=epoch,
+                group_instance_id=instance_id,
+                topics=topics,
+            )
+            return sorted(sorted(codes_in(topic)) for topic in answer["topics"])
 
         self.both(
             f"{who} commits v{version} epoch {choose_epoch.__doc__} anonymous {anonymous}", ask
@@ -336,30 +381,35 @@ class MixedGroup(Conversation[Side]):
     def fetch(self, who: str) -> None:
         version, choose_epoch = self.rng.choice([8, 9, 9, 10, 10]), self.rng.choice(EPOCHS)
         named = self.rng.random() < 0.8
-        asked = {self.rng.choice(self.names): [0, 1, 99]} if self.rng.random() < 0.3 else {}
-
-        def ask(side: Side) -> Any:
-            seat = side.seat(who)
-            return side.fetch(
-                seat.id if named else None, choose_epoch(seat) if named else -1, asked, version
-            )
-
+        asked = [self.rng.choice(self.names)] if self.rng.random() < 0.3 else []
+        group = {
+            "group_id": self.group_id,
+            "topics": [
+                {"name": name, "topic_id": TopicId(name), "partition_indexes": [0, 1, 99]}
+                for name in asked
+            ],
+            "member_id": (lambda side: side.seat(who).id) if named else None,
+            "member_epoch": (lambda side: choose_epoch(side.seat(who))) if named else -1,
+        }
         if not asked or all(not seat.held for seat in self.seats(who)):
-            self.both(f"{who} fetches v{version} epoch {choose_epoch.__doc__} {asked} {named}", ask)
+            what = f"{who} fetches epoch {choose_epoch.__doc__} {asked} {named}"
+            self.ask(what, 9, version, groups=[group])
 
     # --- all ---
 
     def administer(self) -> None:
         dice, rng = self.rng.random(), self.rng
         if dice < 0.3:
-            version = rng.randrange(7)
-            self.both(f"described v{version}", lambda side: side.classic_described(version))
+            self.ask("described as classic", 15, rng.randrange(7), groups=[self.group_id])
         elif dice < 0.5:
-            self.both("delete", Side.delete)
+            self.ask("is deleted", 42, 2, groups_names=[self.group_id])
         elif dice < 0.7:
-            asked = {name: [0, 1, 50] for name in rng.choice([self.names, ["unknown"], []])}
-            errors = self.both(f"delete offsets {asked}", lambda side: side.delete_offsets(asked))
-            assert errors
+            partitions = [{"partition_index": number} for number in (0, 1, 50)]
+            topics = [
+                {"name": name, "partitions": partitions}
+                for name in rng.choice([self.names, ["unknown"], []])
+            ]
+            self.ask("offsets are deleted", 47, 0, group_id=self.group_id, topics=topics)
         else:
             version = rng.randrange(2)
             self.both(f"described v{version}", lambda side: side.described(version))
@@ -476,7 +526,7 @@ class Settling(MixedGroup):
             f"{who} subscribes {fields}",
             lambda side: side.beat(
                 who, 0 if joins else side.seat(who).epoch, {} if joins else None, **fields
-            )[0],
+            )["error_code"],
         )
 
     def join(self) -> None:
@@ -492,20 +542,23 @@ class Settling(MixedGroup):
         """Return the state that the group has reached."""
         found = side.described()
         members = found["members"]
-        topics = {name for one in members.values() for name in one["has"]}
-        each = {
-            name: sorted(one["has"].get(name, 0) for one in members.values()) for name in topics
+        held = [held_topics(one["assignment"]) for one in members]
+        topics = {name for one in held for name in one}
+        each = {name: sorted(one.get(name, 0) for one in held) for name in topics}
+        wanted = {
+            one["member_id"]: (tuple(one["subscribed_topic_names"]), one["subscribed_topic_regex"])
+            for one in members
         }
-        self.wanted |= {(tuple(one["topics"]), one["regex"]) for one in members.values()}
+        self.wanted |= set(wanted.values())
         same = len(self.wanted) == 1  # and always was: Kafka may go on as if it were not
         return {
-            "state": found["state"],
-            "assignor": found["assignor"],
-            "members": {who: (one["topics"], one["regex"]) for who, one in members.items()},
+            "state": found["group_state"],
+            "assignor": found["assignor_name"],
+            "members": wanted,
             "partitions": sorted((name, sum(of)) for name, of in each.items()),
-            "loads": sorted(sum(one["has"].values()) for one in members.values()) if same else None,
-            "runs": sorted(each.items()) if same and found["assignor"] == "range" else None,
-            "targets": all(one["has"] == one["target"] for one in members.values()),
+            "loads": sorted(sum(one.values()) for one in held) if same else None,
+            "runs": sorted(each.items()) if same and found["assignor_name"] == "range" else None,
+            "targets": all(one["assignment"] == one["target_assignment"] for one in members),
         }
 
     def go_on(self) -> None:
@@ -538,6 +591,11 @@ class Settling(MixedGroup):
             time.sleep(0.05)
         self.both("comes to", self.picture)
         assert settled, "it never settles"
+
+
+def held_topics(assignment: Any) -> dict[str, int]:
+    """Return the number of partitions of each topic."""
+    return {one["topic_id"]: one["partitions"] for one in assignment["topic_partitions"]}
 
 
 def current(seat: Seat) -> int:

@@ -82,6 +82,9 @@ class Side:
     :param prefix: of the ids of all groups that are compared in lists
     """
 
+    not_compared = NOT_COMPARED
+    """The names of fields that answers may differ in."""
+
     def __init__(self, world: World, prefix: str = "") -> None:
         self.world, self.prefix = world, prefix
         self.topics: dict[str, Topic] = {}
@@ -138,7 +141,7 @@ class Side:
             return {
                 field.name: self._plain_field(field.name, getattr(value, field.name))
                 for field in dataclasses.fields(value)
-                if field.name not in NOT_COMPARED
+                if field.name not in self.not_compared
             }
         if isinstance(value, list | tuple):
             ours = (
