@@ -9,7 +9,7 @@ have written is read.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -19,8 +19,6 @@ from headrace.protocol.primitives import (
     Reader,
     array,
     blob,
-    compact_array,
-    compact_i32s,
     compact_string,
     i8,
     i16,
@@ -29,17 +27,23 @@ from headrace.protocol.primitives import (
     string,
     tagged_fields,
 )
-
-from .consumer.schemas import (
-    read_consumer_assignment,
-    read_consumer_epoch,
-    read_consumer_member,
-    read_regex,
-    write_consumer_assignment,
-    write_consumer_epoch,
-    write_consumer_member,
-    write_regex,
+from headrace.protocol.structures import (
+    I32,
+    I32S,
+    I64,
+    ID,
+    NULLABLE_STRING,
+    STRING,
+    STRINGS,
+    Tagged,
+    Type,
+    fields,
+    mapping,
+    record_value,
+    structure,
 )
+
+from .consumer.schemas import CONSUMER_ASSIGNMENT, CONSUMER_EPOCH, CONSUMER_MEMBER, REGEX
 from .records import (
     NO_TIMESTAMP,
     Assignment,
@@ -75,16 +79,11 @@ from .records import (
     StreamsGroupTopology,
 )
 from .streams.schemas import (
-    read_streams_assignment,
-    read_streams_epoch,
-    read_streams_member,
-    read_streams_target,
-    read_topology,
-    write_streams_assignment,
-    write_streams_epoch,
-    write_streams_member,
-    write_streams_target,
-    write_topology,
+    STREAMS_ASSIGNMENT,
+    STREAMS_EPOCH,
+    STREAMS_MEMBER,
+    STREAMS_TARGET,
+    TOPOLOGY,
 )
 
 _NAMES_KEPT = 16_384
@@ -101,10 +100,9 @@ def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
         key = _offset_key(group_id, topic, partition)
         return key, None if committed is None else _write_offset(committed)
     schema = _BY_CLASS[type(record)]
-    key = i16(schema.record_type) + string(record.group_id)
-    if schema.second:
-        key += string(getattr(record, schema.second))
-    return key, None if record.value is None else schema.write(record.value)
+    names = (string(getattr(record, name)) for name in schema.key_names)
+    key = b"".join((i16(schema.record_type), *names))
+    return key, None if record.value is None else schema.value.write(record.value)
 
 
 @lru_cache(_KEYS_KEPT)
@@ -127,15 +125,12 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
         schema = _BY_TYPE.get(record_type)
         if schema is None:
             return None
-        group_id = reader.string()
         if schema is _OFFSET_COMMIT:
-            topic, partition = reader.string(), reader.i32()
-            return OffsetCommit(
-                group_id, topic, partition, None if value is None else _read_offset(Reader(value))
-            )
-        fields = (group_id, reader.string()) if schema.second else (group_id,)
+            names: Sequence[Any] = reader.string(), reader.string(), reader.i32()
+        else:
+            names = [reader.string() for _ in schema.key_names]
         record: GroupRecord = schema.record_class(
-            *fields, None if value is None else schema.read(Reader(value))
+            *names, None if value is None else schema.value.read(Reader(value))
         )
         return record
     except (struct.error, IndexError, UnicodeDecodeError) as error:
@@ -271,168 +266,71 @@ def _read_generation(reader: Reader) -> Generation:
     )
 
 
-def _write_share_member(value: ShareMember) -> bytes:
-    strings = map(compact_string, (value.rack_id, value.client_id, value.client_host))
-    return (
-        i16(0)
-        + b"".join(strings)
-        + compact_array(map(compact_string, value.subscribed_topic_names))
-        + NO_TAGS
-    )
-
-
-def _read_share_member(reader: Reader) -> ShareMember:
-    reader.begin_flexible()
-    return ShareMember(
-        reader.nullable_string(), reader.string(), reader.string(), reader.array(Reader.string)
-    )
-
-
-def _write_group_epoch(value: GroupEpoch) -> bytes:
-    return i16(0) + i32(value.epoch) + i64(value.metadata_hash) + NO_TAGS
-
-
-def _read_group_epoch(reader: Reader) -> GroupEpoch:
-    reader.begin_flexible()
-    return GroupEpoch(reader.i32(), reader.i64())
-
-
-def _write_assignment_epoch(value: AssignmentEpoch) -> bytes:
-    return (
-        i16(0)
-        + i32(value.epoch)
-        + (tagged_fields((0, i64(value.timestamp_ms))) if value.timestamp_ms else NO_TAGS)
-    )
-
-
-def _read_assignment_epoch(reader: Reader) -> AssignmentEpoch:
-    reader.begin_flexible()
-    epoch, tags = reader.i32(), reader.tagged_fields()
-    return AssignmentEpoch(epoch, Reader(tags[0]).i64() if 0 in tags else 0)
-
-
-def _assignment(value: Assignment) -> bytes:
-    return compact_array(
-        id_.bytes + compact_i32s(partitions) + NO_TAGS for id_, partitions in value.items()
-    )
-
-
-def _read_topic(reader: Reader) -> tuple[UUID, tuple[int, ...]]:
-    topic = reader.uuid(), reader.array(Reader.i32)
-    reader.tagged_fields()
-    return topic
-
-
-def _write_target(value: Assignment) -> bytes:
-    return i16(0) + _assignment(value) + NO_TAGS
-
-
-def _read_target(reader: Reader) -> Assignment:
-    return dict(reader.begin_flexible().array(_read_topic))
-
+_SHARE_MEMBER = record_value(structure(ShareMember, NULLABLE_STRING, STRING, STRING, STRINGS))
+_GROUP_EPOCH = record_value(structure(GroupEpoch, I32, I64))
+_ASSIGNMENT_EPOCH = record_value(structure(AssignmentEpoch, I32, Tagged(0, I64, default=0)))
+_PARTITIONS = mapping(ID, I32S)
+_TARGET: Type[Assignment] = Type(
+    lambda value: i16(0) + _PARTITIONS.write(value) + NO_TAGS,
+    lambda reader: _PARTITIONS.read(reader.begin_flexible()),
+)
 
 _STABLE = 0  # the only state of a share group's member
 
 
 def _write_current(value: CurrentAssignment) -> bytes:
     epochs = i32(value.member_epoch) + i32(value.previous_member_epoch)
-    return i16(0) + epochs + i8(_STABLE) + _assignment(value.assigned) + NO_TAGS
+    return i16(0) + epochs + i8(_STABLE) + _PARTITIONS.write(value.assigned) + NO_TAGS
 
 
 def _read_current(reader: Reader) -> CurrentAssignment:
     reader.begin_flexible()
     member_epoch, previous_member_epoch, _state = reader.i32(), reader.i32(), reader.i8()
-    return CurrentAssignment(member_epoch, previous_member_epoch, dict(reader.array(_read_topic)))
+    return CurrentAssignment(member_epoch, previous_member_epoch, _PARTITIONS.read(reader))
 
 
-def _write_state_partitions(value: StatePartitions) -> bytes:
-    def topics(shared: Mapping[UUID, SharedTopic]) -> bytes:
-        return compact_array(
-            id_.bytes + compact_string(topic.topic_name) + compact_i32s(topic.partitions) + NO_TAGS
-            for id_, topic in shared.items()
-        )
-
-    deleting = compact_array(
-        id_.bytes + compact_string(name) + NO_TAGS for id_, name in value.deleting.items()
-    )
-    return i16(0) + topics(value.initializing) + topics(value.initialized) + deleting + NO_TAGS
-
-
-def _read_state_partitions(reader: Reader) -> StatePartitions:
-    def topic(reader: Reader) -> tuple[UUID, SharedTopic]:
-        read = reader.uuid(), SharedTopic(reader.string(), reader.array(Reader.i32))
-        reader.tagged_fields()
-        return read
-
-    def named(reader: Reader) -> tuple[UUID, str]:
-        read = reader.uuid(), reader.string()
-        reader.tagged_fields()
-        return read
-
-    reader.begin_flexible()
-    return StatePartitions(
-        dict(reader.array(topic)), dict(reader.array(topic)), dict(reader.array(named))
-    )
+_SHARED_TOPICS = mapping(ID, fields(SharedTopic, STRING, I32S))
+_STATE_PARTITIONS = record_value(
+    structure(StatePartitions, _SHARED_TOPICS, _SHARED_TOPICS, mapping(ID, STRING))
+)
 
 
 class _Schema(NamedTuple):
-    """The schema of a record type; ``second`` is the second attribute in the key, if any."""
+    """The schema of a record type."""
 
     record_type: int
     record_class: Any
-    write: Callable[[Any], bytes]
-    read: Callable[[Reader], Any]
-    second: str = ""
+    value: Type[Any]
+
+    @property
+    def key_names(self) -> Sequence[str]:
+        """The attributes in the key."""
+        names: tuple[str, ...] = self.record_class.__match_args__
+        return names[:-1]
 
 
-_OFFSET_COMMIT = _Schema(1, OffsetCommit, _write_offset, _read_offset)
+_OFFSET_COMMIT = _Schema(1, OffsetCommit, Type(_write_offset, _read_offset))
 _SCHEMAS = (
     _OFFSET_COMMIT,
-    _Schema(2, GroupMetadata, _write_generation, _read_generation),
-    _Schema(3, ConsumerGroupMetadata, write_consumer_epoch, read_consumer_epoch),
-    _Schema(
-        5, ConsumerGroupMemberMetadata, write_consumer_member, read_consumer_member, "member_id"
-    ),
-    _Schema(
-        6, ConsumerGroupTargetAssignmentMetadata, _write_assignment_epoch, _read_assignment_epoch
-    ),
-    _Schema(7, ConsumerGroupTargetAssignmentMember, _write_target, _read_target, "member_id"),
-    _Schema(
-        8,
-        ConsumerGroupCurrentMemberAssignment,
-        write_consumer_assignment,
-        read_consumer_assignment,
-        "member_id",
-    ),
-    _Schema(16, ConsumerGroupRegularExpression, write_regex, read_regex, "regex"),
-    _Schema(10, ShareGroupMemberMetadata, _write_share_member, _read_share_member, "member_id"),
-    _Schema(11, ShareGroupMetadata, _write_group_epoch, _read_group_epoch),
-    _Schema(
-        12, ShareGroupTargetAssignmentMetadata, _write_assignment_epoch, _read_assignment_epoch
-    ),
-    _Schema(13, ShareGroupTargetAssignmentMember, _write_target, _read_target, "member_id"),
-    _Schema(14, ShareGroupCurrentMemberAssignment, _write_current, _read_current, "member_id"),
-    _Schema(15, ShareGroupStatePartitionMetadata, _write_state_partitions, _read_state_partitions),
-    _Schema(17, StreamsGroupMetadata, write_streams_epoch, read_streams_epoch),
-    _Schema(19, StreamsGroupMemberMetadata, write_streams_member, read_streams_member, "member_id"),
-    _Schema(
-        20, StreamsGroupTargetAssignmentMetadata, _write_assignment_epoch, _read_assignment_epoch
-    ),
-    _Schema(
-        21,
-        StreamsGroupTargetAssignmentMember,
-        write_streams_target,
-        read_streams_target,
-        "member_id",
-    ),
-    _Schema(
-        22,
-        StreamsGroupCurrentMemberAssignment,
-        write_streams_assignment,
-        read_streams_assignment,
-        "member_id",
-    ),
-    _Schema(23, StreamsGroupTopology, write_topology, read_topology),
+    _Schema(2, GroupMetadata, Type(_write_generation, _read_generation)),
+    _Schema(3, ConsumerGroupMetadata, CONSUMER_EPOCH),
+    _Schema(5, ConsumerGroupMemberMetadata, CONSUMER_MEMBER),
+    _Schema(6, ConsumerGroupTargetAssignmentMetadata, _ASSIGNMENT_EPOCH),
+    _Schema(7, ConsumerGroupTargetAssignmentMember, _TARGET),
+    _Schema(8, ConsumerGroupCurrentMemberAssignment, CONSUMER_ASSIGNMENT),
+    _Schema(16, ConsumerGroupRegularExpression, REGEX),
+    _Schema(10, ShareGroupMemberMetadata, _SHARE_MEMBER),
+    _Schema(11, ShareGroupMetadata, _GROUP_EPOCH),
+    _Schema(12, ShareGroupTargetAssignmentMetadata, _ASSIGNMENT_EPOCH),
+    _Schema(13, ShareGroupTargetAssignmentMember, _TARGET),
+    _Schema(14, ShareGroupCurrentMemberAssignment, Type(_write_current, _read_current)),
+    _Schema(15, ShareGroupStatePartitionMetadata, _STATE_PARTITIONS),
+    _Schema(17, StreamsGroupMetadata, STREAMS_EPOCH),
+    _Schema(19, StreamsGroupMemberMetadata, STREAMS_MEMBER),
+    _Schema(20, StreamsGroupTargetAssignmentMetadata, _ASSIGNMENT_EPOCH),
+    _Schema(21, StreamsGroupTargetAssignmentMember, STREAMS_TARGET),
+    _Schema(22, StreamsGroupCurrentMemberAssignment, STREAMS_ASSIGNMENT),
+    _Schema(23, StreamsGroupTopology, TOPOLOGY),
 )
 _BY_CLASS: Mapping[type, _Schema] = {schema.record_class: schema for schema in _SCHEMAS}
 _BY_TYPE: Mapping[int, _Schema] = {0: _OFFSET_COMMIT} | {
