@@ -47,7 +47,8 @@ class MixedGroup(Conversation[Side]):
         self.chosen_otherwise = False
         self.subscriptions: set[tuple[str, ...]] = set()
         for world in worlds:
-            assert Group(world, self.group_id).configure("consumer.assignment.interval.ms", "0") == OK
+            group = Group(world, self.group_id)
+            assert group.configure("consumer.assignment.interval.ms", "0") == OK
         self.patience_ms, self.silence_ms = 60_000, 20_000
         self.paused_at = time.monotonic()
         run = unique("")
