@@ -10,6 +10,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,7 +61,7 @@ class Home:
         self.path = path
         self.logs = LogDirectory(DataDirectory(path, 16))
 
-    def log(self, partition: int = 0, **config: int) -> PartitionLog:
+    def log(self, partition: int = 0, **config: Any) -> PartitionLog:
         return self.logs.open("t", TOPIC_ID, partition, LogConfig(**config))
 
     def restart(self, *, cleanly: bool = True) -> None:
@@ -110,7 +111,7 @@ def test_a_failed_fsync_takes_the_log_offline(
         log.roll(NOW)
     with pytest.raises(OSError):
         log.flush()  # the kernel would report success
-    assert not failing.forced
+    assert f"{home.path}/{FIRST}" not in failing.forced
     (line,) = [record.getMessage() for record in caplog.records]
     assert f"{home.path}/{FIRST}" in line
     assert "[Errno 5]" in line and "restart the broker" in line
@@ -159,6 +160,35 @@ def test_a_restart_verifies_what_was_not_flushed(
     home.restart()
     assert not home.logs.directory.needs_recovery("t-0")
     assert values(home.log()) == {0: b"a", 1: b"b", 2: b"c"}
+
+
+def test_a_hole_that_a_failed_fsync_has_left_stops_no_start(
+    home: Home, failing: FailingDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kernel has dropped one page and written the next one. In the log of an internal topic
+    that looked like damage of records that were on disk.
+    """
+    log = home.log(internal=True)
+    put(log, batch(b"a"))
+    log.flush()
+    start = log.size_bytes()
+    put(log, batch(b"b"))
+    end = log.size_bytes()
+    put(log, batch(b"c"))
+    failing.forced.clear()
+    fail_to_flush(log, failing)
+    assert failing.forced == [f"{home.path}/t-0/offline", f"{home.path}/t-0"]
+    home.restart(cleanly=False)
+    with open(home.path / FIRST, "r+b") as file:
+        file.seek(start)
+        file.write(bytes(end - start))
+    log = home.log(internal=True)
+    assert values(log) == {0: b"a"}
+    assert f"Set aside {home.path}/{FIRST}.damaged" in caplog.text
+    put(log, batch(b"b"))
+    log.flush()
+    home.restart()
+    assert values(home.log(internal=True)) == {0: b"a", 1: b"b"}
 
 
 def test_a_disk_that_still_fails_keeps_the_log_offline(home: Home, failing: FailingDisk) -> None:

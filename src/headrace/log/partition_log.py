@@ -224,7 +224,8 @@ class PartitionLog:
             self.path,
             self._directory.files,
             crashed=crashed,
-            refuse_damage=self.config.internal,
+            # After a failed fsync a power cut leaves holes in what was never on disk.
+            refuse_damage=self.config.internal and not distrusted,
         )
         self._segments, self._producers = SegmentList(loaded.segments), loaded.producers
         self._aborted = loaded.aborted
@@ -733,6 +734,7 @@ class PartitionLog:
                 if self.is_deleted:
                     return
                 self.take_offline(error)
+                recovery.force_offline_mark(self.path)
                 raise
 
     def _check_deletion(self, segment: Segment) -> None:

@@ -425,6 +425,13 @@ def mark_offline(directory: str) -> None:
         os.close(os.open(f"{directory}/{OFFLINE_FILE}", os.O_CREAT | os.O_CLOEXEC, 0o644))
 
 
+def force_offline_mark(directory: str) -> None:
+    """Force the mark to disk, so that it survives a power cut. Failures are ignored."""
+    with contextlib.suppress(OSError):
+        fsync_path(f"{directory}/{OFFLINE_FILE}")
+        fsync_path(directory)
+
+
 def is_marked_offline(directory: str) -> bool:
     """Return True if the log in a directory went offline and has not been verified since."""
     return os.path.exists(f"{directory}/{OFFLINE_FILE}")
