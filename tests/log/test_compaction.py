@@ -556,6 +556,48 @@ def test_a_crash_in_the_first_round_leaves_no_gap_that_looks_like_damage(disk: D
     assert not found
 
 
+@pytest.mark.parametrize("renamed", [0, 1, 9], ids=["none", "the first", "all"])
+def test_damage_in_a_new_segment_that_a_crash_has_left_keeps_the_old_ones(
+    disk: Disk, caplog: pytest.LogCaptureFixture, renamed: int
+):
+    """The old segments were deleted, and the new one was found damaged afterwards."""
+    log = disk.log(**COMPACT)
+    for n in range(30):
+        put(log, build([(b"%d" % (n if n % 3 == 1 else 0), bytes(40))], timestamp_ms=NOW))
+    plan = cleanable(log, NOW)
+    assert plan is not None
+    steps = Round(log, plan, NOW, 1 << 20, Pace()).steps()
+    while not list(Path(log.path).glob("*.swap")):
+        next(steps)()
+
+    def spoil(path: Path) -> None:
+        (made,) = (path / "t-0").glob("*.log.swap")
+        base, end = made.name.removesuffix(".log.swap").split("-")
+        data = bytearray(made.read_bytes())
+        data[-1] ^= 1
+        made.write_bytes(data)
+        for old in sorted((path / "t-0").glob("*.log"))[:renamed]:
+            if base <= old.stem < end:
+                for file in sorted((path / "t-0").glob(f"{old.stem}.*")):
+                    file.rename(f"{file}.deleted")
+        if renamed:  # its indexes come before it
+            (path / "t-0" / f"{base}.index").write_bytes(b"x" * 8)
+
+    disk.crash(spoil)
+    log = disk.log(**COMPACT)
+    assert offsets(log) == list(range(30))
+    kept = disk.path / "t-0" / "00000000000000000000.log.damaged"
+    assert f"Set aside {kept}" in caplog.text
+    assert {path.suffix for path in Path(log.path).iterdir()}.isdisjoint({".swap", ".deleted"})
+    assert kept.exists()
+    plan_and_clean(log)
+    left = offsets(log)
+    assert left[:4] == [1, 4, 7, 10] and len(left) < 15
+    disk.crash()
+    assert offsets(disk.log(**COMPACT)) == left
+    steps.close()
+
+
 def test_a_stopped_pace_ends_the_round(disk: Disk):
     log = disk.log(**COMPACT)
     fill(log, 30)

@@ -338,6 +338,7 @@ class Round:
     def _make_directory(self) -> None:
         """Create an empty directory. Its parent is missing only if the topic was deleted."""
         self._clear()
+        swap.discard_old(self.log.path)  # a start may restore those of this round
         os.mkdir(self._directory)
 
     def _clear(self) -> None:

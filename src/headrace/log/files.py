@@ -19,6 +19,8 @@ logger = get_logger("headrace.log")
 
 TEMPORARY_SUFFIX = ".tmp"
 """The end of the name of a file that is being written. A start deletes what a crash has left."""
+DAMAGED_SUFFIX = ".damaged"
+"""The end of the name of a file that is kept because it is damaged."""
 _temporary_numbers = itertools.count(1)
 
 
@@ -116,6 +118,24 @@ def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def link_aside(path: str, name: str) -> str:
+    """Give a damaged file a second name that is not used, and return it; or the one that it has
+    already, if a crash has interrupted an earlier call.
+
+    :param name: the path that the new name begins with
+    :raises OSError: when the disk fails
+    """
+    for number in itertools.count(1):
+        kept = f"{name}{DAMAGED_SUFFIX}" if number == 1 else f"{name}{DAMAGED_SUFFIX}-{number}"
+        try:
+            os.link(path, kept)
+        except FileExistsError:
+            if not os.path.samefile(path, kept):
+                continue
+        return kept
+    raise AssertionError
 
 
 def fsync_path(path: str, *, must_exist: bool = False) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import re
 from bisect import bisect_right
@@ -20,7 +19,14 @@ from typing import NamedTuple
 
 from headrace.log.aborted_transactions import AbortedTransaction, AbortedTransactions
 from headrace.log.damage import next_batch
-from headrace.log.files import TEMPORARY_SUFFIX, OpenFiles, fsync_path, replace_file
+from headrace.log.files import (
+    DAMAGED_SUFFIX,
+    TEMPORARY_SUFFIX,
+    OpenFiles,
+    fsync_path,
+    link_aside,
+    replace_file,
+)
 from headrace.log.producer_state import ProducerState
 from headrace.log.segment import Segment, scan
 from headrace.log_lines import get_logger
@@ -38,8 +44,6 @@ logger = get_logger("headrace.log")
 
 LOG_START_FILE = "log-start-offset"
 OFFLINE_FILE = "offline"
-DAMAGED_SUFFIX = ".damaged"
-"""The end of the name of a file that is kept because it is damaged."""
 _KEPT = re.compile(r"[0-9]{20}\.log\.damaged(?:-[0-9]+)?")
 SNAPSHOTS_KEPT = 2
 REWRITE_CHUNK_BYTES = 1 << 20
@@ -347,7 +351,8 @@ def _keep(segments: Sequence[Segment], position: int) -> None:
     :raises OSError: when the disk fails
     """
     first = segments[0]
-    kept = [_link_aside(one.path(".log")) for one in segments if one.size_bytes]
+    paths = [one.path(".log") for one in segments if one.size_bytes]
+    kept = [link_aside(path, path) for path in paths]
     fsync_path(first.directory)
     others = f" and {len(kept) - 1} later files" if len(kept) > 1 else ""
     logger.error(
@@ -359,21 +364,6 @@ def _keep(segments: Sequence[Segment], position: int) -> None:
         position,
         first.next_offset,
     )
-
-
-def _link_aside(path: str) -> str:
-    """Give a file a second name that is not used, and return it; or the one that it has already,
-    if a crash has interrupted an earlier recovery.
-    """
-    for number in itertools.count(1):
-        kept = f"{path}{DAMAGED_SUFFIX}" if number == 1 else f"{path}{DAMAGED_SUFFIX}-{number}"
-        try:
-            os.link(path, kept)
-        except FileExistsError:
-            if not os.path.samefile(path, kept):
-                continue
-        return kept
-    raise AssertionError
 
 
 def kept_files(directory: str, names: Iterable[str]) -> list[str]:

@@ -8,10 +8,11 @@ segment in their place. A start that does not find it deletes the new segment. T
 transactions of the new segment are in ``<base>-<end>.txnindex.swap``, which counts only together
 with the other file. Indexes and checksums may be lost: they are rebuilt.
 
-The batches of a ``.swap`` file need no verification at a start. The file was forced to disk before
-it got this name, and the name was forced to disk before the first old segment was renamed. So a
-crash, or a power cut, finds the old segments, or the new one whole. Only a temporary directory is
-not forced to disk, and no start ever finds it.
+A crash, or a power cut, finds the old segments, or the new one whole: the ``.swap`` file was forced
+to disk before it got this name, and the name was forced to disk before the first old segment was
+renamed. Only a temporary directory is not forced to disk, and no start ever finds it. If a
+``.swap`` file was damaged since then, the start keeps it under another name and restores the old
+segments: none of them is deleted before the new one has its final name.
 """
 
 from __future__ import annotations
@@ -22,8 +23,12 @@ import re
 import shutil
 from collections.abc import Iterator
 
-from headrace.log import checksums
+from headrace.log import checksums, damage
+from headrace.log.files import fsync_path, link_aside
 from headrace.log.segment import DELETED, SUFFIXES
+from headrace.log_lines import get_logger
+
+logger = get_logger("headrace.log")
 
 CLEANING = "cleaning"
 """Directory in which new segments are written."""
@@ -96,7 +101,7 @@ def discard_old(directory: str) -> None:
 
 def recover(directory: str) -> None:
     """Finish a replacement that was decided before the broker stopped, and discard one that was
-    not.
+    not, or whose new segment is damaged.
 
     :raises OSError: when the disk fails
     """
@@ -107,7 +112,11 @@ def recover(directory: str) -> None:
             base, end = found.groups()
             if os.path.isdir(f"{directory}/{CLEANING}"):
                 shutil.rmtree(f"{directory}/{CLEANING}")  # an index there may be of a later round
-            finish(directory, int(base), int(end))
+            problem = _damage(f"{directory}/{name}", int(base), int(end))
+            if problem is None:
+                finish(directory, int(base), int(end))
+            else:
+                _restore(directory, int(base), int(end), problem)
     for name in names:
         if name.endswith(_TXNINDEX_SWAP):
             with contextlib.suppress(FileNotFoundError):
@@ -116,3 +125,37 @@ def recover(directory: str) -> None:
         shutil.rmtree(f"{directory}/{CLEANING}", ignore_errors=True)
     if any(name.endswith(DELETED) for name in names):
         discard_old(directory)
+
+
+def _damage(path: str, base_offset: int, end_offset: int) -> damage.Damage | None:
+    """Return the first damage of a new segment; None if it is whole."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size_bytes = os.fstat(fd).st_size
+        return next(damage.find(fd, path, base_offset, size_bytes, end_offset, gaps=True), None)
+    finally:
+        os.close(fd)
+
+
+def _restore(directory: str, base_offset: int, end_offset: int, problem: damage.Damage) -> None:
+    """Undo a replacement because of damage in its new segment, which is kept under another name. A
+    crash between any two steps loses nothing: the ``.swap`` file goes last.
+    """
+    swap = f"{directory}/{_stem(base_offset, end_offset)}{_LOG_SWAP}"
+    first = f"{directory}/{base_offset:020d}"
+    kept = link_aside(swap, f"{first}.log")
+    fsync_path(directory)
+    logger.error(
+        "Set aside %s: %s. The segments that it would have replaced are used again; delete it",
+        kept,
+        problem,
+    )
+    if os.path.exists(f"{first}.log{DELETED}"):
+        for suffix in SUFFIXES:  # of either segment
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(first + suffix)
+    for name in os.listdir(directory):
+        stem, _, suffix = name.partition(".")
+        if suffix == f"log{DELETED}" and stem.isdigit() and base_offset <= int(stem) < end_offset:
+            os.rename(f"{directory}/{name}", f"{directory}/{stem}.log")
+    os.unlink(swap)
