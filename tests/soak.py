@@ -77,6 +77,7 @@ def fuzz_steps(options: argparse.Namespace) -> Iterator[Step]:
     requests = python("-m", "tests.fuzz", "--seed", "{seed}", "--frames")
     yield Step("fuzz", "requests", [*requests, str(options.frames)])
     yield Step("fuzz", "sockets", [*requests, str(options.frames // 20), "--sockets"])
+    yield Step("fuzz", "TLS", [*requests, str(options.frames // 20), "--tls"])
     how = "atheris" if importlib.util.find_spec("atheris") else "unguided"
     for target in TARGETS:
         command = python("-m", "tests.fuzz.guided", target, "{tmp}/corpus", options.target_seconds)

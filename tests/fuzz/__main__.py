@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz [--frames N] [--seconds S] [--seed N] [--keep] [--sockets]``."""
+"""``python -m tests.fuzz [--frames N] [--seconds S] [--seed N] [--keep] [--sockets | --tls]``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.fuzz import cases, sockets
+from tests.fuzz import cases, sockets, tls
 from tests.fuzz.run import Report, run
 
 
@@ -19,12 +19,19 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="repeat this run")
     parser.add_argument("--keep", action="store_true", help="write findings to tests/fuzz/cases")
     parser.add_argument("--sockets", action="store_true", help="over sockets, to a new process")
+    parser.add_argument("--tls", action="store_true", help="TLS: so many connections")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
     if options.sockets:
         with tempfile.TemporaryDirectory(prefix="headrace-fuzz-") as folder:
             print(f"seed {seed}: {sockets.run(Path(folder), seed, options.frames, print)}")
         return 0
+
+    if options.tls:
+        with tempfile.TemporaryDirectory(prefix="headrace-fuzz-") as folder:
+            found = tls.fuzz(Path(folder), seed, options.frames, options.seconds)
+        print(found)
+        return 1 if found.findings else 0
 
     def tell(report: Report) -> None:
         print(report, flush=True)

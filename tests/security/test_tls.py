@@ -368,6 +368,46 @@ def test_no_tls_on_a_port_with_tls(
     assert "the TLS handshake has failed" in line
 
 
+@pytest.mark.parametrize(
+    ("version", "command", "said"),
+    [
+        ("-tls1_2", b"R\n", b"no renegotiation"),
+        ("-tls1_3", b"K\n", b"KEYUPDATE"),
+        ("-tls1_3", b"k\n", b"KEYUPDATE"),
+    ],
+    ids=["a renegotiation", "key updates with answers", "key updates"],
+)
+def test_a_client_that_renegotiates(
+    ca: ThrowawayCA, version: str, command: bytes, said: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A renegotiation is refused with an alert. Keys of TLS 1.3 may change."""
+
+    async def scene() -> None:
+        async with serving(configs(ca)) as broker:
+            host, port = broker.address("SSL")
+            client = await asyncio.create_subprocess_exec(
+                *("openssl", "s_client", "-connect", f"{host}:{port}", version),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+            assert client.stdin is not None
+            assert client.stdout is not None
+            await client.stdout.readuntil(b"Verify return code")
+            # It takes a command for each time it reads.
+            for _ in range(50 if version == "-tls1_3" else 1):
+                client.stdin.write(command)
+                await asyncio.wait_for(client.stdout.readuntil(said), 20)
+            client.stdin.write(b"Q\n")
+            await asyncio.wait_for(client.stdout.read(), 20)
+            await asyncio.wait_for(client.wait(), 20)
+            await assert_is_served(broker, context(ca))
+
+    with caplog.at_level(logging.WARNING):
+        run(scene())
+    assert len(warnings(caplog)) <= 1
+
+
 def test_tls_on_a_port_without(ca: ThrowawayCA, caplog: pytest.LogCaptureFixture) -> None:
     async def scene() -> None:
         async with serving(configs(ca)) as broker:
