@@ -18,7 +18,7 @@ from headrace.client import (
     RequestRefused,
 )
 from headrace.client.security import PLAINTEXT, Sasl
-from headrace.client.settings import UnsupportedSetting, from_java, librdkafka_config, settings
+from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
 
 HERE: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:9092"}
 TLS = {"security.protocol": "ssl"}
@@ -153,7 +153,7 @@ def test_what_is_not_supported_is_refused(config: dict[str, Any], complaint: str
 def test_javas_names_for_pem_are_understood() -> None:
     stores = {"ssl.truststore.type": "PEM", "ssl.keystore.type": "pem", "ssl.key.password": "p"}
     files = {"ssl.truststore.location": "/ca", "ssl.keystore.location": "/me"}
-    assert from_java({**stores, **files}) == {
+    assert librdkafka_config({**stores, **files}) == {
         "ssl.ca.location": "/ca",
         "ssl.certificate.location": "/me",
         "ssl.key.location": "/me",
@@ -170,8 +170,8 @@ def test_javas_names_for_pem_are_understood() -> None:
         "ssl.key.pem": "K",
         "ssl.key.password": "p",
     }
-    assert from_java({**stores, **texts}) == inline
-    assert from_java(files) == files, "of another type"
+    assert librdkafka_config({**stores, **texts}) == inline
+    assert librdkafka_config(files) == files, "of another type"
 
 
 def test_unsupported_security_fails_the_calls_that_need_it_and_not_the_client() -> None:

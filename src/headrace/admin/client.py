@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
@@ -16,11 +17,12 @@ from confluent_kafka import (
 )
 from confluent_kafka import admin as confluent
 
-from headrace.client import ClientError, Cluster
+from headrace.client import AuthenticationFailed, ClientError, Cluster
 from headrace.client.settings import Settings, UnsupportedSetting, librdkafka_config, settings
 
-from . import groups
+from . import groups, security
 from .arguments import checked_names, checked_partitions, checked_request
+from .inherited_calls import NEEDED, WAITING_CALLS, explained
 from .loop_thread import LoopThread
 from .results import (
     ConsumerGroupDescription,
@@ -30,7 +32,7 @@ from .results import (
     SharePartitionOffsetInfo,
     StreamsGroupDescription,
 )
-from .translation import future_exception
+from .translation import future_exception, kafka_exception
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -66,7 +68,7 @@ class AdminClient(confluent.AdminClient):
     ``socket.timeout.ms``), and raises ``ValueError`` or ``TypeError`` for a wrong argument. The
     client may be used from several threads. End it with ``with`` or :meth:`close`.
 
-    :param conf: librdkafka's configuration properties
+    :param conf: librdkafka's configuration properties; names of Kafka's Java clients are translated
     """
 
     def __init__(self, conf: Mapping[str, Any], **kwargs: Any) -> None:
@@ -101,6 +103,62 @@ class AdminClient(confluent.AdminClient):
         super().set_sasl_credentials(username, password)
         if self._loop_thread is not None:
             self._loop_thread.change_login(username, password)
+
+    # -- security
+
+    def describe_acls(  # type: ignore[override]
+        self, acl_binding_filter: confluent.AclBindingFilter, **kwargs: Any
+    ) -> Future[list[confluent.AclBinding]]:
+        """List the ACLs that match a filter. See confluent-kafka.
+
+        :returns: a future. It fails with SECURITY_DISABLED if the brokers have no authorizer, which
+            librdkafka does not tell from a cluster without ACLs
+        """
+        if self._settings is None:
+            return super().describe_acls(acl_binding_filter, **kwargs)
+        timeout_ms = self._timeout_ms(kwargs.get("request_timeout"))
+        return self._future(lambda c: security.describe_acls(c, acl_binding_filter, timeout_ms))
+
+    def describe_user_scram_credentials(  # type: ignore[override]
+        self, users: list[str] | None = None, **kwargs: Any
+    ) -> Future[Any] | dict[str, Future[Any]]:
+        """Describe the SCRAM credentials of users. See confluent-kafka.
+
+        :param users: the names; None or none for all users, then the result is one future
+        """
+        if self._settings is None:
+            return super().describe_user_scram_credentials(users, **kwargs)
+        names = checked_names("users", users) if users else []
+        timeout_ms = self._timeout_ms(kwargs.get("request_timeout"))
+        if names:
+            return self._futures(names, lambda c: security.describe_users(c, names, timeout_ms))
+        return self._future(lambda c: security.describe_users(c, (), timeout_ms))
+
+    def _on_refused_login(self, fail: Callable[[AuthenticationFailed], None]) -> None:
+        """Ask a broker over a connection of our own; call ``fail`` if it refuses the settings."""
+        if self._loop_thread is None:
+            return
+
+        def settle(done: Future[Any]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if isinstance(error, AuthenticationFailed):
+                fail(error)
+
+        self._loop_thread.submit(lambda cluster: cluster.metadata()).add_done_callback(settle)
+
+    def _check_login(self, timeout_s: float | None) -> None:
+        """Wait until a broker has answered over a connection of our own.
+
+        :raises KafkaException: they do not accept the security settings
+        """
+        if self._loop_thread is None:
+            return
+        try:
+            self._loop_thread.submit(lambda cluster: cluster.metadata()).result(timeout_s)
+        except AuthenticationFailed as error:
+            raise kafka_exception(error) from None
+        except (ClientError, TimeoutError):
+            pass  # librdkafka tries for as long as the caller wants
 
     # -- groups of all types
 
@@ -420,3 +478,32 @@ class AdminClient(confluent.AdminClient):
         assert self._loop_thread is not None
         self._loop_thread.submit(work).add_done_callback(settle)
         return futures
+
+
+def _with_explanations(name: str) -> Callable[..., Any]:
+    inherited = getattr(confluent.AdminClient, name)
+
+    @functools.wraps(inherited)
+    def call(self: AdminClient, *args: Any, **kwargs: Any) -> Any:
+        answer = inherited(self, *args, **kwargs)
+        return explained(NEEDED[name], answer, self._on_refused_login)
+
+    return call
+
+
+def _after_login(name: str) -> Callable[..., Any]:
+    inherited = getattr(confluent.AdminClient, name)
+
+    @functools.wraps(inherited)
+    def call(self: AdminClient, *args: Any, **kwargs: Any) -> Any:
+        timeout_s = kwargs.get("timeout")
+        self._check_login(timeout_s if timeout_s is None or timeout_s >= 0 else None)
+        return inherited(self, *args, **kwargs)
+
+    return call
+
+
+for _name in NEEDED:
+    setattr(AdminClient, _name, _with_explanations(_name))
+for _name in WAITING_CALLS:
+    setattr(AdminClient, _name, _after_login(_name))

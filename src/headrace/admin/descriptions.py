@@ -190,7 +190,7 @@ def committed_offsets(group: Any) -> ConsumerGroupTopicPartitions | RequestRefus
                 f"asking for the offset of group '{group.group_id}' in "
                 f"{topic.name}-{p.partition_index}"
             )
-            if (refusal := refused(what, p)) is not None:
+            if (refusal := refused(what, p, f"DESCRIBE on topic '{topic.name}'")) is not None:
                 return refusal
             known: dict[str, Any] = {}
             if p.committed_leader_epoch >= 0:
@@ -209,7 +209,11 @@ def share_offsets(group: Any) -> dict[TopicPartition, SharePartitionOffsetInfo]:
     found = {}
     for topic in group.topics:
         for p in topic.partitions:
-            refusal = refused(f"asking for the offset of {topic.topic_name}-{p.partition_index}", p)
+            refusal = refused(
+                f"asking for the offset of {topic.topic_name}-{p.partition_index}",
+                p,
+                f"DESCRIBE on topic '{topic.topic_name}'",
+            )
             has_state = not refusal and p.start_offset != _UNKNOWN
             lag = getattr(p, "lag", _UNKNOWN)  # version 0 has no lag
             found[TopicPartition(topic.topic_name, p.partition_index)] = SharePartitionOffsetInfo(

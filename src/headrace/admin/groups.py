@@ -183,13 +183,15 @@ async def delete_committed_offsets(
 
     def outcomes(response: Any) -> dict[TopicPartition, RequestRefused | None]:
         return {
-            TopicPartition(topic.name, p.partition_index): refused(f"{what} in {topic.name}", p)
+            TopicPartition(topic.name, p.partition_index): refused(
+                f"{what} in {topic.name}", p, f"READ on topic '{topic.name}'"
+            )
             for topic in response.topics
             for p in topic.partitions
         }
 
     what = f"deleting offsets of group '{group_id}'"
-    return await _change(cluster, group_id, build, outcomes, partitions, what, timeout_ms)
+    return await _change(cluster, group_id, build, outcomes, partitions, what, "DELETE", timeout_ms)
 
 
 async def alter_share_offsets(
@@ -216,14 +218,14 @@ async def alter_share_offsets(
     def outcomes(response: Any) -> dict[TopicPartition, RequestRefused | None]:
         return {
             TopicPartition(topic.topic_name, p.partition_index): refused(
-                f"{what} in {topic.topic_name}", p
+                f"{what} in {topic.topic_name}", p, f"READ on topic '{topic.topic_name}'"
             )
             for topic in response.responses
             for p in topic.partitions
         }
 
     what = f"setting the offsets of share group '{group_id}'"
-    return await _change(cluster, group_id, build, outcomes, partitions, what, timeout_ms)
+    return await _change(cluster, group_id, build, outcomes, partitions, what, "READ", timeout_ms)
 
 
 async def delete_share_offsets(
@@ -240,12 +242,14 @@ async def delete_share_offsets(
 
     def outcomes(response: Any) -> dict[str, RequestRefused | None]:
         return {
-            str(topic.topic_name): refused(f"{what} in {topic.topic_name}", topic)
+            str(topic.topic_name): refused(
+                f"{what} in {topic.topic_name}", topic, f"READ on topic '{topic.topic_name}'"
+            )
             for topic in response.responses
         }
 
     what = f"deleting offsets of share group '{group_id}'"
-    return await _change(cluster, group_id, build, outcomes, topics, what, timeout_ms)
+    return await _change(cluster, group_id, build, outcomes, topics, what, "DELETE", timeout_ms)
 
 
 async def delete_share_groups(
@@ -267,7 +271,11 @@ async def delete_share_groups(
         request = connection.messages("delete_groups").DeleteGroupsRequest(groups_names=tuple(ids))
         response = await connection.request(request, timeout_ms=timeout_ms)
         return {
-            str(result.group_id): refused(f"deleting share group '{result.group_id}'", result)
+            str(result.group_id): refused(
+                f"deleting share group '{result.group_id}'",
+                result,
+                f"DELETE on group '{result.group_id}'",
+            )
             for result in response.results
         }
 
@@ -283,6 +291,7 @@ async def _change(
     outcomes: Callable[[Any], Mapping[K, RequestRefused | None]],
     keys: Sequence[K],
     what: str,
+    operation: str,
     timeout_ms: int,
 ) -> dict[K, ClientError | None]:
     """Send one request to a group's coordinator.
@@ -290,12 +299,14 @@ async def _change(
     :param build: makes the request
     :param outcomes: takes the outcome of each key from the response
     :param what: the change, for error texts
+    :param operation: the permission that it needs on the group
     :returns: for each key None, or the error
     """
 
     async def ask(connection: Connection, _: Sequence[str], timeout_ms: int) -> Mapping[str, Any]:
         response = await connection.request(build(connection), timeout_ms=timeout_ms)
-        return {group_id: refused(what, response) or response}
+        needs = f"{operation} on group '{group_id}'"
+        return {group_id: refused(what, response, needs) or response}
 
     response = (await cluster.coordinators.ask([group_id], ask, timeout_ms))[group_id]
     if isinstance(response, ClientError):

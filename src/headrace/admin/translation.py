@@ -21,6 +21,8 @@ def kafka_error(error: ClientError) -> KafkaError:
     """
     if isinstance(error, RequestRefused):
         text = error.message or KafkaError(error.code).str().removeprefix("Broker: ")
+        if error.advice is not None:
+            text = f"{text.rstrip('.')}: {error.advice}"
         return KafkaError(error.code, text)
     if isinstance(error, ConnectionFailed):
         return KafkaError(KafkaError._TRANSPORT, str(error))

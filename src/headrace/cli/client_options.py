@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,12 +60,12 @@ def client_config(options: Namespace) -> dict[str, str]:
     :param options: parsed from those of :func:`client_options`
     :raises BadUsage: the file cannot be read
     """
-    from headrace.client.settings import from_java
+    from headrace.client.settings import librdkafka_config
 
     config: dict[str, str] = {}
     if options.command_config is not None:
         config = properties_file(options.command_config)
-    return {**from_java(config), "bootstrap.servers": options.bootstrap_server}
+    return {**librdkafka_config(config), "bootstrap.servers": options.bootstrap_server}
 
 
 def properties_file(path: Path) -> dict[str, str]:
@@ -91,7 +93,28 @@ def connection_settings(config: Mapping[str, str]) -> Settings:
 
 
 def must_answer(config: Mapping[str, str]) -> None:
-    """Check that a bootstrap server accepts connections, because clients retry until their timeout.
+    """Connect to a bootstrap server, and log in, because clients retry until their timeout.
+
+    :raises Failure: none answers, or they do not accept the security settings
+    :raises BadUsage: ``bootstrap.servers`` is malformed, or a security setting is wrong
+    """
+    from headrace.client.errors import ClientError
+    from headrace.client.settings import UnsupportedSetting, check_access, settings
+
+    try:
+        read = settings(config)
+    except UnsupportedSetting:
+        _must_listen(config)  # librdkafka may support it
+        return
+    connect_timeout_ms = min(read.connect_timeout_ms, int(_CONNECT_TIMEOUT_S * 1000))
+    try:
+        asyncio.run(check_access(replace(read, connect_timeout_ms=connect_timeout_ms)))
+    except ClientError as error:
+        raise Failure(str(error)) from error
+
+
+def _must_listen(config: Mapping[str, str]) -> None:
+    """Check that a bootstrap server accepts connections.
 
     :raises Failure: none does
     :raises BadUsage: ``bootstrap.servers`` is malformed

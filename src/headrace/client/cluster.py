@@ -220,7 +220,9 @@ class Cluster:
             if isinstance(topic, TopicMetadata):
                 found[name] = topic
             elif topic is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise RequestRefused(f"looking up topic '{name}'", topic)
+                raise RequestRefused(
+                    f"looking up topic '{name}'", topic, needs=f"DESCRIBE on topic '{name}'"
+                )
         return found
 
     async def coordinator_call(
@@ -270,7 +272,8 @@ class Cluster:
         answer = only((await connection.request(request, timeout_ms=self.timeout_ms)).responses)
         if answer.error_code:
             what = f"setting {dict(configs)} on group '{group_id}'"
-            raise RequestRefused(what, int(answer.error_code), answer.error_message)
+            needs = f"ALTER_CONFIGS on group '{group_id}'"
+            raise RequestRefused(what, int(answer.error_code), answer.error_message, needs)
 
     async def group_config(self, group_id: str, name: str) -> str | None:
         """Return a config of a group, by default the default value; None if the broker lacks it.
@@ -295,7 +298,8 @@ class Cluster:
         answer = only((await connection.request(request, timeout_ms=self.timeout_ms)).results)
         if answer.error_code:
             what = f"asking for {', '.join(names)} of group '{group_id}'"
-            raise RequestRefused(what, int(answer.error_code), answer.error_message)
+            needs = f"DESCRIBE_CONFIGS on group '{group_id}'"
+            raise RequestRefused(what, int(answer.error_code), answer.error_message, needs)
         return {
             str(config.name): str(config.value) for config in answer.configs if config.name in names
         }

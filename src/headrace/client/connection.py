@@ -14,16 +14,18 @@ from typing import Any
 from kio.index import load_response_schema
 from kio.serial import entity_reader, entity_writer
 
+from headrace.errors import ErrorCode
 from headrace.log_lines import shown
 from headrace.protocol.skimmer import skimmer
 
+from .diagnosis import CERTIFICATE_SETTINGS, invalid_certificate, mismatch, refused_certificate
 from .errors import ApiMissing, AuthenticationFailed, ConnectionFailed, RequestRefused, error_name
 from .frames import Frames
 from .security import PLAINTEXT, Sasl, Security, conversation
 
 _INT = struct.Struct(">i")
-
-_CERTIFICATE_SETTINGS = "ssl.certificate.location and ssl.key.location"
+_BEFORE_LOGIN = frozenset({17, 18, 36})
+"""API keys of the requests that a broker serves before the login."""
 
 # api name -> (key, lowest, highest version that this client supports). OffsetCommit and OffsetFetch
 # stop before version 10, which has topic ids: offsets of topics that no longer exist have a name.
@@ -37,11 +39,13 @@ _SUPPORTED = {
     "describe_groups": (15, 5, 6),
     "list_groups": (16, 5, 5),
     "sasl_handshake": (17, 1, 1),
+    "describe_acls": (29, 2, 3),
     "describe_configs": (32, 4, 4),
     "sasl_authenticate": (36, 2, 2),
     "delete_groups": (42, 2, 2),
     "incremental_alter_configs": (44, 1, 1),
     "offset_delete": (47, 0, 0),
+    "describe_user_scram_credentials": (50, 0, 0),
     "consumer_group_describe": (69, 0, 1),
     "share_group_heartbeat": (76, 1, 1),
     "share_group_describe": (77, 1, 1),
@@ -64,13 +68,19 @@ class Connection:
     :ivar address: ``host:port`` of the broker
     """
 
-    def __init__(self, frames: Frames, address: str, client_id: str) -> None:
+    def __init__(
+        self, frames: Frames, address: str, client_id: str, security: Security = PLAINTEXT
+    ) -> None:
         self._frames = frames
         self._client_id = client_id
+        self._security = security
+        self._is_accepted = False
+        """True once the broker has answered a request that needs a login where one is required."""
         self._correlation_id = 0
         self._waiting: dict[int, tuple[Any, asyncio.Future[Any]]] = {}
         self._versions: dict[int, tuple[int, int]] = {}
         self._failure: ConnectionFailed | None = None
+        self._is_ended_by_broker = False
         self.address = address
         frames.begin(self._receive, self._closed_by_broker)
 
@@ -102,23 +112,26 @@ class Connection:
                 f"no broker answers at {address}: timed out after {timeout_ms} ms"
             ) from None
         except ssl.SSLCertVerificationError as error:
-            raise AuthenticationFailed(
-                f"the certificate of {address} is invalid: {error.verify_message}"
-            ) from None
+            raise invalid_certificate(address, error) from None
         except ssl.SSLError as error:
-            if _is_about_our_certificate(error):
-                raise _certificate_refused(address, error) from None
+            known = refused_certificate(address, error) or await mismatch(address, security)
+            if known is not None:
+                raise known from None
             raise ConnectionFailed(f"no TLS with {address}: {error.reason or error}") from None
         except (UnicodeError, OverflowError, ValueError) as error:
             raise ConnectionFailed(f"no broker answers at {address}: {error}") from None
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            if tls is not None and isinstance(error, ConnectionResetError):
+                known = await mismatch(address, security)
+                if known is not None:
+                    raise known from None
             raise ConnectionFailed(
                 f"no broker answers at {address}: {reason or 'it ended the TLS handshake'}"
             ) from None
-        connection = cls(frames, address, client_id)
+        connection = cls(frames, address, client_id, security)
         try:
-            await connection._negotiate(timeout_ms, over_tls=tls is not None)
+            await connection._negotiate(timeout_ms)
             if security.sasl is not None:
                 await connection._log_in(security.sasl, timeout_ms)
         except BaseException:
@@ -165,9 +178,23 @@ class Connection:
 
         :raises ConnectionFailed: the connection broke, or no response came within ``timeout_ms``;
             then the connection is closed, and the request may have been executed
+        :raises AuthenticationFailed: the broker requires a login, and the settings have none
         """
         if self._failure is not None:
             raise self._failure
+        try:
+            answer = await self._exchange(payload, timeout_ms)
+        except ConnectionFailed:
+            if self._is_accepted or not self._is_ended_by_broker:
+                raise
+            known = await mismatch(self.address, self._security)
+            if known is None:
+                raise
+            raise known from None
+        self._is_accepted = self._is_accepted or payload.__api_key__ not in _BEFORE_LOGIN
+        return answer
+
+    async def _exchange(self, payload: Any, timeout_ms: int) -> Any:
         self._correlation_id += 1
         correlation_id = self._correlation_id
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -195,7 +222,7 @@ class Connection:
         self._fail(f"the connection to {self.address} was closed")
         await self._frames.wait_closed()
 
-    async def _negotiate(self, timeout_ms: int, *, over_tls: bool) -> None:
+    async def _negotiate(self, timeout_ms: int) -> None:
         module = import_module("kio.schema.api_versions.v3.request")
         request = module.ApiVersionsRequest(
             client_software_name="headrace", client_software_version="0"
@@ -205,11 +232,14 @@ class Connection:
         except ConnectionFailed as error:
             # With TLS 1.3 the broker checks certificates after the handshake.
             lost = self._frames.lost
-            if isinstance(lost, ssl.SSLError) and _is_about_our_certificate(lost):
-                raise _certificate_refused(self.address, lost) from None
+            known = refused_certificate(
+                self.address, lost if isinstance(lost, ssl.SSLError) else None
+            )
+            if known is not None:
+                raise known from None
             hint = ""
-            if over_tls:
-                hint = f", or requires a client certificate ({_CERTIFICATE_SETTINGS})"
+            if self._security.tls is not None:
+                hint = f", or requires a client certificate ({CERTIFICATE_SETTINGS})"
             raise ConnectionFailed(
                 f"{self.address} does not speak the Kafka protocol{hint}: {error}"
             ) from None
@@ -225,10 +255,16 @@ class Connection:
     async def _log_in(self, sasl: Sasl, timeout_ms: int) -> None:
         handshake = self.messages("sasl_handshake").SaslHandshakeRequest(mechanism=sasl.mechanism)
         answer = await self.request(handshake, timeout_ms=timeout_ms)
-        if answer.error_code:
-            offered = ", ".join(answer.mechanisms) or "nothing"
+        if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+            right = "PLAINTEXT" if self._security.tls is None else "SSL"
             raise AuthenticationFailed(
-                f"{self.address} does not accept logins with {sasl.mechanism}: it offers {offered}"
+                f"{self.address} takes no logins: set security.protocol to {right}"
+            )
+        if answer.error_code:
+            offered = " or ".join(answer.mechanisms) or "nothing that it offers"
+            raise AuthenticationFailed(
+                f"{self.address} does not accept logins with {sasl.mechanism}: set sasl.mechanism "
+                f"to {offered}"
             )
         messages = self.messages("sasl_authenticate")
         dialogue = conversation(sasl)
@@ -239,7 +275,8 @@ class Connection:
             if answer.error_code:
                 reason = answer.error_message or error_name(int(answer.error_code))
                 raise AuthenticationFailed(
-                    f"{self.address} refuses the login of '{sasl.username}': {reason}"
+                    f"{self.address} refuses the login of '{sasl.username}': {reason}: check "
+                    f"sasl.username and sasl.password"
                 )
             try:
                 message = dialogue.send(bytes(answer.auth_bytes))
@@ -255,6 +292,7 @@ class Connection:
             self._fail(f"{self.address} sent a response that cannot be parsed: {shown(error)}")
 
     def _closed_by_broker(self, reason: str | None) -> None:
+        self._is_ended_by_broker = self._failure is None
         if reason:
             self._fail(f"{self.address} {reason}")
         else:
@@ -269,22 +307,6 @@ class Connection:
             if not answer.done():
                 answer.set_exception(self._failure)
         self._waiting.clear()
-
-
-def _is_about_our_certificate(error: ssl.SSLError) -> bool:
-    """Return whether the broker ended TLS because of the client's certificate, or its absence."""
-    reason = str(getattr(error, "reason", ""))
-    return "_ALERT_" in reason and (
-        "CERTIFICATE" in reason or reason.endswith(("UNKNOWN_CA", "ACCESS_DENIED"))
-    )
-
-
-def _certificate_refused(address: str, error: ssl.SSLError) -> AuthenticationFailed:
-    alert = error.reason.partition("_ALERT_")[2].replace("_", " ").lower()
-    return AuthenticationFailed(
-        f"{address} requires a client certificate that it trusts, and answers '{alert}': check "
-        f"{_CERTIFICATE_SETTINGS}"
-    )
 
 
 def _encode(payload: Any, correlation_id: int, client_id: str) -> bytes:

@@ -168,7 +168,12 @@ class Coordinators:
             group_id = str(found.key)
             if found.error_code:
                 what = f"finding the coordinator of group '{group_id}'"
-                refused[group_id] = RequestRefused(what, int(found.error_code), found.error_message)
+                refused[group_id] = RequestRefused(
+                    what,
+                    int(found.error_code),
+                    found.error_message,
+                    f"DESCRIBE on group '{group_id}'",
+                )
             else:
                 self._brokers.learn(int(found.node_id), str(found.host), int(found.port))
                 self._node_of[group_id] = int(found.node_id)

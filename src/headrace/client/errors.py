@@ -6,6 +6,14 @@ from headrace.errors import ErrorCode
 from headrace.log_lines import printable
 
 _MAX_TEXT_CHARS = 4000
+_AUTHORIZATION_FAILED = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
 
 
 class ClientError(Exception):
@@ -39,12 +47,20 @@ class RequestRefused(ClientError):
     :param what: the request, for the error text, such as ``"joining share group g1"``
     :param code: Kafka's error code
     :param message: the broker's error message, or None
+    :param needs: the permission that the request needs, such as ``"READ on group 'g1'"``; the text
+        names it if the broker refuses for lack of a permission
+
+    :ivar advice: what to change, or None
     """
 
-    def __init__(self, what: str, code: int, message: str | None = None) -> None:
-        super().__init__(f"{what}: {error_name(code)}" + (f" ({message})" if message else ""))
+    def __init__(
+        self, what: str, code: int, message: str | None = None, needs: str | None = None
+    ) -> None:
         self.code = code
         self.message = message
+        self.advice = missing_permission(code, needs)
+        text = f"{what}: {error_name(code)}" + (f" ({message})" if message else "")
+        super().__init__(f"{text}: {self.advice}" if self.advice else text)
 
 
 class UnknownTopic(ClientError):
@@ -52,6 +68,16 @@ class UnknownTopic(ClientError):
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic '{topic}' does not exist: create it first, or correct its name")
+
+
+def missing_permission(code: int, needs: str | None) -> str | None:
+    """Return the advice for a refusal: which permission to give. None for other error codes.
+
+    :param needs: the permission, such as ``"READ on group 'g1'"``; None if it is unknown
+    """
+    if needs is None or code not in _AUTHORIZATION_FAILED:
+        return None
+    return f"the user needs the permission {needs}"
 
 
 def error_name(code: int) -> str:

@@ -22,20 +22,25 @@ Partitions = Mapping[str, Sequence[int]]
 """Topic → partition numbers."""
 
 
-def refused(what: str, answer: Any) -> RequestRefused | None:
+def refused(what: str, answer: Any, needs: str) -> RequestRefused | None:
     """Return the refusal in a part of a response, or None.
 
     :param what: the request, for the error text
     :param answer: has ``error_code``, and maybe ``error_message``
+    :param needs: the permission that the request needs, such as ``"READ on group 'g1'"``
     """
     if not answer.error_code:
         return None
-    return RequestRefused(what, int(answer.error_code), getattr(answer, "error_message", None))
+    message = getattr(answer, "error_message", None)
+    return RequestRefused(what, int(answer.error_code), message, needs)
 
 
 def _by_group(groups: Iterable[Any], what: str) -> dict[str, Any]:
     return {
-        str(group.group_id): refused(f"{what} '{group.group_id}'", group) or group
+        str(group.group_id): refused(
+            f"{what} '{group.group_id}'", group, f"DESCRIBE on group '{group.group_id}'"
+        )
+        or group
         for group in groups
     }
 

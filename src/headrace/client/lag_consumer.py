@@ -17,6 +17,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from headrace.client.errors import missing_permission
+from headrace.client.settings import librdkafka_config
 from headrace.log_lines import get_logger
 from headrace.tasks import CurrentLag
 
@@ -70,7 +72,8 @@ class LagConsumer(Consumer):
         self._asker: _EndOffsets | None = None
         self._failure: KafkaException | None = None
         self._is_closed = False
-        super().__init__({**conf, "enable.partition.eof": True}, **more)
+        config = {**librdkafka_config(conf), "enable.partition.eof": True}
+        super().__init__(config, **more)
 
     def current_lag(self, partition: TopicPartition) -> int | None:
         """Return the number of offsets from the position to the end of a partition.
@@ -223,6 +226,9 @@ class LagConsumer(Consumer):
                     error.code(),
                     f"{name} cannot be read from its position: {error.str()}; {_NO_RESET}",
                 )
+            elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                needs = missing_permission(error.code(), f"READ on topic '{name.topic}'")
+                error = KafkaError(error.code(), f"{name} cannot be read: {error.str()}: {needs}")
             self._failure = KafkaException(error)
         return name
 

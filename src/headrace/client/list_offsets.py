@@ -209,7 +209,9 @@ async def _ask_leader(
             key = (str(topic.name), int(answer.partition_index))
             if answer.error_code:
                 found[key] = RequestRefused(
-                    f"asking for offsets of {key[0]}-{key[1]}", int(answer.error_code)
+                    f"asking for offsets of {key[0]}-{key[1]}",
+                    int(answer.error_code),
+                    needs=f"DESCRIBE on topic '{key[0]}'",
                 )
             else:
                 values = (answer.offset, answer.timestamp, answer.leader_epoch)

@@ -62,7 +62,9 @@ async def commit_offsets(
         response = await cluster.coordinator_call(group_id, build, _first_error)
         code = _first_error(response)
         if code:
-            raise RequestRefused(f"committing offsets of group '{group_id}'", code)
+            topics = ", ".join(f"'{topic}'" for topic in by_topic)
+            needs = f"READ on group '{group_id}' and on topic {topics}"
+            raise RequestRefused(f"committing offsets of group '{group_id}'", code, needs=needs)
 
 
 def _first_error(response: Any) -> int:

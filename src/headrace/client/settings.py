@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import ssl
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
 from .cluster import Cluster, parse_bootstrap
+from .errors import ConnectionFailed
 from .security import SASL_MECHANISMS, Sasl, Security
 
+_CHECK_TIMEOUT_MS = 10_000
 _PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _UNSUPPORTED = (
     "ssl.engine.location",
@@ -79,19 +83,53 @@ class Settings:
         )
 
 
+async def check_access(read: Settings) -> None:
+    """Ask a broker for nothing, over TLS and after the login that are set.
+
+    :raises AuthenticationFailed: the brokers do not accept the security settings; the text says
+        which one to change
+    :raises ConnectionFailed: no broker answers
+    """
+    async with read.cluster() as cluster:
+        await cluster.metadata()
+
+
+def check_login(conf: Mapping[str, Any]) -> None:
+    """Check that the brokers accept the security settings of a client of librdkafka.
+
+    librdkafka tries a refused login again without end, and reports it to a callback. May be called
+    in a thread with a running event loop. Does nothing if no broker answers, or if only librdkafka
+    supports the settings.
+
+    :raises AuthenticationFailed: see :func:`check_access`
+    """
+    try:
+        read = settings(librdkafka_config(conf))
+    except UnsupportedSetting:
+        return
+    read = replace(read, connect_timeout_ms=min(read.connect_timeout_ms, _CHECK_TIMEOUT_MS))
+    with ThreadPoolExecutor(1) as pool, suppress(ConnectionFailed):
+        pool.submit(asyncio.run, check_access(read)).result()
+
+
 def librdkafka_config(conf: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration for librdkafka: lists of bootstrap servers become strings."""
-    config = dict(conf)
+    """Return a configuration for librdkafka.
+
+    Every client and command reads its configuration with this function: names of Kafka's Java
+    clients become librdkafka's, and lists of bootstrap servers become strings.
+    """
+    config = _from_java(conf)
     for key in ("bootstrap.servers", "metadata.broker.list"):
         if isinstance(config.get(key), list | tuple):
             config[key] = ",".join(map(str, config[key]))
     return config
 
 
-def from_java(config: Mapping[str, str]) -> dict[str, str]:
-    """Translate a configuration of Kafka's Java clients into librdkafka's names."""
+def _from_java(config: Mapping[str, Any]) -> dict[str, Any]:
     translated = dict(config)
-    login = translated.pop("sasl.jaas.config", "")
+    if translated.get("ssl.endpoint.identification.algorithm") == "":
+        translated["ssl.endpoint.identification.algorithm"] = "none"
+    login = str(translated.pop("sasl.jaas.config", ""))
     for name in ("username", "password"):
         found = re.search(rf"\b{name}\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s;]+))", login)
         if found is not None:
@@ -99,7 +137,7 @@ def from_java(config: Mapping[str, str]) -> dict[str, str]:
     if "default.api.timeout.ms" in translated:
         translated.setdefault("socket.timeout.ms", translated.pop("default.api.timeout.ms"))
     for store, names in _JAVA_PEM.items():
-        if translated.get(f"ssl.{store}.type", "").upper() == "PEM":
+        if str(translated.get(f"ssl.{store}.type", "")).upper() == "PEM":
             del translated[f"ssl.{store}.type"]
             for name in names.keys() & translated.keys():
                 translated |= dict.fromkeys(names[name], translated.pop(name))

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaException
 from headrace.client import Cluster
 from headrace.client.cluster import parse_bootstrap
 from headrace.client.security import Security
-from headrace.client.settings import from_java, settings
+from headrace.client.settings import librdkafka_config, settings
 
 from .errors import SourceError
 from .subscription import Subscription
@@ -210,7 +210,7 @@ class GivenOptions:
             parse_bootstrap(bootstrap_servers)
         except ValueError as error:
             raise SourceError(f"option kafka.bootstrap.servers: {error}") from None
-        librdkafka = from_java(
+        librdkafka = librdkafka_config(
             {
                 name.removeprefix(_KAFKA_PREFIX): value
                 for name, value in self._given.items()

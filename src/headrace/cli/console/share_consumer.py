@@ -34,6 +34,7 @@ from headrace.client import (
     ShareConsumer,
 )
 from headrace.client.cluster import parse_bootstrap
+from headrace.client.settings import librdkafka_config
 from headrace.client.share.spans import Span, normalize, subtract
 from headrace.protocol.record_batch import CorruptBatch, headers, records
 
@@ -167,7 +168,7 @@ def _formatter(options: Namespace) -> MessageFormatter:
 
 
 def _configs(options: Namespace) -> dict[str, str]:
-    configs = {**client_config(options), **dict(options.command_property)}
+    configs = librdkafka_config({**client_config(options), **dict(options.command_property)})
     for name in sorted(configs.keys() - set(_SUPPORTED_CONFIGS)):
         if not name.startswith(_SECURITY_CONFIGS):
             supported = ", ".join(_SUPPORTED_CONFIGS)

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
 
-from headrace.cli.client_options import client_config, client_options
+from headrace.admin import AdminClient
+from headrace.cli.client_options import client_config, client_options, must_answer
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.options import setting
+from headrace.client import settings
+from headrace.client.errors import missing_permission
 
 _TIMEOUT_S = 30.0
 _POLL_S = 0.02
@@ -42,7 +44,8 @@ def librdkafka_options(parser: ArgumentParser, former: str, former_file: str) ->
 
 def librdkafka_config(options: Namespace) -> dict[str, Any]:
     """Return the configuration of a client. It logs no errors: the command reports them."""
-    return {"log_level": 2, **client_config(options), **dict(options.command_property)}
+    given = {**client_config(options), **dict(options.command_property)}
+    return {"log_level": 2, **settings.librdkafka_config(given)}
 
 
 def one_line(error: KafkaException | KafkaError) -> str:
@@ -52,10 +55,25 @@ def one_line(error: KafkaException | KafkaError) -> str:
     return " ".join(text.removeprefix("Broker: ").removeprefix("Local: ").split())
 
 
+def reason(error: KafkaException | KafkaError, topic: str, operation: str, group_id: str) -> str:
+    """Return the text of an error on one line, with the permission that is missing, if one is.
+
+    :param operation: the operation on the topic
+    """
+    kafka_error = error.args[0] if isinstance(error, KafkaException) else error
+    code = kafka_error.code()
+    needs = f"{operation} on topic '{topic}'"
+    if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        needs = f"READ on group '{group_id}'"
+    advice = missing_permission(code, needs)
+    text = one_line(error)
+    return f"{text}: {advice}" if advice else text
+
+
 def partitions(config: Mapping[str, Any], topic: str) -> int:
     """Return the number of partitions of a topic.
 
-    :raises Failure: the topic does not exist, or no broker answers
+    :raises Failure: the topic does not exist, or no broker answers or accepts the login
     :raises BadUsage: the configuration is wrong
     """
     reasons: dict[int, str] = {}
@@ -67,6 +85,7 @@ def partitions(config: Mapping[str, Any], topic: str) -> int:
         admin = AdminClient(admin_config)
     except KafkaException as error:
         raise BadUsage(one_line(error)) from error
+    must_answer(config)
     future = admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)[topic]
     while not future.done() and KafkaError._ALL_BROKERS_DOWN not in reasons:
         admin.poll(_POLL_S)  # calls error_cb

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from headrace.cli.errors import BadUsage, Failure
 
-from .librdkafka import librdkafka_config, librdkafka_options, one_line, partitions
+from .librdkafka import librdkafka_config, librdkafka_options, one_line, partitions, reason
 from .report import Bar, Latencies
 
 UNLIMITED = -1.0
@@ -278,6 +278,5 @@ class ProduceTest:
     def _raise_refused(self) -> None:
         if self._refused is not None:
             self._producer.purge()
-            raise Failure(
-                f"a record for topic '{self._options.topic}' was refused: {one_line(self._refused)}"
-            )
+            why = reason(self._refused, self._options.topic, "WRITE", "")
+            raise Failure(f"a record for topic '{self._options.topic}' was refused: {why}")

@@ -24,7 +24,7 @@ from headrace.cli.share_start import starting_point
 from headrace.client import ClientError
 from headrace.client.settings import UnsupportedSetting, settings
 
-from .librdkafka import librdkafka_config, librdkafka_options, one_line, partitions
+from .librdkafka import librdkafka_config, librdkafka_options, one_line, partitions, reason
 from .produce import positive
 from .report import MIB, Bar
 
@@ -154,6 +154,7 @@ class Member(threading.Thread):
         self.total = Count(time.time())
         self._consumer = ShareConsumer(config)
         self._topic = topic
+        self._group_id = str(config["group.id"])
         self._stopping = stopping
 
     def run(self) -> None:
@@ -165,7 +166,7 @@ class Member(threading.Thread):
             self._consumer.commit_sync()
             self._consumer.close()
         except KafkaException as error:
-            self.problem = one_line(error)
+            self.problem = reason(error, self._topic, "READ", self._group_id)
             self._stopping.set()
 
     def _take(self, messages: Any) -> None:

@@ -90,6 +90,7 @@ async def wanted_groups(cluster: Cluster, query: LagQuery) -> tuple[list[ListedG
     """List the groups that a query selects.
 
     :returns: the groups by coordinator and id, and a warning for each missing group or broker
+    :raises RequestRefused: a named group is hidden, because the user may not describe it
     :raises ClientError: the cluster cannot be reached
     """
     await cluster.metadata()  # fails at once, while list_groups retries
@@ -97,8 +98,24 @@ async def wanted_groups(cluster: Cluster, query: LagQuery) -> tuple[list[ListedG
     warnings = [f"groups are missing: {error}" for error in errors]
     groups = sorted(filter(query.wants_group, listed), key=lambda one: (one.node_id, one.group_id))
     found = {group.group_id for group in groups}
-    warnings += [f"group '{one}' is not there" for one in query.groups if one not in found]
+    missing = [group_id for group_id in query.groups if group_id not in found]
+    await _check_permissions(cluster, missing)
+    warnings += [f"group '{group_id}' is not there" for group_id in missing]
     return groups, warnings
+
+
+async def _check_permissions(cluster: Cluster, group_ids: Sequence[str]) -> None:
+    """Check that missing groups may be described: a list of groups leaves others out.
+
+    :raises RequestRefused: one may not
+    """
+    answers = await cluster.coordinators.ask(group_ids, describe_classic_groups, cluster.timeout_ms)
+    for answer in answers.values():
+        if (
+            isinstance(answer, RequestRefused)
+            and answer.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        ):
+            raise answer
 
 
 async def lag_snapshot(

@@ -7,10 +7,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from headrace.client.errors import ConnectionFailed
 from headrace.client.lag_consumer import LagConsumer, PartitionName
+from headrace.client.settings import check_login, librdkafka_config
 from headrace.log_lines import get_logger
 from headrace.tasks import IDLING_DISABLED, OrderedTask, Readiness, TaskMetrics
 
@@ -73,6 +74,7 @@ class OrderedConsumer:
     :raises InvalidTopics: a topic is missing, or the topics are not co-partitioned
     :raises ValueError: an argument is wrong
     :raises ConnectionFailed: no broker can be reached
+    :raises AuthenticationFailed: the brokers do not accept the security settings
     """
 
     def __init__(
@@ -107,8 +109,13 @@ class OrderedConsumer:
         self._problem: Exception | None = None
         self._is_closed = False
         self._clock_offset_s = time.time() - time.monotonic()
+        conf = librdkafka_config(conf)
         self._servers = str(conf.get("bootstrap.servers"))
-        self._consumer = LagConsumer(consumer_config(conf, group_id, self._is_incremental))
+        config = consumer_config(conf, group_id, self._is_incremental)
+        check_login(conf)
+        self._conf = conf
+        self._is_login_in_doubt = False
+        self._consumer = LagConsumer({**config, "error_cb": self._on_error})
         try:
             check_co_partitioned(self._consumer, self.topics, self._servers)
             self._consumer.subscribe(
@@ -131,6 +138,7 @@ class OrderedConsumer:
             not read any more, further calls raise it again
         :raises InvalidTopics: the topics or the assignment are not co-partitioned any more; further
             calls raise it again
+        :raises AuthenticationFailed: the brokers do not accept the login any more
         :raises RuntimeError: the consumer is closed
         """
         if self._handed_out is not None:
@@ -258,6 +266,9 @@ class OrderedConsumer:
             self._store()
             self._last_store_s = now_s
         found = self._consume(wait_s)
+        if self._is_login_in_doubt:
+            self._is_login_in_doubt = False
+            check_login(self._conf)
         for name, messages in found.items():
             if name in self._assigned:
                 self._tasks[name.partition].add(
@@ -289,9 +300,9 @@ class OrderedConsumer:
         try:
             return self._consumer.consume_by_partition(MAX_POLL_RECORDS, wait_s)
         except KafkaException as error:
-            problem, is_lasting = translated(error)
+            problem, is_lasting = translated(error, self._group_id)
             if not is_lasting:
-                raise
+                raise problem from None
             self._problem = self._problem or problem
             return {}
 
@@ -319,6 +330,14 @@ class OrderedConsumer:
         if drained:
             self._consumer.resume([TopicPartition(*name) for name in drained])
             self._paused.difference_update(drained)
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Note an error that librdkafka retries without end, and may be about the login."""
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+            self._is_login_in_doubt = True
+        given = self._conf.get("error_cb")
+        if given is not None:
+            given(error)
 
     # -- positions
 

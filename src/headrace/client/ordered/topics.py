@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from headrace.client.errors import ClientError, ConnectionFailed
+from headrace.client.errors import ClientError, ConnectionFailed, missing_permission
 
 METADATA_TIMEOUT_S = 10.0
 """The timeout of looking up one topic."""
@@ -72,7 +72,9 @@ def check_co_partitioned(consumer: Consumer, topics: Sequence[str], servers: str
         if metadata is None:
             raise InvalidTopics(f"topic '{topic}' is missing in the metadata of {servers}")
         if metadata.error is not None:
-            raise InvalidTopics(f"topic '{topic}' cannot be read: {metadata.error.str()}")
+            needs = missing_permission(metadata.error.code(), f"DESCRIBE on topic '{topic}'")
+            reason = metadata.error.str() + (f": {needs}" if needs else "")
+            raise InvalidTopics(f"topic '{topic}' cannot be read: {reason}")
         counts[topic] = len(metadata.partitions)
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"'{topic}' has {count}" for topic, count in counts.items())
@@ -81,7 +83,7 @@ def check_co_partitioned(consumer: Consumer, topics: Sequence[str], servers: str
         )
 
 
-def translated(error: KafkaException) -> tuple[Exception, bool]:
+def translated(error: KafkaException, group_id: str) -> tuple[Exception, bool]:
     """Translate an error of the inner consumer.
 
     :returns: the exception to raise, and whether it is lasting: a partition is not read any more
@@ -89,4 +91,8 @@ def translated(error: KafkaException) -> tuple[Exception, bool]:
     kafka_error = error.args[0]
     if kafka_error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
         return InvalidTopics(kafka_error.str()), True
+    if kafka_error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        needs = missing_permission(kafka_error.code(), f"READ on group '{group_id}'")
+        named = KafkaError(kafka_error.code(), f"{kafka_error.str()}: {needs}")
+        return KafkaException(named), True
     return error, kafka_error.fatal() or kafka_error.code() == KafkaError._AUTO_OFFSET_RESET

@@ -19,6 +19,7 @@ from headrace.client.errors import (
     error_name,
 )
 from headrace.client.security import PLAINTEXT, Security
+from headrace.client.settings import librdkafka_config, settings
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
@@ -88,6 +89,31 @@ class ShareConsumer:
         self._topics: dict[UUID, TopicMetadata] = {}
         self._nodes: dict[int, ShareNode] = {}
         self._paused: set[TopicPartition] = set()
+
+    @classmethod
+    def from_config(
+        cls,
+        conf: Mapping[str, Any],
+        group_id: str,
+        topics: Iterable[str],
+        *,
+        rack_id: str | None = None,
+    ) -> ShareConsumer:
+        """Create a member from the configuration of a client: addresses, timeouts, TLS and login.
+
+        :param conf: names and values of librdkafka, or of Kafka's Java clients
+        :raises UnsupportedSetting: a setting is wrong or not supported
+        """
+        read = settings(librdkafka_config(conf))
+        return cls(
+            read.bootstrap_servers,
+            group_id,
+            topics,
+            client_id=read.client_id,
+            rack_id=rack_id,
+            timeout_ms=read.request_timeout_ms,
+            security=read.security,
+        )
 
     async def __aenter__(self) -> ShareConsumer:
         await self.start()
@@ -255,6 +281,12 @@ class ShareConsumer:
                 )
             for partition in topic_response.partitions:
                 key = (topic.name, int(partition.partition_index))
+                if partition.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    raise RequestRefused(
+                        f"reading topic '{topic.name}'",
+                        int(partition.error_code),
+                        needs=f"READ on topic '{topic.name}'",
+                    )
                 if partition.error_code:
                     troubled = True
                     _log.warning(
@@ -346,8 +378,11 @@ class ShareConsumer:
             if self._membership.refused(code):
                 _log.warning("heartbeat of group %s: %s", self.group_id, error_name(code))
             else:
+                needs = f"READ on group '{self.group_id}'"
+                if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    needs = f"DESCRIBE on the topics {', '.join(self._membership.topics)}"
                 self._ended = RequestRefused(
-                    f"joining share group '{self.group_id}'", code, response.error_message
+                    f"joining share group '{self.group_id}'", code, response.error_message, needs
                 )
         else:
             assigned = response.assignment and frozenset(

@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection
-from headrace.client.errors import ConnectionFailed, error_name
+from headrace.client.errors import ConnectionFailed, RequestRefused, error_name
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicIdPartition
@@ -156,12 +156,19 @@ class ShareNode:
         await asyncio.sleep(_RETRY_PAUSE_MS / 1000)
 
     async def _refused(self, code: int, what: str) -> None:
+        """Lose the session, so that the next call opens another.
+
+        :raises RequestRefused: the user may not read with this group
+        """
         _log.warning(
             "%s of group %s at broker %d: %s", what, self._group_id, self._node_id, error_name(code)
         )
         if code == ErrorCode.SHARE_SESSION_NOT_FOUND:
             self._forget()
         self.session.lost()
+        if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            needs = f"READ on group '{self._group_id}'"
+            raise RequestRefused(f"{what} of group '{self._group_id}'", code, needs=needs)
         if code not in _SESSION_GONE:
             await asyncio.sleep(_RETRY_PAUSE_MS / 1000)
 

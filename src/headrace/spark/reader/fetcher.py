@@ -263,6 +263,7 @@ class Fetcher:
                 raise RequestRefused(
                     f"reading {partition.name} from offset {partition.offset}",
                     int(answer.error_code),
+                    needs=f"READ on topic '{key[0]}'",
                 )
             else:
                 self._add_records(partition, answer)

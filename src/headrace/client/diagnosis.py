@@ -1,0 +1,139 @@
+"""The reasons why a connection with the wrong security settings fails, and what to change.
+
+A broker that is asked in the wrong protocol closes the connection without a word, and a client that
+tries again never succeeds. After such a failure :func:`mismatch` asks the broker in other ways,
+once, to tell a wrong setting from a broker that is down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import struct
+from contextlib import suppress
+
+from headrace.errors import ErrorCode
+
+from .errors import AuthenticationFailed
+from .security import Security
+
+_PROBE_TIMEOUT_S = 5.0
+_MAX_ANSWER_BYTES = 1 << 20
+_CORRELATION_ID = 1
+_NO_MECHANISM = b"?"
+_API_VERSIONS = struct.pack(">hhih", 18, 0, _CORRELATION_ID, 0)
+_SASL_HANDSHAKE = struct.pack(">hhihh", 17, 1, _CORRELATION_ID, 0, 1) + _NO_MECHANISM
+_HOSTNAME_MISMATCH, _ADDRESS_MISMATCH, _EXPIRED, _NOT_YET_VALID = 62, 64, 10, 9
+CERTIFICATE_SETTINGS = "ssl.certificate.location and ssl.key.location"
+
+
+def invalid_certificate(address: str, error: ssl.SSLCertVerificationError) -> AuthenticationFailed:
+    """Return the error for a broker's certificate that is not trusted."""
+    advice = "set ssl.ca.location to the certificate of the authority that has signed it"
+    if error.verify_code in (_HOSTNAME_MISMATCH, _ADDRESS_MISMATCH):
+        advice = "name the broker in bootstrap.servers as its certificate does"
+    elif error.verify_code in (_EXPIRED, _NOT_YET_VALID):
+        advice = "renew it, or correct the clock"
+    return AuthenticationFailed(
+        f"the certificate of {address} is invalid: {error.verify_message}: {advice}"
+    )
+
+
+def refused_certificate(address: str, error: ssl.SSLError | None) -> AuthenticationFailed | None:
+    """Return the error if the broker ended TLS because of the client's certificate, or because
+    there is none; else None.
+    """
+    reason = str(getattr(error, "reason", ""))
+    if "_ALERT_" not in reason or not (
+        "CERTIFICATE" in reason or reason.endswith(("UNKNOWN_CA", "ACCESS_DENIED"))
+    ):
+        return None
+    alert = reason.partition("_ALERT_")[2].replace("_", " ").lower()
+    return AuthenticationFailed(
+        f"{address} requires a client certificate that it trusts, and answers '{alert}': check "
+        f"{CERTIFICATE_SETTINGS}"
+    )
+
+
+async def mismatch(address: str, security: Security) -> AuthenticationFailed | None:
+    """Ask a broker that has closed a connection which protocol it speaks.
+
+    :param address: ``host:port``
+    :param security: the settings of the connection that failed
+    :returns: the error that says which setting to change; None if it is not the protocol
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(_PROBE_TIMEOUT_S):
+            if security.tls is None and await _speaks_tls(host, int(port)):
+                right = "SASL_SSL or SSL" if security.sasl else "SSL or SASL_SSL"
+                return AuthenticationFailed(
+                    f"{address} speaks TLS, and security.protocol is without: set it to {right}"
+                )
+            if security.tls is not None and await _ask(host, int(port), None, _API_VERSIONS):
+                right = "SASL_PLAINTEXT or PLAINTEXT" if security.sasl else "PLAINTEXT"
+                return AuthenticationFailed(
+                    f"{address} does not speak TLS, and security.protocol asks for it: set it to "
+                    f"{right}"
+                )
+            if security.sasl is None:
+                answer = await _ask(host, int(port), security.tls, _SASL_HANDSHAKE)
+                return _login_required(address, security, answer)
+    except (OSError, TimeoutError, ValueError, struct.error):
+        pass
+    return None
+
+
+def _login_required(address: str, security: Security, answer: bytes) -> AuthenticationFailed | None:
+    """Return the error of a client without a login, from the answer to a handshake."""
+    if len(answer) < 10:
+        return None
+    code, count = struct.unpack_from(">hi", answer, 4)
+    if code != ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+        return None
+    mechanisms, position = [], 10
+    for _ in range(count):
+        (size,) = struct.unpack_from(">h", answer, position)
+        mechanisms.append(answer[position + 2 : position + 2 + size].decode())
+        position += 2 + size
+    right = "SASL_PLAINTEXT" if security.tls is None else "SASL_SSL"
+    return AuthenticationFailed(
+        f"{address} requires a login: set security.protocol to {right}, and sasl.mechanism to "
+        f"{' or '.join(mechanisms)}"
+    )
+
+
+async def _speaks_tls(host: str, port: int) -> bool:
+    """Return whether TLS is spoken at the address, whatever its certificate."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        _, writer = await asyncio.open_connection(host, port, ssl=context)
+    except ssl.SSLError as error:
+        return "_ALERT_" in str(error.reason)
+    except OSError:
+        return False
+    writer.transport.abort()
+    return True
+
+
+async def _ask(host: str, port: int, tls: ssl.SSLContext | None, request: bytes) -> bytes:
+    """Send one request on a connection of its own.
+
+    :returns: the response; empty if the broker closed the connection instead
+    """
+    reader, writer = await asyncio.open_connection(
+        host, port, ssl=tls, server_hostname=host if tls else None
+    )
+    try:
+        writer.write(struct.pack(">i", len(request)) + request)
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            if 0 < size <= _MAX_ANSWER_BYTES:
+                answer = await reader.readexactly(size)
+                if answer[:4] == struct.pack(">i", _CORRELATION_ID):
+                    return answer
+        return b""
+    finally:
+        writer.transport.abort()

@@ -1,0 +1,333 @@
+"""Each client and command names the wrong setting, or the missing permission, on one line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+import headrace
+from headrace.admin import AdminClient
+from headrace.cli.main import main
+from headrace.client import AuthenticationFailed, ClientError, OrderedConsumer, ShareConsumer
+from headrace.client.settings import check_access, settings
+from headrace.secure_broker import SecureBroker
+from tests.support import unique
+
+pytestmark = pytest.mark.broker
+
+Config = dict[str, str]
+TOPIC, OTHER = "orders", "returns"
+BOB = "bob"
+"""A user whom nothing is allowed."""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[SecureBroker]:
+    with SecureBroker(("alice", BOB, "carol")) as secure:
+        with AdminClient(secure.client_config()) as admin:
+            for future in admin.create_topics([NewTopic(TOPIC), NewTopic(OTHER)]).values():
+                future.result(30)
+        yield secure
+
+
+def _plaintext(config: Config) -> Config:
+    return {"bootstrap.servers": config["bootstrap.servers"]}
+
+
+def _without_login(config: Config) -> Config:
+    return {name: value for name, value in config.items() if "sasl" not in name} | {
+        "security.protocol": "SSL"
+    }
+
+
+def _strange_ca(config: Config) -> Config:
+    return {name: value for name, value in config.items() if name != "ssl.ca.location"}
+
+
+MISTAKES: Mapping[str, tuple[Callable[[Config], Config], str]] = {
+    "wrong password": (
+        lambda config: config | {"sasl.password": "guess"},
+        "refuses the login of 'admin': Authentication failed during authentication due to invalid "
+        "credentials with SASL mechanism SCRAM-SHA-512: check sasl.username and sasl.password",
+    ),
+    "untrusted certificate": (
+        _strange_ca,
+        "set ssl.ca.location to the certificate of the authority that has signed it",
+    ),
+    "plaintext on a TLS port": (
+        _plaintext,
+        "speaks TLS, and security.protocol is without: set it to SSL or SASL_SSL",
+    ),
+    "no login": (
+        _without_login,
+        "requires a login: set security.protocol to SASL_SSL, and sasl.mechanism to "
+        "SCRAM-SHA-256 or SCRAM-SHA-512",
+    ),
+}
+
+mistakes = pytest.mark.parametrize("mistake", MISTAKES)
+
+
+def mistaken(broker: SecureBroker, mistake: str) -> tuple[Config, str]:
+    """Return a configuration with one mistake, and the text that names it."""
+    change, text = MISTAKES[mistake]
+    return change(broker.client_config()), text
+
+
+# Our own clients ----------------------------------------------------------------------------------
+
+
+@mistakes
+def test_admin(broker: SecureBroker, mistake: str) -> None:
+    """Calls over our own connections, of librdkafka, and those that wait."""
+    config, text = mistaken(broker, mistake)
+    with AdminClient({"log_level": 0, **config}) as admin:
+        for call in (
+            lambda: admin.list_all_groups().result(30),
+            lambda: admin.create_topics([NewTopic("t")])["t"].result(30),
+            lambda: admin.list_topics(),
+        ):
+            with pytest.raises(KafkaException) as refused:
+                call()
+            assert text in refused.value.args[0].str()
+
+
+@mistakes
+def test_ordered_consumer(broker: SecureBroker, mistake: str) -> None:
+    config, text = mistaken(broker, mistake)
+    with pytest.raises(ClientError) as refused:
+        OrderedConsumer([TOPIC], "g", conf={"log_level": 0, **config})
+    assert text in str(refused.value)
+
+
+@mistakes
+def test_share_consumer(broker: SecureBroker, mistake: str) -> None:
+    config, text = mistaken(broker, mistake)
+
+    async def join() -> None:
+        async with ShareConsumer.from_config(config, "g", [TOPIC]):
+            pass
+
+    with pytest.raises(ClientError) as refused:
+        asyncio.run(join())
+    assert text in str(refused.value)
+
+
+def test_a_password_that_is_changed_meanwhile() -> None:
+    """The consumer learns it when its session ends, and does not try for ever."""
+    with SecureBroker(config={"connections.max.reauth.ms": 3000}) as broker:
+        with AdminClient(broker.client_config()) as admin:
+            admin.create_topics([NewTopic(TOPIC)])[TOPIC].result(30)
+        broker.allow("alice", "READ", "TOPIC", TOPIC)
+        broker.allow("alice", "READ", "GROUP", "g")
+        # librdkafka waits for the end of its session when it closes.
+        short = {"log_level": 0, "session.timeout.ms": 6000}
+        conf = {**short, **broker.client_config("alice")}
+        with OrderedConsumer([TOPIC], "g", conf=conf) as consumer:
+            assert consumer.poll(0.1) is None
+            info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+            change = UserScramCredentialUpsertion("alice", info, b"another")
+            with AdminClient(broker.client_config()) as admin:
+                admin.alter_user_scram_credentials([change])["alice"].result(30)
+            with pytest.raises(AuthenticationFailed, match=r"check sasl\.username"):
+                consumer.poll(60)
+
+
+def test_wishes_for_tls_at_a_port_without_it() -> None:
+    with headrace.Broker() as broker:
+        config = {"bootstrap.servers": broker.bootstrap_servers, "security.protocol": "SSL"}
+        with pytest.raises(ClientError, match=r"does not speak TLS, .* set it to PLAINTEXT"):
+            asyncio.run(check_access(settings(config)))
+        login = {"sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "b"}
+        config |= {"security.protocol": "SASL_PLAINTEXT", **login}
+        with pytest.raises(ClientError, match=r"takes no logins: set security\.protocol to PLAIN"):
+            asyncio.run(check_access(settings(config)))
+
+
+def test_names_of_java_are_names_everywhere(broker: SecureBroker) -> None:
+    config = broker.client_config()
+    java = {
+        "bootstrap.servers": config["bootstrap.servers"],
+        "security.protocol": "SASL_SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": config["ssl.ca.location"],
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required "
+            f'username="admin" password="{config["sasl.password"]}";'
+        ),
+    }
+    with AdminClient(java) as admin:
+        assert TOPIC in admin.list_topics(timeout=30).topics
+        assert admin.list_all_groups().result(30).errors == []
+    with OrderedConsumer([TOPIC], unique("g"), conf=java) as consumer:
+        assert consumer.poll(0.1) is None
+
+    async def join() -> int:
+        async with ShareConsumer.from_config(java, unique("g"), [TOPIC]) as member:
+            await member.wait_for_assignment(10_000)
+            return len(member.assignment)
+
+    assert asyncio.run(join()) == 1
+
+
+# Permissions --------------------------------------------------------------------------------------
+
+
+def test_permissions_of_admin(broker: SecureBroker) -> None:
+    with AdminClient(broker.client_config(BOB)) as admin:
+        for call, text in (
+            (lambda: admin.create_topics([NewTopic("t")])["t"], "CREATE on topic 't'"),
+            (lambda: admin.delete_topics([TOPIC])[TOPIC], f"DELETE on topic '{TOPIC}'"),
+            (lambda: admin.describe_share_groups(["g"])["g"], "DESCRIBE on group 'g'"),
+            (lambda: admin.delete_share_groups(["g"])["g"], "DESCRIBE on group 'g'"),
+            (lambda: admin.describe_acls(_any_acl()), "DESCRIBE on the cluster"),
+        ):
+            with pytest.raises(KafkaException) as refused:
+                call().result(30)
+            assert f"the user needs the permission {text}" in refused.value.args[0].str()
+
+
+def _any_acl() -> AclBindingFilter:
+    from confluent_kafka import admin
+
+    make: Any = AclBindingFilter
+    condition: AclBindingFilter = make(
+        admin.ResourceType.ANY,
+        None,
+        admin.ResourcePatternType.ANY,
+        None,
+        None,
+        admin.AclOperation.ANY,
+        admin.AclPermissionType.ANY,
+    )
+    return condition
+
+
+def test_permissions_of_consumers(broker: SecureBroker) -> None:
+    """Each next permission is named. The groups have the names of their users."""
+
+    def ordered(user: str) -> None:
+        with OrderedConsumer([OTHER], user, conf=broker.client_config(user)) as consumer:
+            consumer.poll(20)
+
+    def shared(user: str) -> None:
+        async def read() -> None:
+            config = broker.client_config(user)
+            async with ShareConsumer.from_config(config, user, [OTHER]) as member:
+                while True:
+                    await member.acquire(max_wait_ms=500)
+
+        asyncio.run(read())
+
+    for scene, user, steps in (
+        (ordered, "alice", ("DESCRIBE TOPIC", "READ GROUP", "READ TOPIC")),
+        (shared, "carol", ("DESCRIBE TOPIC", "DESCRIBE GROUP", "READ GROUP", "READ TOPIC")),
+    ):
+        for step in steps:
+            operation, kind = step.split()
+            name = OTHER if kind == "TOPIC" else user
+            with pytest.raises((ClientError, KafkaException)) as refused:
+                scene(user)
+            needs = f"needs the permission {operation} on {kind.lower()} '{name}'"
+            assert needs in str(refused.value)
+            broker.allow(user, operation, kind, name)
+
+
+# Commands -----------------------------------------------------------------------------------------
+
+COMMANDS = (
+    "groups --list",
+    "consumer-groups --describe --group g",
+    "share-groups --describe --group g",
+    "streams-groups --list",
+    "acls list",
+    "users list",
+    "lag show",
+    f"console-share-consumer --topic {TOPIC}",
+    f"perf produce --topic {TOPIC} --num-records 1 --record-size 1 --throughput -1",
+    f"perf share-consume --topic {TOPIC} --num-records 1",
+    "lag history --out history",
+)
+
+
+def run(
+    command: str, config: Mapping[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str]:
+    """Run a command with ``--command-config``; return its status and the last line of stderr."""
+    file = tmp_path / "client.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+    servers = config["bootstrap.servers"]
+    status = main([*command.split(), "--bootstrap-server", servers, "--command-config", str(file)])
+    errors = capsys.readouterr().err.splitlines()
+    lines = [line for line in errors if "Processed a total" not in line]
+    assert len(lines) <= 1, lines
+    return status, "".join(lines)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands(
+    broker: SecureBroker, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for mistake in MISTAKES:
+        config, text = mistaken(broker, mistake)
+        status, line = run(command, config, tmp_path, capsys)
+        assert (status, text in line) == (1, True), (mistake, line)
+
+
+@pytest.mark.parametrize(
+    ("command", "needs"),
+    [
+        ("consumer-groups --describe --group g", "DESCRIBE on group 'g'"),
+        ("share-groups --describe --group g", "DESCRIBE on group 'g'"),
+        ("streams-groups --describe --group g", "DESCRIBE on group 'g'"),
+        ("acls list", "DESCRIBE on the cluster"),
+        ("lag show --group g", "DESCRIBE on group 'g'"),
+        (
+            "acls add --allow-principal User:x --operation read --topic t",
+            "ALTER on the cluster",
+        ),
+        ("users list", "DESCRIBE on the cluster"),
+        (f"console-share-consumer --topic {TOPIC}", f"DESCRIBE on topic '{TOPIC}'"),
+        (
+            f"perf produce --topic {TOPIC} --num-records 1 --record-size 1 --throughput -1",
+            f"DESCRIBE on topic '{TOPIC}'",
+        ),
+        (
+            f"perf share-consume --topic {TOPIC} --num-records 1",
+            f"DESCRIBE on topic '{TOPIC}'",
+        ),
+    ],
+)
+def test_permissions_of_commands(
+    broker: SecureBroker,
+    command: str,
+    needs: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status, line = run(command, broker.client_config(BOB), tmp_path, capsys)
+    assert status == 1
+    assert f"the user needs the permission {needs}" in line
+
+
+def test_acls_of_a_broker_without_an_authorizer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with headrace.Broker() as open_to_all:
+        config = {"bootstrap.servers": open_to_all.bootstrap_servers}
+        status, line = run("acls list", config, tmp_path, capsys)
+    assert status == 1
+    assert "No Authorizer is configured" in line
