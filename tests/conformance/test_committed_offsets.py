@@ -37,6 +37,17 @@ def test_all_offsets_of_a_group_in_one_call(
     assert nobody.listed is None
 
 
+@pytest.mark.parametrize("version", [2, 5, 6, 9, 10])
+def test_all_offsets_of_a_large_group(world: World, version: int) -> None:
+    topic, group, count = world.topic(150), ClassicGroup(world), 150
+    key = topic.id if version >= 10 else topic.name
+    group.commit(topic, {index: index for index in range(count)}, version)
+    group.commit(topic, {7: 70, 140: 1400}, version, metadata="m")
+    expected = {index: (index, -1, "", OK) for index in range(count)}
+    expected |= {7: (70, -1, "m", OK), 140: (1400, -1, "m", OK)}
+    assert group.fetch(None, version) == {key: expected}
+
+
 def test_version_1_asks_for_what_it_names(group: ClassicGroup, topic: Topic) -> None:  # case 57
     assert group.commit(topic, {0: 10}, 2) == {0: OK}
     assert group.fetch({topic.name: [0, 1], "nope": [0]}, 1) == {

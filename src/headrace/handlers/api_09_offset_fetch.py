@@ -18,7 +18,7 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -38,6 +38,8 @@ from headrace.broker.broker import Broker
 from headrace.broker.limits import SLICED_ABOVE
 from headrace.errors import ErrorCode
 from headrace.groups.offsets.committed import TopicOffsets
+from headrace.groups.records import CommittedOffset
+from headrace.outcome import make
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.large_responses import LazyArray, Sliced, lazy_map
 from headrace.protocol.messages import NO_THROTTLE
@@ -97,7 +99,7 @@ def _group(
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=(), error_code=refused)
     group_id = group.group_id
     committed = broker.groups.offsets.committed.of_group(group_id)
-    rows: Callable[[Any], tuple[UUID, tuple[_Partition, ...]]]
+    rows: Callable[[Any], tuple[UUID, Iterable[_Partition]]]
     wanted: Sequence[Any]
     if group.topics is None:
         named = ((broker.catalog.topics.get(name), found) for name, found in committed.items())
@@ -143,7 +145,7 @@ def _may_see(broker: Broker, topic_id: UUID, context: RequestContext) -> bool:
 def _stable_only(
     broker: Broker,
     topic_id: UUID,
-    partitions: tuple[_Partition, ...],
+    partitions: Iterable[_Partition],
     pending: Collection[tuple[str, int]],
 ) -> tuple[_Partition, ...]:
     """Replace the offsets of partitions pending in a transaction by UNSTABLE_OFFSET_COMMIT."""
@@ -159,13 +161,18 @@ def _stable_only(
     )
 
 
-def _whole_topic(topic: tuple[UUID, TopicOffsets]) -> tuple[UUID, tuple[_Partition, ...]]:
+def _whole_topic(topic: tuple[UUID, TopicOffsets]) -> tuple[UUID, Iterable[_Partition]]:
     topic_id, offsets = topic
-    partitions = [
-        _Partition(index, one.offset, one.leader_epoch, one.metadata)
-        for index, one in offsets.items()
-    ]
-    return topic_id, tuple(partitions)
+    if len(offsets) <= SLICED_ABOVE:
+        return topic_id, tuple(map(_committed, offsets.items()))
+    found = list(offsets.items())  # as they are now, also if the answer is sent in slices
+    return topic_id, LazyArray(len(found), map(_committed, found))
+
+
+def _committed(found: tuple[int, CommittedOffset]) -> _Partition:
+    index, one = found
+    row = (index, one.offset, one.leader_epoch, one.metadata, ErrorCode.NONE)
+    return make(_Partition, row)
 
 
 def _topic(
@@ -185,7 +192,5 @@ def _topic(
         if offset is None or offset.topic_id not in known_ids:  # of an earlier topic with this name
             partitions.append(_Partition(index))
         else:
-            partitions.append(
-                _Partition(index, offset.offset, offset.leader_epoch, offset.metadata)
-            )
+            partitions.append(_committed((index, offset)))
     return asked.topic_id, tuple(partitions)

@@ -22,7 +22,7 @@ from headrace.time_slices import run_now
 
 from . import offset_commit
 from .authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
-from .large_responses import lazy_map
+from .large_responses import LazyArray, lazy_map
 from .messages import Codec, codec
 from .writer import nested_type
 
@@ -262,7 +262,10 @@ class TopicIds:
 
         def named(one: Any) -> Any:
             partitions = getattr(one, partitions_field)
-            if any(partition.error_code == ErrorCode.UNKNOWN_TOPIC_ID for partition in partitions):
+            # partitions that are made when they are written are of a topic that exists
+            if not isinstance(partitions, LazyArray) and any(
+                partition.error_code == ErrorCode.UNKNOWN_TOPIC_ID for partition in partitions
+            ):
                 partitions = tuple(
                     _Replaced(partition, error_code=unknown)
                     if partition.error_code == ErrorCode.UNKNOWN_TOPIC_ID

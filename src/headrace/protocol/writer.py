@@ -25,7 +25,7 @@ Write = Callable[[Callable[[Any], object], Any], None]
 SlicedWrite = Callable[[Callable[[Any], object], Any], Generator[None]]
 """As :data:`Write`, but a generator that yields after items of arrays of messages."""
 
-ITEMS_PER_STEP = 16
+ITEMS_PER_STEP = 64
 """The number of items after which a response that is written in slices can be interrupted, if they
 have no arrays of messages; others after each.
 """
@@ -132,9 +132,13 @@ class _Generator:
                 tagged.append(field)
             else:
                 self._field(field, hints[field.name], f"message.{field.name}")
+        if self._flexible and not tagged:
+            self._no_tags()
         self._flush()
-        if self._flexible:
+        if self._flexible and tagged:
             self._tags(sorted(tagged, key=lambda field: int(field.metadata["tag"])), hints)
+        if not self._sliced and not tagged:
+            self._shorten_without_text(fields, hints)
         if self._sliced:
             self._lines += ["if False:", "    yield"]
         source = "def write(put, message):\n" + "\n".join(
@@ -145,6 +149,39 @@ class _Generator:
             self._names,
         )
         return self._names["write"]
+
+    def _shorten_without_text(
+        self, fields: tuple[dataclasses.Field[Any], ...], hints: dict[str, Any]
+    ) -> None:
+        """Write messages of numbers and one text with one ``struct`` call if the text is empty or
+        null, as error messages and metadata of offsets usually are.
+        """
+        formats, numbers, texts = [], [], []
+        for field in fields:
+            nested, many = nested_type(hints[field.name])
+            kind = field.metadata.get("kafka_type", "")
+            if many or nested is not None or kind not in {"string", *FIXED_FORMATS}:
+                return
+            value = f"message.{field.name}"
+            if kind == "string":
+                texts.append(value)
+                empty, null = (1, 0) if self._flexible else (0, -1)
+                formats.append("B" if self._flexible else "h")
+                numbers.append(f"{null} if text is None else {empty}")
+            else:
+                formats.append(FIXED_FORMATS[kind])
+                numbers.append(_AS_NUMBER.get(kind, "{}").format(value))
+        if len(texts) != 1:
+            return
+        end = "x" if self._flexible else ""
+        pack = self._name(struct.Struct(">" + "".join(formats) + end).pack)
+        self._lines = [
+            f"text = {texts[0]}",
+            "if not text:",
+            f"    put({pack}({', '.join(numbers)}))",
+            "else:",
+            *(f"    {line}" for line in self._lines),
+        ]
 
     def _name(self, value: Any) -> str:
         name = f"_{len(self._names)}"
@@ -226,11 +263,14 @@ class _Generator:
         else:
             self._lines.append(write)
 
+    def _no_tags(self) -> None:
+        if self._formats:
+            self._formats.append("x")
+        else:
+            self._lines.append("put(b'\\x00')")
+
     def _tags(self, fields: list[dataclasses.Field[Any]], hints: dict[str, Any]) -> None:
         """Write the tagged fields that differ from their default; usually none."""
-        if not fields:
-            self._lines.append("put(b'\\x00')")
-            return
         self._lines.append("tags = []")
         for field in fields:
             default = field.default if field.default is not dataclasses.MISSING else ()
