@@ -161,6 +161,31 @@ CONFIG_OF = {
 }
 
 
+def faulty_changes(**more: int) -> dict[str, Any]:
+    """Return changes of configs of which some are refused whoever asks for them."""
+    changes = [
+        (2, ONE, [("retention.ms", "many")]),
+        (2, "mx-null", [("retention.ms", None)]),
+        (4, "1", [("num.io.threads", "many")]),
+        (2, "mx-doubled", [("retention.ms", "1"), ("retention.ms", "2")]),
+        (4, "7", [("num.io.threads", "8")]),
+        (2, TWO, [("retention.ms", "1000000")]),
+        (3, "mx-strange", []),
+        (4, "1x", []),
+    ]
+    return {
+        "resources": [
+            {
+                "resource_type": kind,
+                "resource_name": name,
+                "configs": [{"name": one, "value": value, **more} for one, value in configs],
+            }
+            for kind, name, configs in changes
+        ],
+        "validate_only": True,
+    }
+
+
 def config_needs(operation: str) -> list[str]:
     return [f"{operation} TOPIC {ONE}", f"{operation} GROUP {GROUP}", f"{operation} {CLUSTER}"]
 
@@ -786,6 +811,10 @@ ROWS: tuple[Row, ...] = (
             "validate_only": True,
         },
         [f"ALTER_CONFIGS TOPIC {ONE}", "ALTER_CONFIGS TOPIC mx-missing"],
+    ),
+    *(
+        Row(api_key, version, faulty_changes(**more), [f"ALTER_CONFIGS TOPIC {ONE}"])
+        for api_key, version, more in ((33, 2, {}), (44, 1, {"config_operation": 0}))
     ),
     Row(
         34,

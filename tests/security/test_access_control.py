@@ -32,7 +32,8 @@ CONFIGS = {
     ),
 }
 OK, TOPIC_DENIED, GROUP_DENIED = 0, 29, 30
-READ, WRITE, DESCRIBE, ALTER = 3, 4, 8, 7
+INVALID_CONFIG, INVALID_REQUEST = 40, 42
+READ, WRITE, DESCRIBE, ALTER, ALTER_CONFIGS = 3, 4, 8, 7, 11
 TOPIC, GROUP, CLUSTER = 2, 3, 4
 DENY, ALLOW = 2, 3
 
@@ -351,3 +352,36 @@ def test_a_catalog_without_acls_is_upgraded(tmp_path: Path) -> None:
     assert not catalog.acls
     catalog.close()
     assert (tmp_path / "headrace.db.format-3").exists()
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "more"), [(33, 2, {}), (44, 1, {"config_operation": 0})]
+)
+def test_changes_of_configs_are_answered_in_their_order(
+    secured: Secured, api_key: int, version: int, more: dict[str, int]
+) -> None:
+    """Malformed changes are refused before permissions are checked, invalid values after."""
+    secured.grant((TOPIC, "orders"), ALTER_CONFIGS)
+    changes = [
+        ("missing", [("retention.ms", "1")]),
+        ("orders", [("retention.ms", "many")]),
+        ("null", [("retention.ms", None)]),
+        ("hidden", [("retention.ms", "1")]),
+        ("doubled", [("retention.ms", "1"), ("retention.ms", "2")]),
+    ]
+    resources = [
+        {
+            "resource_type": TOPIC,
+            "resource_name": name,
+            "configs": [{"name": one, "value": value, **more} for one, value in some],
+        }
+        for name, some in changes
+    ]
+    answer = secured.log_in().ask(api_key, version, resources=resources, validate_only=True)
+    assert [(one.resource_name, one.error_code) for one in answer.responses] == [
+        ("missing", TOPIC_DENIED),
+        ("orders", INVALID_CONFIG),
+        ("null", INVALID_REQUEST),
+        ("hidden", TOPIC_DENIED),
+        ("doubled", INVALID_REQUEST),
+    ]

@@ -27,7 +27,9 @@ from .verify import print_kept
 
 _LOST = (
     "What the directories do not say is lost: topics without records, configs of brokers and "
-    "groups, and where a line above says so, configs of topics and partitions without records."
+    "groups, users and ACLs, and where a line above says so, configs of topics and partitions "
+    "without records. With an authorizer, nothing is allowed but to super.users until ACLs are "
+    "added again; the next start adds an administrator with --add-scram."
 )
 
 _GIVEN_UP = (

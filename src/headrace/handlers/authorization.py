@@ -8,6 +8,7 @@ the place that the response has for them.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -15,7 +16,14 @@ from itertools import chain
 from typing import Any
 
 from headrace.broker.broker import Broker
-from headrace.broker.config.changes import BROKER, BROKER_LOGGER, CLIENT_METRICS
+from headrace.broker.config.changes import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    Change,
+    Resource,
+    is_refused_early,
+)
 from headrace.broker.config.changes import GROUP as GROUP_CONFIGS
 from headrace.broker.config.changes import TOPIC as TOPIC_CONFIGS
 from headrace.broker.config.group_protocols import REBALANCE_PROTOCOLS
@@ -46,6 +54,11 @@ _MESSAGES = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
 }
 """Kafka's messages for these errors. Only some responses have them."""
+_SET = 0
+"""The operation of all changes of AlterConfigs."""
+
+Arrange = Callable[[Any], Any]
+"""Takes a response; returns it with its items in another order."""
 _OWNERS_OF_CONFIGS = {
     TOPIC_CONFIGS: ResourceType.TOPIC,
     GROUP_CONFIGS: ResourceType.GROUP,
@@ -82,7 +95,10 @@ def step(api: Api) -> Handle:
             return handle(broker, request, context)
         refused = _refused_items(api, one_each, broker, request, codes)
         answer = handle(broker, _without(one_each, request, codes), context)
-        return _merged(answer, refused)
+        arrange = None
+        if one_each.field == "resource_type" and one_each.once:
+            arrange = functools.partial(_in_order_of_request, request)
+        return _merged(answer, refused, arrange)
 
     return authorize
 
@@ -131,6 +147,8 @@ def _owner(
 ) -> tuple[ResourceType, str] | None:
     """Return the resource of an item; None if the handler refuses the item."""
     if rule.field == "resource_type":
+        if rule.once and _is_refused_early(broker, item):
+            return None
         owner = _OWNERS_OF_CONFIGS.get(item.resource_type)
         if owner is None:
             return None
@@ -143,6 +161,31 @@ def _owner(
         return None if name is None else (resource_type, name)
     name = getattr(item, rule.field) if rule.field else item
     return resource_type, name
+
+
+def _is_refused_early(broker: Broker, item: Any) -> bool:
+    """Return whether the changes of configs of a resource are refused before permissions are
+    checked.
+    """
+    changes = [
+        Change(one.name, getattr(one, "config_operation", _SET), one.value) for one in item.configs
+    ]
+    return is_refused_early(broker, Resource(item.resource_type, item.resource_name), changes)
+
+
+def _in_order_of_request(request: Any, answer: Any) -> Any:
+    """Return the answer to changes of configs with its results in the order of the request, as in
+    Kafka.
+    """
+    positions: dict[Any, list[int]] = {}
+    for position, asked in enumerate(request.resources):
+        key = (asked.resource_type, asked.resource_name)
+        positions.setdefault(key, []).append(position)
+    ordered = sorted(
+        answer.responses,
+        key=lambda one: positions[one.resource_type, one.resource_name].pop(0),
+    )
+    return dataclasses.replace(answer, responses=tuple(ordered))
 
 
 def refuse(api: Api, request: Any, code: ErrorCode) -> Any:
@@ -189,22 +232,30 @@ def array_names(response_type: Any) -> Iterator[str]:
             yield field.name
 
 
-def _merged(answer: Any, refused: dict[str, tuple[Any, ...]]) -> Any:
-    """Return the answer of a handler with the refused items at the end of its arrays."""
+def _merged(
+    answer: Any, refused: dict[str, tuple[Any, ...]], arrange: Arrange | None = None
+) -> Any:
+    """Return the answer of a handler with the refused items at the end of its arrays.
+
+    :param arrange: brings the items of the whole answer into another order
+    """
     if isinstance(answer, Deferred):
-        return _merge_later(answer.future(), refused)
+        return _merge_later(answer.future(), refused, arrange)
     if isinstance(answer, Awaitable):
-        return _merge_later(answer, refused)
+        return _merge_later(answer, refused, arrange)
     if isinstance(answer, Sliced):
-        return Sliced(_merged(answer.response, refused))
+        return Sliced(_merged(answer.response, refused, arrange))
     if getattr(answer, "error_code", ErrorCode.NONE):
         return answer
     added = {name: _extended(getattr(answer, name), items) for name, items in refused.items()}
-    return dataclasses.replace(answer, **added)
+    whole = dataclasses.replace(answer, **added)
+    return whole if arrange is None else arrange(whole)
 
 
-async def _merge_later(answer: Awaitable[Any], refused: dict[str, tuple[Any, ...]]) -> Any:
-    return _merged(await answer, refused)
+async def _merge_later(
+    answer: Awaitable[Any], refused: dict[str, tuple[Any, ...]], arrange: Arrange | None
+) -> Any:
+    return _merged(await answer, refused, arrange)
 
 
 def _extended(array: Any, items: tuple[Any, ...]) -> Any:

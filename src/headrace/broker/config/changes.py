@@ -60,10 +60,30 @@ class Resource(NamedTuple):
 
 
 Changes = Mapping[str, str | None] | Refusal
-Plan = Callable[[str, str, Mapping[str, str]], Changes]
-"""Takes the kind, name and present configs of a resource; returns the configs to set, with None for
-those to remove.
-"""
+
+
+class Plan(NamedTuple):
+    """The changes that a request has for a resource.
+
+    :ivar malformed: the error of changes that no resource can have, or None
+    :ivar changes: takes the kind, name and present configs of the resource; returns the configs to
+        set, with None for those to remove
+    """
+
+    malformed: Refusal | None
+    changes: Callable[[str, str, Mapping[str, str]], Changes]
+
+
+def is_refused_early(broker: Broker, resource: Resource, changes: Sequence[Change]) -> bool:
+    """Return whether changes are refused whoever asks for them: Kafka checks their form, and all
+    changes of brokers, before it checks permissions.
+    """
+    plan = increment(broker, changes)
+    if plan.malformed is not None:
+        return True
+    if resource.type == BROKER:
+        return isinstance(_plan(broker, resource, plan), Refusal)
+    return resource.type not in _KINDS
 
 
 def alter(
@@ -101,12 +121,12 @@ def alter(
 
 def _plan(broker: Broker, resource: Resource, plan: Plan) -> Changes:
     """Return the valid changes of a resource, or its error."""
-    refusal = _check_resource(broker, resource)
+    refusal = plan.malformed or _check_resource(broker, resource)
     if refusal is not None:
         return refusal
     kind, name = _KINDS[resource.type], resource.name
     present = broker.catalog.configs(kind, name)
-    changes = plan(kind, name, present)
+    changes = plan.changes(kind, name, present)
     if isinstance(changes, Refusal):
         return changes
     return _check_changes(broker, kind, name, present, changes) or changes
@@ -211,25 +231,19 @@ def replacement(changes: Sequence[Change]) -> Plan:
     """Return the plan of AlterConfigs: replace all configs of a resource."""
 
     def plan(kind: str, name: str, present: Mapping[str, str]) -> Changes:
-        refusal = _check_operations(changes)
         if kind == broker_loggers.KIND:
             unknown = f"Unknown resource type {BROKER_LOGGER}"
-            refusal = refusal or Refusal(ErrorCode.INVALID_REQUEST, unknown)
-        if refusal is not None:
-            return refusal
+            return Refusal(ErrorCode.INVALID_REQUEST, unknown)
         removed: dict[str, str | None] = dict.fromkeys(present)
         return removed | {change.name: change.value for change in changes}
 
-    return plan
+    return Plan(_check_operations(changes), plan)
 
 
 def increment(broker: Broker, changes: Sequence[Change]) -> Plan:
     """Return the plan of IncrementalAlterConfigs: change only the named configs."""
 
     def plan(kind: str, name: str, present: Mapping[str, str]) -> Changes:
-        refusal = _check_operations(changes)
-        if refusal is not None:
-            return refusal
         planned: dict[str, str | None] = {}
         for change in changes:
             if change.operation == Operation.SET:
@@ -243,7 +257,7 @@ def increment(broker: Broker, changes: Sequence[Change]) -> Plan:
                 planned[change.name] = edited
         return planned
 
-    return plan
+    return Plan(_check_operations(changes), plan)
 
 
 def _check_operations(changes: Sequence[Change]) -> Refusal | None:
