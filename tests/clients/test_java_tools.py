@@ -29,10 +29,8 @@ from tests.clients.confluent import (
 from tests.conformance.classic import ClassicGroup, subscription
 from tests.conformance.producers import Transactional
 from tests.conformance.streams import HEARTBEAT, heartbeat, subtopology
-from tests.conformance.world import OK, Group, World
-from tests.group_client import GroupClient
+from tests.conformance.world import OK, Group, ShareState, World
 from tests.peer import SCRIPT
-from tests.share_state_client import DONE, ShareStateClient
 from tests.support import COMMON_CONFIGS, unique, wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -460,18 +458,16 @@ def test_share_state_is_read_by_kafkas_tools(
     topic_name: str,
     group_id: str,
 ) -> None:
-    with GroupClient(bootstrap_servers) as client:
-        desk = ShareStateClient(client, client.create_topic(topic_name, 1), group_id)
-        wait_until(
-            lambda: desk.initialize(1, 3) == DONE,
-            PATIENCE_S,
-            "the share coordinator to know the topic",
-        )
-        assert desk.write((3, 4, 2, 1), (6, 6, 0, 1), start=3, complete=2) == DONE
-        assert desk.read(4) == (1, 3, [(3, 4, 2, 1), (6, 6, 0, 1)])
-        assert desk.write((7, 7, 4, 5), version=0) == DONE
-        assert desk.delete() == DONE
-    key = SharePartitionKey(group_id, desk.topic_id, 0)
+    with World(bootstrap_servers, target) as world:
+        topic = world.topic(name=topic_name)
+        state = ShareState(world, group_id, topic.id)
+        assert state.initialize(1, 3) == OK
+        written = ((3, 4, 2, 1), (6, 6, 0, 1))
+        assert state.write(*written, start_offset=3, delivery_complete_count=2) == OK
+        assert state.read(4) == "se 1 start 3: 3-4 state 2 c1, 6-6 state 0 c1"
+        assert state.write((7, 7, 4, 5), version=0) == OK
+        assert state.delete() == OK
+    key = SharePartitionKey(group_id, topic.id, 0)
     partition = internal_partition(
         str(key), int(COMMON_CONFIGS["share.coordinator.state.topic.num.partitions"])
     )

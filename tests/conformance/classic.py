@@ -165,6 +165,7 @@ class ClassicMember:
 
     :ivar answer: the last JoinGroup answer, with the generation, the leader and, for the leader,
         the members
+    :param version: of JoinGroup; other requests have it, too, or their newest version
     """
 
     group: ClassicGroup
@@ -174,6 +175,7 @@ class ClassicMember:
     instance_id: str | None = None
     session_timeout_ms: int = 10_000
     rebalance_timeout_ms: int = 30_000
+    version: int = 9
     id: str = ""
     answer: Any = None
     assignment: bytes = b""
@@ -187,11 +189,11 @@ class ClassicMember:
     def leads(self) -> bool:
         return bool(self.answer.leader == self.id)
 
-    def send_join(self, version: int = 9) -> None:
+    def send_join(self) -> None:
         """Send JoinGroup without waiting for the others; :meth:`joined` returns the error."""
         self._sent = self.connection.send_message(
             11,
-            version,
+            self.version,
             group_id=self.group.id,
             session_timeout=self.session_timeout_ms,
             rebalance_timeout=self.rebalance_timeout_ms,
@@ -209,27 +211,27 @@ class ClassicMember:
             self.id = self.answer.member_id
         return outcome(self.answer.error_code)
 
-    def introduce(self, version: int = 9) -> None:
+    def introduce(self) -> None:
         """Send JoinGroup until only the other members are missing: again with the member id that
         the coordinator requires (KIP-394).
         """
-        self.send_join(version)
-        if version >= 4 and not self.id and self.instance_id is None:
+        self.send_join()
+        if self.version >= 4 and not self.id and self.instance_id is None:
             error = self.joined()
             while error in {code.name for code in COORDINATOR_IS_COMING}:
-                self.send_join(version)
+                self.send_join()
                 error = self.joined()
             assert error == "MEMBER_ID_REQUIRED"
-            self.send_join(version)
+            self.send_join()
 
     def join_at_once(self) -> str:
         """Send JoinGroup once; return the error."""
         self.send_join()
         return self.joined()
 
-    def join(self, version: int = 9) -> str:
+    def join(self) -> str:
         """Join, with a required member id too; return the error."""
-        self.introduce(version)
+        self.introduce()
         return self.joined()
 
     def waits(self, within_s: float = 0.3) -> bool:
@@ -242,13 +244,13 @@ class ClassicMember:
         """Send SyncGroup without waiting for the leader."""
         self._sent = self.connection.send_message(
             14,
-            5,
+            min(self.version, 5),
             group_id=self.group.id,
             generation_id=self.generation if generation is None else generation,
             member_id=self.id,
             group_instance_id=self.instance_id,
             protocol_type=self.protocol_type,
-            protocol_name=self.answer.protocol_name,
+            protocol_name=getattr(self.answer, "protocol_name", None),
             assignments=[
                 {"member_id": one, "assignment": data} for one, data in (assignments or {}).items()
             ],
@@ -272,7 +274,7 @@ class ClassicMember:
     def heartbeat(self, generation: int | None = None) -> str:
         answer = self.connection.ask(
             12,
-            4,
+            min(self.version, 4),
             group_id=self.group.id,
             generation_id=self.generation if generation is None else generation,
             member_id=self.id,
@@ -282,7 +284,10 @@ class ClassicMember:
 
     def leave(self) -> str:
         one = {"member_id": self.id, "group_instance_id": self.instance_id}
-        answer = self.connection.ask(13, 5, group_id=self.group.id, members=[one])
+        version = min(self.version, 5)
+        answer = self.connection.ask(13, version, group_id=self.group.id, members=[one], **one)
+        if version < 3:
+            return outcome(answer.error_code)
         assert answer.error_code == 0
         return outcome(answer.members[0].error_code)
 

@@ -10,8 +10,9 @@ from headrace.groups.records import GroupMetadata
 from tests.conformance.classic import ClassicGroup, ClassicMember, subscription
 from tests.conformance.consumers import ConsumerMember
 from tests.conformance.group_records import group_records
-from tests.conformance.world import OK, PATIENCE_S, Topic, World
+from tests.conformance.world import OK, PATIENCE_S, Topic, World, outcome
 from tests.support import unique, wait_until
+from tests.wire_client import CLIENT_ID
 
 NO_COMMON_PROTOCOL, REBALANCE, STRANGER = (
     "INCONSISTENT_GROUP_PROTOCOL",
@@ -63,6 +64,39 @@ def test_the_leader_assigns_and_the_others_wait(group: ClassicGroup) -> None:
     assert (first.heartbeat(), second.heartbeat()) == (OK, OK)
 
 
+@pytest.mark.parametrize("version", range(10))
+def test_two_members_of_any_version(group: ClassicGroup, version: int) -> None:
+    first, second = pair(group, version=version)
+    assert {one.member_id: one.metadata for one in first.answer.members} == dict.fromkeys(
+        (first.id, second.id), subscription()
+    )
+    second.send_sync()
+    assert first.sync({first.id: b"one", second.id: b"two"}) == OK
+    assert second.synced() == OK
+    assert (first.assignment, second.assignment) == (b"one", b"two")
+    members = group.described(min(version, 6)).members
+    assert {one.member_id: (one.client_id, one.client_host) for one in members} == dict.fromkeys(
+        (first.id, second.id), (CLIENT_ID, "/127.0.0.1")
+    )
+    assert group.delete() == "NON_EMPTY_GROUP"
+    assert (first.heartbeat(), first.leave()) == (OK, OK)
+    assert second.heartbeat() == REBALANCE
+    assert (first.leave(), second.leave()) == (STRANGER, OK)
+    assert group.listed == ("Empty", "consumer", "classic")
+
+
+def test_a_client_that_vanishes_while_it_joins_holds_up_nobody(group: ClassicGroup) -> None:
+    first, second = group.member(version=3), group.member(version=3)
+    assert first.join() == OK
+    second.introduce()
+    prepare(group)
+    second.connection.close()
+    assert first.join() == OK
+    assert first.generation == 2
+    assert first.sync({first.id: b"all"}) == OK
+    assert first.assignment == b"all"
+
+
 def test_a_follower_that_asks_again_gets_the_same_generation(group: ClassicGroup) -> None:
     first, second = pair(group)
     second.send_sync()
@@ -104,6 +138,20 @@ def test_who_is_not_let_in(world: World, group: ClassicGroup) -> None:
     none.protocols = ()
     assert none.join_at_once() == NO_COMMON_PROTOCOL
     assert group.listed == ("Empty", "", "classic")
+
+
+def test_a_group_that_is_not_there(world: World, group: ClassicGroup) -> None:
+    stranger = group.member(id="who", version=4)
+    asked = (stranger.heartbeat(), stranger.sync(), stranger.leave())
+    assert asked == (STRANGER, STRANGER, STRANGER)
+    assert ClassicGroup(world, "").member(id="who").heartbeat() == "INVALID_GROUP_ID"
+    missing = group.described()
+    assert outcome(missing.error_code, missing.error_message) == (
+        f"GROUP_ID_NOT_FOUND: Group {group.id} not found."
+    )
+    assert (missing.group_state, group.described(5).group_state) == ("Dead", "Dead")
+    assert group.described(5).error_code == 0
+    assert group.delete() == "GROUP_ID_NOT_FOUND"
 
 
 def test_strangers_and_old_generations(group: ClassicGroup) -> None:

@@ -16,7 +16,6 @@ from tests.support import unique, wait_until
 UNKNOWN = "UNKNOWN_TOPIC_OR_PARTITION"
 UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION
 ASSIGNMENT = "INVALID_REPLICA_ASSIGNMENT: The manual partition assignment includes "
-CHANGED = "INVALID_REPLICATION_FACTOR: The replication factor is changed from 1 to "
 
 
 # --- ListPartitionReassignments, AlterPartitionReassignments ---

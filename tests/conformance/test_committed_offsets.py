@@ -28,7 +28,8 @@ def test_all_offsets_of_a_group_in_one_call(
         2: OK,
     }
     expected = {index: (10 + index, -1, "m", OK) for index in range(3)}
-    assert group.fetch(None, version) == {key: expected}
+    for fetched in range(2, 11):
+        assert group.fetch(None, fetched) == {topic.id if fetched >= 10 else topic.name: expected}
     assert group.fetch({}, version) == {}
     assert group.fetch({key: [2, 9]}, version) == {key: {2: (12, -1, "m", OK), 9: MISSING}}
     nobody = ClassicGroup(group.world)
@@ -201,6 +202,7 @@ def test_who_may_commit(group: ClassicGroup, topic: Topic) -> None:
     }
     assert member.leave() == OK
     assert member.commit(topic, {0: 1}) == {0: "UNKNOWN_MEMBER_ID"}
+    assert group.commit(topic, {0: 1}, member_id="who", generation=1) == {0: "UNKNOWN_MEMBER_ID"}
     assert group.commit(topic, {0: 1}, member_id="anybody") == {0: OK}
 
 

@@ -8,8 +8,38 @@ from typing import Any
 
 import pytest
 
+from tests.conformance.classic import ClassicGroup
 from tests.conformance.world import OK, Group, World, outcome
 from tests.support import unique
+
+GOOD_KEYS = (
+    "g:{}:0",
+    "a:b:{}:0",
+    "::{}:0",
+    ":a:{}:0",
+    " a:{}:0",
+    "g:{}:-3",
+    "g:{}:+3",
+    "g:{}==:0",
+    "g:{}:0::",
+)
+BAD_KEYS = (
+    "",
+    "a",
+    "a:b",
+    "g:{}",
+    "g:{}:",
+    "g:{}:x",
+    "g:{}: 0",
+    "g: {}:0",
+    ":{}:0",
+    " :{}:0",
+    "g:{}A:0",
+    "g:{}=:0",
+    "g:{}:99999999999",
+    "g:{}:2147483648",
+)
+"""Keys of share-partitions, with a topic id in the place of {}."""
 
 
 def test_describing_what_is_not_there(world: World) -> None:  # case 16
@@ -65,6 +95,15 @@ def test_other_protocols_are_refused_by_a_share_group(world: World) -> None:  # 
     )
     assert outcome(join.error_code) == "INCONSISTENT_GROUP_PROTOCOL"
     assert world.commit_offset(group.id, topic) == "GROUP_ID_NOT_FOUND"
+    stranger = ClassicGroup(world, group.id).member(id="m", protocol_type=None)
+    assert stranger.sync() == "INCONSISTENT_GROUP_PROTOCOL"
+    stranger.protocol_type, stranger.answer = "consumer", join
+    unknown = "UNKNOWN_MEMBER_ID"
+    assert (stranger.heartbeat(), stranger.leave()) == (unknown, unknown)
+    (described,) = world.ask(15, 6, groups=[group.id]).groups
+    assert outcome(described.error_code, described.error_message) == (
+        f"GROUP_ID_NOT_FOUND: Group {group.id} is not a classic group."
+    )
 
 
 def test_a_consumer_heartbeat_is_refused_by_a_share_group(world: World) -> None:  # case 17
@@ -151,10 +190,23 @@ def test_a_group_id_may_have_colons(world: World) -> None:
 
 
 def test_finding_the_share_coordinator(world: World) -> None:  # case 19
-    group_id = unique("group")
     topic_id = base64.urlsafe_b64encode(world.topic().id.bytes).decode().rstrip("=")
-    for bad in ("a:b", f"a:{topic_id}:x", f":{topic_id}:0", "a:no-id:0"):
-        error, node = world.find_coordinator(bad, 2)
+    for bad in BAD_KEYS:
+        error, node = world.find_coordinator(bad.format(topic_id), 2)
         assert (error.split(":")[0], node) == ("INVALID_REQUEST", -1), bad
-    for good in (f"{group_id}:{topic_id}:0", f"a:b:{topic_id}:0"):
-        assert world.find_coordinator(good, 2) == (OK, 1)
+    for cut in ("short", topic_id[:-1], topic_id[:-1] + "/", topic_id[:-1] + "+"):
+        error, node = world.find_coordinator(f"g:{cut}:0", 2)
+        assert (error.split(":")[0], node) == ("INVALID_REQUEST", -1), cut
+    for good in GOOD_KEYS:
+        assert world.find_coordinator(good.format(topic_id), 2) == (OK, 1), good
+    assert world.find_coordinator("g", 3)[0].split(":")[0] == "INVALID_REQUEST"
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_finding_the_coordinator_of_a_group(world: World, version: int) -> None:
+    host, port = world.bootstrap_servers.split(":")
+    answer = world.ask(10, version, key="g", key_type=0, coordinator_keys=["g", ""])
+    found = answer.coordinators if version >= 4 else [answer]
+    assert [(one.error_code, one.node_id, one.host, one.port) for one in found] == [
+        (0, 1, host, int(port)) for _ in found
+    ]

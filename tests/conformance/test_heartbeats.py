@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.conformance.world import OK, World
 from tests.support import wait_until
+from tests.wire_client import CLIENT_ID
 
 NEW_PARTITIONS = "partitions that a share group has not read before"
 GONE = "UNKNOWN_MEMBER_ID: Member {m.id} is not a member of group {m.group.id}."
@@ -60,6 +61,14 @@ def test_a_member_joins_and_gets_its_partitions(world: World, differs: Callable[
         NEW_PARTITIONS, kafka=(2, {}), headrace=(2, {topic.name: [0, 1, 2]})
     )
     member.beat_until(lambda: member.assignment == {topic.name: [0, 1, 2]}, "three partitions")
+    described = member.group.described
+    assert (described.group_state, described.assignor_name) == ("Stable", "simple")
+    (one,) = described.members
+    assert (one.member_id, one.client_id, one.client_host) == (member.id, CLIENT_ID, "/127.0.0.1")
+    assert one.subscribed_topic_names == (topic.name,)
+    (assigned,) = one.assignment.topic_partitions
+    assert (assigned.topic_name, assigned.topic_id) == (topic.name, topic.id)
+    assert sorted(assigned.partitions) == [0, 1, 2]
     settled = member.epoch
     # Kafka's goes up once more when a heartbeat comes while the partitions are being initialised.
     assert settled in differs(NEW_PARTITIONS, kafka=(3, 4), headrace=(2,))

@@ -51,9 +51,40 @@ def test_altering_offsets_makes_the_group(world: World) -> None:  # case 49
     assert group.offsets(topic, 1) == (0, 0)
 
 
+def test_altering_nothing_makes_no_group(world: World, topic: Topic, differs: Differs) -> None:
+    group = world.group()
+    assert world.ask(91, 0, group_id=group.id, topics=[]).responses == ()
+    assert group.alter("nope", {0: 1}) == {0: MISSING}
+    assert group.listed is None
+    assert group.alter(topic.name, {9: 1}) == {9: MISSING}
+    assert group.alter(topic.name, {}) == {}
+    where = "setting share offsets of partitions that do not exist"
+    assert group.listed == differs(where, kafka=("Empty", "share", "share"), headrace=None)
+    negative = group.alter(topic.name, {-1: 1})
+    error = "UNKNOWN_SERVER_ERROR: Initialize share group parameters has invalid partitionId"
+    assert str(negative).startswith(differs(where, kafka=error, headrace=str({-1: MISSING})))
+
+
+def test_a_topic_that_is_named_twice(world: World) -> None:
+    topic, group = world.topic(partitions=2), world.group()
+    twice = [
+        {"topic_name": topic.name, "partitions": [{"partition_index": n, "start_offset": n + 1}]}
+        for n in (0, 1)
+    ]
+    (answer,) = world.ask(91, 0, group_id=group.id, topics=twice).responses
+    assert sorted((one.partition_index, one.error_code) for one in answer.partitions) == [
+        (0, 0),
+        (1, 0),
+    ]
+    assert group.topics_with_offsets == {topic.name: {0: (1, -1), 1: (2, -2)}}
+    assert group.delete_offsets(topic.name, topic.name) == {topic.name: OK}
+
+
 def test_offsets_may_lie_beyond_the_end_or_be_unset(topic: Topic, group: Group) -> None:
     assert group.alter(topic.name, {0: 1000}) == {0: OK}
     assert group.offsets(topic) == (1000, -990)
+    assert group.alter(topic.name, {0: -5}) == {0: OK}
+    assert group.offsets(topic) == (-5, 15)
     assert group.alter(topic.name, {0: -1}) == {0: OK}
     assert group.offsets(topic) == UNKNOWN
     assert group.join(topic).fetch() == "0-9 c1"
@@ -61,8 +92,9 @@ def test_offsets_may_lie_beyond_the_end_or_be_unset(topic: Topic, group: Group) 
 
 def test_an_active_group_is_left_alone(topic: Topic, group: Group) -> None:  # case 50
     group.join(topic)
-    assert group.alter(topic.name, {0: 3}) == NOT_EMPTY
-    assert group.delete_offsets(topic.name) == NOT_EMPTY
+    assert group.alter(topic.name, {0: 3}) == group.alter("nope", {0: 3}) == NOT_EMPTY
+    for named in ([topic.name], ["nope"], []):
+        assert group.delete_offsets(*named) == NOT_EMPTY
     assert group.delete() == "NON_EMPTY_GROUP"
 
 
@@ -85,7 +117,9 @@ def test_deleting_offsets(topic: Topic, group: Group) -> None:  # case 51
     assert group.delete_offsets(topic.name) == {
         topic.name: "UNKNOWN_TOPIC_OR_PARTITION: There is no offset information to delete."
     }
+    assert group.delete_offsets() == {}
     assert group.topics_with_offsets == {}
+    assert group.offsets(topic) == UNKNOWN
 
 
 # case 52

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from headrace.errors import ErrorCode
-from tests.conformance.classic import ClassicGroup, ClassicMember
+from tests.conformance.classic import ClassicGroup, ClassicMember, subscription
 from tests.conformance.members import BRIEFLY_MS, Member
 from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Group, Topic, World
 from tests.peer import KafkaPeer
@@ -88,6 +88,41 @@ def test_what_is_not_acknowledged_comes_again(broker: Restarted, cleanly: bool) 
     assert member.ack("0-2 accept") == OK
     assert group.lag(topic) == 13
     member.close_session()
+    member.leave()
+
+
+@pytest.mark.parametrize("cleanly", [True, False])
+def test_groups_are_found_again(broker: Restarted, cleanly: bool) -> None:
+    world = broker.world
+    topic = world.topic(partitions=3)
+    classic, share, altered, emptied = ClassicGroup(world), *(world.group() for _ in range(3))
+    member = classic.join(subscription(topic.name))
+    assert member.commit(topic, {0: 5}) == {0: OK}
+    sharing = share.join(topic)
+    assert altered.alter(topic.name, {0: 3, 2: 4}) == {0: OK, 2: OK}
+    assert emptied.alter(topic.name, {0: 3}) == {0: OK}
+    assert emptied.delete_offsets(topic.name) == {topic.name: OK}
+
+    def picture() -> list[object]:
+        return [
+            [classic.listed, classic.described(), classic.committed],
+            [share.listed, share.described],
+            [altered.listed, altered.topics_with_offsets],
+            [emptied.listed, emptied.topics_with_offsets],
+        ]
+
+    before = picture()
+    world = broker.again(cleanly=cleanly)
+    for group in (classic, share, altered, emptied):
+        group.world = world
+    assert picture() == before
+    again(member, world)
+    assert (member.heartbeat(), member.sync()) == (OK, OK)
+    assert member.assignment == b"everything"
+    sharing.world, sharing.connection = world, world.connect()
+    beat = sharing.heartbeat()
+    assert (beat.error, beat.epoch, beat.assignment) == (OK, sharing.epoch, None)
+    sharing.leave()
     member.leave()
 
 

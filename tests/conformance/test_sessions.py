@@ -76,6 +76,7 @@ def test_fetching_for_a_group_that_never_joined(world: World) -> None:  # case 2
     fetched = member.share_fetch(epoch=0, topic=topic, wait_ms=BRIEFLY_MS)
     assert (fetched.error, fetched.lock_ms) == (OK, 30_000)
     assert fetched[0].error == "UNKNOWN_SERVER_ERROR"
+    assert member.share_acknowledge().error == OK  # it has a session
 
 
 def test_fetching_no_records_at_all(world: World) -> None:  # case 27

@@ -90,6 +90,12 @@ class World:
         for opened in self._open:
             opened.close()
 
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def ask(
         self,
         api_key: int,
@@ -371,21 +377,27 @@ class Group:
 class ShareState:
     """The share state of one key, through the share coordinator's requests (83-87)."""
 
-    def __init__(self, world: World, group_id: str, topic_id: UUID, partition: int) -> None:
-        self.world, self.group_id, self.topic_id, self.partition = (
-            world,
-            group_id,
-            topic_id,
-            partition,
-        )
+    def __init__(
+        self, world: World, group_id: str, topic_id: UUID | None, partition: int = 0
+    ) -> None:
+        self.world, self.group_id = world, group_id
+        self.topic_id, self.partition = topic_id, partition
 
     def _ask(self, api_key: int, version: int, **fields: Any) -> Any:
-        topic = {"topic_id": self.topic_id, "partitions": [{"partition": self.partition, **fields}]}
-        response = self.world.ask(api_key, version, group_id=self.group_id, topics=[topic])
-        ((one,),) = (topic.partitions for topic in response.results)
+        partitions = [{"partition": self.partition, **fields}]
+        ((topic_id, (one,)),) = self.ask(api_key, version, (self.topic_id, partitions))
+        assert (topic_id, one.partition) == (self.topic_id, self.partition)
         return one
 
-    def initialize(self, state_epoch: int, start_offset: int) -> str:
+    def ask(
+        self, api_key: int, version: int, *topics: tuple[UUID | None, Sequence[Mapping[str, int]]]
+    ) -> list[tuple[UUID, Sequence[Any]]]:
+        """Send any request for the group; return topic id and results of each topic."""
+        asked = [{"topic_id": topic_id, "partitions": of} for topic_id, of in topics]
+        response = self.world.ask(api_key, version, group_id=self.group_id, topics=asked)
+        return [(topic.topic_id, topic.partitions) for topic in response.results]
+
+    def initialize(self, state_epoch: int = 1, start_offset: int = 0) -> str:
         one = self._ask(83, 0, state_epoch=state_epoch, start_offset=start_offset)
         return outcome(one.error_code, one.error_message)
 
@@ -410,9 +422,9 @@ class ShareState:
     def write(
         self,
         *batches: tuple[int, int, int, int],
-        state_epoch: int,
-        leader_epoch: int,
-        start_offset: int,
+        state_epoch: int = -1,
+        leader_epoch: int = -1,
+        start_offset: int = -1,
         delivery_complete_count: int = -1,
         version: int = 1,
     ) -> str:
@@ -442,8 +454,10 @@ class ShareState:
 
     @property
     def summary(self) -> str:
-        """The summary (ReadShareGroupStateSummary) as "start 0 complete 10"."""
-        one = self.summary_fields
+        """The summary (ReadShareGroupStateSummary) as "start 0 complete 10", or the error."""
+        one = self._ask(87, 1, leader_epoch=0)
+        if one.error_code:
+            return outcome(one.error_code, one.error_message)
         return f"start {one.start_offset} complete {one.delivery_complete_count}"
 
 

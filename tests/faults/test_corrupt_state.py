@@ -15,8 +15,8 @@ import headrace
 from headrace.protocol import record_batch
 from headrace.share.records import SharePartitionKey, ShareUpdate, encode
 from tests.clients.confluent import PATIENCE_S
-from tests.group_client import GroupClient
-from tests.share_state_client import DONE, ShareStateClient
+from tests.conformance.classic import ClassicGroup
+from tests.conformance.world import OK, ShareState, World
 from tests.support import HeadraceProcess
 from tests.wire_client import connection
 
@@ -45,13 +45,14 @@ class Ground:
         committed offset.
         """
         self.server.start()
-        with GroupClient(self.server.bootstrap_servers) as client:
-            self.topic_id = client.create_topic("t", 1)
-            desk = ShareStateClient(client, self.topic_id, GROUP)
-            assert desk.initialize() == DONE
+        with World(self.server.bootstrap_servers, "headrace") as world:
+            self.topic_id = world.connection.create_topic("t", 1)
+            state = ShareState(world, GROUP, self.topic_id)
+            classic = ClassicGroup(world, GROUP + "-classic")
+            assert state.initialize() == OK
             for start in range(1, WRITES + 1):
-                assert desk.write(start=start) == DONE
-                client.commit(9, GROUP + "-classic", "t", {0: start})
+                assert state.write(start_offset=start) == OK
+                assert classic.commit("t", {0: start}) == {0: OK}
 
     @property
     def key(self) -> SharePartitionKey:
@@ -74,8 +75,8 @@ class Ground:
         """Return the start offset of the share-partition that the restarted broker knows."""
         self.server.output.clear()
         self.server.start()
-        with GroupClient(self.server.bootstrap_servers) as client:
-            return int(ShareStateClient(client, self.topic_id, GROUP).summary().start_offset)
+        with World(self.server.bootstrap_servers, "headrace") as world:
+            return int(ShareState(world, GROUP, self.topic_id).summary_fields.start_offset)
 
     def refusal(self) -> str:
         """Return the broker's error when it does not start."""
@@ -124,8 +125,8 @@ def test_a_wrong_last_record_is_cut_and_what_comes_later_is_kept(ground):
 
     ground.spoil(last_byte)
     assert ground.start_offset() == WRITES - 1
-    with GroupClient(ground.server.bootstrap_servers) as client:
-        assert ShareStateClient(client, ground.topic_id, GROUP).write(start=77) == DONE
+    with World(ground.server.bootstrap_servers, "headrace") as world:
+        assert ShareState(world, GROUP, ground.topic_id).write(start_offset=77) == OK
     ground.server.kill()
     assert ground.start_offset() == 77
 

@@ -17,7 +17,8 @@ import pytest
 
 from headrace.errors import ErrorCode
 from tests.clients.confluent import PATIENCE_S, admin, create_topic
-from tests.group_client import GroupClient
+from tests.conformance.classic import ClassicGroup
+from tests.conformance.world import OK, World
 from tests.support import COMMON_CONFIGS, HeadraceProcess, wait_until
 from tests.wire_client import batch, connection
 
@@ -216,8 +217,8 @@ def recover(ground: Ground, *options: str) -> subprocess.CompletedProcess[str]:
 def test_recover_rebuilds_the_catalog_from_the_directories(ground, damage):
     with connection(ground.server.bootstrap_servers) as client:
         topic_id = client.create_topic("empty", 3)
-        with GroupClient(ground.server.bootstrap_servers) as member:
-            assert member.commit(8, "billing", "orders", {0: 42}) == {0: 0}
+        with World(ground.server.bootstrap_servers, "headrace") as world:
+            assert ClassicGroup(world, "billing").commit("orders", {0: 42}) == {0: OK}
     busy = recover(ground, "--execute")
     assert busy.returncode == 1 and "in use" in busy.stderr
     ground.server.stop()
@@ -244,8 +245,8 @@ def test_recover_rebuilds_the_catalog_from_the_directories(ground, damage):
     ground.restart()
     assert not ground.strays()
     assert ground.offsets("orders", 0) == ground.offsets("orders", 1) == ALL_RECORDS
-    with GroupClient(ground.server.bootstrap_servers) as member:
-        assert member.fetch(8, "billing", {"orders": [0]})["orders"][0][0] == 42
+    with World(ground.server.bootstrap_servers, "headrace") as world:
+        assert ClassicGroup(world, "billing").committed == {"orders": {0: 42}}
     with connection(ground.server.bootstrap_servers) as client:
         assert client.produce("orders", batch([b"next"]), 1) == (0, RECORDS)
         assert client.create_topic("empty", 3) != topic_id

@@ -8,8 +8,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from tests.clients.confluent import PATIENCE_S, consumer
-from tests.group_client import GroupClient
-from tests.share_state_client import DONE, ShareStateClient
+from tests.conformance.world import OK, ShareState, World
 from tests.support import HeadraceProcess, unique, wait_until
 
 pytestmark = pytest.mark.broker
@@ -34,22 +33,25 @@ def log_start(bootstrap_servers: str) -> int:
 def test_share_state_is_pruned_and_found_again(tmp_path: Path) -> None:
     server = HeadraceProcess(tmp_path / "data", CONFIGS).start()
     try:
-        with GroupClient(server.bootstrap_servers) as client:
-            topic_id = client.create_topic("t", 1)
+        with World(server.bootstrap_servers, "headrace") as world:
+            topic_id = world.connection.create_topic("t", 1)
             idle, busy, deleted = (
-                ShareStateClient(client, topic_id, name) for name in ("idle", "busy", "deleted")
+                ShareState(world, name, topic_id) for name in ("idle", "busy", "deleted")
             )
-            for desk in (idle, busy, deleted):
-                assert desk.initialize(4, 10) == DONE
-            assert idle.write((12, 13, 2, 1), start=11, complete=2) == DONE
-            assert deleted.delete() == DONE
+            for state in (idle, busy, deleted):
+                assert state.initialize(4, 10) == OK
+            written = idle.write((12, 13, 2, 1), start_offset=11, delivery_complete_count=2)
+            assert (written, deleted.delete()) == (OK, OK)
             start = 10
 
             def pruned() -> bool:
                 nonlocal start
                 for _ in range(30):
                     start += 1
-                    assert busy.write((start + 2, start + 2, 4, 3), start=start, complete=1) == DONE
+                    written = busy.write(
+                        (start + 2, start + 2, 4, 3), start_offset=start, delivery_complete_count=1
+                    )
+                    assert written == OK
                 return log_start(server.bootstrap_servers) > 100
 
             wait_until(
@@ -68,15 +70,14 @@ def test_share_state_is_pruned_and_found_again(tmp_path: Path) -> None:
             )
         server.kill()
         server.start()
-        with GroupClient(server.bootstrap_servers) as client:
-            idle, busy, deleted = (
-                ShareStateClient(client, topic_id, name) for name in ("idle", "busy", "deleted")
-            )
-            assert tuple(idle.summary()) == (4, 0, 11, 2)
-            assert idle.read() == (4, 11, [(12, 13, 2, 1)])
-            assert tuple(busy.summary()) == (4, 0, start, 1)
-            assert busy.read() == (4, start, [(start, start + 2, 4, 3)])
-            assert tuple(deleted.summary()) == (0, 0, -1, -1)
-            assert busy.write(start=start + 1) == DONE
+        with World(server.bootstrap_servers, "headrace") as world:
+            for state in (idle, busy, deleted):
+                state.world = world
+            assert idle.summary == "start 11 complete 2"
+            assert idle.read() == "se 4 start 11: 12-13 state 2 c1"
+            assert busy.summary == f"start {start} complete 1"
+            assert busy.read() == f"se 4 start {start}: {start}-{start + 2} state 4 c3"
+            assert deleted.summary == "start -1 complete -1"
+            assert busy.write(start_offset=start + 1) == OK
     finally:
         server.kill()

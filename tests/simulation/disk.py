@@ -157,7 +157,6 @@ def _change(content: bytearray, position: int, data: bytes | None) -> None:
 
 _Names = dict[str, _File | None]
 """Files by path; None for a directory."""
-_Rename = tuple[str, str]
 _NameChange = tuple[str, str, _File | None]
 """``("put", path, file)``, ``("drop", path, None)`` or ``("move", "old\\0new", None)``."""
 

@@ -18,7 +18,6 @@ NOT_HOSTED = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     "This server does not host this topic-partition.",
 )
-ANYONE = "Member is not the owner of batch record"
 HOUR_MS = 3_600_000
 
 
@@ -58,39 +57,7 @@ async def test_a_lost_connection_gives_back_at_once(s):
     assert (await m.share_fetch()).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-@on_stage(partitions=2)
-async def test_a_forgotten_partition_is_not_fetched_but_still_acknowledged(s):
-    s.produce(3, partition=0)
-    m = s.member()
-    assert await m.fetch(partitions=(0, 1)) == [(0, 2, 1)]
-    s.produce(2, partition=0)
-    s.produce(1, partition=1)
-    assert await m.fetch(forget=(0,)) == [(0, 0, 1)]
-    assert await m.ack((0, 2, ACCEPT)) == OK
-    assert await m.fetch() == []
-
-
 # --- what cannot be fetched ---
-
-
-@on_stage()
-async def test_a_group_that_never_joined_gets_an_error_and_a_session(s):
-    m = s.member(group_id="stranger")
-    response = await m.share_fetch()
-    assert response.error_code == ErrorCode.NONE
-    assert response.acquisition_lock_timeout.total_seconds() == 30
-    partition = only_partition(response)
-    assert partition.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert (await m.share_acknowledge()).error_code == ErrorCode.NONE
-
-
-@on_stage()
-async def test_budgets_of_nothing(s):
-    s.produce(3)
-    m = s.member()
-    for budget in ({"max_records": 0}, {"max_records": -1}, {"max_bytes": 0}):
-        response = await m.share_fetch(wait_ms=20_000, **budget)
-        assert (response.error_code, response.responses) == (ErrorCode.NONE, ())
 
 
 @on_stage()
@@ -107,16 +74,6 @@ async def test_a_deleted_topic_ends_the_wait(s):
 
 
 # --- where it begins ---
-
-
-@on_stage(share_auto_offset_reset="latest")
-async def test_latest_is_the_end_at_the_first_fetch(s):
-    s.produce(5)
-    m = s.member()
-    assert await m.fetch() == []
-    assert s.summary().start_offset == -1
-    s.produce(2)
-    assert await m.fetch() == [(5, 6, 1)]
 
 
 @on_stage(share_auto_offset_reset="latest")
@@ -218,44 +175,6 @@ async def test_acknowledgements_alone_and_with_a_fetch(s):
     assert partition.acknowledge_error_code == ErrorCode.INVALID_RECORD_STATE
     assert partition.acknowledge_error_message is not None
     assert partition.records == b""
-
-
-@on_stage(partitions=3)
-async def test_partitions_succeed_and_fail_apart(s):
-    for partition in (0, 1):
-        s.produce(5, partition=partition)
-    m = s.member()
-    await m.fetch(partitions=(0, 1))
-    response = await m.share_acknowledge(
-        (0, 0, ACCEPT),
-        (1, 1, ACCEPT),
-        (4, 9, ACCEPT),
-        more={1: ((0, 4, ACCEPT),), 2: (), 7: ((0, 0, ACCEPT),)},
-    )
-    codes = {p.partition_index: p.error_code for t in response.responses for p in t.partitions}
-    assert codes == {
-        0: ErrorCode.INVALID_REQUEST,
-        1: ErrorCode.NONE,
-        2: ErrorCode.NONE,
-        7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    }
-    assert (s.summary(0).start_offset, s.lag(1)) == (-1, 0)
-
-
-@on_stage()
-async def test_renewing(s):
-    s.produce(3)
-    m = s.member()
-    await m.fetch()
-    response = await m.share_acknowledge((0, 2, RENEW), renew=True)
-    assert only_partition(response).error_code == ErrorCode.NONE
-    assert response.acquisition_lock_timeout.total_seconds() == 30
-    assert await m.ack((0, 2, RENEW)) == (ErrorCode.INVALID_REQUEST, None)
-    assert (await m.share_fetch((0, 2, RENEW), renew=True)).error_code == ErrorCode.INVALID_REQUEST
-    nothing = {"max_bytes": 0, "min_bytes": 0, "max_records": 0, "wait_ms": 0}
-    response = await m.share_fetch((0, 2, RENEW), renew=True, **nothing)
-    partition = only_partition(response)
-    assert (partition.acknowledge_error_code, partition.records) == (ErrorCode.NONE, b"")
 
 
 @on_stage(share_renew_acknowledge_enable="false")

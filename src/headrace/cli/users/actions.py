@@ -26,9 +26,6 @@ _MECHANISMS = {
 }
 _NAMES = {mechanism: name for name, mechanism in _MECHANISMS.items()}
 
-Infos = Mapping[str, Sequence[Any]]
-"""The credentials of users by name."""
-
 
 def _list(admin: AdminClient, options: Namespace) -> None:
     """Print users, with the mechanisms and iterations of their credentials."""
