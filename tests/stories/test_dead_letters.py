@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from headrace.coordinators import dead_letters
 from headrace.coordinators.dead_letters import DeadLetterCounts
 from headrace.coordinators.limits import COPY_OPENED_BYTES
 from headrace.errors import ErrorCode, Refusal, StorageError
@@ -511,6 +514,47 @@ async def test_a_batch_that_is_too_large_to_be_opened_leaves_its_context(s: Stag
         assert await m.ack((offset, offset, REJECT)) == OK
     assert [one.value for one in records(s)] == [None, b"small"]
     assert [offset for offset, _, _ in letters(s)] == [0, 1]
+
+
+@pytest.mark.parametrize("values", [1, 4], ids=["one record", "four records"])
+@story
+async def test_many_batches_that_are_large_after_decompression(
+    monkeypatch: pytest.MonkeyPatch, values: int
+):
+    """One acknowledgement opened as many as it rejected records, on the event loop."""
+    read: list[int] = []
+    decompressed = record_batch.decompressed
+
+    def counted(codec: int, data: memoryview) -> Iterator[bytes | memoryview]:
+        for piece in decompressed(codec, data):
+            read.append(len(piece))
+            yield piece
+
+    limit, size = 200_000, 20_000
+    monkeypatch.setattr(dead_letters, "COPY_OPENED_TOGETHER_BYTES", limit)
+    async with stage(**COPYING) as s:
+        open_queue(s)
+        log = s.log()
+        for _ in range(20):
+            pairs = [(None, bytes(size // values))] * values
+            s.broker.append(log, record_batch.build(pairs, timestamp_ms=1, codec=ZSTD))
+        m = s.member()
+        acquired = await m.fetch()
+        assert acquired[-1][1] == 20 * values - 1
+        monkeypatch.setattr(record_batch, "decompressed", counted)
+        first_of_each = [(n, n, ACCEPT if n % values else REJECT) for n in range(20 * values)]
+        assert await m.ack(*first_of_each) == OK
+        monkeypatch.undo()
+        assert limit / 2 < sum(read) <= limit + size
+        found = records(s)
+        assert len(found) == 20
+        copied = [one.value is not None for one in found]
+        assert copied == sorted(copied, reverse=True) and 5 < sum(copied) < 12
+        await asyncio.sleep(0)
+        s.produce(1, value=b"later")
+        await m.fetch()
+        assert await m.ack((20 * values, 20 * values, REJECT)) == OK
+        assert records(s)[-1].value == b"later"
 
 
 @on_stage(**COPYING)

@@ -8,6 +8,7 @@ between it is delivered again, so the queue may get it twice. Headers and errors
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,6 +22,7 @@ from .environment import Environment
 from .limits import (
     COPY_OPENED_BYTES,
     COPY_OPENED_RECORDS,
+    COPY_OPENED_TOGETHER_BYTES,
     COPY_READ_BYTES,
     DEAD_LETTER_COMPLAINT_MS,
 )
@@ -85,6 +87,13 @@ class DeadLetterCounts:
     failed_writes: int = 0
 
 
+@dataclass(slots=True)
+class _Budget:
+    """The bytes of records that may still be read, decompressed."""
+
+    left_bytes: int
+
+
 class DeadLetters:
     """Writes dead letters for the share-partitions of a broker.
 
@@ -100,6 +109,8 @@ class DeadLetters:
         # Offsets that are in the queue but not archived yet. A retry skips them.
         self._written: dict[SharePartitionKey, set[int]] = {}
         self._complained_ms: dict[str, int] = {}
+        self._budget: _Budget | None = None
+        """The budget of this turn of the event loop; None if nothing was read in it."""
 
     def write(
         self, key: SharePartitionKey, source: PartitionLog, archived: Sequence[Archived]
@@ -123,7 +134,7 @@ class DeadLetters:
             self._complain(key.group_id, queue)
             return
         originals = (
-            _originals(source, dead)
+            _originals(source, dead, self._budget_of_turn())
             if config.group_value(key.group_id, COPY_RECORD) == "true"
             else iter(())
         )
@@ -147,6 +158,15 @@ class DeadLetters:
             counts.records += len(offsets)
             written.update(offsets)
         self._make_durable(queue)
+
+    def _budget_of_turn(self) -> _Budget:
+        if self._budget is None:
+            self._budget = _Budget(COPY_OPENED_TOGETHER_BYTES)
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        return self._budget
+
+    def _end_turn(self) -> None:
+        self._budget = None
 
     def _make_durable(self, queue: PartitionLog) -> None:
         """Force the letters to disk if the flush settings of the queue require it. Otherwise a
@@ -298,10 +318,13 @@ def _batch(letters: Sequence[Letter], wall_ms: int) -> bytes:
     )
 
 
-def _originals(source: PartitionLog, runs: Sequence[Archived]) -> Iterator[record_batch.Record]:
+def _originals(
+    source: PartitionLog, runs: Sequence[Archived], budget: _Budget
+) -> Iterator[record_batch.Record]:
     """Yield the records of the batches that contain ``runs``, ascending, each batch once.
 
-    Records that were deleted or cannot be read are left out.
+    Records that were deleted or cannot be read are left out, and so are all that come after the
+    budget is spent.
     """
     wanted = sum(run.last_offset - run.first_offset + 1 for run in runs)
     last = runs[-1].last_offset
@@ -326,9 +349,20 @@ def _originals(source: PartitionLog, runs: Sequence[Archived]) -> Iterator[recor
                 and runs[at].first_offset <= header.last_offset
                 and not header.is_control
             ):
+                if budget.left_bytes <= 0:
+                    limited.error(
+                        source.path,
+                        "dead letters of %s-%d have no records from offset %d on: more than %d "
+                        "bytes of records would be read at a time",
+                        source.topic,
+                        source.partition,
+                        header.base_offset,
+                        COPY_OPENED_TOGETHER_BYTES,
+                    )
+                    return
                 batch = memoryview(data)[start : start + header.size_bytes]
                 try:
-                    yield from _records_from(batch, header, runs[at].first_offset)
+                    yield from _records_from(batch, header, runs[at].first_offset, budget)
                 except record_batch.CorruptBatch as error:
                     limited.error(
                         source.path,
@@ -341,15 +375,24 @@ def _originals(source: PartitionLog, runs: Sequence[Archived]) -> Iterator[recor
 
 
 def _records_from(
-    batch: memoryview, header: record_batch.BatchHeader, offset: int
+    batch: memoryview, header: record_batch.BatchHeader, offset: int, budget: _Budget
 ) -> Iterator[record_batch.Record]:
     """Yield the records of a batch from ``offset`` on. Those before it are passed over, unless
     compaction has removed some.
 
-    :raises CorruptBatch: the batch cannot be read, or is larger than :data:`OPEN_TO_COPY`
+    :param budget: reduced by what is read
+    :raises CorruptBatch: the batch cannot be read, or is larger than :data:`OPEN_TO_COPY` or the
+        budget
     """
     is_complete = header.record_count == header.last_offset_delta + 1
     passed = offset - header.base_offset if is_complete else 0
-    for index, span in enumerate(record_batch.record_spans(batch, header, OPEN_TO_COPY)):
-        if index >= passed:
-            yield record_batch.decode_record(*span, header)
+    before = budget.left_bytes
+    opening = OPEN_TO_COPY._replace(max_bytes=min(COPY_OPENED_BYTES, before))
+    try:
+        for index, span in enumerate(record_batch.record_spans(batch, header, opening)):
+            budget.left_bytes -= span[2] - span[1]
+            if index >= passed:
+                yield record_batch.decode_record(*span, header)
+    except record_batch.TooLargeToOpen:
+        budget.left_bytes = before - opening.max_bytes
+        raise

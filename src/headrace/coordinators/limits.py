@@ -13,6 +13,13 @@ dead letters have no key, value and headers. This happens on the event loop.
 COPY_OPENED_RECORDS = 50_000
 """The number of records above which a batch is not opened to copy some of them."""
 
+COPY_OPENED_TOGETHER_BYTES = 64 * 1024 * 1024
+"""The decompressed bytes of records that are read in one turn of the event loop to copy them to
+dead-letter queues; the further dead letters of this turn have no key, value and headers. A member
+may reject thousands of batches together. A consumer that fetches 50 MiB at a time, the default,
+reaches this with compressed records only.
+"""
+
 DEAD_LETTER_COMPLAINT_MS = 60_000
 """The least time between two log lines about one group's unusable dead-letter queue."""
 
