@@ -15,6 +15,7 @@ from bench import (
     many_topics,
     offset_commits,
     ordered_consumer,
+    security,
     share_partition,
 )
 from bench import spark_history as spark_history_source
@@ -268,6 +269,22 @@ def columnar(scale: Scale) -> list[Cost]:
     return costs
 
 
+def acls(scale: Scale) -> list[Cost]:
+    """Run `bench/security.py`: requests and decisions with ACLs."""
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as directory:
+        ratios = security.acls_beside_none(Path(directory), scale)
+    cached, uncached = security.decision_us()
+    many = f"a decision with {security.DECISION_ACLS:,} ACLs"
+    return [
+        *(
+            Cost(f"{what}, Java, with ACLs beside without", "×", ratio, above=security.ACLS_KEEP)
+            for what, ratio in ratios.items()
+        ),
+        Cost(f"{many}, cached", "µs", cached, below=security.CACHED_US),
+        Cost(f"{many}, not cached", "µs", uncached, below=security.UNCACHED_US),
+    ]
+
+
 ALONE: Mapping[str, Callable[[Scale], list[Cost]]] = {
     "share-partition": share_partition_requests,
     "idle-groups": idle_share_groups,
@@ -276,6 +293,7 @@ ALONE: Mapping[str, Callable[[Scale], list[Cost]]] = {
     "ordered-consumer": ordered_inputs,
     "heartbeats": steady_heartbeats,
     "fetch-sessions": idle_polls,
+    "acls": acls,
     "columnar-reader": columnar,
     "spark-share": spark_share,
     "spark-lag": spark_lag,

@@ -45,9 +45,21 @@ def _run(command: Sequence[str | Path], timeout_s: float = 600) -> str:
     return done.stdout
 
 
-def java_produce(bootstrap: str, topic: str, records: int, record_bytes: int) -> float:
+def _command_config(path: Path | None) -> list[str | Path]:
+    return [] if path is None else ["--command-config", path]
+
+
+def java_produce(
+    bootstrap: str,
+    topic: str,
+    records: int,
+    record_bytes: int,
+    config: Path | None = None,
+) -> float:
     """Run ProducerPerformance with acks=all and otherwise its defaults; return MiB/s after the
     first fifth of the records.
+
+    :param config: a file with configs of the client
     """
     out = _run(
         [
@@ -68,6 +80,7 @@ def java_produce(bootstrap: str, topic: str, records: int, record_bytes: int) ->
             "-1",
             "--command-property",
             "acks=all",
+            *_command_config(config),
         ]
     )
     rates = re.findall(
@@ -88,9 +101,16 @@ def _table_row(out: str) -> dict[str, str]:
     return dict(zip(names.split(", "), values.split(", "), strict=True))
 
 
-def java_consume(bootstrap: str, topic: str, records: int) -> float:
+def java_consume(
+    bootstrap: str,
+    topic: str,
+    records: int,
+    config: Path | None = None,
+) -> float:
     """Run ConsumerPerformance (classic protocol) in a new group from the start of the topic; return
     MiB/s without the time to join.
+
+    :param config: a file with configs of the client
     """
     row = _table_row(
         _run(
@@ -108,6 +128,7 @@ def java_consume(bootstrap: str, topic: str, records: int) -> float:
                 f"perf-{time.time_ns()}",
                 "--timeout",
                 "60000",
+                *_command_config(config),
             ]
         )
     )

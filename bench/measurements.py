@@ -55,6 +55,7 @@ class Scale:
     many_topics: int = 10_000
     start_partitions: int = 100_000
     start_commits: int = 1_000_000
+    logins: int = 1_000
 
     @classmethod
     def quick(cls) -> Scale:
@@ -79,6 +80,7 @@ class Scale:
             500,
             1_000,
             10_000,
+            100,
         )
 
 

@@ -15,12 +15,12 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from bench import attacks, cpu
+from bench import attacks, cpu, security
 from bench.alone import ALONE, Cost
 from bench.clients import ClientError
 from bench.kfake_peer import KfakeMissing, KfakePeer
@@ -72,12 +72,14 @@ NOTES = (
     "Attacks: fresh brokers of each kind, a producer of one small batch every 5 ms beside the "
     "attacker (`tests/attacks/honest.py`); memory is the peak of resident memory during the attack "
     "less that before it.",
+    "TLS: version 1.3 with the same cipher suite and the same certificate for both (ECDSA, P-256). "
+    "Logins: `tests/security/crowds.py`, a connection each.",
     (
         "headrace alone: `bench/share_partition.py` times the state machine, "
         "`bench/idle_groups.py` the CPU of a broker."
     ),
 )
-OTHERS = ("start-up", "hold", "attacks", "cpu")
+OTHERS = ("start-up", "hold", "attacks", "security", "cpu")
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -136,7 +138,7 @@ class Run:
 
     def alternate(
         self,
-        brokers: dict[str, Broker],
+        brokers: Mapping[str, Broker],
         metrics: Sequence[Metric],
         measure: Callable[[Broker], Sequence[float]],
     ) -> None:
@@ -238,6 +240,28 @@ class Run:
                 broker.stop()
             forget_admins()
 
+    def secured(self) -> None:
+        """Measure TLS and logins."""
+        brokers = security.brokers(self.directory / "security", CONFIGS)
+        try:
+            for broker in brokers.values():
+                broker.start()
+            time.sleep(3)
+            for metrics, measure in (
+                (security.TLS_METRICS, security.tls),
+                (security.LOGIN_METRICS, security.logins),
+            ):
+                self.say(f"warming up: {metrics[0].name}")
+                for broker in brokers.values():
+                    measure(broker, self.scale)
+                self.alternate(
+                    brokers, metrics, lambda broker, measure=measure: measure(broker, self.scale)
+                )
+        finally:
+            for broker in brokers.values():
+                broker.stop()
+            forget_admins()
+
     def cpu_per_gib(self) -> None:
         """Measure what each GiB costs the brokers, kfake among them where it can be built."""
         brokers = self.brokers("cpu")
@@ -297,6 +321,8 @@ def main(arguments: Sequence[str]) -> None:
             run.attempt("hold", run.hold)
         if "attacks" in chosen.only:
             run.attempt("attacks", run.attacked)
+        if "security" in chosen.only:
+            run.attempt("security", run.secured)
         if "cpu" in chosen.only:
             run.attempt("cpu", run.cpu_per_gib)
         for name in ALONE:

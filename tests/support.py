@@ -170,6 +170,11 @@ class HeadraceProcess:
         assert self.process is not None
         return self.process.pid
 
+    def address(self, listener: str) -> str:
+        """Return host and port of a listener of its own name."""
+        ready = [line for line in self.output if line.startswith("headrace is listening on ")]
+        return ready[-1].partition(f"{listener}://")[2].partition(",")[0]
+
     @staticmethod
     def environment() -> dict[str, str]:
         """Return the environment in which `command` finds this checkout's source."""

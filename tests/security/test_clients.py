@@ -6,8 +6,12 @@ import asyncio
 import json
 import ssl
 import subprocess
+import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +27,7 @@ import headrace
 import headrace.admin
 from headrace.handlers import APIS
 from headrace.throwaway_ca import ThrowawayCA
+from tests.clients.toolchains import go_programs, run
 from tests.peer import SCRIPT
 from tests.support import unique
 
@@ -35,6 +40,8 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 USER, PASSWORD = "b=o,b", "pa,ss=wörd"
 PLAIN_USER = "ann"
 """For kafka-python, which does not escape names in SCRAM."""
+CLIENT_ID, CLIENT_SECRET = "a-client", "its-secret"
+CLIENT_CREDENTIALS = f"Basic {b64encode(f'{CLIENT_ID}:{CLIENT_SECRET}'.encode()).decode()}"
 KEY = rsa.generate_private_key(65537, 2048)
 
 
@@ -97,10 +104,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield Secured(broker, ca, folder)
 
 
-def token(lifetime_s: float = 600) -> str:
+def token(audience: str = "kafka", key: rsa.RSAPrivateKey = KEY) -> str:
     now = int(time.time())
-    claims = {"sub": "ann", "aud": "kafka", "iat": now, "exp": now + lifetime_s, "scope": "kafka"}
-    return jwt.encode(claims, KEY, "RS256", {"kid": "k"})
+    claims = {"sub": "ann", "aud": audience, "iat": now, "exp": now + 600, "scope": "kafka"}
+    return jwt.encode(claims, key, "RS256", {"kid": "k"})
 
 
 def produce_and_consume(config: dict[str, Any], topic: str) -> bytes:
@@ -216,6 +223,116 @@ def properties(path: Path, **configs: str) -> str:
     return str(path)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("password", [PASSWORD, "wrong"])
+def test_franz_go(secured: Secured, mechanism: str, password: str) -> None:
+    program, at = str(go_programs() / "franz"), secured.broker.listeners["SASL_SSL"]
+    trusted = str(secured.ca.certificate)
+    said = run([program, "secure", at, unique("t"), trusted, mechanism, USER, password])
+    assert said.split() == (["consumed", "value"] if password == PASSWORD else ["refused", "true"])
+
+
+@contextmanager
+def token_endpoint() -> Iterator[str]:
+    """Serve tokens for client credentials (RFC 6749, section 4.4); yield the URL."""
+
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            size = int(self.headers["Content-Length"])
+            is_right = (
+                b"grant_type=client_credentials" in self.rfile.read(size)
+                and self.headers["Authorization"] == CLIENT_CREDENTIALS
+            )
+            body = json.dumps({"access_token": token(), "token_type": "Bearer", "expires_in": 600})
+            self.send_response(200 if is_right else 401)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(body.encode() if is_right else b"{}")
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/token"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_java_with_tokens(secured: Secured, kafka_libs: Path, tmp_path: Path) -> None:
+    """Tokens from a file and from an endpoint; the broker has the keys from a JWKS file."""
+
+    def config(name: str, url: str, **more: str) -> str:
+        return properties(
+            tmp_path / f"{name}.properties",
+            bootstrap_servers=secured.broker.listeners["SASL_SSL"],
+            security_protocol="SASL_SSL",
+            ssl_truststore_type="PEM",
+            ssl_truststore_location=str(secured.ca.certificate),
+            sasl_mechanism="OAUTHBEARER",
+            sasl_jaas_config=f"{MODULES}.oauthbearer.OAuthBearerLoginModule required;",
+            sasl_login_callback_handler_class=(
+                f"{MODULES}.oauthbearer.OAuthBearerLoginCallbackHandler"
+            ),
+            sasl_oauthbearer_token_endpoint_url=url,
+            **more,
+        )
+
+    tokens = {
+        "file": token(),
+        "other-audience": token(audience="others"),
+        "other-key": token(key=rsa.generate_private_key(65537, 2048)),
+    }
+    urls = {}
+    for name, text in tokens.items():
+        path = tmp_path / f"{name}.jwt"
+        path.write_text(text)
+        urls[name] = path.as_uri()
+    with token_endpoint() as endpoint:
+        files = [config(name, url) for name, url in urls.items()]
+        credentials = {
+            "sasl_oauthbearer_client_credentials_client_id": CLIENT_ID,
+            "sasl_oauthbearer_client_credentials_client_secret": CLIENT_SECRET,
+        }
+        files.append(config("endpoint", endpoint, **credentials))
+        allowed = "-Dorg.apache.kafka.sasl.oauthbearer.allowed"
+        seen = outcomes(
+            kafka_libs,
+            files,
+            f"{allowed}.urls={','.join((endpoint, *urls.values()))}",
+            f"{allowed}.files={','.join(str(tmp_path / f'{name}.jwt') for name in tokens)}",
+        )
+    refused = 'SaslAuthenticationException: {"status":"invalid_token"}'
+    assert seen == {
+        "file": "right",
+        "endpoint": "right",
+        "other-audience": refused,
+        "other-key": refused,
+    }
+
+
+def outcomes(kafka_libs: Path, files: list[str], *options: str) -> dict[str, str]:
+    """Run the Java client with each configuration; return the outcomes by the names of files."""
+    done = subprocess.run(
+        ["java", "-Xmx256m", *options, "-cp", f"{kafka_libs}/*", str(PROGRAM), unique("t"), *files],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = (line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+    seen = {name: outcome for name, outcome in lines if not name[0].isdecimal()}
+    assert len(seen) == len(files), done.stdout
+    return seen
+
+
 @pytest.mark.java
 @pytest.mark.slow
 def test_java(secured: Secured, kafka_libs: Path, tmp_path: Path) -> None:
@@ -245,16 +362,7 @@ def test_java(secured: Secured, kafka_libs: Path, tmp_path: Path) -> None:
     certificate = {"ssl_keystore_type": "PEM", "ssl_keystore_location": str(store)}
     files.append(properties(tmp_path / "mutual.properties", **common("SSL"), **certificate))
     files.append(properties(tmp_path / "anonymous.properties", **common("SSL")))
-    done = subprocess.run(
-        ["java", "-Xmx256m", "-cp", f"{kafka_libs}/*", str(PROGRAM), unique("t"), *files],
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    lines = (line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
-    seen = {name: outcome for name, outcome in lines if not name[0].isdecimal()}
-    assert "anonymous" in seen, done.stdout
+    seen = outcomes(kafka_libs, files)
     credentials = "Authentication failed during authentication due to invalid credentials with"
     assert seen == {
         **dict.fromkeys((*MECHANISMS, "mutual"), "right"),

@@ -5,12 +5,16 @@
 //	franz transactions SERVERS TOPIC COPIES GROUP TRANSACTIONAL_ID
 //	franz share SERVERS TOPIC GROUP
 //	franz admin SERVERS TOPIC GROUP
+//	franz secure SERVERS TOPIC CA MECHANISM USER PASSWORD
 package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"os"
 	"sort"
 	"strings"
 	"sync"
@@ -20,6 +24,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kversion"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"headrace.tests/clients/story"
 )
@@ -33,6 +40,7 @@ func main() {
 		"transactions": func(a []string) { transactions(a[0], a[1], a[2], a[3], a[4]) },
 		"share":        func(a []string) { share(a[0], a[1], a[2]) },
 		"admin":        func(a []string) { admin(a[0], a[1], a[2]) },
+		"secure":       func(a []string) { secure(a[0], a[1], a[2], a[3], a[4], a[5]) },
 	})
 }
 
@@ -62,6 +70,35 @@ func take(source *kgo.Client, count int) []*kgo.Record {
 		records = append(records, fetches.Records()...)
 	}
 	return records
+}
+
+// secure produces and consumes a record over TLS after a login.
+func secure(servers, topic, ca, mechanism, user, password string) {
+	trusted := x509.NewCertPool()
+	pem, err := os.ReadFile(ca)
+	story.Check(err)
+	trusted.AppendCertsFromPEM(pem)
+	logins := map[string]sasl.Mechanism{
+		"PLAIN":         plain.Auth{User: user, Pass: password}.AsMechanism(),
+		"SCRAM-SHA-256": scram.Auth{User: user, Pass: password}.AsSha256Mechanism(),
+		"SCRAM-SHA-512": scram.Auth{User: user, Pass: password}.AsSha512Mechanism(),
+	}
+	limited, cancel := context.WithTimeout(ctx, story.Patience)
+	defer cancel()
+	both := client(servers,
+		kgo.DialTLSConfig(&tls.Config{RootCAs: trusted}),
+		kgo.SASL(logins[mechanism]),
+		kgo.AllowAutoTopicCreation(),
+		kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+	)
+	defer both.Close()
+	if err := both.Ping(limited); err != nil {
+		story.Say("refused", "%t", errors.Is(err, kerr.SaslAuthenticationFailed))
+		return
+	}
+	story.Check(both.ProduceSync(limited, &kgo.Record{Topic: topic, Value: []byte("value")}).FirstErr())
+	story.Say("consumed", "%s", take(both, 1)[0].Value)
 }
 
 func produce(servers, topic string, names []string) {
