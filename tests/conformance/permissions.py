@@ -900,6 +900,33 @@ ROWS: tuple[Row, ...] = (
         [f"DESCRIBE {CLUSTER}"],
         only_codes=True,
     ),
+    Row(
+        48,
+        1,
+        {
+            "components": [{"entity_type": "user", "match_type": 0, "match": "mx-nobody"}],
+            "strict": True,
+        },
+        [f"DESCRIBE_CONFIGS {CLUSTER}"],
+    ),
+    Row(
+        49,
+        1,
+        {
+            "entries": [
+                {
+                    "entity": [{"entity_type": "user", "entity_name": "mx-nobody"}],
+                    "ops": [{"key": "producer_byte_rate", "value": 1.0, "remove": True}],
+                },
+                {
+                    "entity": [{"entity_type": "client-id", "entity_name": None}],
+                    "ops": [{"key": "nonsense", "value": 1.0, "remove": False}],
+                },
+            ],
+            "validate_only": True,
+        },
+        [f"ALTER_CONFIGS {CLUSTER}"],
+    ),
     Row(50, 0, {"users": [{"name": "mx-nobody"}]}, [f"DESCRIBE {CLUSTER}"]),
     Row(
         51,

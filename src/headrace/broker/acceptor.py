@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from headrace.log_lines import LimitedLog, get_logger
 
-from .limits import ACCEPT_RETRY_S, ACCEPTS_PER_TURN
+from .connection_rates import ListenerRates
+from .limits import ACCEPT_RETRY_S, ACCEPTS_PER_TURN, MAX_HELD_CONNECTIONS
 from .metrics.registry import Metrics
 
 log = LimitedLog(get_logger("headrace.server"))
@@ -86,6 +87,7 @@ class Acceptor:
     :param slots: None if what accepts the connections bounds their number
     :param connected: makes the protocol of a connection
     :param begin: begins a connection; by default asyncio does
+    :param rates: the rates of new connections; None for no limit
     """
 
     def __init__(
@@ -94,7 +96,11 @@ class Acceptor:
         slots: ConnectionSlots | None,
         connected: Connected,
         begin: Begin | None = None,
+        rates: ListenerRates | None = None,
     ) -> None:
+        self._rates = rates
+        self._held: dict[socket.socket, asyncio.TimerHandle] = {}
+        """Connections that exceed the quota of their address, and will be closed."""
         self.listening = listening
         self._slots = slots
         self._connected = connected
@@ -110,15 +116,17 @@ class Acceptor:
         if self._retry is not None:
             self._retry.cancel()
         self.listening.close()
+        for sock in list(self._held):
+            self._drop(sock)
 
     def _accept(self) -> None:
         for _ in range(ACCEPTS_PER_TURN):
             try:
-                sock, _ = self.listening.accept()
+                sock, address = self.listening.accept()
             except OSError as error:
                 if error.errno not in _GONE:
                     log.error("", "cannot accept a connection: %s", error.strerror)
-                    self._pause()
+                    self._pause(ACCEPT_RETRY_S)  # the next attempt would fail, too
                 return
             if self._slots is not None and self._slots.is_full:
                 sock.close()
@@ -133,12 +141,23 @@ class Acceptor:
             sock.setblocking(False)
             if self._slots is not None:
                 self._slots.beginning += 1
-            if self._begin_with is not None:
-                self._begin_by(self._begin_with, sock)
+            throttle_ms = 0 if self._rates is None else self._rates.address_ms(address[0])
+            if throttle_ms:
+                self._hold(sock, throttle_ms)
                 continue
-            task = self._loop.create_task(self._begin(sock))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            pause_ms = 0 if self._rates is None else self._rates.opened_ms()
+            self._open(sock)
+            if pause_ms:
+                self._pause(pause_ms / 1000)
+                return
+
+    def _open(self, sock: socket.socket) -> None:
+        if self._begin_with is not None:
+            self._begin_by(self._begin_with, sock)
+            return
+        task = self._loop.create_task(self._begin(sock))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _begin_by(self, begin: Begin, sock: socket.socket) -> None:
         try:
@@ -160,9 +179,21 @@ class Acceptor:
         finally:
             self._begun()
 
-    def _pause(self) -> None:
-        """Accept nothing for a moment, as the next attempt would fail, too."""
+    def _hold(self, sock: socket.socket, throttle_ms: int) -> None:
+        """Keep a connection that exceeds the quota of its address waiting, then close it."""
+        if len(self._held) >= MAX_HELD_CONNECTIONS:
+            self._drop(next(iter(self._held)))
+        self._held[sock] = self._loop.call_later(throttle_ms / 1000, self._drop, sock)
+
+    def _drop(self, sock: socket.socket) -> None:
+        """Close a connection that exceeds the quota of its address."""
+        self._held.pop(sock).cancel()
+        sock.close()
+        self._begun()
+
+    def _pause(self, pause_s: float) -> None:
+        """Accept nothing for a moment."""
         self._loop.remove_reader(self.listening)
         self._retry = self._loop.call_later(
-            ACCEPT_RETRY_S, self._loop.add_reader, self.listening, self._accept
+            pause_s, self._loop.add_reader, self.listening, self._accept
         )

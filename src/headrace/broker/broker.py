@@ -32,6 +32,7 @@ from .access_control import access_control
 from .batch_opener import BatchOpener
 from .catalog import CATALOG_FILE, Catalog, Topic
 from .cleaner import Cleaner
+from .client_quotas import Quotas
 from .client_software import ClientSoftware
 from .config.broker_config import Config
 from .config.listeners import Listener
@@ -113,6 +114,7 @@ class Broker:
             self._add_users(users)
         self.access_control = access_control(config, self.catalog)
         self.security = ListenerSecurities(config, self.catalog)
+        self.quotas = Quotas(config, self.catalog, self.clock)
         self.features = Features(self.catalog, self.node_id)
         self.client_software = ClientSoftware()
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
@@ -260,6 +262,7 @@ class Broker:
         self.topic_logs.start()
         self.cleaner.start()
         self.directory_watch.start()
+        self.quotas.start()
 
     def scrub(self) -> None:
         """Verify the stored batches in the background from now on, unless they are temporary."""

@@ -38,11 +38,13 @@ from headrace.protocol.large_responses import Frame, Sliced
 from headrace.protocol.messages import Codec, codec
 from headrace.protocol.refusals import refuse_all, refuse_nulls
 from headrace.protocol.request_templates import RequestTemplates
+from headrace.protocol.throttle_time import with_throttle_time
 from headrace.protocol.versions import Adapted, adapt, adapt_sliced
 from headrace.security.access import UNLIMITED, AnyAccess
 from headrace.security.principal import ANONYMOUS, Principal
 
 from .broker import Broker
+from .client_quotas import Quotas
 from .config.listeners import Listener
 from .connection_counts import ConnectionCounts
 from .flow import AnswerMemory, RequestMemory, Turns
@@ -60,6 +62,7 @@ from .limits import (
     SLICED_REQUEST_BYTES,
 )
 from .listener_security import ListenerSecurity
+from .request_charge import Mute, RequestCharge
 from .requests import IncompleteFrame, RequestQueue
 from .unsent import FileReadError, Unsent
 
@@ -123,6 +126,10 @@ class Connections:
         self.handler: Callable[[int], handlers.Handle] = handlers.handler
         broker.features.on_change = self._choose_handlers
         self._choose_handlers()
+        self.quotas: Quotas | None = None
+        """The client quotas, while users or client ids have any."""
+        broker.quotas.on_change = self._choose_quotas
+        self._choose_quotas()
 
     @cached_property
     def logins(self) -> LoginRequests:
@@ -138,6 +145,14 @@ class Connections:
         find = handlers.handler if self.access_control is None else handlers.authorized
         refused = self.broker.features.refused_apis
         self.handler = partial(handlers.handler_unless, refused, find) if refused else find
+
+    def _choose_quotas(self) -> None:
+        """Charge requests while users or client ids have quotas."""
+        quotas = self.broker.quotas if self.broker.quotas.limits_requests else None
+        if quotas is not self.quotas:
+            self.quotas = quotas
+            for connection in self.connections:
+                connection.charge_to(quotas)
 
     def _forget_templates(self) -> None:
         """Forget the templates of all connections: they serve only what was allowed."""
@@ -156,6 +171,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_answers",
+        "_charge",
         "_context",
         "_fd",
         "_held_request_bytes",
@@ -200,9 +216,14 @@ class Connection(asyncio.BufferedProtocol):
         self.port = 0
         self.principal = ANONYMOUS
         self.last_active = 0.0
-        self.task: asyncio.Task[None] | Deferred[Any] | None = None
+        self.task: asyncio.Task[None] | Deferred[Any] | Mute | None = None
+        """The request that waits, or the time in which the client is throttled."""
         self.frame: IncompleteFrame | None = None
         self._context: RequestContext | None = None
+        self._charge: RequestCharge | None = None
+        """The use of client quotas, None while there are none."""
+        if shared.quotas is not None:
+            self.charge_to(shared.quotas)
         self._templates = _NO_TEMPLATES
         self._templated: tuple[bytes, float] = b"", 0.0
         """The templated request that waits for its answer: its frame and when it arrived."""
@@ -238,8 +259,11 @@ class Connection(asyncio.BufferedProtocol):
         self.shared.metrics.connections_accepted += 1
         limit = self.shared.broker.config.get_int("max.connections")
         host_limit = self.shared.counts.opened(self.host[1:])
+        listener_limit = self.shared.counts.opened_on(self.listener.name)
         if len(self.shared.connections) > limit:
             self._close("max.connections=%d is reached", limit)
+        elif listener_limit is not None:
+            self._close("its listener has the maximum of %d connections", listener_limit)
         elif host_limit is not None:
             self._close("it has the maximum of %d connections", host_limit)
         elif self._security is not None:
@@ -350,7 +374,7 @@ class Connection(asyncio.BufferedProtocol):
         """Count the request that was served last, if it waits for its answer; return whether it
         does.
         """
-        if self.task is None:
+        if not self.is_waiting:
             return False
         self._task_bytes = size_bytes
         return True
@@ -442,6 +466,7 @@ class Connection(asyncio.BufferedProtocol):
             or queue.size_bytes > MAX_QUEUED_BYTES
             or (queue.count > 0 and memory.is_spent)
             or (self.frame is not None and self.frame.is_full)
+            or self.is_muted
         )
         if paused != self._is_paused and self.transport is not None and not self._is_at_end:
             self._is_paused = paused
@@ -451,6 +476,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._login is not None and self._belongs_to_login(frame):
             self._log_in(self._login, frame)
             return
+        if self._charge is not None:
+            self._charge.begin(len(frame))
         started = self.last_active
         templates = self._templates.get(frame[_API_KEY_LOW_BYTE])
         if templates is not None:
@@ -460,6 +487,7 @@ class Connection(asyncio.BufferedProtocol):
                 answer = error
             if answer is not None:
                 if isinstance(answer, Deferred):
+                    self._pause_charge()
                     self.task = answer
                     self._templated = bytes(frame), started
                     answer.waiter = self._finish_templated
@@ -577,6 +605,7 @@ class Connection(asyncio.BufferedProtocol):
         """Read a large request in slices, then serve it."""
         if len(frame) <= RECEIVE_BUFFER_BYTES:  # it may be in the buffer of all connections
             frame = memoryview(bytes(frame))
+        self._pause_charge()
         self.task = asyncio.get_running_loop().create_task(
             self._read_sliced(frame, header, started)
         )
@@ -601,7 +630,7 @@ class Connection(asyncio.BufferedProtocol):
         self.task = None
         if adapted is not None:
             self._handle(adapted, header, wire, started, is_large=True)
-        if self.task is None:
+        if not self.is_waiting:
             self._task_bytes = 0
             self._serve()
 
@@ -619,6 +648,9 @@ class Connection(asyncio.BufferedProtocol):
         :param is_large: write the response in slices
         """
         context = self._context_of(header, self._legacy_of(adapted))
+        if self._charge is not None:
+            self._charge.resume()
+            self._name_charge(self._charge, header)
         self.shared.turns.end_ms()  # the slice begins
         try:
             response = self.shared.handler(header.api_key)(
@@ -634,12 +666,14 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(response, Sliced):
             response = self._write_sliced(response, adapted, header, wire)
         if isinstance(response, Deferred):
+            self._pause_charge()
             self.task = response
             response.waiter = partial(self._finish, adapted, header, wire, started)
         elif hasattr(response, "__await__"):
-            self.task = asyncio.get_running_loop().create_task(
-                self._wait(response, adapted, header, wire, started)
-            )
+            waiting = self._wait(response, adapted, header, wire, started)
+            if self._charge is not None:
+                waiting = self._charge.timed(waiting)
+            self.task = asyncio.get_running_loop().create_task(waiting)
         else:
             self._answer(response, adapted, header, wire)
             self.shared.metrics.requests[header.api_key].answered(started, response)
@@ -687,6 +721,8 @@ class Connection(asyncio.BufferedProtocol):
             wire, adapted = self._read(frame, header)
             self._answer(self._failed(answer, adapted.request, header), adapted, header, wire)
         elif self.transport is not None:
+            if self._charge is not None:
+                answer = self._settle_templated(self._charge, frame, answer)
             self._answers.append(answer)
         self.shared.metrics.requests[frame[_API_KEY_LOW_BYTE]].took(started)
 
@@ -695,6 +731,8 @@ class Connection(asyncio.BufferedProtocol):
         self._task_bytes = 0
         frame, started = self._templated
         if isinstance(answer, bytes):
+            if self._charge is not None:
+                answer = self._settle_templated(self._charge, frame, answer)
             metrics = self.shared.metrics
             metrics.sent_bytes += len(answer)
             metrics.requests[frame[_API_KEY_LOW_BYTE]].took(started)
@@ -736,6 +774,7 @@ class Connection(asyncio.BufferedProtocol):
             principal=self.principal,
             listener_name=self.listener.name,
             access=self._access_of(known),
+            charge=self._charge,
         )
         return self._context
 
@@ -791,9 +830,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answer(self, response: Any, adapted: Adapted, header: RequestHeader, wire: Codec) -> None:
         if response is None or self.transport is None:  # Produce with acks=0 has no answer
+            if self._charge is not None and self.transport is not None:
+                self._settle(self._charge, header, [])
             return
         if isinstance(response, Frame):
-            self._answers += response.pieces
+            self._answers += self._settled(header, response.pieces)
             return
         try:
             pieces = wire.write_response(header.correlation_id, adapted.to_response(response))
@@ -805,7 +846,70 @@ class Connection(asyncio.BufferedProtocol):
             )
             self.abandon()
             return
-        self._answers += pieces
+        self._answers += self._settled(header, pieces)
+
+    # Client quotas --------------------------------------------------------------------------------
+
+    def charge_to(self, quotas: Quotas | None) -> None:
+        """Charge the requests from now on to quotas; None for none. A client that is throttled
+        stays so.
+        """
+        self._charge = None if quotas is None else RequestCharge(quotas)
+        self._context = None
+
+    @property
+    def is_muted(self) -> bool:
+        """True while the client is throttled: nothing is read from it, and no request served."""
+        return isinstance(self.task, Mute)
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while a request waits for its answer."""
+        return self.task is not None and not self.is_muted
+
+    def _pause_charge(self) -> None:
+        """Note that the present request waits."""
+        if self._charge is not None:
+            self._charge.pause()
+
+    def _name_charge(self, charge: RequestCharge, header: RequestHeader) -> None:
+        charge.user, charge.client_id = self.principal.name, header.client_id or ""
+
+    def _settled(self, header: RequestHeader, pieces: list[Piece]) -> list[Piece]:
+        """Return the frame of an answer, with a throttle time if the client exceeds a quota."""
+        return pieces if self._charge is None else self._settle(self._charge, header, pieces)
+
+    def _settle(
+        self, charge: RequestCharge, header: RequestHeader, pieces: list[Piece]
+    ) -> list[Piece]:
+        """Charge the present request, and mute a client that exceeds a quota: its answer is sent,
+        then it has to wait (KIP-219).
+
+        :param pieces: the frame of the answer, empty if there is none
+        """
+        throttle_ms = charge.settle(header.api_key, sum(map(len, pieces)))
+        if not throttle_ms or self._is_closing:
+            return pieces
+        self.shared.metrics.throttled_requests += 1
+        self.task = Mute(throttle_ms, self._unmute)
+        self._regulate()
+        if not pieces:
+            return pieces
+        return with_throttle_time(pieces, header.api_key, header.api_version, throttle_ms)
+
+    def _settle_templated(
+        self, charge: RequestCharge, frame: bytes | memoryview, answer: bytes
+    ) -> bytes:
+        """Charge a request that was served by a template, as :meth:`_settle` does."""
+        header = request_header(frame)
+        self._name_charge(charge, header)
+        (settled,) = self._settle(charge, header, [answer])
+        assert isinstance(settled, bytes)
+        return settled
+
+    def _unmute(self) -> None:
+        self.task = None
+        self._serve()
 
     # Sending --------------------------------------------------------------------------------------
 
@@ -976,7 +1080,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _close_at_end(self) -> None:
         """Close the connection of a client that sends no more, when everything is answered."""
-        is_done = self.task is not None or not (self._queue.count or self._unsent)
+        is_done = self.is_waiting or not (self._queue.count or self._unsent)
         if is_done and self.transport is not None:
             self.transport.close()
 
@@ -1004,5 +1108,5 @@ class Connection(asyncio.BufferedProtocol):
         if self.task is not None:
             self.task.cancel()
         self.shared.connections.discard(self)
-        self.shared.counts.closed(self.host[1:])
+        self.shared.counts.closed(self.host[1:], self.listener.name)
         self.shared.broker.disconnected(self.connection_id)

@@ -1,4 +1,4 @@
-"""The connections of each client address, and their limits (``max.connections.per.ip``)."""
+"""The connections of each client address and of each listener, and their limits."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from ipaddress import ip_address
 from headrace.log_lines import get_logger
 
 from .config.broker_config import Config
-from .config.connection_limits import OVERRIDES, PER_IP, parse_overrides
+from .config.connection_limits import MAX_CONNECTIONS, OVERRIDES, PER_IP, parse_overrides
 
 log = get_logger("headrace.server")
 
 
 class ConnectionCounts:
-    """The open connections of each client address."""
+    """The open connections of each client address and of each listener."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._open: Counter[str] = Counter()
+        self._of_listeners: Counter[str] = Counter()
         self._overrides_text = ""
         self._overrides: Mapping[str, int] = {}
         """The limits by address, as sockets write it."""
@@ -41,8 +42,18 @@ class ConnectionCounts:
             limit = self._config.get_int(PER_IP)
         return limit if self._open[address] > limit else None
 
-    def closed(self, address: str) -> None:
+    def opened_on(self, listener: str) -> int | None:
+        """Count a new connection of a listener.
+
+        :returns: the limit if the listener now has more connections than that, else None
+        """
+        self._of_listeners[listener] += 1
+        limit = self._config.listener_int(listener, MAX_CONNECTIONS)
+        return limit if self._of_listeners[listener] > limit else None
+
+    def closed(self, address: str, listener: str) -> None:
         """Count the end of a connection."""
+        self._of_listeners[listener] -= 1
         self._open[address] -= 1
         if not self._open[address]:
             del self._open[address]

@@ -17,6 +17,11 @@ ACCEPTS_PER_TURN = 100
 ACCEPT_RETRY_S = 0.1
 """The pause after the system has refused to accept a connection."""
 
+MAX_HELD_CONNECTIONS = 100
+"""The connections of a listener that exceed the quota of their address and are held before they are
+closed. One more closes the oldest.
+"""
+
 TLS_RECORD_BYTES = 16 * 1024
 """The most bytes of a TLS record, and those of a connection that wait for a full socket."""
 

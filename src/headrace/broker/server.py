@@ -16,6 +16,7 @@ from .acceptor import Acceptor, Begin, Connected, ConnectionSlots, listening_soc
 from .broker import Broker
 from .config.listeners import Listener, is_loopback
 from .connection import Connection, Connections
+from .connection_rates import ConnectionRates, ListenerRates
 from .control import ControlServer
 from .limits import LOGIN_TIMEOUT_S, MAX_HANDSHAKES, descriptor_budget
 
@@ -44,6 +45,7 @@ class Server:
         self.max_idle_ms = broker.config.get_int("connections.max.idle.ms")
         self._securities = [broker.security.add(listener) for listener in self.listeners]
         self._slots = ConnectionSlots(descriptor_budget().connections, broker.metrics)
+        self._rates = ConnectionRates(broker.config, broker.quotas, broker.metrics)
         self._acceptors: list[Acceptor] = []
         self._reaper: asyncio.TimerHandle | None = None
         self._metrics_server: MetricsServer | None = None
@@ -66,7 +68,10 @@ class Server:
                 begin = None
                 if security is not None and security.tls is not None:
                     begin = self._tls_beginning(security.tls, connected)
-                self._acceptors += [Acceptor(one, self._slots, connected, begin) for one in sockets]
+                rates = ListenerRates(self._rates, listener.name)
+                self._acceptors += [
+                    Acceptor(one, self._slots, connected, begin, rates) for one in sockets
+                ]
         except OSError:
             await self.close()
             raise
@@ -140,7 +145,7 @@ class Server:
         """Close the connections that were idle for ``connections.max.idle.ms``."""
         oldest = perf_counter() - self.max_idle_ms / 1000
         for connection in list(self.connections):
-            if connection.last_active < oldest and connection.task is None:
+            if connection.last_active < oldest and not connection.is_waiting:
                 connection.abandon()
         self._reaper = asyncio.get_running_loop().call_later(self.max_idle_ms / 2000, self._reap)
 

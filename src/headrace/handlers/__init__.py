@@ -259,6 +259,8 @@ APIS: Mapping[int, Api] = {
             0,
             (on(DELETE, GROUP, "group_id"), each(READ, TOPIC, "topics", "name")),
         ),
+        Api(48, "describe_client_quotas", 0, 1, (on_cluster(DESCRIBE_CONFIGS),)),
+        Api(49, "alter_client_quotas", 0, 1, (on_cluster(ALTER_CONFIGS),)),
         Api(50, "describe_user_scram_credentials", 0, 0, (on_cluster(DESCRIBE),)),
         Api(51, "alter_user_scram_credentials", 0, 0, (on_cluster(ALTER),)),
         Api(55, "describe_quorum", 0, 2, (on_cluster(DESCRIBE),)),

@@ -69,8 +69,16 @@ def _fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> An
         else:  # the request has removed its last partition
             fetch = FullFetch(broker, request, context)
     if fetch.read() or request.max_wait <= NO_TIME:
-        return fetch.answer()
-    return _poll(broker, request, fetch)
+        return _answer(fetch, context)
+    return _poll(broker, request, fetch, context)
+
+
+def _answer(fetch: FullFetch | SessionFetch, context: RequestContext) -> FetchResponse:
+    """Return the response: without records if the client exceeds its quota."""
+    charge = context.charge
+    if charge is not None and charge.fetch_ms(fetch.size_bytes):
+        return fetch.throttled()
+    return fetch.answer()
 
 
 def _resume_session(
@@ -96,13 +104,16 @@ def _resume_session(
 
 
 def _poll(
-    broker: Broker, request: FetchRequest, fetch: FullFetch | SessionFetch
+    broker: Broker,
+    request: FetchRequest,
+    fetch: FullFetch | SessionFetch,
+    context: RequestContext,
 ) -> LongPoll[FetchResponse]:
     """Wait for more records. The poll is registered before this returns, so it misses no append."""
     wait_ms = min(request.max_wait.total_seconds() * 1000, MAX_FETCH_WAIT_MS)
 
     def read_again(is_over: bool) -> FetchResponse | None:
         is_enough = fetch.read(again=True)
-        return fetch.answer() if is_enough or is_over else None
+        return _answer(fetch, context) if is_enough or is_over else None
 
     return LongPoll(broker.long_polls, fetch.wait_keys, read_again, wait_ms)

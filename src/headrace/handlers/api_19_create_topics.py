@@ -8,6 +8,7 @@ Version notes:
   defaults (KIP-464).
 * Version 5 is flexible. It adds partitions, replication factor and configs to the response
   (KIP-525).
+* Version 6 adds THROTTLING_QUOTA_EXCEEDED (KIP-599).
 * Version 7 adds the topic id to the response (KIP-516).
 """
 
@@ -41,6 +42,8 @@ from .context import RequestContext
 from .slicing import SharedDescriptions, chunks, run_sliced, sliced
 
 _NO_ID = UUID(int=0)
+_FIRST_WITH_QUOTA = 6
+"""Earlier versions are throttled, but not refused."""
 
 
 def handle(
@@ -70,7 +73,7 @@ def _create_all(
         results = []
         descriptions = SharedDescriptions()
         for some in chunks(once, MAX_TOPICS_PER_TRANSACTION):
-            plans = yield from _plan_all(broker, some, request.validate_only)
+            plans = yield from _plan_all(broker, some, request.validate_only, context)
             if not request.validate_only:
                 plans = _create(broker, plans)
             for plan in plans:
@@ -88,13 +91,24 @@ Planned = tuple[str, Topic | Refusal]
 
 
 def _plan_all(
-    broker: Broker, topics: Sequence[CreatableTopic], validate_only: bool
+    broker: Broker,
+    topics: Sequence[CreatableTopic],
+    validate_only: bool,
+    context: RequestContext,
 ) -> Generator[None, None, list[Planned]]:
     taken: dict[str, str] = {}
     plans: list[Planned] = []
     for asked in topics:
         twin = broker.catalog.twin(asked.name) or taken.get(fold(asked.name))
         planned = _plan(broker, asked, twin)
+        if (
+            isinstance(planned, Topic)
+            and context.charge is not None
+            and not context.charge.admit_mutations(
+                planned.partitions, strict=context.api_version >= _FIRST_WITH_QUOTA
+            )
+        ):
+            planned = Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
         if not validate_only and isinstance(planned, Topic):
             taken[fold(asked.name)] = asked.name
         plans.append((asked.name, planned))

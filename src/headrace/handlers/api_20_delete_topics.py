@@ -6,7 +6,7 @@ Version notes:
 
 * Version 3 adds TOPIC_DELETION_DISABLED; earlier versions return INVALID_REQUEST.
 * Version 4 is flexible (KIP-482).
-* Version 5 adds error messages.
+* Version 5 adds error messages, and THROTTLING_QUOTA_EXCEEDED (KIP-599).
 * Version 6 adds deletion by topic id (KIP-516).
 """
 
@@ -36,6 +36,9 @@ _DISABLED = Refusal(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabl
 _UNKNOWN_NAME = Refusal(
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
 )
+_THROTTLED = Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+_FIRST_WITH_QUOTA = 5
+"""Earlier versions are throttled, but not refused."""
 _NOT_ALLOWED = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
 _UNKNOWN_ID = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
 
@@ -50,7 +53,7 @@ async def handle(
         count = len(request.topics)
         if groups is not None:  # each group may have offsets in the topics
             count += groups.offsets.committed.group_count
-        work = run_sliced(broker, _delete_all(broker, request.topics, context.access), count)
+        work = run_sliced(broker, _delete_all(broker, request.topics, context), count)
         results = work if isinstance(work, list) else await work
         await broker.durable()  # Deleting a topic also deletes its offsets and share state.
     else:
@@ -65,11 +68,14 @@ async def handle(
 
 
 def _delete_all(
-    broker: Broker, topics: tuple[DeleteTopicState, ...], access: AnyAccess
+    broker: Broker, topics: tuple[DeleteTopicState, ...], context: RequestContext
 ) -> Generator[None, None, list[DeletableTopicResult]]:
     found: list[tuple[DeleteTopicState, Topic | DeletableTopicResult]] = []
-    for one in _find_all(broker, topics, access):
-        found.append(one)
+    for asked, topic in _find_all(broker, topics, context.access):
+        if isinstance(topic, Topic) and not _is_admitted(topic, context):
+            found.append((asked, _refused(topic.name, topic.topic_id, _THROTTLED)))
+        else:
+            found.append((asked, topic))
         yield
     existing = [topic for _, topic in found if isinstance(topic, Topic)]
     refusals: dict[UUID, Refusal] = {}
@@ -79,6 +85,13 @@ def _delete_all(
         _result(asked, topic, refusals[topic.topic_id]) if isinstance(topic, Topic) else topic
         for asked, topic in found
     ]
+
+
+def _is_admitted(topic: Topic, context: RequestContext) -> bool:
+    """Return whether the quota of controller mutations lets the client delete a topic now."""
+    return context.charge is None or context.charge.admit_mutations(
+        topic.partitions, strict=context.api_version >= _FIRST_WITH_QUOTA
+    )
 
 
 def _find_all(

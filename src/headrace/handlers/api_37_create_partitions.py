@@ -5,7 +5,7 @@ Internal topics are refused: coordinators map keys to their partitions.
 Version notes:
 
 * Version 2 is flexible (KIP-482).
-* Version 3 adds THROTTLING_QUOTA_EXCEEDED (KIP-599), which is never returned here.
+* Version 3 adds THROTTLING_QUOTA_EXCEEDED (KIP-599).
 """
 
 from __future__ import annotations
@@ -30,16 +30,19 @@ from headrace.protocol.messages import NO_THROTTLE
 from .context import RequestContext
 from .slicing import chunks, run_sliced, sliced
 
+_FIRST_WITH_QUOTA = 3
+"""Earlier versions are throttled, but not refused."""
+
 
 def handle(
     broker: Broker, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse | Sliced | Awaitable[CreatePartitionsResponse | Sliced]:
     """Add partitions to topics, each on its own."""
-    return run_sliced(broker, _grow_all(broker, request), len(request.topics))
+    return run_sliced(broker, _grow_all(broker, request, context), len(request.topics))
 
 
 def _grow_all(
-    broker: Broker, request: CreatePartitionsRequest
+    broker: Broker, request: CreatePartitionsRequest, context: RequestContext
 ) -> Generator[None, None, CreatePartitionsResponse | Sliced]:
     times = Counter(asked.name for asked in request.topics)
     results = [
@@ -49,7 +52,7 @@ def _grow_all(
     ]
     once = [asked for asked in request.topics if times[asked.name] == 1]
     for some in chunks(once, MAX_TOPICS_PER_TRANSACTION):
-        refusals = {asked.name: _check(broker, asked) for asked in some}
+        refusals = {asked.name: _check(broker, asked, context) for asked in some}
         totals = {asked.name: asked.count for asked in some if refusals[asked.name] is None}
         if totals and not request.validate_only:
             try:
@@ -63,7 +66,7 @@ def _grow_all(
     return sliced(response, len(results))
 
 
-def _check(broker: Broker, asked: CreatePartitionsTopic) -> Refusal | None:
+def _check(broker: Broker, asked: CreatePartitionsTopic, context: RequestContext) -> Refusal | None:
     """Return the error for growing a topic, None if it can grow."""
     topic = broker.catalog.topics.get(asked.name)
     if topic is None:
@@ -79,6 +82,14 @@ def _check(broker: Broker, asked: CreatePartitionsTopic) -> Refusal | None:
         refusal = Refusal(
             ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
         )
+    if (
+        refusal is None
+        and context.charge is not None
+        and not context.charge.admit_mutations(
+            asked.count - topic.partitions, strict=context.api_version >= _FIRST_WITH_QUOTA
+        )
+    ):
+        return Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
     return refusal
 
 

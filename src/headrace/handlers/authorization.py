@@ -322,6 +322,29 @@ def _altered_users(response: Any, request: Any, code: ErrorCode) -> Any:
     return dataclasses.replace(response, results=results)
 
 
+def _described_quotas(response: Any, request: Any, code: ErrorCode) -> Any:
+    """Return the response with a message and null entries."""
+    return dataclasses.replace(response, error_message=_MESSAGES[code], entries=None)
+
+
+def _altered_quotas(response: Any, request: Any, code: ErrorCode) -> Any:
+    """Return the response with each entity of the request."""
+    result_type = _item_type(type(response), "entries")
+    entity_type = _item_type(result_type, "entity")
+    entries = tuple(
+        result_type(
+            error_code=code,
+            error_message=_MESSAGES[code],
+            entity=tuple(
+                entity_type(entity_type=one.entity_type, entity_name=one.entity_name)
+                for one in asked.entity
+            ),
+        )
+        for asked in request.entries
+    )
+    return dataclasses.replace(response, entries=entries)
+
+
 def _item_type(message_type: Any, array: str) -> Any:
     return nested_type(typing.get_type_hints(message_type)[array])[0]
 
@@ -332,6 +355,8 @@ _WHOLE: Mapping[int, Fix] = {
     34: _moved_replicas,
     35: _with(results=()),
     47: _with(topics=()),
+    48: _described_quotas,
+    49: _altered_quotas,
     51: _altered_users,
     55: _with(topics=()),
     78: _with(responses=()),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.security.access import UNLIMITED, AnyAccess
 from headrace.security.principal import ANONYMOUS, Principal
+
+if TYPE_CHECKING:
+    from headrace.broker.request_charge import RequestCharge
 
 
 class CloseConnection(Exception):
@@ -30,6 +33,7 @@ class RequestContext:
     :param principal: the authenticated client
     :param access: the permissions of the client
     :param listener_name: the name of the listener that the client has connected to
+    :param charge: the use of client quotas; None without quotas
     """
 
     api_version: int
@@ -43,6 +47,7 @@ class RequestContext:
     principal: Principal = ANONYMOUS
     listener_name: str = "PLAINTEXT"
     access: AnyAccess = UNLIMITED
+    charge: RequestCharge | None = None
 
     @property
     def host(self) -> str:

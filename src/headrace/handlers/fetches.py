@@ -42,6 +42,10 @@ from .context import RequestContext
 from .topic_names import topic_name
 
 _READ_COMMITTED = 1
+_EMPTY_RESPONSE_BYTES, _PARTITION_BYTES = 21, 60
+"""The sizes of a response without partitions, and of a partition without records with its topic,
+as quotas count them.
+"""
 
 
 class _Reading:
@@ -81,6 +85,10 @@ class _Reading:
         self._committed = request.isolation_level == _READ_COMMITTED
         self._left_bytes = min(request.max_bytes, broker.fetch_max_bytes)
         self._wanted_bytes = request.min_bytes
+        most_bytes = None if context.charge is None else context.charge.most_fetch_bytes()
+        if most_bytes is not None:
+            self._left_bytes = min(self._left_bytes, most_bytes)
+            self._wanted_bytes = min(self._wanted_bytes, most_bytes)
         self._held_bytes = MAX_READ_AHEAD_BYTES
         # The first batch may be larger than the limits, so that every batch can be read.
         self._is_first = True
@@ -245,6 +253,17 @@ class FullFetch:
             for asked in topic.partitions:
                 yield ("log", topic.topic_id, asked.partition)
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of the response with what was read last."""
+        return _size_bytes(one for topic in self._topics for one in topic.partitions)
+
+    def throttled(self) -> FetchResponse:
+        """Return the response without records to a client that exceeds its quota. It opens no
+        session.
+        """
+        return response(())
+
     def answer(self) -> FetchResponse:
         """Return the response with what was read last."""
         opens = self._request.session_epoch == INITIAL_EPOCH
@@ -345,6 +364,18 @@ class SessionFetch:
         for cached, topic_id, _ in self._last_read:
             yield ("log", topic_id, cached.partition)
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of the response with what was read last."""
+        return _size_bytes(data for _, _, data in self._last_read)
+
+    def throttled(self) -> FetchResponse:
+        """Return the response without records to a client that exceeds its quota. The next one has
+        what was read now.
+        """
+        code = self._error_code
+        return response((), code) if code else response((), session_id=self._session.session_id)
+
     def answer(self) -> FetchResponse:
         """Return the response with what was read last."""
         code = self._error_code
@@ -359,6 +390,14 @@ class SessionFetch:
                 by_topic.setdefault(topic_id, []).append(data)
         for topic_id, partitions in by_topic.items():
             yield FetchableTopicResponse(topic_id, tuple(partitions))
+
+
+def _size_bytes(partitions: Iterable[PartitionData]) -> int:
+    """Return the size of a response in which no partition has more than its records."""
+    size_bytes = _EMPTY_RESPONSE_BYTES
+    for one in partitions:
+        size_bytes += _PARTITION_BYTES + len(one.records)
+    return size_bytes
 
 
 def _note_sent(

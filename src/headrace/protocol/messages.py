@@ -26,7 +26,9 @@ from .sliced_reader import read_sliced
 from .writer import NO_TIME, SlicedWrite, Write, sliced_writer, writer
 
 NO_THROTTLE = NO_TIME
-"""The ``throttle_time`` of every response: this broker never throttles."""
+"""The ``throttle_time`` of a response of a handler. Those of throttled clients are changed later,
+see :mod:`headrace.protocol.throttle_time`.
+"""
 
 Read = Callable[[bytes | memoryview, int], tuple[Any, int]]
 """``read(frame, offset)``: returns a message and the position after it. Raises any exception if the

@@ -7,3 +7,9 @@ about 300 bytes.
 
 ACLS_PER_STEP = 500
 """The ACLs that a search compares with a filter before other requests are served."""
+
+MAX_QUOTA_SENSORS = 100_000
+"""The users, client ids and addresses whose use of a quota is remembered; one more forgets the one
+that was not used for longest. Those that have used nothing within the windows of quotas are
+forgotten anyway. Each takes about 700 bytes.
+"""

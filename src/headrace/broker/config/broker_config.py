@@ -338,6 +338,17 @@ class Config:
         text = self.listener_text(listener, name, mechanism)
         return None if text is None else config_keys("broker")[name].parse(text)
 
+    def listener_int(self, listener: str, name: str) -> int:
+        """Return the value of a config of one listener of an integer type. It is looked up once
+        until configs change.
+        """
+        known = f"{LISTENER_PREFIX}{listener}.{name}"
+        value = self._values.get(known)
+        if value is None:
+            value = self._values[known] = self.listener_value(listener, name)
+        assert type(value) is int, name
+        return value
+
     def with_changes(self, changes: Mapping[str, str | None]) -> Config:
         """Return this configuration as it would be after a change of this broker's configs at run
         time. It does not follow later changes.

@@ -1,4 +1,4 @@
-"""The limits of connections from one address: ``max.connections.per.ip`` and its overrides."""
+"""The limits of connections: their number, that of one address, and the rate of new ones."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import re
 from collections.abc import Callable, Mapping
 
 from .keys import Value
+
+MAX_CONNECTIONS = "max.connections"
+RATE = "max.connection.creation.rate"
+NO_LIMIT = 2**31 - 1
+"""The value of these configs that stands for no limit, the default."""
 
 PER_IP = "max.connections.per.ip"
 OVERRIDES = "max.connections.per.ip.overrides"

@@ -27,12 +27,11 @@ _FEATURES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"delegation\.token\.(secret|master)\.key", "delegation token"),
         (r"client\.quota\.callback\.class|quota\.(producer|consumer)\.default", "client quota"),
         (r"(create\.topic|alter\.config)\.policy\.class\.name", "policy"),
-        (r"max\.connection\.creation\.rate", "limit of the rate of connections"),
     )
 )
 """Patterns of names, and what this broker has "no ..." of."""
 
-_PER_LISTENER = re.compile(r"max\.connections(\.per\.ip.*)?")
+_PER_LISTENER = re.compile(r"max\.connections\.per\.ip.*")
 """Settings that are served, but not for a single listener."""
 
 _SECURITY = re.compile(r"(ssl|sasl|security|connections|authorizer|principal)\..+")

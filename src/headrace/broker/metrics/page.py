@@ -242,6 +242,18 @@ def _write_memory(metrics: Metrics, page: MetricsPage) -> None:
         "Connections closed because their login has failed.",
         metrics.failed_logins,
     )
+    page.single(
+        "headrace_throttled_requests_total",
+        "counter",
+        "Requests that exceeded a client quota.",
+        metrics.throttled_requests,
+    )
+    page.single(
+        "headrace_throttled_connections_total",
+        "counter",
+        "Connections that exceeded the quota of their address.",
+        metrics.throttled_connections,
+    )
 
 
 def _write_coordinators(broker: Broker, page: MetricsPage) -> None:

@@ -168,6 +168,8 @@ class Metrics:
     :ivar connections: the open connections
     :ivar connections_refused: connections for which there was no file descriptor
     :ivar failed_logins: connections closed because their login has failed
+    :ivar throttled_requests: requests that exceeded a client quota
+    :ivar throttled_connections: connections that exceeded the quota of their address
     :ivar request_memory: requests that are not served yet
     :ivar response_memory: responses that are not sent yet
     :ivar refused_produces: number of refused batches of producers, by topic name
@@ -182,6 +184,7 @@ class Metrics:
         self.connections: set[Any] = set()
         self.connections_refused = 0
         self.failed_logins = 0
+        self.throttled_requests = self.throttled_connections = 0
         self.request_memory = MemoryUse()
         self.response_memory = MemoryUse()
         self.received_bytes = 0

@@ -1,0 +1,121 @@
+"""The client quotas of a broker: the machine, and its entities in the catalog.
+
+A quota is a row of the catalog's ``configs``: the entity as JSON, the key, and the value
+(docs/decisions/0017). A change is stored before it is in effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from ipaddress import ip_address
+
+from headrace.clock import Clock
+from headrace.log_lines import get_logger
+from headrace.security.quota_entities import CONNECTION, Entity, entity_of, host_of
+from headrace.security.quotas import ClientQuotas
+from headrace.security.rates import Windows
+
+from .catalog import Catalog
+from .config.broker_config import Config
+
+log = get_logger("headrace.broker")
+
+KIND = "quota"
+"""The kind of the rows."""
+
+
+class Quotas:
+    """The client quotas of a broker."""
+
+    def __init__(self, config: Config, catalog: Catalog, clock: Clock) -> None:
+        self._catalog = catalog
+        self._clock = clock
+        self.machine = ClientQuotas(
+            _windows(config, "quota"),
+            _windows(config, "controller.quota"),
+        )
+        for text in catalog.configured(KIND):
+            values = {key: float(value) for key, value in catalog.configs(KIND, text).items()}
+            self.machine.alter(entity_of(json.loads(text)), values)
+        self.on_change: Callable[[], object] = lambda: None
+        """Called after a change of quotas."""
+        self._look_ups: set[asyncio.Task[None]] = set()
+
+    @property
+    def limits_requests(self) -> bool:
+        """True if there are quotas of users or client ids."""
+        machine = self.machine
+        return any(host_of(entity) is None for entity in machine.entities)
+
+    @property
+    def limits_connections(self) -> bool:
+        """True if there are quotas of addresses."""
+        return self.machine.limits(CONNECTION)
+
+    def now_ms(self) -> int:
+        """Return the steady time that quotas are measured by."""
+        return self._clock.now_ms()
+
+    def start(self) -> None:
+        """Look up the names of hosts in stored quotas. Call it on the running event loop."""
+        hosts = [host for one in self.machine.entities if (host := host_of(one)) is not None]
+        for host in hosts:
+            look_up = asyncio.get_running_loop().create_task(self._look_up(host))
+            self._look_ups.add(look_up)
+            look_up.add_done_callback(self._look_ups.discard)
+
+    async def _look_up(self, host: str) -> None:
+        addresses = await addresses_of(host)
+        self.machine.hosts.update(dict.fromkeys(addresses, host))
+        if not addresses:
+            log.warning("cannot look up %s, which has a quota", host)
+
+    def alter(
+        self,
+        changes: Mapping[Entity, Mapping[str, float | None]],
+        hosts: Mapping[str, Iterable[str]],
+    ) -> None:
+        """Set quotas of valid entities in one transaction; None removes one.
+
+        :param hosts: the addresses of the hosts among the entities
+        :raises CatalogError: when the database fails; then nothing has changed
+        """
+        changes = {entity: values for entity, values in changes.items() if values}
+        if not changes:
+            return
+        self._catalog.alter_many(
+            {
+                (KIND, json.dumps(dict(entity))): {
+                    key: None if value is None else repr(value) for key, value in values.items()
+                }
+                for entity, values in changes.items()
+            }
+        )
+        for entity, values in changes.items():
+            self.machine.alter(entity, values)
+        for host, addresses in hosts.items():
+            self.machine.hosts.update(dict.fromkeys(addresses, host))
+        self.on_change()
+
+
+async def addresses_of(host: str) -> list[str]:
+    """Return the addresses of a host as sockets write them; empty if it is unknown."""
+    try:
+        return [str(ip_address(host))]
+    except ValueError:
+        pass
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return list(dict.fromkeys(str(at[4][0]) for at in found))
+
+
+def _windows(config: Config, prefix: str) -> Windows:
+    return Windows(
+        config.get_int(f"{prefix}.window.num"),
+        config.get_int(f"{prefix}.window.size.seconds") * 1000,
+    )

@@ -1,0 +1,204 @@
+"""What one connection's requests use of client quotas, and how long it is throttled for that.
+
+Requests are charged for the time that they take on the event loop (``request_percentage``), Produce
+for the bytes of requests, Fetch and ShareFetch for those of responses. Apache Kafka's request
+handlers work alike (docs/behaviour/security.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from time import perf_counter
+from typing import Any
+
+from headrace.security.quota_entities import FETCH, MUTATION, PRODUCE, REQUEST
+from headrace.security.quotas import Limit
+from headrace.security.rates import MAX_THROTTLE_MS
+
+from .client_quotas import Quotas
+
+_PRODUCE, _FETCH, _WRITE_MARKERS, _SHARE_FETCH = 0, 1, 27, 78
+_PERCENT = 100
+
+
+class RequestCharge:
+    """The use of quotas by the present request of one connection.
+
+    :ivar user: the name of the client's principal
+    :ivar client_id: of the request, "" for none
+    :ivar throttle_ms: the throttle time of the request so far
+    """
+
+    __slots__ = (
+        "_is_charged",
+        "_is_open",
+        "_quotas",
+        "_request_bytes",
+        "_started_s",
+        "_used_s",
+        "client_id",
+        "throttle_ms",
+        "user",
+    )
+
+    def __init__(self, quotas: Quotas) -> None:
+        self._quotas = quotas
+        self.user = self.client_id = ""
+        self.throttle_ms = 0
+        self._request_bytes = 0
+        self._started_s: float | None = None
+        self._used_s = 0.0
+        self._is_charged = False
+        self._is_open = False
+
+    # The time -------------------------------------------------------------------------------------
+
+    def begin(self, request_bytes: int) -> None:
+        """Begin a request."""
+        self._request_bytes = request_bytes
+        self._started_s = perf_counter()
+        self._used_s = 0.0
+        self.throttle_ms = 0
+        self._is_charged = False
+        self._is_open = True
+
+    def pause(self) -> None:
+        """Note that the request waits from now on."""
+        if self._started_s is not None:
+            self._used_s += perf_counter() - self._started_s
+            self._started_s = None
+
+    def resume(self) -> None:
+        """Note that the request is worked on again."""
+        if self._started_s is None:
+            self._started_s = perf_counter()
+
+    async def timed(self, work: Awaitable[Any]) -> Any:
+        """Await something, and have its time charged, but not that in which it waits."""
+        return await _Timed(self, work)
+
+    # Charges --------------------------------------------------------------------------------------
+
+    def most_fetch_bytes(self) -> int | None:
+        """Return the most bytes that the client may fetch at once; None for no limit."""
+        limit = self._limit(FETCH)
+        return None if limit is None else self._quotas.machine.most_bytes(limit)
+
+    def fetch_ms(self, response_bytes: int) -> int:
+        """Charge a Fetch, and return its throttle time. Above 0, an empty response must be sent,
+        and its bytes are not charged.
+        """
+        if not self._is_open:
+            return 0
+        machine, now_ms = self._quotas.machine, self._quotas.now_ms()
+        self._charge_request()
+        limit = self._limit(FETCH)
+        if limit is not None:
+            throttle_ms = machine.charge(FETCH, limit, response_bytes, now_ms)
+            self.throttle_ms = max(self.throttle_ms, throttle_ms)
+            if self.throttle_ms:
+                machine.take_back(FETCH, limit, response_bytes, now_ms)
+        return self.throttle_ms
+
+    def admit_mutations(self, count: int, *, strict: bool) -> bool:
+        """Charge the creation or deletion of partitions; return False if it must be refused.
+
+        :param strict: refuse it while earlier ones exceed the quota; otherwise it only is throttled
+        """
+        limit = self._limit(MUTATION)
+        if limit is None:
+            return True
+        machine, now_ms = self._quotas.machine, self._quotas.now_ms()
+        wait_ms = machine.wait_ms(limit, now_ms) if strict else 0
+        if not wait_ms:
+            throttle_ms = machine.charge(MUTATION, limit, count, now_ms)
+            if not strict:
+                self.throttle_ms = max(self.throttle_ms, throttle_ms)
+            return True
+        self.throttle_ms = max(self.throttle_ms, wait_ms)
+        return False
+
+    def settle(self, api_key: int, response_bytes: int) -> int:
+        """End a request and return its throttle time.
+
+        :param response_bytes: the size of the response, 0 without one
+        """
+        if not self._is_open:
+            return 0
+        self._is_open = False
+        machine, now_ms = self._quotas.machine, self._quotas.now_ms()
+        key, size_bytes = PRODUCE, self._request_bytes
+        if api_key == _SHARE_FETCH:
+            key, size_bytes = FETCH, response_bytes
+        if api_key in (_PRODUCE, _SHARE_FETCH):
+            limit = self._limit(key)
+            if limit is not None:
+                throttle_ms = machine.charge(key, limit, size_bytes, now_ms)
+                self.throttle_ms = max(self.throttle_ms, throttle_ms)
+        if api_key != _WRITE_MARKERS and (response_bytes or api_key != _PRODUCE):
+            self._charge_request()
+        return min(self.throttle_ms, MAX_THROTTLE_MS)
+
+    def _charge_request(self) -> None:
+        """Charge the time of the request, once."""
+        if self._is_charged:
+            return
+        self._is_charged = True
+        limit = self._limit(REQUEST)
+        if limit is None:
+            return
+        used_s = self._used_s
+        if self._started_s is not None:
+            used_s += perf_counter() - self._started_s
+        machine = self._quotas.machine
+        throttle_ms = machine.charge(REQUEST, limit, used_s * _PERCENT, self._quotas.now_ms())
+        most_ms = machine.windows.size_ms
+        self.throttle_ms = max(self.throttle_ms, min(throttle_ms, most_ms))
+
+    def _limit(self, key: str) -> Limit | None:
+        return self._quotas.machine.limit_of(key, self.user, self.client_id)
+
+
+class _Timed:
+    """Work whose steps are charged to a request."""
+
+    __slots__ = ("_charge", "_work")
+
+    def __init__(self, charge: RequestCharge, work: Awaitable[Any]) -> None:
+        self._charge = charge
+        self._work = work
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps = self._work.__await__()
+        raised: BaseException | None = None
+        while True:
+            self._charge.resume()
+            try:
+                waited_for = steps.send(None) if raised is None else steps.throw(raised)
+            except StopIteration as done:
+                return done.value
+            finally:
+                self._charge.pause()
+            raised = None
+            try:
+                yield waited_for
+            except BaseException as error:
+                raised = error
+
+
+class Mute:
+    """The time in which a throttled connection is not served. It stands in the place of the request
+    that a connection waits for.
+
+    :param end: called at the end
+    """
+
+    __slots__ = ("_timer",)
+
+    def __init__(self, throttle_ms: int, end: Callable[[], None]) -> None:
+        self._timer = asyncio.get_running_loop().call_later(throttle_ms / 1000, end)
+
+    def cancel(self) -> None:
+        """End it without being served again: the connection closes."""
+        self._timer.cancel()

@@ -1,0 +1,191 @@
+"""Client quotas: limits of the rates of users, client ids and addresses, and what each has used.
+
+A pure machine: the time is an argument, throttle times come out. Precedence and arithmetic are
+those of Apache Kafka's ``ClientQuotaManager`` (docs/behaviour/security.md).
+
+Clients share a *sensor* when they share a limit: without a limit for a client id, all clients of a
+user have one. A sensor whose values have no effect any more is deleted, as a new one would measure
+the same.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from .limits import MAX_QUOTA_SENSORS
+from .quota_entities import CLIENT_ID, CONNECTION, IP, MUTATION, USER, Entity, Name
+from .rates import Rate, TokenBucket, Windows
+
+_EXPIRED_AT_A_TIME = 2
+"""The sensors that are looked at with each charge, those not used for longest."""
+
+
+class Limit(NamedTuple):
+    """A limit of a client.
+
+    :ivar value: per second
+    :ivar user: the user of its sensor, "" for one of all users
+    :ivar client_id: the client id, or the address, of its sensor, "" for one of all
+    """
+
+    value: float
+    user: str
+    client_id: str
+
+
+_SensorKey = tuple[str, str, str]
+
+
+class ClientQuotas:
+    """The quotas of a broker, and the sensors of its clients.
+
+    :param windows: of all rates but that of controller mutations
+    :param mutation_windows: of controller mutations
+    :ivar entities: the quotas by entity
+    :ivar hosts: the names of entities of type ip that are no address as sockets write it, by such
+        an address
+    """
+
+    def __init__(self, windows: Windows, mutation_windows: Windows) -> None:
+        self.windows = windows
+        self._mutation_windows = mutation_windows
+        self.entities: dict[Entity, dict[str, float]] = {}
+        self.hosts: dict[str, str] = {}
+        self._by_key: dict[str, dict[Entity, float]] = {}
+        self._sensors: OrderedDict[_SensorKey, Rate | TokenBucket] = OrderedDict()
+        """In the order of their last use."""
+
+    def __len__(self) -> int:
+        """Return the number of sensors."""
+        return len(self._sensors)
+
+    def alter(self, entity: Entity, changes: Mapping[str, float | None]) -> None:
+        """Set quotas of an entity; None removes one. What clients have used stays."""
+        values = self.entities.setdefault(entity, {})
+        for key, value in changes.items():
+            of_key = self._by_key.setdefault(key, {})
+            if value is None:
+                values.pop(key, None)
+                of_key.pop(entity, None)
+            else:
+                values[key] = of_key[entity] = value
+            if not of_key:
+                del self._by_key[key]
+                for sensor in [one for one in self._sensors if one[0] == key]:
+                    del self._sensors[sensor]
+        if not values:
+            del self.entities[entity]
+
+    def limits(self, key: str) -> bool:
+        """Return whether anybody has a quota of this key."""
+        return key in self._by_key
+
+    def limit_of(self, key: str, user: str, client_id: str) -> Limit | None:
+        """Return the limit of a client, None without one.
+
+        :param key: not :data:`~headrace.security.quota_entities.CONNECTION`
+        :param client_id: "" without one; such clients have the limits of their user
+        """
+        quotas = self._by_key.get(key)
+        if quotas is None:
+            return None
+        for users, client_ids in _PRECEDENCE:
+            entity = _entity(users, client_ids, user, client_id)
+            if entity is None:
+                continue
+            value = quotas.get(entity)
+            if value is not None:
+                return Limit(value, user if users else "", client_id if client_ids else "")
+        return None
+
+    def limit_of_address(self, address: str) -> Limit | None:
+        """Return the limit of the connections of an address, None without one."""
+        quotas = self._by_key.get(CONNECTION)
+        if quotas is None:
+            return None
+        name = self.hosts.get(address, address)
+        value = quotas.get(((IP, name),), quotas.get(((IP, None),)))
+        return None if value is None else Limit(value, "", address)
+
+    def charge(self, key: str, limit: Limit, value: float, now_ms: int) -> int:
+        """Record what a client used, and return the throttle time in milliseconds."""
+        return self._sensor(key, limit, now_ms).charge(value, limit.value, now_ms)
+
+    def take_back(self, key: str, limit: Limit, value: float, now_ms: int) -> None:
+        """Undo a :meth:`charge` of a rate, for something that is not sent, or not accepted."""
+        sensor = self._sensor(key, limit, now_ms)
+        assert isinstance(sensor, Rate), key
+        sensor.record(-value, now_ms)
+
+    def wait_ms(self, limit: Limit, now_ms: int) -> int:
+        """Return how long a client has to wait before the next controller mutation."""
+        sensor = self._sensor(MUTATION, limit, now_ms)
+        assert isinstance(sensor, TokenBucket)
+        return sensor.wait_ms(limit.value, now_ms)
+
+    def most_bytes(self, limit: Limit) -> int:
+        """Return the most bytes that a client can fetch at once within its limit."""
+        seconds = (self.windows.samples - 1) * self.windows.size_ms / 1000
+        return int(min(limit.value * seconds, float(1 << 31)))
+
+    def _sensor(self, key: str, limit: Limit, now_ms: int) -> Rate | TokenBucket:
+        sensors, name = self._sensors, (key, limit.user, limit.client_id)
+        sensor = sensors.get(name)
+        if sensor is None:
+            sensor = TokenBucket(self._mutation_windows) if key == MUTATION else Rate(self.windows)
+            sensors[name] = sensor
+        else:
+            sensors.move_to_end(name)
+        self._expire(sensor, now_ms)
+        return sensor
+
+    def _expire(self, used: Rate | TokenBucket, now_ms: int) -> None:
+        """Delete sensors that have no effect, and the oldest ones if there are too many.
+
+        :param used: the sensor that is used now
+        """
+        sensors = self._sensors
+        for _ in range(_EXPIRED_AT_A_TIME):
+            name, sensor = next(iter(sensors.items()))
+            if sensor is used:
+                return
+            if len(sensors) > MAX_QUOTA_SENSORS or self._is_unused(name, sensor, now_ms):
+                del sensors[name]
+            elif isinstance(sensor, Rate):
+                return
+            else:  # a bucket may need long to be full
+                sensors.move_to_end(name)
+
+    def _is_unused(self, name: _SensorKey, sensor: Rate | TokenBucket, now_ms: int) -> bool:
+        if isinstance(sensor, Rate):
+            return sensor.is_idle(now_ms)
+        limit = self.limit_of(*name)
+        return limit is None or sensor.is_full(limit.value, now_ms)
+
+
+_NAMED, _DEFAULT = "named", "default"
+_PRECEDENCE = (
+    (_NAMED, _NAMED),
+    (_NAMED, _DEFAULT),
+    (_NAMED, None),
+    (_DEFAULT, _NAMED),
+    (_DEFAULT, _DEFAULT),
+    (_DEFAULT, None),
+    (None, _NAMED),
+    (None, _DEFAULT),
+)
+"""The entities whose quota a client has, the first that there is: by its user and client id."""
+
+
+def _entity(users: str | None, client_ids: str | None, user: str, client_id: str) -> Entity | None:
+    """Return an entity of :data:`_PRECEDENCE` for a client, None if it is of no effect."""
+    entity: list[tuple[str, Name]] = []
+    if client_ids:
+        if not client_id:
+            return None
+        entity.append((CLIENT_ID, client_id if client_ids == _NAMED else None))
+    if users:
+        entity.append((USER, user if users == _NAMED else None))
+    return tuple(entity)
