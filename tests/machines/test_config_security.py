@@ -23,19 +23,16 @@ REFUSED = [
     ("quota.consumer.default", "1048576"),
     ("create.topic.policy.class.name", "com.example.Policy"),
     ("alter.config.policy.class.name", "com.example.Policy"),
-    ("max.connection.creation.rate", "10"),
     ("listener.name.external.principal.builder.class", "x"),
     ("listener.name.external.ssl.provider", "x"),
     ("listener.name.external.ssl.client.atuh", "required"),
     ("listener.name.external.plain.sasl.jaas.confg", "x"),
-    ("listener.name.external.max.connections", "5"),
-    ("listener.name.external.max.connection.creation.rate", "5"),
+    ("listener.name.external.max.connections.per.ip", "5"),
 ]
 ACCEPTED = [
     ("sasl.login.retry.backoff.ms", "100"),
     ("sasl.mechanism.inter.broker.protocol", "PLAIN"),
     ("security.inter.broker.protocol", "SASL_SSL"),
-    ("max.connection.creation.rate", "2147483647"),
     ("listener.name.external.tcp.keepalive", "x"),
 ]
 
@@ -66,7 +63,7 @@ def test_every_default_is_accepted() -> None:
     "setting",
     [
         ("principal.builder.class", "com.example.Builder"),
-        ("max.connection.creation.rate", "10"),
+        ("listener.name.external.max.connections.per.ip", "10"),
     ],
 )
 def test_such_a_setting_is_refused_at_run_time_too(setting: tuple[str, str]) -> None:

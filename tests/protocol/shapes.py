@@ -248,6 +248,9 @@ class Shape:
                 yield variant, lambda field, value=value: value.bytes
         elif field.kind == "bool":
             yield "2", lambda field: b"\2"
+        elif field.kind == "float64":
+            for real in (-1.0, 0.0, 5e-324, 1e308, float("inf"), float("nan")):
+                yield str(real), lambda field, real=real: struct.pack(">d", real)
         else:
             bits = int(field.kind.removeprefix("int"))
             for number in (-1, 0, 1, -(1 << bits - 1), (1 << bits - 1) - 1):
@@ -300,6 +303,8 @@ class Shape:
             return bytes(self._base["topic_id"].bytes)
         if field.kind == "bool":
             return b"\0"
+        if field.kind == "float64":
+            return struct.pack(">d", 1.0)
         return struct.pack(">" + FIXED_FORMATS[field.kind], self._base.get(name, 0))
 
 

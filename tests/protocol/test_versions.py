@@ -52,6 +52,7 @@ VALUES: dict[str, Any] = {
     "uint16": 2,
     "int32": 3,
     "int64": 4,
+    "float64": 5.5,
 }
 
 

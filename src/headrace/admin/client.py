@@ -18,7 +18,9 @@ from confluent_kafka import (
 from confluent_kafka import admin as confluent
 
 from headrace.client import AuthenticationFailed, ClientError, Cluster
+from headrace.client.quota_requests import alter_quotas, describe_quotas
 from headrace.client.settings import Settings, UnsupportedSetting, librdkafka_config, settings
+from headrace.security.quota_entities import ANY, DEFAULT, EXACT, Entity, Part, entity_of
 
 from . import groups, security
 from .arguments import checked_names, checked_partitions, checked_request
@@ -421,6 +423,57 @@ class AdminClient(confluent.AdminClient):
             ids,
             lambda c: groups.describe_streams(c, ids, include_authorized_operations, timeout_ms),
         )
+
+    # -- client quotas
+
+    def describe_client_quotas(
+        self,
+        entity: Mapping[str, str | None] | None = None,
+        *,
+        any_of: Collection[str] = (),
+        strict: bool = False,
+        request_timeout: float | None = None,
+    ) -> Future[dict[Entity, dict[str, float]]]:
+        """Describe the quotas of users, client ids and addresses (KIP-546).
+
+        ::
+
+            for entity, quotas in admin.describe_client_quotas(any_of=["user"]).result().items():
+                print(dict(entity), quotas)
+
+        :param entity: the names by type: "user", "client-id" or "ip". None as a name is the default
+        :param any_of: types that an entity must have, with any name
+        :param strict: without entities that have other types
+        :returns: a future of the quotas by entity, a tuple of types and names
+        """
+        parts = [
+            Part(kind, DEFAULT if name is None else EXACT, name)
+            for kind, name in (entity or {}).items()
+        ]
+        parts += [Part(kind, ANY, None) for kind in any_of]
+        timeout_ms = self._timeout_ms(request_timeout)
+        return self._future(lambda c: describe_quotas(c, parts, timeout_ms, strict=strict))
+
+    def alter_client_quotas(
+        self,
+        changes: Mapping[Entity, Mapping[str, float | None]],
+        *,
+        request_timeout: float | None = None,
+    ) -> dict[Entity, Future[None]]:
+        """Set quotas of users, client ids and addresses; None as a value removes one (KIP-546).
+
+        ::
+
+            entity = (("client-id", "loader"), ("user", None))
+            admin.alter_client_quotas({entity: {"producer_byte_rate": 1048576}})[entity].result()
+
+        :param changes: values by entity, a tuple of types and names in the order of the types
+        :returns: a future for each entity. It fails with INVALID_REQUEST for an invalid entity, key
+            or value
+        """
+        ordered = {entity_of(dict(entity)): values for entity, values in changes.items()}
+        timeout_ms = self._timeout_ms(request_timeout)
+        return self._futures(ordered, lambda c: alter_quotas(c, ordered, timeout_ms))
 
     # -- futures
 

@@ -34,8 +34,14 @@ class Quotas:
         self._catalog = catalog
         self._clock = clock
         self.machine = ClientQuotas(
-            _windows(config, "quota"),
-            _windows(config, "controller.quota"),
+            Windows(
+                config.get_int("quota.window.num"),
+                config.get_int("quota.window.size.seconds") * 1000,
+            ),
+            Windows(
+                config.get_int("controller.quota.window.num"),
+                config.get_int("controller.quota.window.size.seconds") * 1000,
+            ),
         )
         for text in catalog.configured(KIND):
             values = {key: float(value) for key, value in catalog.configs(KIND, text).items()}
@@ -112,10 +118,3 @@ async def addresses_of(host: str) -> list[str]:
     except (OSError, UnicodeError):
         return []
     return list(dict.fromkeys(str(at[4][0]) for at in found))
-
-
-def _windows(config: Config, prefix: str) -> Windows:
-    return Windows(
-        config.get_int(f"{prefix}.window.num"),
-        config.get_int(f"{prefix}.window.size.seconds") * 1000,
-    )

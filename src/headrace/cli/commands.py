@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, Entry] = {
     "groups": Entry(".groups.command", "list the groups of all types"),
     "acls": Entry(".acls.command", "add, list and remove ACLs"),
     "users": Entry(".users.command", "list, add and delete the users of SCRAM"),
+    "quotas": Entry(".quotas.command", "list, set and remove client quotas"),
     "lag show": Entry(".lag.show", "show the progress and lag of groups of all types"),
     "exporter": Entry(".exporter.command", "serve the lag of all groups as metrics for Prometheus"),
     "console-share-consumer": Entry(

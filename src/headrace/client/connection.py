@@ -45,6 +45,8 @@ _SUPPORTED = {
     "delete_groups": (42, 2, 2),
     "incremental_alter_configs": (44, 1, 1),
     "offset_delete": (47, 0, 0),
+    "describe_client_quotas": (48, 1, 1),
+    "alter_client_quotas": (49, 1, 1),
     "describe_user_scram_credentials": (50, 0, 0),
     "consumer_group_describe": (69, 0, 1),
     "share_group_heartbeat": (76, 1, 1),
