@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from confluent_kafka import KafkaException
 
-from headrace.cli.groups.admin import connected, timeout_s
+from headrace.admin import AdminClient
+from headrace.cli.groups.admin import Action, timeout_s
 from headrace.cli.groups.results import fail_with, reason_of
 from headrace.cli.tables import Column, as_json, table
 from headrace.security.quota_entities import CLIENT_ID, IP, USER, entity_of
@@ -15,14 +16,10 @@ from headrace.security.quota_entities import CLIENT_ID, IP, USER, entity_of
 _DEFAULT = "<default>"
 
 
-def list_quotas(options: Namespace) -> None:
-    """Print the quotas of all entities, or of those that have the names in the options.
-
-    :raises Failure: no broker answers, or it refuses
-    """
-    with connected(options) as admin:
-        asked = admin.describe_client_quotas(options.names, request_timeout=timeout_s(options))
-        found = asked.result()
+def _list(admin: AdminClient, options: Namespace) -> None:
+    """Print the quotas of all entities, or of those that have the names in the options."""
+    asked = admin.describe_client_quotas(options.names, request_timeout=timeout_s(options))
+    found = asked.result()
     rows = [
         (dict(entity), key, value)
         for entity, values in sorted(found.items(), key=repr)
@@ -57,19 +54,22 @@ def _number(value: float) -> str:
     return str(int(value)) if value.is_integer() else str(value)
 
 
-def alter_quotas(options: Namespace) -> None:
+def _alter(admin: AdminClient, options: Namespace) -> None:
     """Set or remove quotas of an entity.
 
-    :raises Failure: no broker answers, or it refuses
+    :raises Failure: the broker refuses
     """
     entity = entity_of(options.names)
-    with connected(options) as admin:
-        changed = admin.alter_client_quotas(
-            {entity: options.changes}, request_timeout=timeout_s(options)
-        )
-        try:
-            changed[entity].result()
-        except KafkaException as error:
-            fail_with([reason_of(error)])
+    changed = admin.alter_client_quotas(
+        {entity: options.changes}, request_timeout=timeout_s(options)
+    )
+    try:
+        changed[entity].result()
+    except KafkaException as error:
+        fail_with([reason_of(error)])
     done = "Set" if options.action == "set" else "Removed"
     print(f"{done}: {', '.join(options.changes)}.")
+
+
+ACTIONS: Mapping[str, Action] = {"list": _list, "set": _alter, "remove": _alter}
+"""The actions by name."""

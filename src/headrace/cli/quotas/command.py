@@ -48,10 +48,12 @@ def run(options: Namespace) -> int:
     :raises Failure: it failed, or the options are wrong
     """
     check(options)
-    from . import actions  # loads librdkafka, which is not needed to reject bad usage
+    # Both load librdkafka, which is not needed to reject bad usage.
+    from headrace.cli.groups.admin import execute
 
-    (actions.list_quotas if options.action == "list" else actions.alter_quotas)(options)
-    return 0
+    from . import actions
+
+    return execute(actions.ACTIONS, options)
 
 
 def check(options: Namespace) -> None:
