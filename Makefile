@@ -7,13 +7,14 @@
 #   make bench [BENCH=…]  side by side with Apache Kafka; writes bench/RESULTS.md
 #   make soak [SOAK=…]    the long tests with new seeds, over two hours: fuzz, kills, faults, simulation, scale; or some of them
 #   make conformance-kafka   the same suites of behaviour, clients and Spark against a real Apache Kafka
+#   make spark-versions     the Spark suites with every supported version of pyspark
 #   make kafka-tests [TESTS=…]   Kafka's own integration tests; writes docs/conformance.md
 #   make clean            remove what the targets made, but not .venv
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup check lint test soak demo bench conformance-kafka kafka-tests java jars kcat prometheus clean
+.PHONY: help setup check lint test soak demo bench conformance-kafka kafka-tests spark-versions java jars kcat prometheus clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -27,9 +28,11 @@ BENCH ?=
 SOAK ?=
 SOAK_OPTIONS ?=
 TESTS ?=
+SPARK_VERSIONS ?= 4.0.5 4.1.4 4.2.1 4.3.0
+OLDEST_SPARK := $(firstword $(SPARK_VERSIONS))
 
 help:
-	@sed -n '3,11s/^# *//p' Makefile
+	@sed -n '3,12s/^# *//p' Makefile
 
 setup: $(STAMP)
 
@@ -65,6 +68,7 @@ test: lint jars kcat prometheus
 	$(PYTEST) -q -n 2 $(SECOND_TRY) -m pure tests
 	$(PYTEST) -n 3 --dist loadfile $(SECOND_TRY) -m "not pure and not alone" tests
 	$(PYTEST) $(SECOND_TRY) -m alone tests
+	scripts/spark-versions --short $(OLDEST_SPARK)
 
 soak: $(STAMP) jars
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]' || echo "fuzzing is not guided: no Atheris for this platform"
@@ -83,6 +87,9 @@ conformance-kafka: $(STAMP) jars kcat prometheus
 
 kafka-tests: $(STAMP) jars
 	$(BIN)/python -m tests.kafka_tests $(TESTS)
+
+spark-versions: $(STAMP) java
+	@scripts/spark-versions $(SPARK_VERSIONS)
 
 clean:
 	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage spark-warehouse

@@ -16,7 +16,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+import headrace.spark
 from headrace.client import Cluster, PartitionLag
+from headrace.spark.pyspark_capabilities import HAS_ADMISSION_CONTROL, PYSPARK_VERSION
 from tests.spark.application import SHORT_LIVED, application
 from tests.support import unique
 
@@ -155,16 +157,20 @@ def drain(spark: SparkSession, tmp_path: Path) -> Callable[..., Batches]:
     ) -> Batches:
         batches = Batches(work)
         frame = spark.readStream.format("kafka-share").options(**queue.options(**options)).load()
-        query = (
-            frame.writeStream.foreachBatch(batches)
-            .option("checkpointLocation", str(tmp_path / unique("checkpoint")))
-            .trigger(availableNow=True)
-            .start()
-        )
-        finish(query)
+        writer = frame.writeStream.foreachBatch(batches)
+        writer = writer.option("checkpointLocation", str(tmp_path / unique("checkpoint")))
+        headrace.spark.drain(writer)
         return batches
 
     return run
+
+
+needs_available_now = pytest.mark.skipif(
+    not HAS_ADMISSION_CONTROL, reason=f"pyspark {PYSPARK_VERSION} has no AvailableNow for sources"
+)
+needs_progress = pytest.mark.skipif(
+    not HAS_ADMISSION_CONTROL, reason=f"pyspark {PYSPARK_VERSION} has no progress of sources"
+)
 
 
 def finish(query: StreamingQuery) -> None:

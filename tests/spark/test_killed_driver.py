@@ -24,6 +24,7 @@ BATCH = 50
 DRIVER = """
 import sys, time
 from headrace.spark import ShareDataSource
+from headrace.spark.pyspark_capabilities import ReadAllAvailable, stream_reader
 from headrace.spark.share.source import ShareStreamReader
 from tests.spark.application import SHORT_LIVED, application
 from tests.spark.test_killed_driver import merge
@@ -46,8 +47,12 @@ class Reader(ShareStreamReader):
         return end
 
 class Source(ShareDataSource):
+    @classmethod
+    def name(cls):
+        return "slow-share"
+
     def streamReader(self, schema):
-        return Reader(self._parse(is_source=True))
+        return stream_reader(Reader(self._parse(is_source=True)), ReadAllAvailable())
 
 def slow(batches):
     for batch in batches:
@@ -60,7 +65,7 @@ def work(batch, batch_id):
 
 spark.dataSource.register(Source)
 options = dict(o.split("=", 1) for o in sys.argv[5:])
-frame = spark.readStream.format("kafka-share").options(**options).load()
+frame = spark.readStream.format("slow-share").options(**options).load()
 if phase == "read":
     frame = frame.mapInArrow(slow, frame.schema)
 writer = frame.writeStream.foreachBatch(work)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+import headrace.spark
 from tests.spark.application import kill_driver, start_driver
-from tests.spark.conftest import finish
 from tests.spark.ordered_topics import Topics
 from tests.support import RUN_SEED
 
@@ -73,11 +73,8 @@ def test_a_killed_driver_reads_the_same_rows_in_the_same_order(
         again[batch_id] = [(row.topic, row.partition, row.offset) for row in batch.collect()]
 
     frame = spark.readStream.format("kafka-ordered").options(**options).load()
-    finish(
-        frame.writeStream.foreachBatch(work)
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .start()
+    headrace.spark.drain(
+        frame.writeStream.foreachBatch(work).option("checkpointLocation", checkpoint)
     )
 
     assert again[1] == seen[1]

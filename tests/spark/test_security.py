@@ -10,8 +10,9 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import Row, SparkSession
 
+import headrace.spark
 from tests.secure_kafka import LOGIN, NAME, PASSWORD, SecureKafka
-from tests.spark.conftest import Batches, finish, make_queue
+from tests.spark.conftest import Batches, make_queue
 from tests.spark.ordered_topics import Topics, places
 from tests.support import unique
 
@@ -90,14 +91,12 @@ def test_topics_in_order_over_tls_with_a_login(
         "maxOffsetsPerTrigger": "60",
         "maxTaskIdleMs": "1",
     }
-    finish(
+    headrace.spark.drain(
         spark.readStream.format("kafka-ordered")
         .options(**stream)
         .load()
         .writeStream.foreachBatch(lambda frame, _: rows.extend(frame.collect()))
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
     )
     assert places(rows) == topics.merged()
     assert topics.committed(group) == topics.ends()

@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.spark.conftest import Batches, Queue, make_queue
+from tests.spark.conftest import Batches, Queue, make_queue, needs_progress
 from tests.support import COMMON_CONFIGS, HeadraceProcess, unique, wait_until
 
 pytestmark = pytest.mark.spark
@@ -30,6 +30,7 @@ def reported(query: StreamingQuery) -> dict[str, Any]:
     return json.loads(text) if text else {}
 
 
+@needs_progress
 def test_a_pattern_adds_new_topics_and_progress_has_counts(
     spark: SparkSession, queue: MakeQueue, tmp_path: Path
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_group_of_another_type_is_refused_on_load(
         consumer.close()
 
 
+@needs_progress
 @pytest.mark.slow
 def test_a_query_outlives_a_restart_of_the_broker(spark: SparkSession, tmp_path: Path) -> None:
     with HeadraceProcess(tmp_path / "data", COMMON_CONFIGS) as broker:

@@ -15,6 +15,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+import headrace.spark
 from headrace.client import ShareConsumer
 from headrace.spark import Acknowledged, SourceError, acknowledge
 from tests.spark.conftest import Batches, Queue, finish
@@ -56,8 +57,8 @@ def test_later_records_are_drained_by_the_next_run_with_the_same_checkpoint(
 
     def run() -> None:
         frame = spark.readStream.format("kafka-share").options(**flights.options()).load()
-        stream = frame.writeStream.foreachBatch(batches).trigger(availableNow=True)
-        finish(stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
+        stream = frame.writeStream.foreachBatch(batches)
+        headrace.spark.drain(stream.option("checkpointLocation", str(tmp_path / "checkpoint")))
 
     run()
     flights.produce(50, start=100)
@@ -118,15 +119,12 @@ def test_outcomes_can_be_a_stream_of_their_own(
         "accept"
     )
 
-    query = (
+    query = headrace.spark.drain(
         frame.select("topic", "partition", "offset", outcome.alias("outcome"))
         .writeStream.format("kafka-share")
         .options(**flights.options())
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
     )
-    finish(query)
 
     assert sum(progress.numInputRows for progress in query.recentProgress) == 330
     assert flights.is_drained()

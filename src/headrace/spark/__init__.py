@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException
+
+from .drain import drain
 from .errors import SourceError
 from .history.source import GroupHistorySource
 from .history.tables import history
@@ -29,6 +32,7 @@ __all__ = [
     "ShareDataSource",
     "SourceError",
     "acknowledge",
+    "drain",
     "history",
     "register",
 ]
@@ -41,4 +45,9 @@ def register(spark: SparkSession) -> None:
     ``pyspark_headrace*``.
     """
     for source in (ShareDataSource, OrderedDataSource, LagDataSource, GroupHistorySource):
-        spark.dataSource.register(source)
+        try:
+            spark.dataSource.register(source)
+        except AnalysisException as error:
+            # pyspark 4.0 refuses to replace a source that Spark has found itself.
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise

@@ -19,7 +19,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from headrace.client.group_listing import ListedGroup
@@ -27,6 +26,12 @@ from headrace.client.lag.rows import LagPart, LagRow
 from headrace.client.lag.snapshot import lag_snapshot, wanted_groups
 from headrace.log_lines import get_logger
 from headrace.spark.errors import one_line_errors
+from headrace.spark.pyspark_capabilities import (
+    ReadAllAvailable,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+    stream_reader,
+)
 
 from .options import LagOptions
 
@@ -101,7 +106,7 @@ class LagDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a snapshot per trigger."""
-        return LagStreamReader(self._parse())
+        return stream_reader(LagStreamReader(self._parse()), ReadAllAvailable())
 
     def _parse(self) -> LagOptions:
         with one_line_errors():

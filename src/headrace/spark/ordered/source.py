@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 
 from headrace.client.errors import UnknownTopic
 from headrace.spark.errors import SourceError, one_line_errors
+from headrace.spark.pyspark_capabilities import stream_reader
 from headrace.spark.reader.columns import SPARK_HEADERS, SPARK_SCHEMA
 from headrace.spark.subscription import existing_topics, subscribed_topics
 
@@ -50,7 +51,8 @@ class OrderedDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream."""
-        return OrderedStreamReader(self._parse(True))
+        reader = OrderedStreamReader(self._parse(True))
+        return stream_reader(reader, reader.getDefaultReadLimit())
 
     def _parse(self, streaming: bool | None) -> OrderedOptions:
         with one_line_errors():

@@ -8,18 +8,19 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from headrace.client import ConnectionFailed
 from headrace.client.cluster import parse_bootstrap
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
-from headrace.spark.errors import one_line_errors
+from headrace.spark.errors import SourceError, one_line_errors
+from headrace.spark.pyspark_capabilities import (
+    HAS_ADMISSION_CONTROL,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 from .broker_log import BrokerLog
 from .executor import OrderedPartition, TaskWork, offset_ranges, read
@@ -35,6 +36,9 @@ _log = get_logger(__name__)
 
 _IDLE_INTERVAL_S = 0.05
 """Shortest interval between questions to idle brokers. Spark asks for new data every 10 ms."""
+
+_UNREADABLE_TIMEOUT_S = 60.0
+"""Time to wait in a run with ``Trigger.AvailableNow`` for leaders that have stopped answering."""
 
 JsonOffsets = dict[str, dict[str, int]]
 """Topic → partition → the next offset to read, as Spark's own Kafka source writes it. The order of
@@ -63,6 +67,8 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._readable_ends: Offsets = {}
         """Ends up to which the last micro-batch might have read."""
         self._position: Offsets = {}
+        self._unread: dict[TopicPartition, int | None] = {}
+        """Partitions that the last plan leaves unread, and their ends; None for an unknown end."""
         self._planned_at_s = 0.0
 
     def initialOffset(self) -> JsonOffsets:
@@ -91,19 +97,44 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
         """Commit what lies before ``start``, and fix the end of the next micro-batch."""
+        give_up_at_s = time.monotonic() + _UNREADABLE_TIMEOUT_S
         with one_line_errors():
-            try:
-                self._commit(start)
-                end = self._next_end(start, limit)
-            except ConnectionFailed as failure:
-                if self._run_ends is not None:
-                    raise
-                _log.warning("no new micro-batch for now: %s", failure)
-                end = start
-        if end == start:
-            time.sleep(max(0.0, self._planned_at_s + _IDLE_INTERVAL_S - time.monotonic()))
-        self._planned_at_s = time.monotonic()
-        return end
+            while True:
+                end = self._end_unless_unreachable(start, limit)
+                if end == start:
+                    time.sleep(max(0.0, self._planned_at_s + _IDLE_INTERVAL_S - time.monotonic()))
+                self._planned_at_s = time.monotonic()
+                if end != start or not self._has_unread():
+                    return end
+                if self._run_ends is not None and time.monotonic() >= give_up_at_s:
+                    raise SourceError(self._describe_unread())
+
+    def _end_unless_unreachable(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
+        try:
+            self._commit(start)
+            return self._next_end(start, limit)
+        except ConnectionFailed as failure:
+            if self._run_ends is not None:
+                raise
+            _log.warning("no new micro-batch for now: %s", failure)
+            self._unread = dict.fromkeys(_from_json(start))
+            return start
+
+    def _has_unread(self) -> bool:
+        """Return True if an answer without news would end the query too early.
+
+        Spark takes it for the end of a run with ``Trigger.AvailableNow``; before pyspark 4.2,
+        :func:`headrace.spark.drain` takes it for the end of what there is.
+        """
+        is_run = self._run_ends is not None or not HAS_ADMISSION_CONTROL
+        return is_run and bool(self._unread)
+
+    def _describe_unread(self) -> str:
+        names = ", ".join(f"{topic}-{number}" for topic, number in sorted(self._unread))
+        return (
+            f"cannot read on: the leaders of {names} have not answered for "
+            f"{_UNREADABLE_TIMEOUT_S:.0f} s: check their brokers, then start the query again"
+        )
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[OrderedPartition]:
         """Return the tasks of the micro-batch between two offsets."""
@@ -231,11 +262,23 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             position |= inputs.reached
         self._position = position | new
         self._readable_ends = ends
+        self._unread = self._find_unread(ends)
         for partition, offset in self._position.items():
             # The plan may have learned of later ends.
             self._log_ends[partition] = max(offset, self._log_ends.get(partition, offset))
         log.accept_replaced()
         return _to_json(self._position, order)
+
+    def _find_unread(self, ends: Offsets) -> dict[TopicPartition, int | None]:
+        run_ends = self._run_ends
+        unread: dict[TopicPartition, int | None] = {}
+        for partition, offset in self._position.items():
+            end = ends.get(partition)
+            if run_ends is not None and offset >= run_ends.get(partition, offset):
+                continue
+            if end is None or offset < end:
+                unread[partition] = end
+        return unread
 
     def _topic_order(self, start: JsonOffsets, readable: Readable) -> list[str]:
         """Return the order that breaks ties; it never changes while the query lives.

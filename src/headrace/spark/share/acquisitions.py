@@ -11,6 +11,7 @@ from headrace.client import (
     AcknowledgeType,
     AcquiredRange,
     AcquireMode,
+    ConnectionFailed,
     ShareConsumer,
 )
 from headrace.client.list_offsets import end_offsets
@@ -103,6 +104,21 @@ class Acquisitions:
         ranges, _ = await self._acquire_batch()
         return ranges
 
+    async def acquire_unless_finished(self) -> list[AcquiredRange]:
+        """Acquire records; empty only when the group has finished what the topics hold now.
+
+        Records that other members hold are waited for, up to a time limit.
+        """
+        await self._consumer.wait_for_assignment(_ASSIGNMENT_TIMEOUT_MS)
+        try:
+            self._run_ends = await end_offsets(self._consumer.cluster, self.topics)
+            return await self._acquire_until_run_ends(takes_later=True)
+        except ConnectionFailed as failure:
+            _log.warning("no new micro-batch for now: %s", failure)
+            return []
+        finally:
+            self._run_ends = {}
+
     async def _acquire_batch(self) -> tuple[list[AcquiredRange], bool]:
         """Acquire up to the limits; also return whether all brokers answered."""
         limit = self._options.max_records_per_trigger
@@ -126,11 +142,13 @@ class Acquisitions:
         self.counts.add_acquired(ranges)
         return ranges, complete
 
-    async def _acquire_until_run_ends(self) -> list[AcquiredRange]:
+    async def _acquire_until_run_ends(self, *, takes_later: bool = False) -> list[AcquiredRange]:
         """Acquire records from before the run began; empty when the group has finished them.
 
         Records that other members hold are waited for, up to a time limit: a member that was
         killed keeps its partitions until its session expires.
+
+        :param takes_later: take records from after that, too, instead of releasing them
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + _PATIENCE_S
@@ -138,7 +156,7 @@ class Acquisitions:
         quiet_acquires = 0
         while True:
             ranges, complete = await self._acquire_batch()
-            if any(self._is_of_run(acquired) for acquired in ranges):
+            if (ranges and takes_later) or any(map(self._is_of_run, ranges)):
                 return ranges
             if ranges:
                 await self.acknowledge(ranges, AcknowledgeType.RELEASE)

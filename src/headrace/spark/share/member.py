@@ -76,6 +76,13 @@ class ShareMember:
         """
         return self._run(self._acquisitions.acquire())
 
+    def acquire_unless_finished(self) -> list[AcquiredRange]:
+        """Acquire the records of the next micro-batch; empty if the group has finished them all.
+
+        :raises ClientError: a broker refuses
+        """
+        return self._run(self._acquisitions.acquire_unless_finished())
+
     def stop_at_current_end(self) -> None:
         """Acquire only what the topics hold now (``Trigger.AvailableNow``).
 

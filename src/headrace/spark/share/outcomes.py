@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.spark.errors import SourceError
+from headrace.spark.pyspark_capabilities import ArrowStreamWriter
 
 from .options import ShareOptions
 from .outcome_server import deliver
@@ -65,7 +66,7 @@ def acknowledge(
     return Acknowledged(applied["accept"], applied["release"], applied["reject"])
 
 
-class OutcomeWriter(DataSourceStreamArrowWriter):
+class OutcomeWriter(ArrowStreamWriter):
     """The sink. Its rows are outcomes; they take effect when the micro-batch has been written."""
 
     def __init__(self, options: ShareOptions, schema: StructType) -> None:

@@ -11,12 +11,19 @@ from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamReader
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from headrace.client import AcquiredRange
 from headrace.spark.errors import one_line_errors
+from headrace.spark.pyspark_capabilities import (
+    HAS_ADMISSION_CONTROL,
+    ReadAllAvailable,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+    stream_reader,
+    stream_writer,
+)
 from headrace.spark.reader.columns import SPARK_HEADERS, SPARK_SCHEMA
 from headrace.spark.subscription import subscribed_topics
 
@@ -58,13 +65,13 @@ class ShareDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the source's reader."""
-        return ShareStreamReader(self._parse(is_source=True))
+        return stream_reader(ShareStreamReader(self._parse(is_source=True)), ReadAllAvailable())
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the sink for outcomes."""
         options = self._parse(is_source=False)
         with one_line_errors():
-            return OutcomeWriter(options, schema)
+            return stream_writer(OutcomeWriter(options, schema), schema)
 
     def _parse(self, *, is_source: bool) -> ShareOptions:
         with one_line_errors():
@@ -112,7 +119,9 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._offset  # acquired, and not run yet
         self._acknowledge_batch()
         with one_line_errors():
-            ranges = member.acquire()
+            # Before pyspark 4.2, an answer without news is what ends headrace.spark.drain.
+            acquire = member.acquire if HAS_ADMISSION_CONTROL else member.acquire_unless_finished
+            ranges = acquire()
         if not ranges:
             return start
         self._batches += 1

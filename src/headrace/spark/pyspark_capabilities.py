@@ -1,0 +1,189 @@
+"""Capabilities that came to pyspark after 4.0, and stand-ins where the installed one lacks them.
+
+* Admission control and ``Trigger.AvailableNow`` for Python sources: from 4.2 on. Before, Spark asks
+  for the latest offset without telling where the micro-batch starts, and
+  :class:`SelfPacedReader` remembers it.
+* Sinks that are given Arrow batches: from 4.1 on. Before, Spark passes rows, and
+  :class:`RowStreamWriter` makes batches of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+from pyspark import __version__ as PYSPARK_VERSION
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition
+
+from headrace.log_lines import get_logger
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import WriterCommitMessage
+    from pyspark.sql.types import StructType
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    HAS_ADMISSION_CONTROL = True
+except ModuleNotFoundError:
+    from dataclasses import dataclass
+
+    HAS_ADMISSION_CONTROL = False
+
+    class ReadLimit:  # type: ignore[no-redef]
+        """A limit on a micro-batch."""
+
+    class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
+        """No limit."""
+
+    @dataclass
+    class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
+        """A limit on the number of rows."""
+
+        max_rows: int
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Nothing: Spark does not look for it."""
+
+
+HAS_ARROW_STREAM_WRITERS = hasattr(datasource, "DataSourceStreamArrowWriter")
+ArrowStreamWriter: Any = (
+    datasource.DataSourceStreamArrowWriter if HAS_ARROW_STREAM_WRITERS else DataSourceStreamWriter
+)
+"""The base class of sinks whose ``write`` takes Arrow batches."""
+
+__all__ = [
+    "HAS_ADMISSION_CONTROL",
+    "HAS_ARROW_STREAM_WRITERS",
+    "PYSPARK_VERSION",
+    "ArrowStreamWriter",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "SupportsTriggerAvailableNow",
+    "stream_reader",
+    "stream_writer",
+]
+
+_ROWS_PER_BATCH = 10_000
+
+_log = get_logger("headrace.spark")
+
+
+class PacedReader(Protocol):
+    """A reader as pyspark 4.2 calls it: with the start of the micro-batch, and a limit."""
+
+    def initialOffset(self) -> dict[str, Any]: ...
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]: ...
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Any]: ...
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]: ...
+
+    def commit(self, end: dict[str, Any]) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def stream_reader(reader: PacedReader, limit: ReadLimit) -> DataSourceStreamReader:
+    """Return the reader in the form that the installed pyspark calls.
+
+    :param limit: the reader's own limit on a micro-batch, which pyspark before 4.2 does not pass
+    """
+    return reader if HAS_ADMISSION_CONTROL else SelfPacedReader(reader, limit)
+
+
+def stream_writer(writer: Any, schema: StructType) -> DataSourceStreamWriter:
+    """Return a sink for Arrow batches in the form that the installed pyspark calls.
+
+    :param schema: of the rows that are written
+    """
+    return writer if HAS_ARROW_STREAM_WRITERS else RowStreamWriter(writer, schema)
+
+
+class SelfPacedReader(DataSourceStreamReader):
+    """A reader for pyspark 4.0 and 4.1, around one that needs the start of each micro-batch.
+
+    The start is what was planned last. These versions ask the reader of a new query for the latest
+    offset before the initial one, and tell the reader of a restarted query its position by an empty
+    range.
+    """
+
+    def __init__(self, reader: PacedReader, limit: ReadLimit) -> None:
+        self._reader = reader
+        self._limit = limit
+        self._initial: dict[str, Any] | None = None
+        self._position: dict[str, Any] | None = None
+        self._questions = 0
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return the offset of a new query, always the same."""
+        if self._initial is None:
+            self._initial = self._reader.initialOffset()
+        return self._initial
+
+    def latestOffset(self) -> dict[str, Any]:
+        """Return the end of the next micro-batch after what was planned last."""
+        self._questions += 1
+        start = self.initialOffset() if self._position is None else self._position
+        return self._reader.latestOffset(start, self._limit)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the tasks of a micro-batch; the next one starts at its end."""
+        self._position = end
+        return self._reader.partitions(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one task. Runs in an executor."""
+        return self._reader.read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Commit a micro-batch that is done."""
+        self._reader.commit(end)
+
+    def stop(self) -> None:
+        """Stop the reader."""
+        if self._questions == 1:
+            _log.warning(
+                "pyspark %s ran one micro-batch: it ends Trigger.AvailableNow of a Python source "
+                "after the first. Use headrace.spark.drain, or pyspark 4.2 or later",
+                PYSPARK_VERSION,
+            )
+        self._reader.stop()
+
+
+class RowStreamWriter(DataSourceStreamWriter):
+    """A sink for pyspark 4.0, around one whose ``write`` takes Arrow batches."""
+
+    def __init__(self, writer: Any, schema: StructType) -> None:
+        self._writer = writer
+        self._schema = schema
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Write the rows of one task. Runs in an executor."""
+        return self._writer.write(_arrow_batches(iterator, self._schema))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Commit the rows of all tasks."""
+        self._writer.commit(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Abort the micro-batch."""
+        self._writer.abort(messages, batchId)
+
+
+def _arrow_batches(rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    arrow_schema = to_arrow_schema(schema)
+    while part := [row.asDict(recursive=True) for row in islice(rows, _ROWS_PER_BATCH)]:
+        yield pa.RecordBatch.from_pylist(part, arrow_schema)
