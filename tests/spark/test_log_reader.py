@@ -224,6 +224,8 @@ def test_an_error_names_the_missing_record(bootstrap_servers: str, topic_name: s
         match=rf"no record of {topic_name}-0 from offset 1 on within 1000 ms: its log ends at 1",
     ):
         ours(bootstrap_servers, [OffsetRange(topic_name, 0, 0, 2)], timeout_ms=1_000)
+    with pytest.raises(ReadError, match=rf"^{topic_name}-0 is to be read from offset 1 on, but"):
+        ours(bootstrap_servers, [OffsetRange(topic_name, 0, 0, 2)])
     with pytest.raises(ReadError, match=f"topic '{topic_name}' has no partition 9"):
         ours(bootstrap_servers, [OffsetRange(topic_name, 9, 0, 1)])
     with pytest.raises(ReadError, match="topic 'missing' does not exist"):

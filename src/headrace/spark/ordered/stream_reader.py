@@ -37,6 +37,9 @@ _log = get_logger(__name__)
 _IDLE_INTERVAL_S = 0.05
 """Shortest interval between questions to idle brokers. Spark asks for new data every 10 ms."""
 
+_RUN_ENDS_TIMEOUT_S = 10.0
+"""Time to ask for the ends of a run with ``Trigger.AvailableNow``, before it fails; or, with
+``maxTaskIdleMs=-1``, begins without the partitions whose leader does not answer."""
 _UNREADABLE_TIMEOUT_S = 60.0
 """Time to wait in a run with ``Trigger.AvailableNow`` for leaders that have stopped answering."""
 
@@ -185,7 +188,7 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with one_line_errors():
             log = self._open()
             wanted = all_partitions(log.topics())
-            self._run_ends = log.ends(wanted)
+            self._run_ends = _ends_within_timeout(log, wanted)
             if self._options.max_task_idle_ms >= 0:
                 require_known(wanted, self._run_ends)
                 self._pacing = Pacing(0)
@@ -289,6 +292,16 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         order = [topic for topic in start if topic in readable.topics or topic in named]
         order += [topic for topic in readable.topics if topic not in start]
         return order
+
+
+def _ends_within_timeout(log: BrokerLog, wanted: Sequence[TopicPartition]) -> Offsets:
+    """Return the ends of partitions, without those whose leader does not answer for a while."""
+    give_up_at_s = time.monotonic() + _RUN_ENDS_TIMEOUT_S
+    ends = log.ends(wanted)
+    while len(ends) < len(wanted) and time.monotonic() < give_up_at_s:
+        time.sleep(_IDLE_INTERVAL_S)
+        ends |= log.ends([partition for partition in wanted if partition not in ends])
+    return ends
 
 
 def _to_json(

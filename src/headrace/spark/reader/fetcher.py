@@ -16,7 +16,7 @@ from uuid import UUID
 from headrace.client import ClientError, Cluster, ConnectionFailed, RequestRefused
 from headrace.client.errors import UnknownTopic
 from headrace.client.fetch import FetchLimits, FetchPosition, fetch
-from headrace.client.list_offsets import EARLIEST, LEADER_MOVED, list_offsets
+from headrace.client.list_offsets import EARLIEST, LATEST, LEADER_MOVED, list_offsets
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
@@ -34,6 +34,9 @@ _RETRY_S = 0.1
 _ABSENT_S = 2.0
 """Time for which brokers must say that a partition or an offset does not exist. A new leader, or a
 broker that has not heard of a topic yet, may know less than the others for a moment."""
+
+_END_TIMEOUT_MS = 1000
+"""Time for a leader to tell the end of its log, before it is asked for records again."""
 
 
 class Fetcher:
@@ -151,11 +154,12 @@ class Fetcher:
         for partition in partitions:
             name, number = partition.key
             if name not in topics:
-                self._note_absent(partition, f"topic '{name}' does not exist", is_fatal=True)
+                problem = f"topic '{name}' does not exist"
+                self._note_absent(partition, problem, error=problem)
                 self._retry_later()
             elif number not in topics[name].leaders:
                 problem = f"topic '{name}' has no partition {number}"
-                self._note_absent(partition, problem, is_fatal=True)
+                self._note_absent(partition, problem, error=problem)
                 self._retry_later()
             elif topics[name].leaders[number] < 0:
                 self._note_no_data(partition, "it has no leader")
@@ -184,11 +188,11 @@ class Fetcher:
                 f"{self._options.timeout_ms} ms: {problem}"
             )
 
-    def _note_absent(self, partition: PartitionFetch, problem: str, *, is_fatal: bool) -> None:
+    def _note_absent(self, partition: PartitionFetch, problem: str, *, error: str | None) -> None:
         """Record that a broker says that a partition, or the offset to fetch, does not exist.
 
-        :param is_fatal: fail as soon as brokers have said so for long enough, instead of asking
-            until the timeout
+        :param error: the error to fail with as soon as brokers have said so for long enough; None
+            asks until the timeout
         :raises ReadError: the partition has been absent, or without data, for too long
         """
         now_s = asyncio.get_running_loop().time()
@@ -198,8 +202,8 @@ class Fetcher:
             if self._options.skip_lost:
                 self._skip_to(partition, partition.end, problem)
                 return
-            if is_fatal:
-                raise ReadError(problem + self._options.advice)
+            if error is not None:
+                raise ReadError(error + self._options.advice)
         self._note_no_data(partition, problem + self._options.advice)
 
     def _skip_to(self, partition: PartitionFetch, offset: int, problem: str) -> None:
@@ -266,13 +270,13 @@ class Fetcher:
                     needs=f"READ on topic '{key[0]}'",
                 )
             else:
-                self._add_records(partition, answer)
+                await self._add_records(partition, answer)
         async with self._arrived:
             self._arrived.notify_all()
         if leader_moved:
             await asyncio.sleep(_RETRY_S)
 
-    def _add_records(self, partition: PartitionFetch, answer: Any) -> None:
+    async def _add_records(self, partition: PartitionFetch, answer: Any) -> None:
         data = answer.records or b""
         batches = Batches.find(data)
         if len(batches):
@@ -285,11 +289,30 @@ class Fetcher:
             self._ready.append(partition.key)
         elif answer.high_watermark <= partition.offset:
             problem = f"its log ends at {answer.high_watermark}"
-            self._note_absent(partition, problem, is_fatal=False)
+            lost = (
+                f"{partition.name} is to be read from offset {partition.offset} on, but {problem}"
+            )
+            has_ended = await self._has_ended(partition)
+            self._note_absent(partition, problem, error=lost if has_ended else None)
         elif self._options.read_committed and answer.last_stable_offset <= partition.offset:
             self._note_no_data(partition, "a transaction that began before it is still open")
         else:
             self._note_no_data(partition, "the broker answers without records")
+
+    async def _has_ended(self, partition: PartitionFetch) -> bool:
+        """Ask the leader whether its log ends before the next offset to fetch.
+
+        The high watermark of a new leader may lie behind for a moment. ListOffsets is not answered
+        until it has caught up (KIP-207), so its answer is the truth.
+        """
+        try:
+            listed = await list_offsets(
+                self._cluster, {partition.key: LATEST}, timeout_ms=_END_TIMEOUT_MS
+            )
+        except ClientError:
+            return False
+        end = listed[partition.key].offset
+        return end is not None and end <= partition.offset
 
     async def _handle_out_of_range(self, partition: PartitionFetch) -> None:
         try:
