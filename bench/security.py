@@ -198,7 +198,7 @@ def _create_acls(broker: Broker) -> None:
 
 
 def decision_us() -> tuple[float, float]:
-    """Return the microseconds of a decision by many ACLs: cached, and uncached.
+    """Return the microseconds of CPU time of a decision by many ACLs: cached, and uncached.
 
     There are prefixes of many lengths, so that an uncached decision looks often.
     """
@@ -218,10 +218,10 @@ def decision_us() -> tuple[float, float]:
     names = [f"{'x' * 200}{number}" for number in range(DECISIONS)]
 
     def each_us() -> float:
-        started = time.perf_counter()
+        started = time.process_time()
         for name in names:
             authorizer.allows("User:5", "127.0.0.1", Operation.READ, Resource.TOPIC, name)
-        return (time.perf_counter() - started) / DECISIONS * 1e6
+        return (time.process_time() - started) / DECISIONS * 1e6
 
     uncached = each_us()
     return min(each_us() for _ in range(5)), uncached

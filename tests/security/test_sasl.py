@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hmac
 import json
 import logging
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jwt
 import pytest
@@ -16,8 +20,18 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from headrace import ConfigError
 from headrace.broker import authentication, connection, jwks
-from headrace.broker.scram_users import SCRAM
-from headrace.security.scram import MECHANISMS, make_credential, salt_password
+from headrace.broker.catalog import Catalog
+from headrace.broker.scram_users import SCRAM, NewUser, add_users, credential_of_login
+from headrace.security.conversation import Failure
+from headrace.security.plain import PlainServer
+from headrace.security.scram import (
+    MECHANISMS,
+    Credential,
+    Mechanism,
+    ScramServer,
+    make_credential,
+    salt_password,
+)
 from tests.machines.test_scram import Client as ScramClient
 from tests.security.serving import Client, Serving, run, serving, warnings
 
@@ -475,30 +489,69 @@ def test_a_thousand_logins_stall_nobody() -> None:
     run(scene())
 
 
-@pytest.mark.slow
-def test_the_time_of_an_answer_does_not_tell_who_exists() -> None:
-    """Of the steps of a login, medians of many: the names differ by less than the noise."""
-    mechanism = MECHANISMS["SCRAM-SHA-256"]
+class _Work:
+    """Counts calls of functions, and the bytes that they were given."""
 
-    async def scene() -> None:
-        async with serving(configs(connection_failed_authentication_delay_ms=0)) as broker:
-            add_user(broker, "user", "pencil")
-            times: dict[str, list[float]] = {"user": [], "nobody": []}
-            for _ in range(150):
-                for name, taken in times.items():
-                    client = await connected(broker)
-                    await client.ask(SASL_HANDSHAKE, 1, mechanism=mechanism.name)
-                    scram = ScramClient(mechanism, name, "wrong")
-                    began = time.perf_counter()
-                    first = await client.ask(SASL_AUTHENTICATE, 2, auth_bytes=scram.first())
-                    between = time.perf_counter()
-                    final = scram.final(bytes(first.auth_bytes).decode())
-                    resumed = time.perf_counter()
-                    last = await client.ask(SASL_AUTHENTICATE, 2, auth_bytes=final)
-                    taken.append(time.perf_counter() - resumed + between - began)
-                    assert last.error_code == 58
-                    client.close()
-            user, nobody = (sorted(taken)[len(taken) // 2] for taken in times.values())
-            assert 0.7 < user / nobody < 1.4, (user, nobody)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.done: list[tuple[str, int]] = []
+        for owner, name in (
+            (Mechanism, "digest"),
+            (Mechanism, "hmac"),
+            (Credential, "parse"),
+            (hmac, "compare_digest"),
+        ):
+            monkeypatch.setattr(owner, name, self._counting(name, getattr(owner, name)))
 
-    run(scene())
+    def _counting(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def count(*arguments: Any) -> Any:
+            # The time of a comparison is that of its second value.
+            self.done.append((name, len(arguments[-1])))
+            return function(*arguments)
+
+        return count
+
+    def take(self) -> list[tuple[str, int]]:
+        done, self.done = self.done, []
+        return done
+
+
+NAMES = ("user", "usex")
+"""A known and an unknown user, of the same length."""
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)
+def test_scram_does_as_much_for_an_unknown_user(
+    mechanism: Mechanism, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the time of an answer does not tell who exists: each step hashes, reads and compares as
+    many times, and as many bytes.
+    """
+    catalog = Catalog()
+    add_users(catalog, [NewUser("user", "pencil", mechanism)])
+    work = _Work(monkeypatch)
+    done = []
+    for name in NAMES:
+        find = partial(credential_of_login, catalog, mechanism)
+        login = ScramServer(mechanism, find, "server", bytes(16))
+        login.respond(f"n,,n={name},r=client".encode(), 0)
+        first = work.take()
+        proof = base64.b64encode(bytes(len(mechanism.digest(b"")))).decode()
+        work.take()
+        step = login.respond(f"c=biws,r=clientserver,p={proof}".encode(), 0)
+        assert isinstance(step, Failure)
+        done.append((first, work.take()))
+    catalog.close()
+    assert done[0] == done[1]
+    first, last = done[0]
+    assert [name for name, _ in first] == ["parse", "hmac"]
+    assert [name for name, _ in last] == ["hmac", "digest", "compare_digest", "hmac"]
+
+
+def test_plain_does_as_much_for_an_unknown_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = _Work(monkeypatch)
+    done = []
+    for name in NAMES:
+        step = PlainServer({"user": "a long password"}).respond(f"\0{name}\0wrong".encode(), 0)
+        assert isinstance(step, Failure)
+        done.append(work.take())
+    assert done[0] == done[1] == [("compare_digest", len("wrong"))]

@@ -15,7 +15,7 @@ from headrace.security.login import EnabledMechanism, Login
 from .catalog import Catalog
 from .config.broker_config import Config, ConfigError
 from .config.keys import Value
-from .scram_users import find_credential
+from .scram_users import credential_of_login
 
 if TYPE_CHECKING:
     from headrace.security import oauthbearer
@@ -134,7 +134,7 @@ class SaslListener:
 
     def _scram_server(self, mechanism: scram.Mechanism) -> scram.ScramServer:
         nonce = secrets.token_urlsafe(_NONCE_BYTES)
-        find = partial(find_credential, self._catalog, mechanism)
+        find = partial(credential_of_login, self._catalog, mechanism)
         return scram.ScramServer(mechanism, find, nonce, _SECRET)
 
     def _login_module(self, config: Config, mechanism: str) -> jaas.LoginModule | None:
