@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 import headrace
 from headrace.cli.errors import BadUsage
 from tests.cli.command import parsed_options, run
-from tests.peer import SCRIPT
+from tests.peer import run_tool
 
 CONFIGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -115,12 +114,7 @@ def test_kafka_acls_prints_the_same(servers: str) -> None:
             f"--{word}" if word in ("add", "list", "remove") else word for word in line.split()
         ]
         tool = "org.apache.kafka.tools.AclCommand"
-        done = subprocess.run(
-            [SCRIPT, "run", tool, "--bootstrap-server", servers, *words],
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        done = run_tool(tool, "--bootstrap-server", servers, *words)
         return done.returncode, done.stdout
 
     def blocks(output: str) -> set[tuple[str, ...]]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +14,7 @@ from headrace.admin import AdminClient
 from headrace.cli.main import main
 from tests.clients.confluent import PATIENCE_S, admin, consumer, create_topic, share_consumer, take
 from tests.clients.conftest import Run, objects
-from tests.peer import SCRIPT
+from tests.peer import run_tool
 from tests.support import unique, wait_until
 
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -459,14 +457,8 @@ def test_it_prints_what_kafkas_tool_prints(
     tmp_path: Path,
 ) -> None:
     def kafkas(*arguments: str) -> list[str]:
-        done = subprocess.run(
-            [SCRIPT, "run", CONSUMER_GROUPS, "--bootstrap-server", bootstrap_servers, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
-            env={**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
-        )
+        where = ("--bootstrap-server", bootstrap_servers)
+        done = run_tool(CONSUMER_GROUPS, *where, *arguments, check=True)
         return [*done.stdout.splitlines(), *done.stderr.splitlines()]
 
     def compare(*arguments: str) -> None:

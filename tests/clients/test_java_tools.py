@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from tests.conformance.classic import ClassicGroup, subscription
 from tests.conformance.producers import Transactional
 from tests.conformance.streams import HEARTBEAT, heartbeat, subtopology
 from tests.conformance.world import OK, Group, ShareState, World
-from tests.peer import SCRIPT
+from tests.peer import run_tool
 from tests.support import COMMON_CONFIGS, unique, wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -69,13 +68,7 @@ def tool(kafka_libs: Path, bootstrap_servers: str) -> Tool:
 
     def run(tool_class: str, *args: str, stdin: str = "", bootstrap: bool = True) -> str:
         where = ["--bootstrap-server", bootstrap_servers] if bootstrap else []
-        done = subprocess.run(
-            [SCRIPT, "run", tool_class, *where, *args],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        done = run_tool(tool_class, *where, *args, stdin=stdin)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         assert "Exception" not in done.stdout, done.stdout
         return done.stdout

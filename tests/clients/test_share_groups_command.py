@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from tests.clients.confluent import (
     share_from_earliest,
 )
 from tests.clients.conftest import Run, objects
-from tests.peer import SCRIPT
+from tests.peer import run_tool
 from tests.support import unique, wait_until
 
 SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
@@ -243,13 +242,8 @@ def test_it_prints_what_kafkas_tool_prints(
     run: Run, bootstrap_servers: str, kafka_libs: Path, topic: str, group: str, busy: str
 ) -> None:
     def kafkas(*arguments: str) -> list[str]:
-        done = subprocess.run(
-            [SCRIPT, "run", SHARE_GROUPS, "--bootstrap-server", bootstrap_servers, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
-        )
+        where = ("--bootstrap-server", bootstrap_servers)
+        done = run_tool(SHARE_GROUPS, *where, *arguments, check=True)
         return done.stdout.splitlines()
 
     def compare(*arguments: str) -> None:

@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +18,7 @@ from headrace.hashing import internal_partition
 from tests.conformance.classic import ClassicGroup, subscription
 from tests.conformance.members import Member
 from tests.conformance.world import EARLIEST, LATEST, OK, Group, Topic, World
-from tests.peer import SCRIPT
+from tests.peer import run_tool
 from tests.support import COMMON_CONFIGS, unique
 
 pytestmark = pytest.mark.java
@@ -31,8 +29,6 @@ SHARE_PERF = "org.apache.kafka.tools.ShareConsumerPerformance"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 STATE_FORMATTER = "org.apache.kafka.tools.consumer.group.share.ShareGroupStateMessageFormatter"
 STATE_PARTITIONS = int(COMMON_CONFIGS["share.coordinator.state.topic.num.partitions"])
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A tool runs for a second: optimizing its code costs more than it gains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +53,7 @@ def tool(kafka_libs: Path, world: World) -> Tool:
     """Run a tool against the broker under test."""
 
     def run(tool_class: str, *args: str) -> Done:
-        done = subprocess.run(
-            [SCRIPT, "run", tool_class, "--bootstrap-server", world.bootstrap_servers, *args],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={**os.environ, "JDK_JAVA_OPTIONS": QUICK_START},
-        )
+        done = run_tool(tool_class, "--bootstrap-server", world.bootstrap_servers, *args)
         return Done(done.returncode, done.stdout, done.stderr)
 
     return run

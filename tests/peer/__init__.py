@@ -24,6 +24,23 @@ def jars() -> Path:
     return Path(out.stdout.strip())
 
 
+def run_tool(
+    tool_class: str, *args: str, stdin: str = "", check: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run one of Kafka's command-line tools to its end.
+
+    :raises CalledProcessError: it failed, with ``check``
+    """
+    return subprocess.run(
+        [SCRIPT, "tool", tool_class, *args],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=check,
+    )
+
+
 class KafkaPeer:
     """One single-node Apache Kafka with its files in `directory`, on a free loopback port."""
 

@@ -28,7 +28,7 @@ import headrace.admin
 from headrace.handlers import APIS
 from headrace.throwaway_ca import ThrowawayCA
 from tests.clients.toolchains import go_programs, run
-from tests.peer import SCRIPT
+from tests.peer import run_tool
 from tests.support import unique
 
 pytestmark = [pytest.mark.broker]
@@ -390,13 +390,13 @@ def test_kafka_configs_on_users(secured: Secured, kafka_libs: Path, tmp_path: Pa
         sasl_jaas_config=line,
     )
     base = [
-        *(str(SCRIPT), "run", "kafka.admin.ConfigCommand", "--command-config", config),
+        *("kafka.admin.ConfigCommand", "--command-config", config),
         *("--bootstrap-server", secured.broker.listeners["SASL_PLAINTEXT"]),
         *("--entity-type", "users"),
     ]
 
     def configs(*words: str) -> str:
-        done = subprocess.run([*base, *words], capture_output=True, text=True, timeout=120)
+        done = run_tool(*base, *words)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

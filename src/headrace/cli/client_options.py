@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from headrace.client.settings import Settings
 
 _CONNECT_TIMEOUT_S = 10.0
+_MIN_CONNECT_TIMEOUT_MS = 1000
+"""The least that librdkafka accepts."""
 
 
 def client_options(parser: ArgumentParser) -> None:
@@ -66,6 +68,16 @@ def client_config(options: Namespace) -> dict[str, str]:
     if options.command_config is not None:
         config = properties_file(options.command_config)
     return {**librdkafka_config(config), "bootstrap.servers": options.bootstrap_server}
+
+
+def call_config(options: Namespace) -> dict[str, str]:
+    """Return :func:`client_config`, with ``--timeout`` for opening connections, too.
+
+    :param options: parsed from those of :func:`call_options`
+    :raises BadUsage: the file cannot be read
+    """
+    setup_ms = max(options.timeout, _MIN_CONNECT_TIMEOUT_MS)
+    return {"socket.connection.setup.timeout.ms": str(setup_ms), **client_config(options)}
 
 
 def properties_file(path: Path) -> dict[str, str]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from confluent_kafka import KafkaException
 
 from headrace.admin import AdminClient, GroupListing
-from headrace.cli.client_options import client_config, must_answer
+from headrace.cli.client_options import call_config, must_answer
 from headrace.cli.errors import BadUsage, Failure
 
 from .results import reason_of
@@ -44,7 +44,7 @@ def _connected(options: Namespace) -> Iterator[AdminClient]:
     :raises Failure: no broker answers, or a call inside the block raised ``KafkaException``
     :raises BadUsage: the client configuration is wrong
     """
-    config = client_config(options)
+    config = call_config(options)
     must_answer(config)
     try:
         admin = AdminClient({"log_level": 0, **config})

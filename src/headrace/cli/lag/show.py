@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.client_options import call_options, client_config, connection_settings
+from headrace.cli.client_options import call_config, call_options, connection_settings
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.groups.options import known_words
 from headrace.cli.options import positive_seconds
@@ -88,7 +88,7 @@ def run(options: Namespace) -> int:
     :raises Failure: it failed, wholly or in part, or the options are wrong
     """
     query = _query(options)
-    settings = connection_settings(client_config(options))
+    settings = connection_settings(call_config(options))
     from headrace.client import ClientError
 
     try:
