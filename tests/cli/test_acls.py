@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 import headrace
 from headrace.cli.errors import BadUsage
+from headrace.cli.main import main
 from tests.cli.command import parsed_options, run
 from tests.peer import run_tool
 
@@ -57,42 +59,53 @@ def servers() -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
-def ours(servers: str, line: str) -> tuple[int, str]:
-    status, out, errors = run("acls", "--bootstrap-server", servers, *line.split())
-    assert status == 0 or errors
-    return status, out.decode()
+Ours = Callable[[str], tuple[int, str]]
+
+
+@pytest.fixture
+def ours(servers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ours:
+    """Run our command; return its exit status and output. Nobody answers its questions."""
+
+    def run(line: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.stdin", io.StringIO())
+        status = main(["acls", "--bootstrap-server", servers, *line.split()])
+        printed = capsys.readouterr()
+        assert status == 0 or printed.err
+        return status, printed.out
+
+    return run
 
 
 @pytest.mark.broker
-def test_add_list_and_remove(servers: str) -> None:
-    assert ours(servers, "list") == (0, "")
-    assert ours(servers, f"add {BOTH} --operation read --topic t")[0] == 0
-    found = ours(servers, "list --topic t")[1]
+def test_add_list_and_remove(ours: Ours) -> None:
+    assert ours("list") == (0, "")
+    assert ours(f"add {BOTH} --operation read --topic t")[0] == 0
+    found = ours("list --topic t")[1]
     assert found == (
         "Current ACLs for resource `ResourcePattern(resourceType=TOPIC, name=t, "
         "patternType=LITERAL)`:\n"
         "\t(principal=User:bob, host=*, operation=READ, permissionType=ALLOW)\n"
         "\t(principal=User:eve, host=10.0.0.1, operation=READ, permissionType=DENY)\n\n"
     )
-    assert ours(servers, "list --topic tt") == (0, "")
-    assert ours(servers, "remove --allow-principal User:bob --operation read --topic t --force")
-    assert "User:bob" not in ours(servers, "list")[1]
-    assert ours(servers, "remove --topic t --force") == (0, "")
-    assert ours(servers, "list") == (0, "")
+    assert ours("list --topic tt") == (0, "")
+    assert ours("remove --allow-principal User:bob --operation read --topic t --force")
+    assert "User:bob" not in ours("list")[1]
+    assert ours("remove --topic t --force") == (0, "")
+    assert ours("list") == (0, "")
 
 
 @pytest.mark.broker
-def test_removing_asks(servers: str) -> None:
-    assert ours(servers, f"add {BOTH} --operation read --topic t")[0] == 0
-    status, out = ours(servers, "remove --topic t")  # nobody answers
+def test_removing_asks(ours: Ours) -> None:
+    assert ours(f"add {BOTH} --operation read --topic t")[0] == 0
+    status, out = ours("remove --topic t")  # nobody answers
     assert status == 0
     assert out.startswith("Are you sure you want to delete all ACLs for resource filter ")
-    assert "User:bob" in ours(servers, "list")[1]
+    assert "User:bob" in ours("list")[1]
 
 
 @pytest.mark.broker
-def test_an_acl_that_the_broker_refuses(servers: str) -> None:
-    assert ours(servers, "add --allow-principal bob --topic t")[0] == 1
+def test_an_acl_that_the_broker_refuses(ours: Ours) -> None:
+    assert ours("add --allow-principal bob --topic t")[0] == 1
 
 
 @pytest.mark.broker
@@ -106,10 +119,10 @@ def test_without_an_authorizer() -> None:
 
 @pytest.mark.java
 @pytest.mark.slow
-def test_kafka_acls_prints_the_same(servers: str) -> None:
+def test_kafka_acls_prints_the_same(servers: str, ours: Ours) -> None:
     """Each tool adds ACLs and lists them; those of the other are removed before."""
 
-    def kafkas(servers: str, line: str) -> tuple[int, str]:
+    def kafkas(line: str) -> tuple[int, str]:
         words = [
             f"--{word}" if word in ("add", "list", "remove") else word for word in line.split()
         ]
@@ -141,12 +154,12 @@ def test_kafka_acls_prints_the_same(servers: str) -> None:
     answers = []
     for tool in (kafkas, ours):
         answers.append(
-            [(line, status, blocks(out)) for line in lines for status, out in [tool(servers, line)]]
+            [(line, status, blocks(out)) for line in lines for status, out in [tool(line)]]
         )
         for rest in (
             "--topic t2 --transactional-id x --group g --cluster",
             "--topic p --resource-pattern-type prefixed",
         ):
-            assert ours(servers, f"remove --force {rest}")[0] == 0
-        assert ours(servers, "list") == (0, "")
+            assert ours(f"remove --force {rest}")[0] == 0
+        assert ours("list") == (0, "")
     assert answers[0] == answers[1]
