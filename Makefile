@@ -7,6 +7,7 @@
 #   make bench [BENCH=…]  side by side with Apache Kafka; writes bench/RESULTS.md
 #   make soak [SOAK=…]    the long tests with new seeds, over two hours: fuzz, kills, faults, simulation, scale; or some of them
 #   make conformance-kafka   the same suites of behaviour, clients and Spark against a real Apache Kafka
+#   make conformance-secured   the suites of behaviour through TLS and a login, with ACLs that just suffice
 #   make spark-versions     the Spark suites with every supported version of pyspark
 #   make kafka-tests [TESTS=…]   Kafka's own integration tests; writes docs/conformance.md
 #   make clean            remove what the targets made, but not .venv
@@ -14,7 +15,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup check lint test soak demo bench conformance-kafka kafka-tests spark-versions java jars kcat prometheus clean
+.PHONY: help setup check lint test soak demo bench conformance-kafka conformance-secured kafka-tests spark-versions java jars kcat prometheus clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,6 +24,8 @@ PYTEST := $(BIN)/python -m pytest
 # A test with threads or clients may meet a machine that stands still: as in Kafka's own build it is
 # tried once more, a few in a run, and the summary has the traceback of the first try.
 SECOND_TRY := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
+# Quick files of tests/conformance that `make test` runs through TLS and a login, too.
+SECURED := $(addprefix tests/conformance/test_,listener.py acknowledgements.py offsets.py transactions.py)
 ROWS ?=
 BENCH ?=
 SOAK ?=
@@ -32,7 +35,7 @@ SPARK_VERSIONS ?= 4.0.5 4.1.4 4.2.1 4.3.0
 OLDEST_SPARK := $(firstword $(SPARK_VERSIONS))
 
 help:
-	@sed -n '3,12s/^# *//p' Makefile
+	@sed -n '3,13s/^# *//p' Makefile
 
 setup: $(STAMP)
 
@@ -67,6 +70,7 @@ check: lint
 test: lint jars kcat prometheus
 	$(PYTEST) -q -n 2 $(SECOND_TRY) -m pure tests
 	$(PYTEST) -n 3 --dist loadfile $(SECOND_TRY) -m "not pure and not alone" tests
+	$(PYTEST) -n 2 --dist loadfile $(SECOND_TRY) --listener sasl_ssl $(SECURED)
 	$(PYTEST) $(SECOND_TRY) -m alone tests
 	scripts/spark-versions --short $(OLDEST_SPARK)
 
@@ -84,6 +88,9 @@ conformance-kafka: $(STAMP) jars kcat prometheus
 	$(PYTEST) -n 2 --dist loadfile $(SECOND_TRY) tests/conformance tests/clients \
 	  tests/cli/test_console_share_consumer.py tests/cli/test_perf.py \
 	  tests/protocol/test_bad_input.py tests/protocol/test_produce_templates.py tests/spark tests/examples --target kafka
+
+conformance-secured: $(STAMP)
+	$(PYTEST) -n 2 --dist loadfile $(SECOND_TRY) -m "not java" --listener sasl_ssl tests/conformance
 
 kafka-tests: $(STAMP) jars
 	$(BIN)/python -m tests.kafka_tests $(TESTS)

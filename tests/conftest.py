@@ -6,13 +6,14 @@ import os
 import shutil
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 from headrace.log_lines import LIMITER
+from tests import logins
 from tests.clients.confluent import admin
 from tests.peer import KafkaPeer, jars
 from tests.secure_kafka import SecureKafka
@@ -57,12 +58,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="headrace",
         help="the broker that real clients and conformance cases talk to (default: headrace)",
     )
+    parser.addoption(
+        "--listener",
+        choices=("plaintext", "sasl_ssl"),
+        default="plaintext",
+        help="sasl_ssl: conformance cases log in over TLS, with ACLs that just suffice",
+    )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let SIGINT end commands under test, also when a shell that runs the tests in its background
-    ignores it.
+    ignores it; and let clients log in, if they shall.
     """
+    if is_secured(config):
+        logins.install()
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -87,6 +96,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(
                 pytest.mark.skip(reason="only against a real Apache Kafka: --target kafka")
             )
+        cannot = logins.why_not(item.path.stem, getattr(item, "originalname", item.name))
+        if is_secured(config) and cannot is not None:
+            item.add_marker(pytest.mark.skip(reason=f"with a login: {cannot}"))
         if not any(map(item.get_closest_marker, IMPURE)):
             item.add_marker(pytest.mark.pure)
         is_random = item.name == "runTest" or hypothesis.is_hypothesis_test(item.obj)
@@ -122,6 +134,20 @@ def target_of(config: pytest.Config) -> str:
     return "kafka" if os.environ.get("HEADRACE_TEST_BOOTSTRAP") else config.getoption("--target")
 
 
+def is_secured(config: pytest.Config) -> bool:
+    """Return whether cases log in over TLS."""
+    return bool(config.getoption("--listener") == "sasl_ssl")
+
+
+def headrace_process(
+    config: pytest.Config, data_dir: Path, configs: Mapping[str, str]
+) -> HeadraceProcess:
+    """Return the broker under test, which is not started yet."""
+    if is_secured(config):
+        return logins.SecuredProcess(data_dir, configs)
+    return HeadraceProcess(data_dir, configs)
+
+
 @pytest.fixture(scope="session")
 def target(request: pytest.FixtureRequest) -> str:
     """Return "headrace" or "kafka", for cases whose expectation differs (docs/differences.md)."""
@@ -144,11 +170,14 @@ def forgotten_lines() -> None:
 
 
 @pytest.fixture(scope="session")
-def headrace_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeadraceProcess]:
+def headrace_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[HeadraceProcess]:
     """One `headrace serve` process for the whole run, with a data directory. Use unique names in
     it.
     """
-    with HeadraceProcess(tmp_path_factory.mktemp("headrace") / "data", COMMON_CONFIGS) as server:
+    data_dir = tmp_path_factory.mktemp("headrace") / "data"
+    with headrace_process(request.config, data_dir, COMMON_CONFIGS) as server:
         yield server
 
 

@@ -203,9 +203,13 @@ class HeadraceProcess:
         for line in process.stdout:
             self.output.append(line.rstrip("\n"))
             if line.startswith("headrace is listening on "):
-                self.port = int(line.rsplit(":", 1)[1])
+                self._take_addresses(line)
                 ready.set()
         ready.set()
+
+    def _take_addresses(self, line: str) -> None:
+        """Note the port in the line that says where the process listens."""
+        self.port = int(line.rsplit(":", 1)[1])
 
     def start(self, timeout_s: float = 30) -> HeadraceProcess:
         """Start it and wait for its readiness line."""

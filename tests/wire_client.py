@@ -16,6 +16,7 @@ import functools
 import io
 import select
 import socket
+import ssl
 import struct
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -253,6 +254,11 @@ def decode(api_key: int, api_version: int, payload: bytes) -> Any:
     return response
 
 
+def prepare_socket(bootstrap_servers: str, plain: socket.socket) -> socket.socket:
+    """Return the socket for requests to an address; `tests.logins` replaces this function."""
+    return plain
+
+
 class Connection:
     """One connection, on which requests are sent as they are given."""
 
@@ -260,7 +266,8 @@ class Connection:
         self, bootstrap_servers: str, timeout_s: float = 30, client_id: str = CLIENT_ID
     ) -> None:
         host, port = bootstrap_servers.rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
+        plain = socket.create_connection((host, int(port)), timeout=timeout_s)
+        self.socket = prepare_socket(bootstrap_servers, plain)
         self.client_id = client_id
         self._correlation_id = 0
 
@@ -291,6 +298,8 @@ class Connection:
 
     def has_response(self, within_s: float) -> bool:
         """Return whether something to receive comes within this time."""
+        if isinstance(self.socket, ssl.SSLSocket) and self.socket.pending():
+            return True
         readable, _, _ = select.select([self.socket], [], [], within_s)
         return bool(readable)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conformance.classic import ClassicGroup
 from tests.conformance.world import Topic, World
-from tests.conftest import target_of
+from tests.conftest import headrace_process, target_of
 from tests.peer import KafkaPeer
 from tests.support import COMMON_CONFIGS, ROOT, HeadraceProcess
 
@@ -67,8 +67,12 @@ def small_server(
 ) -> Iterator[HeadraceProcess | KafkaPeer]:
     """A second broker, which starts when a case first asks for it."""
     directory = tmp_path_factory.mktemp("small")
-    make = KafkaPeer if target_of(request.config) == "kafka" else HeadraceProcess
-    with make(directory, SMALL_CONFIGS) as server:
+    made: HeadraceProcess | KafkaPeer
+    if target_of(request.config) == "kafka":
+        made = KafkaPeer(directory, SMALL_CONFIGS)
+    else:
+        made = headrace_process(request.config, directory / "data", SMALL_CONFIGS)
+    with made as server:
         world = World(server.bootstrap_servers, target_of(request.config))
         world.warm_up()
         world.close()

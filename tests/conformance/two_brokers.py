@@ -15,6 +15,7 @@ import dataclasses
 import random
 import re
 import select
+import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -377,7 +378,9 @@ class Exchange:
             for side in (0, 1)
             if one.answers[side] is None
         }
-        ready, _, _ = select.select(list(pending), [], [], QUIET_S if pending else 0)
+        ready = [one for one in pending if isinstance(one, ssl.SSLSocket) and one.pending()]
+        if not ready:
+            ready, _, _ = select.select(list(pending), [], [], QUIET_S if pending else 0)
         for socket in ready:
             one, side = pending[socket]
             try:

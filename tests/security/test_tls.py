@@ -272,7 +272,8 @@ def test_changed_files_are_used_for_new_connections(
     ca.issue("renewed")
 
     async def scene() -> None:
-        async with serving(configs(ca, ssl_keystore_location=store)) as broker:
+        given = configs(ca, ssl_keystore_location=store, ssl_allow_dn_changes="true")
+        async with serving(given) as broker:
             before = await broker.connect("SSL", context(ca))
             assert await served_subject(broker, ca) == "broker"
             store.write_text("half a fi")
@@ -302,7 +303,19 @@ def test_a_key_store_is_changed_by_kafka_configs(ca: ThrowawayCA) -> None:
 
     async def scene() -> None:
         ca.issue("other")
+        named = "CN=broker,O=Headrace"
+        ca.issue("fewer", named, hosts=["127.0.0.1"])
+        ca.issue("more", named, hosts=["localhost", "127.0.0.1", "::1", "broker"])
         async with serving(configs(ca)) as broker:
+            assert await alter(broker, name, path(ca, "more.both")) == 0
+            for refused in ("other", "fewer", "broker"):
+                assert await alter(broker, name, path(ca, f"{refused}.both")) == 42
+            assert await served_subject(broker, ca) == "broker"
+        async with serving(configs(ca, ssl_allow_san_changes="true")) as broker:
+            assert await alter(broker, name, path(ca, "fewer.both")) == 0
+            assert await alter(broker, name, path(ca, "other.both")) == 42
+        async with serving(configs(ca, ssl_allow_dn_changes="true")) as broker:
+            assert await alter(broker, name, path(ca, "fewer.both")) == 42
             assert await alter(broker, name, path(ca, "other.both")) == 0
             assert await served_subject(broker, ca) == "other"
             assert await alter(broker, name, "/nowhere") == 42  # INVALID_REQUEST

@@ -13,8 +13,9 @@ from headrace.security.principal import ANONYMOUS, USER, Principal
 from headrace.security.principal_mapping import InvalidRules, PrincipalMapping
 
 from ..config.broker_config import Config, ConfigError
+from .certificate_changes import check_names, first_certificate
 from .contexts import make_context
-from .key_material import InvalidMaterial, files
+from .key_material import InvalidMaterial, files, key_store
 
 log = get_logger("headrace.tls")
 
@@ -33,6 +34,7 @@ class TlsListener:
         self._versions = self._file_versions()
         self.context = self._make_context(config)
         self._mapping = self._make_mapping(config)
+        self._certificate = self._certificate_of(config)
 
     def principal(self, certificate: bytes | None) -> Principal:
         """Return the principal of a client.
@@ -51,6 +53,7 @@ class TlsListener:
         """
         self._make_context(config)
         self._make_mapping(config)
+        self._check_names(config)
 
     def reload(self) -> None:
         """Use the present configuration and files for new connections. If they are not valid, log
@@ -58,8 +61,10 @@ class TlsListener:
         """
         self._versions = self._file_versions()
         try:
+            self._check_names(self._config)
             self.context = self._make_context(self._config)
             self._mapping = self._make_mapping(self._config)
+            self._certificate = self._certificate_of(self._config)
         except ConfigError as error:
             log.error("%s; the certificates before are used", error)
             return
@@ -75,6 +80,31 @@ class TlsListener:
             return make_context(lambda name: config.listener_text(self._name, name))
         except InvalidMaterial as error:
             raise ConfigError(f"listener {self._name}: {error}") from error
+
+    def _certificate_of(self, config: Config) -> bytes:
+        try:
+            store = key_store(lambda name: config.listener_text(self._name, name))
+        except InvalidMaterial as error:
+            raise ConfigError(f"listener {self._name}: {error}") from error
+        return first_certificate(store.pem)
+
+    def _check_names(self, config: Config) -> None:
+        """Check that the certificate in a configuration may replace the one in use.
+
+        :raises ConfigError: when it has other names
+        """
+        try:
+            check_names(
+                self._certificate,
+                self._certificate_of(config),
+                may_rename=self._allows(config, "ssl.allow.dn.changes"),
+                may_drop=self._allows(config, "ssl.allow.san.changes"),
+            )
+        except (InvalidMaterial, ValueError) as error:
+            raise ConfigError(f"listener {self._name}: {error}") from error
+
+    def _allows(self, config: Config, name: str) -> bool:
+        return (config.listener_text(self._name, name) or "false").lower() == "true"
 
     def _make_mapping(self, config: Config) -> PrincipalMapping:
         text = config.listener_text(self._name, "ssl.principal.mapping.rules")

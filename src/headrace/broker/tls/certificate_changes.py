@@ -1,0 +1,58 @@
+"""Changes of a listener's certificate at run time: it keeps its names, unless they may change.
+
+As Kafka: the distinguished name stays the same (``ssl.allow.dn.changes``), and no alternative name
+is dropped (``ssl.allow.san.changes``). So a wrong file does not lock clients out.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .key_material import InvalidMaterial
+
+_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\s*", re.DOTALL)
+
+
+def first_certificate(pem: bytes) -> bytes:
+    """Return the certificate of a key store, in PEM; empty if it has none."""
+    found = _CERTIFICATE.search(pem)
+    return found.group() if found is not None else b""
+
+
+def check_names(before: bytes, after: bytes, *, may_rename: bool, may_drop: bool) -> None:
+    """Check that a certificate may replace another one. Both are in PEM.
+
+    :param may_rename: whether the distinguished name may change
+    :param may_drop: whether alternative names may be missing
+    :raises InvalidMaterial: it may not
+    """
+    if before == after or not before or not after or (may_rename and may_drop):
+        return
+    from cryptography import x509
+
+    old, new = x509.load_pem_x509_certificate(before), x509.load_pem_x509_certificate(after)
+    if not may_rename and old.subject != new.subject:
+        raise InvalidMaterial(
+            "Keystore DistinguishedName does not match: existing="
+            f"{old.subject.rfc4514_string()}, new={new.subject.rfc4514_string()}: "
+            "ssl.allow.dn.changes would allow it"
+        )
+    if may_drop:
+        return
+    dropped = _alternative_names(old) - _alternative_names(new)
+    if dropped:
+        raise InvalidMaterial(
+            "Keystore SubjectAltNames do not match: the new certificate lacks "
+            f"{', '.join(sorted(dropped))}: ssl.allow.san.changes would allow it"
+        )
+
+
+def _alternative_names(certificate: object) -> set[str]:
+    from cryptography import x509
+
+    assert isinstance(certificate, x509.Certificate)
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return set()
+    return {str(name.value) for name in names}
