@@ -23,10 +23,6 @@ from tests.support import COMMON_CONFIGS, ROOT, RUN_SEED, HeadraceProcess, uniqu
 hypothesis.settings.register_profile("headrace", deadline=None)
 hypothesis.settings.load_profile("headrace")
 
-SPARK_LOST_A_WORKER = "Python worker failed to connect back"
-"""Spark waits ten seconds for a Python worker to connect, a limit that cannot be configured. A test
-that fails with this error runs once more; the summary shows the second run."""
-
 JAVA_FIXTURES = frozenset({"kafka_server", "secure_kafka"})
 BROKER_FIXTURES = JAVA_FIXTURES | {
     "bootstrap_servers",
@@ -90,8 +86,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.broker)
         if no_java and (item.get_closest_marker("java") or item.get_closest_marker("spark")):
             item.add_marker(pytest.mark.skip(reason=JAVA_MISSING))
-        if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=[SPARK_LOST_A_WORKER]))
         if item.get_closest_marker("kafka") and not on_kafka:
             item.add_marker(
                 pytest.mark.skip(reason="only against a real Apache Kafka: --target kafka")
