@@ -332,7 +332,7 @@ def test_the_requests_for_records_have_a_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Positions far apart, each in a batch of its own, would take a request each."""
-    monkeypatch.setattr("headrace.cli.exporter.scraper.MAX_FETCHES", 3)
+    monkeypatch.setattr("headrace.client.lag.watch.MAX_FETCHES", 3)
     topic = create_topic(bootstrap_servers, unique("far"))
     for _ in range(8):
         produce(bootstrap_servers, topic, [bytes(300_000)])

@@ -31,6 +31,10 @@ COMMANDS: Mapping[str, Entry] = {
     "restore": Entry(".restore", "copy a backup to a new data directory"),
     "verify": Entry(".verify", "verify all batches of a data directory"),
     "recover": Entry(".recover", "rebuild the lost catalog of a data directory"),
+    "topics": Entry(".topics.command", "list, describe, create, alter and delete topics"),
+    "configs": Entry(".configs.command", "describe and alter configs of topics, brokers, groups"),
+    "produce": Entry(".console.produce", "produce lines, JSON objects or files to a topic"),
+    "consume": Entry(".console.consume", "print the records of topics"),
     "share-groups": Entry(".share_groups.command", "list, describe, reset and delete share groups"),
     "consumer-groups": Entry(
         ".consumer_groups.command", "list, describe, reset and delete consumer groups"
@@ -44,6 +48,7 @@ COMMANDS: Mapping[str, Entry] = {
     "quotas": Entry(".quotas.command", "list, set and remove client quotas"),
     "lag show": Entry(".lag.show", "show the progress and lag of groups of all types"),
     "exporter": Entry(".exporter.command", "serve the lag of all groups as metrics for Prometheus"),
+    "top": Entry(".top", "show groups with lag and rates, live"),
     "console-share-consumer": Entry(
         ".console.share_consumer", "print the records of a topic as a member of a share group"
     ),
@@ -52,6 +57,7 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "perf produce": Entry(".perf.produce", "measure the throughput and latency of producing"),
     "perf share-consume": Entry(".perf.share_consume", "measure the throughput of a share group"),
+    "completion": Entry(".completion", "print a completion script for bash, zsh or fish"),
 }
 """Command name → entry, in the order of the help."""
 

@@ -11,16 +11,15 @@ from uuid import UUID
 
 from headrace.errors import ErrorCode
 
+from .configs import ConfigType, alter_configs, describe_configs, only
 from .connection import Connection
 from .coordinators import MOVED, Coordinators
-from .errors import ClientError, ConnectionFailed, InvalidResponse, RequestRefused, UnknownTopic
+from .errors import ClientError, ConnectionFailed, RequestRefused, UnknownTopic
 from .group_requests import asking_for_share_offsets
 from .security import PLAINTEXT, Security
 
 T = TypeVar("T")
 
-_GROUP_RESOURCE_TYPE = 32
-_SET_OPERATION = 0
 _MIN_CONNECT_MS = 1000
 
 
@@ -257,23 +256,14 @@ class Cluster:
         :param validate_only: have the broker check the values without setting them
         :raises RequestRefused: the broker refuses one of them
         """
-        connection = await self.connection()
-        messages = connection.messages("incremental_alter_configs")
-        changes = tuple(
-            messages.AlterableConfig(name=name, config_operation=_SET_OPERATION, value=value)
-            for name, value in configs.items()
+        await alter_configs(
+            await self.connection(),
+            ConfigType.GROUP,
+            group_id,
+            configs,
+            validate_only=validate_only,
+            timeout_ms=self.timeout_ms,
         )
-        resource = messages.AlterConfigsResource(
-            resource_type=_GROUP_RESOURCE_TYPE, resource_name=group_id, configs=changes
-        )
-        request = messages.IncrementalAlterConfigsRequest(
-            resources=(resource,), validate_only=validate_only
-        )
-        answer = only((await connection.request(request, timeout_ms=self.timeout_ms)).responses)
-        if answer.error_code:
-            what = f"setting {dict(configs)} on group '{group_id}'"
-            needs = f"ALTER_CONFIGS on group '{group_id}'"
-            raise RequestRefused(what, int(answer.error_code), answer.error_message, needs)
 
     async def group_config(self, group_id: str, name: str) -> str | None:
         """Return a config of a group, by default the default value; None if the broker lacks it.
@@ -287,21 +277,17 @@ class Cluster:
 
         :raises RequestRefused: the broker refuses
         """
-        connection = await self.connection()
-        messages = connection.messages("describe_configs")
-        resource = messages.DescribeConfigsResource(
-            resource_type=_GROUP_RESOURCE_TYPE,
-            resource_name=group_id,
-            configuration_keys=tuple(names),
+        found = await describe_configs(
+            await self.connection(),
+            ConfigType.GROUP,
+            [group_id],
+            keys=names,
+            timeout_ms=self.timeout_ms,
         )
-        request = messages.DescribeConfigsRequest(resources=(resource,))
-        answer = only((await connection.request(request, timeout_ms=self.timeout_ms)).results)
-        if answer.error_code:
-            what = f"asking for {', '.join(names)} of group '{group_id}'"
-            needs = f"DESCRIBE_CONFIGS on group '{group_id}'"
-            raise RequestRefused(what, int(answer.error_code), answer.error_message, needs)
         return {
-            str(config.name): str(config.value) for config in answer.configs if config.name in names
+            config.name: str(config.value)
+            for config in only(list(found.values()))
+            if config.name in names
         }
 
     async def share_lag(self, group_id: str, topics: Sequence[str]) -> list[PartitionLag]:
@@ -329,16 +315,6 @@ class Cluster:
             for p in topic.partitions
         ]
         return sorted(lags, key=lambda lag: (lag.topic, lag.partition))
-
-
-def only(answers: Sequence[T]) -> T:
-    """Return the one answer of a response to one question.
-
-    :raises InvalidResponse: there is none, or more than one
-    """
-    if len(answers) != 1:
-        raise InvalidResponse(f"the broker sent {len(answers)} answers to one question")
-    return answers[0]
 
 
 def _topic_metadata(topic: Any) -> TopicMetadata | ErrorCode:

@@ -18,11 +18,11 @@ from headrace.cli.errors import BadUsage
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A record delivered to a share group.
+    """A record that was consumed.
 
     :param timestamp_type: ``CreateTime`` or ``LogAppendTime``
     :param timestamp_ms: since the epoch; -1 for none
-    :param delivery_count: number of deliveries, including this one
+    :param delivery_count: number of deliveries to a share group, including this one; else None
     """
 
     topic: str
@@ -30,7 +30,7 @@ class Delivered:
     offset: int
     timestamp_type: str
     timestamp_ms: int
-    delivery_count: int
+    delivery_count: int | None
     headers: tuple[tuple[str, bytes | None], ...]
     key: bytes | None
     value: bytes | None
@@ -145,9 +145,10 @@ class MessageFormatter:
         if "offset" in shown:
             parts.append(b"Offset:%d" % record.offset)
         if "delivery" in shown:
-            parts.append(b"Delivery:%d" % record.delivery_count)
+            count = record.delivery_count
+            parts.append(b"Delivery:NOT_PRESENT" if count is None else b"Delivery:%d" % count)
         if "epoch" in shown:
-            parts.append(b"Epoch:NOT_PRESENT")  # ShareFetch does not return it
+            parts.append(b"Epoch:NOT_PRESENT")  # Kafka's tools never know it
         if "headers" in shown:
             headers = (
                 name.encode() + b":" + self._text("headers", value)
@@ -167,13 +168,14 @@ class MessageFormatter:
 
         :raises Undecodable: a deserializer does not accept its bytes
         """
+        count = record.delivery_count
         fields: dict[str, Any] = {
             "topic": record.topic,
             "partition": record.partition,
             "offset": record.offset,
             "timestamp": record.timestamp_ms,
             "timestampType": record.timestamp_type,
-            "deliveryCount": record.delivery_count,
+            **({} if count is None else {"deliveryCount": count}),
             **self._json("key", "key", record.key),
             **self._json("value", "value", record.value),
             "headers": [

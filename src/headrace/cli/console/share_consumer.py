@@ -13,13 +13,11 @@ import signal
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
-from pathlib import Path
 
 from headrace.cli.client_options import (
     client_config,
     client_options,
     connection_settings,
-    properties_file,
 )
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.options import setting
@@ -38,6 +36,7 @@ from headrace.client.settings import librdkafka_config
 from headrace.client.share.spans import Span, normalize, subtract
 from headrace.protocol.record_batch import CorruptBatch, headers, records
 
+from .formatting import formatter_options, message_formatter, write_out
 from .message_formatter import Delivered, MessageFormatter, Undecodable
 
 DEFAULT_GROUP = "console-share-consumer"
@@ -88,32 +87,7 @@ def declare(parser: ArgumentParser) -> None:
             "the command that resets it"
         ),
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object for each record")
-    parser.add_argument(
-        "--formatter-property",
-        "--property",
-        action="append",
-        default=[],
-        type=setting_as_is,
-        metavar="NAME=VALUE",
-        help="print.timestamp, print.partition, print.offset, print.delivery, print.epoch, "
-        "print.headers, print.key, "
-        "print.value (true or false), key.separator, headers.separator, line.separator, "
-        "null.literal, "
-        "key.deserializer, value.deserializer, headers.deserializer; may be repeated",
-    )
-    parser.add_argument(
-        "--formatter-config",
-        type=Path,
-        metavar="FILE",
-        help="a properties file of --formatter-property",
-    )
-    parser.add_argument(
-        "--key-deserializer",
-        metavar="CLASS",
-        help="such as LongDeserializer (default: the bytes as they are)",
-    )
-    parser.add_argument("--value-deserializer", metavar="CLASS", help="likewise for values")
+    formatter_options(parser)
     parser.add_argument(
         "--command-property",
         action="append",
@@ -127,12 +101,6 @@ def declare(parser: ArgumentParser) -> None:
     )
 
 
-def setting_as_is(text: str) -> tuple[str, str]:
-    """Parse ``NAME=VALUE``, keeping blanks of the value: a separator may be one."""
-    name, _ = setting(text)
-    return name, text.partition("=")[2]
-
-
 def run(options: Namespace) -> int:
     """Execute the command.
 
@@ -142,7 +110,7 @@ def run(options: Namespace) -> int:
     for name in ("max_messages", "timeout_ms"):
         if (getattr(options, name) or 0) < 0:
             raise BadUsage(f"--{name.replace('_', '-')} cannot be negative")
-    formatter, configs = _formatter(options), _configs(options)
+    formatter, configs = message_formatter(options), _configs(options)
     try:
         parse_bootstrap(configs["bootstrap.servers"])
         console = Console(options, formatter, configs)
@@ -154,17 +122,6 @@ def run(options: Namespace) -> int:
         raise Failure(str(error)) from error
     finally:
         print(f"Processed a total of {console.processed} messages", file=sys.stderr)
-
-
-def _formatter(options: Namespace) -> MessageFormatter:
-    chosen: dict[str, str] = {}
-    if options.formatter_config is not None:
-        chosen = properties_file(options.formatter_config)
-    chosen.update(options.formatter_property)
-    for part in ("key", "value"):
-        if (deserializer := getattr(options, f"{part}_deserializer")) is not None:
-            chosen[f"{part}.deserializer"] = deserializer
-    return MessageFormatter(chosen)
 
 
 def _configs(options: Namespace) -> dict[str, str]:
@@ -332,7 +289,7 @@ class Console:
             if problem is not None:
                 break
         # In a thread, so that heartbeats go on while the reader of the output is slow.
-        await asyncio.to_thread(_write, b"".join(lines))
+        await asyncio.to_thread(write_out, b"".join(lines))
         await self._acknowledge(consumer, outcomes)
         if problem is not None:
             raise problem
@@ -388,10 +345,3 @@ def _delivered(
     except CorruptBatch as error:
         raise Failure(f"cannot read a record batch of {topic}-{partition}: {error}") from error
     return found
-
-
-def _write(data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:  # with PYTHONUNBUFFERED a write may be partial
-        rest = rest[sys.stdout.buffer.write(rest) :]
-    sys.stdout.buffer.flush()

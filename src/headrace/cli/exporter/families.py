@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from headrace.client.lag.rates import LagRates, eta_s
 from headrace.client.lag.rows import LagRow
+from headrace.client.lag.summary import GroupLag, TopicLag
 
 
 class Family(NamedTuple):
@@ -126,62 +126,20 @@ FAMILIES = (
 """All metrics, in the order of the page."""
 
 
-@dataclass(slots=True)
-class _TopicLag:
-    """The lag of a group in one topic; None while nothing is known.
-
-    :ivar unknown: number of partitions whose lag is unknown
-    """
-
-    lag: int | None = None
-    lag_ms: int | None = None
-    unknown: int = 0
-
-
-@dataclass(slots=True)
-class _GroupLag:
-    """A group of a snapshot."""
-
-    type: str
-    state: str
-    members: set[str]
-    topics: dict[str, _TopicLag]
-
-
 class ScrapedLags:
-    """The samples of one scrape.
+    """The samples of one scrape."""
 
-    :param by_partition: make samples for each partition, too
-    """
-
-    def __init__(self, *, by_partition: bool = False) -> None:
-        self._by_partition = by_partition
-        self._groups: dict[str, _GroupLag] = {}
+    def __init__(self) -> None:
         self._samples: dict[str, Metric] = {
             one.name: Metric(one.name.removesuffix("_total"), one.meaning, one.kind)
             for one in FAMILIES
         }
         self._ends: dict[tuple[str, int], int] = {}
 
-    def add(self, rows: Iterable[LagRow]) -> None:
-        """Add rows of the snapshot."""
+    def add_partitions(self, rows: Iterable[LagRow]) -> None:
+        """Make the samples of partitions."""
         for row in rows:
-            group = self._groups.get(row.group_id)
-            if group is None:
-                group = _GroupLag(row.group_type, row.group_state, set(), {})
-                self._groups[row.group_id] = group
-            if row.member_id is not None:
-                group.members.update(row.member_id.split(","))
-            if row.topic is None or row.partition is None:
-                continue
-            topic = group.topics.setdefault(row.topic, _TopicLag())
-            if row.lag is None:
-                topic.unknown += 1
-            else:
-                topic.lag = row.lag + (topic.lag or 0)
-            if row.time_lag_ms is not None:
-                topic.lag_ms = max(row.time_lag_ms, topic.lag_ms or 0)
-            if self._by_partition:
+            if row.topic is not None and row.partition is not None:
                 self._add_partition(row, row.topic, row.partition)
 
     def _add_partition(self, row: LagRow, topic: str, partition: int) -> None:
@@ -200,12 +158,12 @@ class ScrapedLags:
         if row.end_offset is not None:
             self._ends[topic, partition] = row.end_offset
 
-    def finish(self, rates: LagRates) -> None:
+    def finish(self, groups: Mapping[str, GroupLag], rates: LagRates) -> None:
         """Make the samples of groups and topics.
 
         :param rates: with the rows of the same snapshot
         """
-        for group_id, group in self._groups.items():
+        for group_id, group in groups.items():
             labels = (group_id, group.type)
             self._sample(STATE, (*labels, group.state), 1)
             self._sample(MEMBERS, labels, len(group.members))
@@ -218,12 +176,14 @@ class ScrapedLags:
         for (topic, partition), end in self._ends.items():
             self._sample(PARTITION_END, (topic, str(partition)), end)
 
-    def _add_topic(self, labels: tuple[str, str, str], lag: _TopicLag, rates: LagRates) -> None:
+    def _add_topic(self, labels: tuple[str, str, str], lag: TopicLag, rates: LagRates) -> None:
         group_id, _, topic = labels
         consumed, per_s = rates.consumed(group_id, topic)
         produced_per_s = rates.produced(topic)[1]
         self._sample(LAG, labels, lag.lag)
-        self._sample(LAG_SECONDS, labels, None if lag.lag_ms is None else lag.lag_ms / 1000)
+        self._sample(
+            LAG_SECONDS, labels, None if lag.time_lag_ms is None else lag.time_lag_ms / 1000
+        )
         self._sample(UNKNOWN, labels, lag.unknown)
         self._sample(CONSUMED, labels, consumed)
         self._sample(CONSUMPTION, labels, per_s)

@@ -39,33 +39,11 @@ def declare(parser: ArgumentParser) -> None:
     parser.description = "Print the progress and lag of all groups of a cluster, or of some."
     parser.epilog = _EPILOG
     parser.formatter_class = RawDescriptionHelpFormatter
-    parser.add_argument("groups", nargs="*", metavar="GROUP", help="groups to show (default: all)")
-    parser.add_argument(
-        "--group", action="append", default=[], metavar="GROUP", help="a group; may be repeated"
-    )
-    parser.add_argument("--groups-pattern", metavar="REGEX", help="groups whose whole id matches")
-    parser.add_argument(
-        "--type", metavar="TYPE,…", help=f"only groups of these types: {', '.join(TYPES)}"
-    )
-    parser.add_argument(
-        "--topic", action="append", default=[], metavar="TOPIC", help="a topic; may be repeated"
-    )
-    parser.add_argument("--topics-pattern", metavar="REGEX", help="topics whose whole name matches")
+    query_options(parser)
     parser.add_argument(
         "--partitions",
         action="store_true",
         help="print a line for each partition instead of each topic",
-    )
-    parser.add_argument(
-        "--isolation-level",
-        choices=("read_uncommitted", "read_committed"),
-        default="read_uncommitted",
-        help=(
-            "with read_committed the lag ends at the last stable offset (default: read_uncommitted)"
-        ),
-    )
-    parser.add_argument(
-        "--no-time-lag", action="store_true", help="do not read records for their timestamps"
     )
     parser.add_argument(
         "--watch",
@@ -81,13 +59,40 @@ def declare(parser: ArgumentParser) -> None:
     call_options(parser)
 
 
+def query_options(parser: ArgumentParser) -> None:
+    """Declare the options that :func:`lag_query` reads."""
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help="groups to show (default: all)")
+    parser.add_argument(
+        "--group", action="append", default=[], metavar="GROUP", help="a group; may be repeated"
+    )
+    parser.add_argument("--groups-pattern", metavar="REGEX", help="groups whose whole id matches")
+    parser.add_argument(
+        "--type", metavar="TYPE,…", help=f"only groups of these types: {', '.join(TYPES)}"
+    )
+    parser.add_argument(
+        "--topic", action="append", default=[], metavar="TOPIC", help="a topic; may be repeated"
+    )
+    parser.add_argument("--topics-pattern", metavar="REGEX", help="topics whose whole name matches")
+    parser.add_argument(
+        "--isolation-level",
+        choices=("read_uncommitted", "read_committed"),
+        default="read_uncommitted",
+        help=(
+            "with read_committed the lag ends at the last stable offset (default: read_uncommitted)"
+        ),
+    )
+    parser.add_argument(
+        "--no-time-lag", action="store_true", help="do not read records for their timestamps"
+    )
+
+
 def run(options: Namespace) -> int:
     """Execute the command.
 
     :returns: the exit status
     :raises Failure: it failed, wholly or in part, or the options are wrong
     """
-    query = _query(options)
+    query = lag_query(options)
     settings = connection_settings(call_config(options))
     from headrace.client import ClientError
 
@@ -101,7 +106,11 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _query(options: Namespace) -> LagQuery:
+def lag_query(options: Namespace) -> LagQuery:
+    """Return the query that options of :func:`query_options` and ``--timeout`` describe.
+
+    :raises BadUsage: they contradict each other, or a pattern is wrong
+    """
     from headrace.client.lag.rows import LagQuery
 
     groups = tuple(dict.fromkeys([*options.group, *options.groups]))

@@ -1,0 +1,39 @@
+"""Runs of commands that use connections of our own to a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from argparse import Namespace
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from .client_options import call_config, connection_settings
+from .errors import Failure
+
+if TYPE_CHECKING:
+    from headrace.client import Cluster
+
+T = TypeVar("T")
+
+
+def on_cluster(options: Namespace, work: Callable[[Cluster], Awaitable[T]]) -> T:
+    """Run ``work`` with the cluster that the options name, and close the connections.
+
+    :param options: parsed from those of ``call_options``
+    :raises Failure: no broker answers, or it refuses
+    :raises BadUsage: the client configuration is wrong
+    """
+    settings = replace(
+        connection_settings(call_config(options)), request_timeout_ms=options.timeout
+    )
+    from headrace.client import ClientError
+
+    async def run() -> T:
+        async with settings.cluster() as cluster:
+            return await work(cluster)
+
+    try:
+        return asyncio.run(run())
+    except ClientError as error:
+        raise Failure(str(error)) from error

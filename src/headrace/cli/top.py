@@ -1,0 +1,245 @@
+"""``headrace top``: a live view of the groups of a cluster: lag, rates, forecasts, members."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .client_options import call_options
+from .cluster_run import on_cluster
+from .errors import BadUsage
+from .lag.show import duration, lag_query, query_options
+from .options import positive_seconds
+from .tables import Column, one_line, table
+
+if TYPE_CHECKING:
+    from headrace.client import Cluster
+    from headrace.client.lag.rates import LagRates
+    from headrace.client.lag.rows import LagQuery
+    from headrace.client.lag.summary import GroupLag
+
+_EVERY_S = 2.0
+_WINDOW_MS = 30_000
+_WARNINGS_SHOWN = 3
+_LINES_AROUND = 6
+"""The lines of a screen that are no groups."""
+_FEWEST_GROUPS = 3
+_NEVER = "never"
+SORTS = ("lag", "time", "rate", "name")
+_EPILOG = """\
+examples:
+  headrace top
+  headrace top --groups-pattern 'team-.*' --sort time --every 5
+  headrace top --json --iterations 2 | tail -n 1 | jq '.groups[0]'
+"""
+
+
+def declare(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = "Show the groups of a cluster, with lag and rates, until Ctrl-C."
+    parser.epilog = _EPILOG
+    parser.formatter_class = RawDescriptionHelpFormatter
+    query_options(parser)
+    parser.add_argument(
+        "--every",
+        type=positive_seconds,
+        default=_EVERY_S,
+        metavar="SECONDS",
+        help=f"time between two looks (default: {_EVERY_S:g})",
+    )
+    parser.add_argument(
+        "--iterations", type=int, metavar="N", help="end after N looks (default: Ctrl-C ends it)"
+    )
+    parser.add_argument(
+        "--sort", choices=SORTS, default="lag", help="order of the groups (default: lag)"
+    )
+    parser.add_argument("--json", action="store_true", help="print a JSON object for each look")
+    call_options(parser)
+
+
+def run(options: Namespace) -> int:
+    """Execute the command.
+
+    :returns: the exit status
+    :raises Failure: no broker answers at the first look, or the options are wrong
+    """
+    query = lag_query(options)
+    if options.iterations is not None and options.iterations < 1:
+        raise BadUsage("--iterations takes a number above 0")
+    try:
+        on_cluster(options, lambda cluster: _show(cluster, query, options))
+    except KeyboardInterrupt:
+        if options.iterations is not None:
+            raise
+    return 0
+
+
+class GroupLine(NamedTuple):
+    """A group as the view shows it; None for an unknown value.
+
+    :param seconds_to_zero: -1 if the lag does not shrink
+    """
+
+    group: str
+    type: str
+    state: str
+    members: int
+    lag: int | None
+    time_lag_ms: int | None
+    consumed_per_s: float | None
+    produced_per_s: float | None
+    seconds_to_zero: float | None
+
+
+def group_lines(groups: Mapping[str, GroupLag], rates: LagRates, sort: str) -> list[GroupLine]:
+    """Return the lines of groups.
+
+    :param sort: one of :data:`SORTS`: the largest first, or by name
+    """
+    from headrace.client.lag.rates import eta_s
+
+    lines = []
+    for group_id, group in groups.items():
+        topics = group.topics.values()
+        lag = _sum([one.lag for one in topics])
+        consumed = _sum([rates.consumed(group_id, topic)[1] for topic in group.topics])
+        produced = _sum([rates.produced(topic)[1] for topic in group.topics])
+        left_s: float | None = None
+        if lag == 0:
+            left_s = 0.0
+        elif lag is not None and consumed is not None and produced is not None:
+            left_s = eta_s(lag, consumed, produced)
+            left_s = -1.0 if left_s is None else left_s
+        if any(one.unknown for one in topics):
+            left_s = None
+        times = [one.time_lag_ms for one in topics if one.time_lag_ms is not None]
+        time_lag_ms = max(times, default=None)
+        lines.append(
+            GroupLine(
+                group_id,
+                group.type,
+                group.state,
+                len(group.members),
+                None if lag is None else int(lag),
+                time_lag_ms,
+                consumed,
+                produced,
+                left_s,
+            )
+        )
+    keys = {"lag": "lag", "time": "time_lag_ms", "rate": "consumed_per_s"}
+    lines.sort(key=lambda line: line.group)
+    if sort in keys:
+        lines.sort(
+            key=lambda line: -1 if (v := getattr(line, keys[sort])) is None else v, reverse=True
+        )
+    return lines
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    """Return the sum of the known values; None if there is none."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
+    from headrace.client.errors import ClientError
+    from headrace.client.lag.watch import LagWatch
+
+    watch = LagWatch(cluster, query, _WINDOW_MS)
+    on_terminal = sys.stdout.isatty() and not options.json
+    live: Any = _live() if on_terminal else nullcontext()
+    looks = 0
+    lines: list[GroupLine] = []
+    with live as screen:
+        while options.iterations is None or looks < options.iterations:
+            if looks:
+                await asyncio.sleep(options.every)
+            try:
+                groups, warnings = await watch.snapshot()
+                lines = group_lines(groups, watch.rates, options.sort)
+            except ClientError as error:
+                if not looks:
+                    raise
+                warnings = [f"what was seen last is shown: {error}"]
+            looks += 1
+            if on_terminal:
+                screen.update(_screen(lines, warnings, screen.console.size.height), refresh=True)
+            elif options.json:
+                print(json.dumps(_object(lines, warnings), ensure_ascii=False), flush=True)
+            else:
+                print(_plain(lines, warnings), flush=True)
+
+
+def _object(lines: Sequence[GroupLine], warnings: Sequence[str]) -> dict[str, Any]:
+    return {
+        "time_ms": time.time_ns() // 1_000_000,
+        "groups": [line._asdict() for line in lines],
+        "warnings": list(warnings),
+    }
+
+
+_TITLES = ("GROUP", "TYPE", "STATE", "MEMBERS", "LAG", "TIME-LAG", "DONE/S", "NEW/S", "ZERO-IN")
+
+
+def _texts(line: GroupLine) -> list[str | None]:
+    left_s = line.seconds_to_zero
+    to_zero = _NEVER if left_s == -1 else duration(None if left_s is None else int(left_s * 1000))
+    return [
+        line.group,
+        line.type,
+        line.state,
+        str(line.members),
+        None if line.lag is None else f"{line.lag:,}",
+        duration(line.time_lag_ms),
+        _rate(line.consumed_per_s),
+        _rate(line.produced_per_s),
+        to_zero,
+    ]
+
+
+def _rate(per_s: float | None) -> str | None:
+    return None if per_s is None else f"{per_s:,.1f}"
+
+
+def _plain(lines: Sequence[GroupLine], warnings: Sequence[str]) -> str:
+    columns = [Column(title, len(title)) for title in _TITLES]
+    shown = table(columns, [_texts(line) for line in lines])
+    return "\n".join([shown, *map(one_line, warnings[:_WARNINGS_SHOWN]), ""])
+
+
+def _live() -> Any:
+    from rich.live import Live
+
+    return Live(auto_refresh=False, screen=True, vertical_overflow="crop")
+
+
+def _screen(lines: Sequence[GroupLine], warnings: Sequence[str], height: int) -> Any:
+    """Return the view of a terminal with ``height`` lines."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text  # not str: group ids may contain the brackets of markup
+
+    room = max(_FEWEST_GROUPS, height - _LINES_AROUND - min(len(warnings), _WARNINGS_SHOWN))
+    below = [f"and {len(lines) - room:,} more groups"] if len(lines) > room else []
+    below += [one_line(one) for one in warnings[:_WARNINGS_SHOWN]]
+    lag = _sum([line.lag for line in lines])
+    title = f"{time.strftime('%H:%M:%S')}   {len(lines):,} groups   lag {lag or 0:,.0f}"
+    made = Table(
+        box=box.SIMPLE_HEAD,
+        title=Text(title),
+        title_justify="left",
+        caption=Text("\n".join(below)) if below else None,
+        caption_justify="left",
+    )
+    for number, name in enumerate(_TITLES):
+        made.add_column(name, justify="left" if number < 3 else "right", no_wrap=True)
+    for line in lines[:room]:
+        made.add_row(*(Text("-" if one is None else one_line(one)) for one in _texts(line)))
+    return made

@@ -1,0 +1,1 @@
+"""``headrace topics``: list, describe, create, alter and delete topics."""

@@ -1,0 +1,156 @@
+"""``headrace topics``: list, describe, create, alter, delete topics, as ``kafka-topics`` does."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+
+from headrace.cli.actions import action_options, chosen_action
+from headrace.cli.client_options import call_options
+from headrace.cli.errors import BadUsage
+from headrace.cli.options import setting
+
+ACTIONS = ("list", "describe", "create", "alter", "delete")
+_ONLY_WITH = {
+    "partitions": ("create", "alter"),
+    "replication_factor": ("create",),
+    "replica_assignment": ("create", "alter"),
+    "config": ("create",),
+    "if_exists": ("alter", "delete", "describe"),
+    "if_not_exists": ("create",),
+    "exclude_internal": ("list", "describe"),
+    "topics_with_overrides": ("describe",),
+    "under_replicated_partitions": ("describe",),
+    "unavailable_partitions": ("describe",),
+    "topic_id": ("describe",),
+    "dry_run": ("create", "alter", "delete"),
+}
+_EPILOG = """\
+examples:
+  headrace topics list
+  headrace topics create orders --partitions 12 --config retention.ms=86400000
+  headrace topics describe 'orders.*'
+  headrace topics alter orders --partitions 24
+  headrace topics delete 'test-.*' --dry-run
+
+TOPIC is a name. For list, describe, alter and delete it may be a regular expression of whole names,
+unless a topic has this very name. The options of Kafka's tool work too: --describe --topic orders.
+"""
+
+
+def declare(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = "List, describe, create, alter and delete topics."
+    parser.usage = "%(prog)s ACTION [TOPIC …] [options]"
+    parser.epilog = _EPILOG
+    parser.formatter_class = RawDescriptionHelpFormatter
+    action_options(parser, ACTIONS, "TOPIC")
+    parser.add_argument(
+        "--topic", action="append", default=[], metavar="TOPIC", help="a topic; may be repeated"
+    )
+    parser.add_argument("--topic-id", metavar="ID", help="describe the topic with this id")
+    parser.add_argument(
+        "--partitions", type=int, metavar="N", help="number of partitions (default: the broker's)"
+    )
+    parser.add_argument(
+        "--replication-factor", type=int, metavar="N", help="replicas (default: the broker's)"
+    )
+    parser.add_argument(
+        "--replica-assignment",
+        type=replica_assignment,
+        metavar="A:B,…",
+        help="the brokers of each partition, such as 1:2,2:3",
+    )
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        type=setting,
+        metavar="NAME=VALUE",
+        help="a config of the new topic; may be repeated",
+    )
+    parser.add_argument("--if-exists", action="store_true", help="do nothing if there is no topic")
+    parser.add_argument("--if-not-exists", action="store_true", help="do nothing if it exists")
+    parser.add_argument(
+        "--exclude-internal", action="store_true", help="without the internal topics"
+    )
+    parser.add_argument(
+        "--topics-with-overrides",
+        action="store_true",
+        help="describe only topics with configs of their own, without their partitions",
+    )
+    parser.add_argument(
+        "--under-replicated-partitions",
+        action="store_true",
+        help="describe only partitions with fewer replicas in sync than they have",
+    )
+    parser.add_argument(
+        "--unavailable-partitions",
+        action="store_true",
+        help="describe only partitions without a leader",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="check what would be changed, and change nothing"
+    )
+    parser.add_argument("--json", action="store_true", help="print a JSON array of objects")
+    call_options(parser)
+
+
+def replica_assignment(text: str) -> list[list[int]]:
+    """Parse ``1:2,2:3``.
+
+    :raises ArgumentTypeError: it has another form
+    """
+    if not re.fullmatch(r"\d{1,9}(:\d{1,9})*(,\d{1,9}(:\d{1,9})*)*", text):
+        raise ArgumentTypeError(f"{text!r} is not of the form BROKER:BROKER,BROKER:BROKER")
+    return [[int(one) for one in partition.split(":")] for partition in text.split(",")]
+
+
+def run(options: Namespace) -> int:
+    """Execute the command.
+
+    :returns: the exit status
+    :raises Failure: it failed, or the options are wrong
+    """
+    check(options)
+    from .actions import execute  # loads the client, which is not needed to reject bad usage
+
+    execute(options)
+    return 0
+
+
+def check(options: Namespace) -> None:
+    """Check the options together, and set ``options.action`` and ``options.topics``.
+
+    :raises BadUsage: they contradict each other
+    """
+    options.action, words = chosen_action(options, ACTIONS)
+    options.topics = list(dict.fromkeys([*options.topic, *words]))
+    for name, allowed in _ONLY_WITH.items():
+        if getattr(options, name) and options.action not in allowed:
+            shown = name.replace("_", "-")
+            raise BadUsage(f'Option "[{shown}]" can\'t be used with option "[{options.action}]"')
+    if options.action in ("create", "alter", "delete") and not options.topics:
+        raise BadUsage(f"Option [{options.action}] takes a topic: {options.action} TOPIC")
+    if options.topic_id is not None and options.topics:
+        raise BadUsage("Only one of --topic and --topic-id can be used")
+    if options.action == "create" and options.replica_assignment:
+        if options.partitions or options.replication_factor:
+            raise BadUsage(
+                "--replica-assignment says the number of partitions and replicas: leave out "
+                "--partitions and --replication-factor"
+            )
+        if len({len(one) for one in options.replica_assignment}) > 1:
+            raise BadUsage("--replica-assignment: every partition takes as many brokers")
+    if options.action == "alter" and options.partitions is None:
+        raise BadUsage("alter takes --partitions; change configs with headrace configs alter")
+    for name in ("partitions", "replication_factor"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise BadUsage(f"--{name.replace('_', '-')} takes a number above 0")
+    if options.action != "create":
+        for topic in options.topics:
+            try:
+                re.compile(topic)
+            except re.error as error:
+                raise BadUsage(f"'{topic}' is not a regular expression: {error}") from error

@@ -1,0 +1,197 @@
+"""The checks of `headrace topics`, `configs`, `produce`, `consume` and so on: options and lines,
+without a broker.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from headrace.cli.commands import COMMANDS
+from headrace.cli.configs.command import added_configs
+from headrace.cli.console.record_input import JsonReader, LineReader, MalformedLine, NewRecord
+from headrace.cli.errors import BadUsage
+from headrace.cli.main import main
+from tests.cli.command import ENVIRONMENT, HEADRACE, parsed_options
+
+HELP_S = 0.3
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("topics", "exactly one action: list, describe, create, alter, delete"),
+        ("topics drop t", "'drop' is not an action"),
+        ("topics create", "Option [create] takes a topic"),
+        ("topics list --partitions 3", 'Option "[partitions]" can\'t be used with option "[list]"'),
+        ("topics create t --partitions 0", "--partitions takes a number above 0"),
+        ("topics create t --partitions 1 --replica-assignment 1", "leave out --partitions"),
+        ("topics create t --replica-assignment 1:2,3", "every partition takes as many brokers"),
+        ("topics alter t", "change configs with headrace configs alter"),
+        ("topics delete (", "'(' is not a regular expression"),
+        ("configs describe", "name one resource"),
+        ("configs describe --topic t --group g", "name one resource"),
+        ("configs describe --entity-type users", "headrace users"),
+        ("configs describe --entity-type x", "'x' is not a type of resources"),
+        ("configs alter --topic t", "alter takes --add-config"),
+        ("configs alter --entity-type topics --add-config a=1", "takes the name of one resource"),
+        ("configs alter --topic t --add-config a", "takes NAME=VALUE, not 'a'"),
+        ("configs alter --topic t --add-config a=1 --delete-config a", "a is both set and deleted"),
+        ("configs describe --broker x", "'x' is not the number of a broker"),
+        ("produce", "name a topic"),
+        ("produce t --whole-files", "--whole-files takes files"),
+        ("produce t --reader-property parse.keys=true", "unknown reader property parse.keys"),
+        ("produce t --json --reader-property parse.key=true", "--reader-property is for lines"),
+        ("consume", "name one topic"),
+        ("consume t u", "name one topic"),
+        ("consume t --offset 3", "--offset takes --partition"),
+        ("consume t --from-beginning --from-time 5", "exclude each other"),
+        ("consume t --group g --to-end", "--to-end and --group exclude each other"),
+        ("consume t --from-time yesterday", "'yesterday' is neither milliseconds nor"),
+        ("consume --include (", "--include is not a regular expression"),
+        ("top --iterations 0", "--iterations takes a number above 0"),
+        ("exporter --listen 9308", "'9308' is not of the form HOST:PORT or :PORT"),
+        ("exporter --exclude-groups (", "--exclude-groups is not a regular expression"),
+        ("completion tcsh", "invalid choice"),
+    ],
+)
+def test_bad_usage_is_one_line(
+    line: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and complaint in err
+    assert err.startswith(f"headrace {line.split()[0]}: ") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("ours", "kafkas"),
+    [
+        ("list", "--list"),
+        ("describe orders", "--topic orders --describe"),
+        ("create orders --partitions 3", "--create --topic orders --partitions 3"),
+        ("delete orders --if-exists", "--delete --topic orders --if-exists"),
+    ],
+)
+def test_topics_as_kafkas_tool_is_told(ours: str, kafkas: str) -> None:
+    left, right = (parsed_options("topics", line) for line in (ours, kafkas))
+    assert (left.action, left.topics) == (right.action, right.topics)
+
+
+def test_configs_as_kafkas_tool_is_told() -> None:
+    ours, kafkas = (
+        parsed_options("configs", line)
+        for line in (
+            "alter --topic t --add-config a=1",
+            "--alter --entity-type topics --entity-name t --add-config a=1",
+        )
+    )
+    assert (ours.type, ours.name, ours.changes) == (kafkas.type, kafkas.name, {"a": "1"})
+    defaults = parsed_options("configs", "--describe --entity-type brokers --entity-default")
+    assert (defaults.type, defaults.name) == ("brokers", "")
+
+
+def test_added_configs() -> None:
+    assert added_configs("a=1,b=[x,y],c=,d=k=v") == {"a": "1", "b": "x,y", "c": "", "d": "k=v"}
+
+
+LINE_PROPERTIES = {"parse.key": "true", "parse.headers": "true", "null.marker": "N"}
+
+
+@pytest.mark.parametrize(
+    ("line", "record"),
+    [
+        (b"a:1,b:2\tk\tv", NewRecord(b"k", b"v", [("a", b"1"), ("b", b"2")])),
+        (b"N\tN\tN", NewRecord(None, None, [])),
+        (b"a:N\t\t", NewRecord(b"", b"", [("a", None)])),
+        (b"a:x:y\tk\tv\tw", NewRecord(b"k", b"v\tw", [("a", b"x:y")])),
+    ],
+)
+def test_lines(line: bytes, record: NewRecord) -> None:
+    assert LineReader(LINE_PROPERTIES).record(line) == record
+
+
+def test_malformed_lines() -> None:
+    reader = LineReader(LINE_PROPERTIES)
+    for line in (b"", b"a:1", b"a:1\tk", b"a\tk\tv", b"N:1\tk\tv", b"\xff:1\tk\tv"):
+        with pytest.raises(MalformedLine):
+            reader.record(line)
+    lenient = LineReader({**LINE_PROPERTIES, "ignore.error": "true"})
+    assert lenient.record(b"only").value == b"only"
+    for properties in ({"key.separator": ""}, {"parse.headers": "true", "headers.separator": "\t"}):
+        with pytest.raises(BadUsage):
+            LineReader(properties)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b'{"headers": {"a": 1}}',
+        b'{"headers": [1]}',
+        b'{"headers": [{"value": "x"}]}',
+        b'{"valueBase64": "!"}',
+        b'{"valueBase64": 5}',
+        b'{"timestamp": "now"}',
+        b'{"timestamp": true}',
+        b'{"value": "\\ud800"}',
+        b"\xff",
+    ],
+)
+def test_malformed_json(line: bytes) -> None:
+    with pytest.raises(MalformedLine):
+        JsonReader(keep_partitions=False).record(line)
+
+
+def completed(script: str, *words: str) -> list[str]:
+    """Return what bash offers for the last word."""
+    listed = " ".join(f"'{word}'" for word in words)
+    program = (
+        f"{script}\nCOMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}; _headrace; "
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_completion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert completed(script, "headrace", "to") == ["topics", "top"]
+    assert completed(script, "headrace", "lag", "") == ["show", "history"]
+    assert completed(script, "headrace", "topics", "de") == ["describe", "delete"]
+    assert completed(script, "headrace", "topics", "create", "--par") == ["--partitions"]
+    assert completed(script, "headrace", "top", "--sort", "") == ["lag", "time", "rate", "name"]
+    for shell in ("zsh", "fish"):
+        assert main(["completion", shell]) == 0
+        script = capsys.readouterr().out
+        assert "topics" in script and "partitions" in script
+        if shutil.which(shell):
+            subprocess.run([shell, "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_help_takes_less_than_a_third_of_a_second() -> None:
+    took: dict[str, float] = {}
+    for name in COMMANDS:
+        times = []
+        for _ in range(5):
+            before, started_s = os.times(), time.perf_counter()
+            command = [*HEADRACE, *name.split(), "--help"]
+            subprocess.run(command, stdout=subprocess.DEVNULL, env=ENVIRONMENT, check=True)
+            elapsed_s, after = time.perf_counter() - started_s, os.times()
+            # A machine with other work to do makes it slower, but does not add to its CPU time.
+            cpu_s = (after.children_user + after.children_system) - (
+                before.children_user + before.children_system
+            )
+            times.append(min(elapsed_s, cpu_s))
+        took[name] = min(times)
+    print({name: f"{seconds:.2f}" for name, seconds in took.items()})
+    assert {name: seconds for name, seconds in took.items() if seconds > HELP_S} == {}

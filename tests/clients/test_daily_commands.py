@@ -1,0 +1,550 @@
+"""`headrace topics`, `configs`, `produce`, `consume` and `top`, beside Kafka's own tools."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from headrace.cli.main import main
+from headrace.secure_broker import SecureBroker
+from tests.cli.command import ENVIRONMENT, HEADRACE, start
+from tests.clients.confluent import PATIENCE_S, create_topic, produce
+from tests.peer import run_tool
+from tests.secure_kafka import SecureKafka
+from tests.support import unique, wait_until
+
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+
+Ran = tuple[int, str, str]
+"""Exit status, stdout, stderr."""
+Headrace = Callable[..., str]
+"""``headrace("topics list", stdin=b"", status=0)`` returns stdout, with stderr behind it after a
+failure.
+"""
+
+
+def ran(command: str, *arguments: str, stdin: bytes = b"", env: Any = None) -> Ran:
+    done = subprocess.run(
+        [*HEADRACE, *command.split(), *arguments],
+        input=stdin,
+        capture_output=True,
+        env=env or ENVIRONMENT,
+        timeout=120,
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+@pytest.fixture
+def headrace(
+    bootstrap_servers: str,
+    capsysbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Headrace:
+    """Run commands in this process, as starting one takes most of the time."""
+
+    def call(command: str, *arguments: str, stdin: bytes = b"", status: int = 0) -> str:
+        monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(stdin)))
+        capsysbinary.readouterr()
+        words = [*command.split(), *arguments, "--bootstrap-server", bootstrap_servers]
+        ended = main(words)
+        said = capsysbinary.readouterr()
+        assert ended == status, said
+        return (said.out + said.err if status else said.out).decode()
+
+    return call
+
+
+@pytest.fixture
+def tool(kafka_libs: Path, bootstrap_servers: str) -> Callable[..., str]:
+    def run(tool_class: str, *args: str, stdin: str = "") -> str:
+        done = run_tool(tool_class, "--bootstrap-server", bootstrap_servers, *args, stdin=stdin)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def topic(bootstrap_servers: str) -> str:
+    """A topic with three partitions; partition 0 has the records 0 to 9 of the times 1,000,000 ms,
+    1,001,000 ms and so on.
+    """
+    from confluent_kafka import Producer
+
+    name = create_topic(bootstrap_servers, unique("topic"), partitions=3, retention_ms="-1")
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    for number in range(10):
+        at_ms = 1_000_000 + 1_000 * number
+        producer.produce(name, b"%d" % number, partition=0, timestamp=at_ms)
+    assert producer.flush(PATIENCE_S) == 0
+    return name
+
+
+def configs_apart(output: list[str]) -> tuple[list[str], set[str]]:
+    """Return the lines without the configs, and the configs, which Kafka's tool does not order."""
+    head, _, configs = output[0].partition("\tConfigs: ")
+    return [head, *output[1:]], set(configs.split(","))
+
+
+def lines(output: str) -> list[str]:
+    return [line.rstrip() for line in output.splitlines() if line.strip()]
+
+
+# Topics -------------------------------------------------------------------------------------------
+
+
+def test_the_life_of_a_topic(headrace: Headrace) -> None:
+    name = unique("t")
+    made = headrace("topics create", name, "--partitions", "2", "--config", "retention.ms=77")
+    assert made == f"Created topic {name}.\n"
+    assert name in headrace("topics list").splitlines()
+    headrace("topics alter", name, "--partitions", "5")
+    (found,) = json.loads(headrace("topics describe", name, "--json"))
+    assert [one["partition"] for one in found["partitions"]] == [0, 1, 2, 3, 4]
+    assert (found["partition_count"], found["configs"]["retention.ms"]) == (5, "77")
+    assert headrace("topics describe", name, "--unavailable-partitions") == ""
+    assert "would be deleted" in headrace("topics delete", name, "--dry-run")
+    headrace("topics delete", name)
+    wait_until(lambda: name not in headrace("topics list").splitlines(), PATIENCE_S, "its deletion")
+    complaint = headrace("topics describe", name, status=1)
+    assert complaint.startswith(f"headrace topics: topic '{name}' does not exist")
+    assert headrace("topics delete", name, "--if-exists") == ""
+
+
+def test_many_topics_are_changed_together_or_not_at_all(headrace: Headrace) -> None:
+    prefix = unique("many")
+    headrace("topics create", f"{prefix}-b", "--partitions", "4")
+    said = headrace("topics create", f"{prefix}-a", f"{prefix}-b", status=1)
+    assert "TOPIC_ALREADY_EXISTS" in said
+    assert headrace("topics list", f"{prefix}-.*") == f"{prefix}-b\n"
+    headrace("topics create", f"{prefix}-a", f"{prefix}-b", "--if-not-exists", "--partitions", "2")
+    said = headrace("topics alter", f"{prefix}-.*", "--partitions", "3", status=1)
+    assert "INVALID_PARTITIONS" in said
+    counts = {
+        one["topic"]: one["partition_count"]
+        for one in json.loads(headrace("topics describe", f"{prefix}-.*", "--json"))
+    }
+    assert counts == {f"{prefix}-a": 2, f"{prefix}-b": 4}
+
+
+def test_a_name_with_dots_is_no_pattern(headrace: Headrace) -> None:
+    prefix = unique("dots")
+    for name in (f"{prefix}.a", f"{prefix}-a"):
+        headrace("topics create", name)
+    headrace("topics delete", f"{prefix}.a")
+    wait_until(
+        lambda: headrace("topics list", f"{prefix}.*") == f"{prefix}-a\n", PATIENCE_S, "deletion"
+    )
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_topics_and_configs_beside_kafkas_tools(
+    headrace: Headrace, tool: Callable[..., str]
+) -> None:
+    name = unique("beside")
+    tool(TOPICS, "--create", "--topic", name, "--partitions", "3", "--config", "retention.ms=7000")
+    assert lines(headrace("topics --list")) == lines(tool(TOPICS, "--list"))
+    ours, theirs = (
+        configs_apart(lines(output))
+        for output in (
+            headrace("topics --describe", "--topic", name),
+            tool(TOPICS, "--describe", "--topic", name),
+        )
+    )
+    assert ours == theirs
+    added = "cleanup.policy=[compact,delete],segment.bytes=2000000"
+    said = headrace("configs --alter", "--topic", name, "--add-config", added)
+    assert said == f"Completed updating config for topic {name}.\n"
+    headrace("configs --alter", "--topic", name, "--delete-config", "retention.ms")
+    for options in ((), ("--all",)):
+        ours, theirs = (
+            lines(run)
+            for run in (
+                headrace(
+                    "configs --describe", "--entity-type", "topics", "--entity-name", name, *options
+                ),
+                tool(
+                    CONFIGS,
+                    "--describe",
+                    "--entity-type",
+                    "topics",
+                    "--entity-name",
+                    name,
+                    *options,
+                ),
+            )
+        )
+        assert sorted(ours) == sorted(theirs)
+
+
+def test_configs_of_groups_and_brokers(headrace: Headrace, group_id: str) -> None:
+    change = ("--add-config", "share.auto.offset.reset=earliest")
+    assert "can be" in headrace("configs alter", "--group", group_id, *change, "--dry-run")
+    assert json.loads(headrace("configs describe", "--group", group_id, "--json")) == []
+    headrace("configs alter", "--group", group_id, *change)
+    (found,) = json.loads(headrace("configs describe", "--group", group_id, "--json"))
+    assert (found["name"], found["value"]) == ("share.auto.offset.reset", "earliest")
+    assert f"group {group_id} are" in headrace("configs describe", "--entity-type", "groups")
+    headrace("configs alter", "--group", group_id, "--delete-config", "share.auto.offset.reset")
+    assert json.loads(headrace("configs describe", "--group", group_id, "--json")) == []
+    said = headrace("configs alter", "--group", group_id, "--add-config", "no=1", status=1)
+    assert said.startswith("headrace configs: changing no of group") and said.count("\n") == 1
+    assert "log.retention" in headrace("configs describe", "--entity-type", "brokers", "--all")
+    assert "there is no broker 4711" in headrace("configs describe", "--broker", "4711", status=1)
+
+
+# Records ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_records_beside_kafkas_tools(
+    headrace: Headrace, tool: Callable[..., str], bootstrap_servers: str
+) -> None:
+    """What one side produces, both print alike."""
+    reading = [
+        *("--reader-property", "parse.key=true", "--reader-property", "parse.headers=true"),
+        *("--reader-property", "null.marker=NIL"),
+    ]
+    written = "a:1,b:2\tk1\tone\nNIL\tNIL\ttwo\nc:NIL\tk3\tNIL\n"
+    printing = [
+        option
+        for name in ("key", "headers", "partition", "offset", "timestamp", "epoch", "delivery")
+        for option in ("--formatter-property", f"print.{name}=true")
+    ]
+    for who in ("headrace", "kafka"):
+        name = create_topic(bootstrap_servers, unique(who))
+        if who == "headrace":
+            headrace("produce", "--topic", name, *reading, stdin=written.encode())
+        else:
+            tool(CONSOLE_PRODUCER, "--topic", name, *reading, stdin=written)
+        asked = ("--topic", name, "--from-beginning", "--max-messages", "3", *printing)
+        ours = lines(headrace("consume", *asked))
+        theirs = lines(tool(CONSOLE_CONSUMER, *asked))
+        assert ours == theirs, who
+        assert [line.split("\t")[-3:] for line in ours] == [
+            ["a:1,b:2", "k1", "one"],
+            ["NO_HEADERS", "null", "two"],
+            ["c:null", "k3", "null"],
+        ]
+
+
+def test_json_keeps_everything(headrace: Headrace, bootstrap_servers: str) -> None:
+    source, copy = (
+        create_topic(bootstrap_servers, unique(name), partitions=2, retention_ms="-1")
+        for name in ("source", "copy")
+    )
+    records = [
+        {"key": "k", "value": "ü\n", "headers": [{"key": "h", "value": "1"}], "timestamp": 1000},
+        {"key": None, "value": None, "headers": [{"key": "n", "value": None}], "timestamp": 2000},
+        {"keyBase64": "/w==", "valueBase64": "gIE=", "timestamp": 3000, "partition": 1},
+        {"value": {"nested": [1, 2]}, "timestamp": 4000},
+    ]
+    text = "".join(json.dumps(one) + "\n" for one in records)
+    headrace("produce", source, "--json", "--keep-partitions", stdin=text.encode())
+    printed = headrace("consume", source, "--from-beginning", "--to-end", "--json")
+    headrace("produce", copy, "--json", "--keep-partitions", stdin=printed.encode())
+    again = headrace("consume", copy, "--from-beginning", "--to-end", "--json")
+
+    def stripped(output: str) -> list[Any]:
+        found = [json.loads(line) for line in output.splitlines()]
+        return sorted(({**one, "topic": None} for one in found), key=lambda one: one["timestamp"])
+
+    assert stripped(printed) == stripped(again)
+    first, second, third, fourth = stripped(again)
+    assert (first["key"], first["value"], first["headers"]) == (
+        "k",
+        "ü\n",
+        [{"key": "h", "value": "1"}],
+    )
+    assert (second["value"], second["headers"]) == (None, [{"key": "n", "value": None}])
+    assert (third["keyBase64"], third["valueBase64"], third["partition"]) == ("/w==", "gIE=", 1)
+    assert json.loads(fourth["value"]) == {"nested": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--from-beginning --to-end", range(10)),
+        ("--from-beginning --max-messages 4", range(4)),
+        ("--from-beginning --max-messages 0", range(0)),
+        ("--partition 0 --offset 7 --to-end", range(7, 10)),
+        ("--partition 0 --offset earliest --max-messages 2", range(2)),
+        ("--partition 1 --partition 2 --from-beginning --to-end", range(0)),
+        ("--from-time 1004000 --to-end", range(4, 10)),
+        ("--from-time 1970-01-01T00:16:44Z --to-time 1970-01-01T00:16:47.5Z", range(4, 8)),
+        ("--from-time 1003999 --max-messages 1", range(4, 5)),
+        ("--from-beginning --to-time 1002000", range(2)),
+        ("--from-time 9999999 --to-end", range(0)),
+        ("--from-beginning --timeout-ms 1500", range(10)),
+        ("--to-end", range(0)),
+    ],
+)
+def test_offsets_times_and_ends(
+    headrace: Headrace, topic: str, options: str, expected: range
+) -> None:
+    assert headrace("consume", topic, *options.split()).split() == [str(n) for n in expected]
+
+
+def test_a_group_commits_exactly_what_was_printed(
+    headrace: Headrace, bootstrap_servers: str, topic: str, group_id: str
+) -> None:
+    options = ("--group", group_id, "--from-beginning", "--max-messages")
+    assert headrace("consume", topic, *options, "4").split() == ["0", "1", "2", "3"]
+    assert headrace("consume", topic, *options, "1").split() == ["4"]
+    reader = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group_id})
+    (at,) = reader.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
+    reader.close()
+    assert at.offset == 5
+
+
+def test_files(headrace: Headrace, bootstrap_servers: str, tmp_path: Path) -> None:
+    topic = create_topic(bootstrap_servers, unique("files"))
+    (tmp_path / "lines").write_bytes(b"one\r\ntwo\n\nlast")
+    (tmp_path / "image").write_bytes(bytes(range(256)))
+    headrace("produce", topic, str(tmp_path / "lines"), "--header", "from=lines")
+    headrace("produce", topic, str(tmp_path / "image"), "--whole-files", "--key", "i")
+    out = tmp_path / "out"
+    all_of_it = ("--from-beginning", "--to-end")
+    assert headrace("consume", topic, *all_of_it, "--to-directory", str(out)) == ""
+    assert [(out / f"{topic}-0-{n}").read_bytes() for n in range(5)] == [
+        b"one",
+        b"two",
+        b"",
+        b"last",
+        bytes(range(256)),
+    ]
+    last = json.loads(headrace("consume", topic, *all_of_it, "--json").splitlines()[-1])
+    assert last["key"] == "i" and "valueBase64" in last
+    said = headrace("produce", topic, str(tmp_path / "lines"), str(tmp_path / "no"), status=2)
+    assert said.startswith("headrace produce: cannot read") and said.count("\n") == 1
+    assert len(headrace("consume", topic, *all_of_it, "--json").splitlines()) == 5, "none was sent"
+
+
+def test_several_topics(headrace: Headrace, bootstrap_servers: str) -> None:
+    prefix = unique("several")
+    for name in ("a", "b", "c"):
+        produce(
+            bootstrap_servers, create_topic(bootstrap_servers, f"{prefix}-{name}"), [name.encode()]
+        )
+    found = headrace("consume", "--include", f"{prefix}-[ab]", "--from-beginning", "--to-end")
+    assert sorted(found.split()) == ["a", "b"]
+
+
+# Failures -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "topics list",
+        "topics create t",
+        "configs describe --topic t",
+        "produce t",
+        "consume t --from-beginning",
+        "top --iterations 1",
+    ],
+)
+def test_an_unreachable_broker_is_one_line(command: str) -> None:
+    status, out, err = ran(command, "--bootstrap-server", "127.0.0.1:1", stdin=b"x\n")
+    assert (status, out) == (1, "")
+    (line,) = err.splitlines()
+    assert "no broker answers at 127.0.0.1:1" in line
+
+
+@pytest.mark.parametrize(
+    "command", ["produce", "consume", "topics describe", "configs describe --topic"]
+)
+def test_a_wrong_topic_is_one_line_and_is_not_created(
+    headrace: Headrace, topic_name: str, command: str
+) -> None:
+    said = headrace(command, topic_name, stdin=b"x\n", status=1)
+    (line,) = said.splitlines()
+    assert line == (
+        f"headrace {command.split()[0]}: topic '{topic_name}' does not exist: create it first, or "
+        "correct its name"
+    )
+    assert topic_name not in headrace("topics list").splitlines()
+
+
+def test_a_malformed_line_names_its_place_and_what_was_sent(headrace: Headrace, topic: str) -> None:
+    said = headrace(
+        "produce", topic, "--json", stdin=b'{"value": "a"}\nno\n{"value": "b"}\n', status=1
+    )
+    (line,) = said.splitlines()
+    assert line.startswith("headrace produce: line 2 of stdin: not JSON")
+    assert line.endswith("; 1 record was acknowledged")
+
+
+def test_a_refused_record_is_one_line(headrace: Headrace, bootstrap_servers: str) -> None:
+    topic = create_topic(bootstrap_servers, unique("small"), max_message_bytes="100")
+    (line,) = headrace("produce", topic, stdin=b"x" * 1000, status=1).splitlines()
+    assert "was refused" in line and "0 records were acknowledged" in line
+
+
+def test_ctrl_c_while_producing_leaves_whole_lines(
+    headrace: Headrace, bootstrap_servers: str, topic_name: str
+) -> None:
+    create_topic(bootstrap_servers, topic_name)
+    running = start(
+        "produce",
+        topic_name,
+        "--sync",
+        "--bootstrap-server",
+        bootstrap_servers,
+        stdin=subprocess.PIPE,
+    )
+    assert running.stdin is not None
+    running.stdin.write(b"one\ntwo\nhal")
+    wait_until(
+        lambda: (
+            headrace("consume", topic_name, "--from-beginning", "--to-end").split()
+            == ["one", "two"]
+        ),
+        PATIENCE_S,
+        "both records",
+        0.5,
+    )
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 130
+    assert err.decode() == "headrace produce: interrupted; 2 records were acknowledged\n"
+
+
+def test_ctrl_c_while_consuming(bootstrap_servers: str, topic: str) -> None:
+    running = start("consume", topic, "--from-beginning", "--bootstrap-server", bootstrap_servers)
+    assert running.stdout is not None
+    assert running.stdout.readline() == b"0\n"
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 130
+    assert err.decode() == "Processed a total of 10 messages\n"
+
+
+def test_a_closed_pipe_ends_it_and_commits_nothing_unread(
+    bootstrap_servers: str, topic: str, group_id: str
+) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [
+            *(*HEADRACE, "consume", topic, "--group", group_id, "--from-beginning"),
+            *("--bootstrap-server", bootstrap_servers),
+        ],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+        timeout=PATIENCE_S,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"Processed a total of 0 messages\n")
+    reader = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group_id})
+    (at,) = reader.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
+    reader.close()
+    assert at.offset < 0
+
+
+# The live view ------------------------------------------------------------------------------------
+
+
+def test_top(headrace: Headrace, topic: str, group_id: str) -> None:
+    headrace("consume", topic, "--group", group_id, "--from-beginning", "--max-messages", "4")
+    seen = headrace("top", group_id, "--json", "--iterations", "2", "--every", "0.1")
+    first, second = (json.loads(line)["groups"][0] for line in seen.splitlines())
+    assert (first["group"], first["lag"], first["members"]) == (group_id, 6, 0)
+    assert first["consumed_per_s"] is None and second["consumed_per_s"] == 0
+    assert second["produced_per_s"] == 0 and second["time_lag_ms"] > 0
+    plain = headrace("top", group_id, "--iterations", "1")
+    assert plain.splitlines()[0].split()[:5] == ["GROUP", "TYPE", "STATE", "MEMBERS", "LAG"]
+    assert plain.splitlines()[1].split()[0] == group_id
+
+
+def test_top_on_a_terminal(
+    bootstrap_servers: str, headrace: Headrace, topic: str, group_id: str
+) -> None:
+    headrace("consume", topic, "--group", group_id, "--from-beginning", "--max-messages", "4")
+    ours, theirs = pty.openpty()
+    running = subprocess.Popen(
+        [*HEADRACE, "top", "--group", group_id, "--bootstrap-server", bootstrap_servers],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        env={**ENVIRONMENT, "TERM": "xterm", "LINES": "30"},
+    )
+    os.close(theirs)
+    shown = b""
+    while group_id.encode() not in shown:
+        shown += os.read(ours, 4096)
+    running.send_signal(signal.SIGINT)
+    while True:
+        try:
+            shown += os.read(ours, 4096)
+        except OSError:  # it has closed its side
+            break
+    _, err = running.communicate(timeout=PATIENCE_S)
+    os.close(ours)
+    assert (running.returncode, err) == (0, b"")
+    assert b"\x1b[?1049l" in shown, "the screen is as it was before"
+
+
+# Secured clusters ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def client_properties(
+    request: pytest.FixtureRequest, target: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, str]]:
+    """The bootstrap servers of a broker with SASL_SSL, and a file of client configs for it."""
+    file = tmp_path_factory.mktemp("client") / "client.properties"
+
+    def written(config: dict[str, str]) -> tuple[str, str]:
+        file.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+        return config["bootstrap.servers"], str(file)
+
+    if target == "kafka":
+        secure: SecureKafka = request.getfixturevalue("secure_kafka")
+        yield written(
+            {
+                "bootstrap.servers": secure.sasl_tls,
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": "ann",
+                "sasl.password": "s3cret",
+                "ssl.ca.location": str(secure.folder / "ca.pem"),
+            }
+        )
+    else:
+        with SecureBroker() as broker:
+            yield written(broker.client_config())
+
+
+def test_one_command_config_for_all(client_properties: tuple[str, str], topic_name: str) -> None:
+    servers, file = client_properties
+    where = ("--bootstrap-server", servers, "--command-config", file)
+    assert ran("topics create", topic_name, *where)[0] == 0
+    assert ran("configs describe", "--topic", topic_name, *where)[0] == 0
+    assert ran("produce", topic_name, *where, stdin=b"one\ntwo\n")[0] == 0
+    asked = ("--from-beginning", "--to-end", *where)
+    assert ran("consume", topic_name, *asked) == (
+        0,
+        "one\ntwo\n",
+        "Processed a total of 2 messages\n",
+    )
+    grouped = ("--group", f"{topic_name}-g", "--from-beginning", "--max-messages", "1", *where)
+    assert ran("consume", topic_name, *grouped)[:2] == (0, "one\n")
+    status, out, _ = ran("top", "--iterations", "1", "--group", f"{topic_name}-g", "--json", *where)
+    assert status == 0 and json.loads(out)["groups"][0]["lag"] == 1
