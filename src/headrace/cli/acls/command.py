@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 
 from headrace.cli.client_options import call_options
 from headrace.cli.errors import BadUsage
-from headrace.cli.groups.options import action_options, is_given
+from headrace.cli.groups.options import action_options, chosen_words, is_given
 
 ACTIONS = ("add", "list", "remove")
 PATTERN_TYPES = ("any", "match", "literal", "prefixed")
@@ -135,10 +135,8 @@ def check(options: Namespace) -> None:
 
     :raises BadUsage: they contradict each other
     """
-    chosen = [*(options.actions or ()), *options.words]
-    if len(chosen) != 1 or chosen[0] not in ACTIONS:
-        raise BadUsage(f"Command must include exactly one action: {', '.join(ACTIONS)}; see --help")
-    (options.action,) = chosen
+    if words := chosen_words(options, ACTIONS):
+        raise BadUsage(f"'{words[0]}' is not an option: see headrace acls --help")
     options.operations = [_operation(one) for one in options.operation] or ["ALL"]
     conveniences = [name for name in _CONVENIENCES if is_given(options, name)]
     if options.action != "list":

@@ -114,6 +114,23 @@ def reset_options(
     return group
 
 
+def chosen_words(options: Namespace, actions: Sequence[str]) -> list[str]:
+    """Set ``options.action``; return the words after it.
+
+    :raises BadUsage: there is not one action
+    """
+    words, chosen = list(options.words), list(options.actions or ())
+    if not chosen and words and words[0] in actions:
+        chosen.append(words.pop(0))
+    if len(chosen) != 1:
+        named = ", ".join(actions)
+        if not chosen and words:
+            raise BadUsage(f"'{words[0]}' is not an action: {named}; see --help")
+        raise BadUsage(f"Command must include exactly one action: {named}; see --help")
+    (options.action,) = chosen
+    return words
+
+
 def choose_action(
     options: Namespace, actions: Sequence[str], only_with: Mapping[str, Collection[str]]
 ) -> None:
@@ -122,19 +139,10 @@ def choose_action(
     :param only_with: option → the actions that accept it
     :raises BadUsage: the options contradict each other
     """
-    words, chosen = list(options.words), list(options.actions or ())
-    if not chosen and words and words[0] in actions:
-        chosen.append(words.pop(0))
-        if chosen == ["describe"] and options.state:  # `describe --state packers`
-            words.append(options.state)
-            options.state = ""
-    if len(chosen) != 1:
-        named = ", ".join(actions)
-        if not chosen and words:
-            raise BadUsage(f"'{words[0]}' is not an action: {named}; see --help")
-        raise BadUsage(f"Command must include exactly one action: {named}; see --help")
-    (options.action,) = chosen
-    options.group += words
+    options.group += chosen_words(options, actions)
+    if not options.actions and options.action == "describe" and options.state:
+        options.group.append(options.state)  # `describe --state packers`
+        options.state = ""
     for name, allowed in only_with.items():
         if is_given(options, name) and options.action not in allowed:
             raise BadUsage(f'Option "[{name}]" can\'t be used with option "[{options.action}]"')

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 
 from headrace.cli.errors import BadUsage
-from headrace.cli.groups.options import common_options
+from headrace.cli.groups.options import chosen_words, common_options
 from headrace.security.quota_entities import CLIENT_ID, IP, USER, check_entity, entity_of
 
 ACTIONS = ("list", "set", "remove")
@@ -62,12 +62,7 @@ def check(options: Namespace) -> None:
 
     :raises BadUsage: they contradict each other
     """
-    chosen, words = list(options.actions or ()), list(options.words)
-    if not chosen and words and words[0] in ACTIONS:
-        chosen.append(words.pop(0))
-    if len(chosen) != 1:
-        raise BadUsage(f"give one of these actions: {', '.join(ACTIONS)}")
-    options.action = chosen[0]
+    words = chosen_words(options, ACTIONS)
     options.names = _names(options)
     if options.action == "list":
         if words:

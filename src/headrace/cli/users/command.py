@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from headrace.cli.errors import BadUsage
-from headrace.cli.groups.options import common_options
+from headrace.cli.groups.options import chosen_words, common_options
 from headrace.security.scram import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS
 
 ACTIONS = ("list", "add", "delete")
@@ -76,12 +76,7 @@ def check(options: Namespace) -> None:
 
     :raises BadUsage: they contradict each other
     """
-    chosen, users = list(options.actions or ()), list(options.words)
-    if not chosen and users and users[0] in ACTIONS:
-        chosen.append(users.pop(0))
-    if len(chosen) != 1:
-        raise BadUsage(f"give one of these actions: {', '.join(ACTIONS)}")
-    options.action, options.users = chosen[0], users
+    options.users = users = chosen_words(options, ACTIONS)
     if options.action == "add" and len(users) != 1:
         raise BadUsage("add needs one user")
     if options.action == "add":
