@@ -11,6 +11,7 @@ from headrace.security.scram import (
     MAX_ITERATIONS,
     MECHANISMS,
     MIN_ITERATIONS,
+    SALT_BYTES,
     Credential,
     Mechanism,
     make_credential,
@@ -23,9 +24,8 @@ from .catalog import Catalog
 SCRAM = "scram"
 """The kind of the rows: user name, mechanism, Kafka's text of a credential."""
 
-_SALT_BYTES = 20
 _MADE_UP = {
-    one: Credential(bytes(_SALT_BYTES), key, key, MIN_ITERATIONS).text()
+    one: Credential(bytes(SALT_BYTES), key, key, MIN_ITERATIONS).text()
     for one in MECHANISMS.values()
     for key in (one.digest(b""),)
 }
@@ -91,7 +91,7 @@ def add_users(catalog: Catalog, users: Iterable[NewUser]) -> list[str]:
     for user in users:
         if find_credential(catalog, user.mechanism, user.name) is not None:
             continue
-        salt = secrets.token_bytes(_SALT_BYTES)
+        salt = secrets.token_bytes(SALT_BYTES)
         salted = salt_password(user.mechanism, user.password, salt, user.iterations)
         credential = make_credential(user.mechanism, salted, salt, user.iterations)
         catalog.alter_configs(SCRAM, user.name, {user.mechanism.name: credential.text()})

@@ -21,6 +21,9 @@ from .conversation import Challenge, Failure, Step, Success
 MIN_ITERATIONS = 4096
 """Kafka's own, for both mechanisms."""
 
+SALT_BYTES = 20
+"""The length of new salts, and of those of unknown users."""
+
 MAX_ITERATIONS = 16384
 """Kafka's own: the most iterations of a credential that is stored."""
 
@@ -186,8 +189,8 @@ class ScramServer:
 
     def _made_up(self, name: str) -> Credential:
         """Return a credential of an unknown user, the same for each login of the name."""
-        salt = self._mechanism.hmac(self._secret, name.encode())
-        return Credential(salt, self._secret, self._secret, MIN_ITERATIONS)
+        made = self._mechanism.hmac(self._secret, name.encode())
+        return Credential(made[:SALT_BYTES], made, made, MIN_ITERATIONS)
 
     def _finish(self, text: str, name: str) -> Step:
         match = _CLIENT_FINAL.fullmatch(text)
