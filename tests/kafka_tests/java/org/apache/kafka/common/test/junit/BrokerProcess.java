@@ -12,6 +12,7 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Comparator;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -34,12 +35,15 @@ import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.network.ListenerName;
 import org.apache.kafka.common.security.auth.SecurityProtocol;
 import org.apache.kafka.common.test.ClusterInstance;
+import org.apache.kafka.common.test.JaasUtils;
 import org.apache.kafka.common.test.api.ClusterConfig;
 import org.apache.kafka.common.test.api.Type;
+import org.apache.kafka.metadata.authorizer.StandardAuthorizer;
 import org.apache.kafka.server.authorizer.Authorizer;
 import org.apache.kafka.server.common.MetadataVersion;
 import org.apache.kafka.server.config.AbstractKafkaConfig;
 import org.apache.kafka.server.fault.FaultHandlerException;
+import org.apache.kafka.test.TestUtils;
 
 /**
  * A cluster of one headrace broker in a process of its own.
@@ -77,6 +81,15 @@ public final class BrokerProcess implements ClusterInstance {
         "security.inter.broker.protocol",
         "ssl.truststore.password");
 
+    /** Configs of the authorizer, which Kafka's brokers hand on to it. */
+    private static final Set<String> OF_THE_AUTHORIZER = Set.of("super.users", "allow.everyone.if.no.acl.found");
+
+    /** The logins that Kafka's test clusters with SASL have; they also have an authorizer. */
+    private static final String LOGINS = String.format(
+        "org.apache.kafka.common.security.plain.PlainLoginModule required user_%s=\"%s\" user_%s=\"%s\";",
+        JaasUtils.KAFKA_PLAIN_ADMIN, JaasUtils.KAFKA_PLAIN_ADMIN_PASSWORD,
+        JaasUtils.KAFKA_PLAIN_USER1, JaasUtils.KAFKA_PLAIN_USER1_PASSWORD);
+
     private final ClusterConfig config;
     private final Type type;
     private final BrokerProxy proxy = new BrokerProxy(this);
@@ -107,8 +120,8 @@ public final class BrokerProcess implements ClusterInstance {
         if (started()) {
             return;
         }
-        if (config.brokerSecurityProtocol() != SecurityProtocol.PLAINTEXT) {
-            throw new NotApplicable("a listener with security");
+        if (config.brokerSecurityProtocol() != SecurityProtocol.PLAINTEXT && !isSaslPlaintext()) {
+            throw new NotApplicable("a listener with TLS");
         }
         try {
             if (directory == null) {
@@ -121,9 +134,13 @@ public final class BrokerProcess implements ClusterInstance {
         }
     }
 
+    private boolean isSaslPlaintext() {
+        return config.brokerSecurityProtocol() == SecurityProtocol.SASL_PLAINTEXT;
+    }
+
     private void spawn() throws IOException {
         List<String> command = new ArrayList<>(List.of(System.getProperty("headrace.command").split("\n")));
-        command.addAll(List.of("--listen", HOST + ":" + port, "--data-dir", dataDirectory()));
+        command.addAll(List.of("--listen", config.brokerSecurityProtocol() + "://" + HOST + ":" + port, "--data-dir", dataDirectory()));
         configs().forEach((name, value) -> command.addAll(List.of("-c", name + "=" + value)));
         File output = directory.resolve("output").toFile();
         process = new ProcessBuilder(command).redirectErrorStream(true).start();
@@ -189,7 +206,14 @@ public final class BrokerProcess implements ClusterInstance {
         config.perServerOverrideProperties().values().forEach(configs::putAll);
         REPLICATION.forEach(name -> configs.computeIfPresent(name, (key, value) -> "1"));
         configs.keySet().removeIf(name -> OF_THE_HARNESS.stream().anyMatch(name::startsWith));
-        configs.keySet().removeIf(name -> !AbstractKafkaConfig.CONFIG_DEF.names().contains(name)); // as Kafka does
+        configs.keySet().removeIf(name -> !OF_THE_AUTHORIZER.contains(name)
+            && !AbstractKafkaConfig.CONFIG_DEF.names().contains(name)); // as Kafka does
+        if (isSaslPlaintext()) {
+            configs.putIfAbsent("sasl.enabled.mechanisms", "PLAIN");
+            configs.putIfAbsent("authorizer.class.name", StandardAuthorizer.class.getName());
+            configs.putIfAbsent("super.users", "User:" + JaasUtils.KAFKA_PLAIN_ADMIN);
+            configs.put("listener.name.sasl_plaintext.plain.sasl.jaas.config", LOGINS);
+        }
         configs.putIfAbsent(NODE_ID, Integer.toString(FIRST_ID));
         configs.putIfAbsent("group.initial.rebalance.delay.ms", "0");
         configs.putIfAbsent("offsets.topic.num.partitions", "5");
@@ -410,6 +434,14 @@ public final class BrokerProcess implements ClusterInstance {
 
     @Override
     public void waitAcls(AclBindingFilter filter, Collection<AccessControlEntry> entries) {
-        throw new NotApplicable("objects of the authorizer");
+        try (Admin admin = admin()) {
+            TestUtils.waitForCondition(() -> {
+                Set<AccessControlEntry> found = new HashSet<>();
+                admin.describeAcls(filter).values().get().forEach(binding -> found.add(binding.entry()));
+                return found.equals(new HashSet<>(entries));
+            }, "the ACLs of " + filter + " are not " + entries);
+        } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
+        }
     }
 }
