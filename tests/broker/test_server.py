@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -167,6 +168,40 @@ def test_max_connections() -> None:
                 assert third.recv(1) == b""
             one.sendall(framed(API_VERSIONS))
             answer(one)
+
+
+def test_max_connections_of_a_listener() -> None:
+    configs = {
+        "listeners": "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.2:0",
+        "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+        "listener.name.outside.max.connections": "1",
+    }
+    with headrace.Broker(config=configs) as broker, contextlib.ExitStack() as stack:
+        ports = {name: one.rpartition(":")[2] for name, one in broker.listeners.items()}
+
+        def is_served(name: str, host: str) -> bool:
+            sock = stack.enter_context(socket.create_connection((host, int(ports[name])), 10))
+            try:
+                sock.sendall(framed(API_VERSIONS))
+                answer(sock)
+            except (ConnectionError, AssertionError, struct.error):
+                return False
+            return True
+
+        assert [is_served("OUTSIDE", "127.0.0.2") for _ in range(3)] == [True, False, False]
+        assert [is_served("INSIDE", "127.0.0.1") for _ in range(3)] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    "name", ["max.connection.creation.rate", "listener.name.plaintext.max.connection.creation.rate"]
+)
+def test_max_connection_creation_rate(name: str) -> None:
+    """Two samples of a second: one connection at once, and then one in a second."""
+    configs = {name: 1, "quota.window.num": 2}
+    with headrace.Broker(config=configs) as broker:
+        started = time.monotonic()
+        assert [_is_served(broker, "127.0.0.1") for _ in range(4)] == [True] * 4
+        assert time.monotonic() - started > 1  # they had to wait, and were not refused
 
 
 @contextlib.contextmanager
