@@ -172,6 +172,10 @@ def test_names_of_java_are_names_everywhere(broker: SecureBroker) -> None:
     with AdminClient(java) as admin:
         assert TOPIC in admin.list_topics(timeout=30).topics
         assert admin.list_all_groups().result(30).errors == []
+        admin.close()
+        missing = admin.delete_topics(["missing"])["missing"].exception(30)
+        assert isinstance(missing, KafkaException), "librdkafka is not closed yet"
+        assert missing.args[0].name() == "UNKNOWN_TOPIC_OR_PART"
     with OrderedConsumer([TOPIC], unique("g"), conf=java) as consumer:
         assert consumer.poll(0.1) is None
 

@@ -138,7 +138,7 @@ class AdminClient(confluent.AdminClient):
 
     def _on_refused_login(self, fail: Callable[[AuthenticationFailed], None]) -> None:
         """Ask a broker over a connection of our own; call ``fail`` if it refuses the settings."""
-        if self._loop_thread is None:
+        if self._loop_thread is None or self._loop_thread.is_closed:
             return
 
         def settle(done: Future[Any]) -> None:
@@ -153,7 +153,7 @@ class AdminClient(confluent.AdminClient):
 
         :raises KafkaException: they do not accept the security settings
         """
-        if self._loop_thread is None:
+        if self._loop_thread is None or self._loop_thread.is_closed:
             return
         try:
             self._loop_thread.submit(lambda cluster: cluster.metadata()).result(timeout_s)

@@ -50,6 +50,11 @@ class LoopThread:
             assert self._loop is not None
             return asyncio.run_coroutine_threadsafe(run(), self._loop)
 
+    @property
+    def is_closed(self) -> bool:
+        """True after :meth:`close`."""
+        return self._is_closed
+
     def change_login(self, username: str, password: str) -> None:
         """Use these credentials for connections opened from now on.
 
