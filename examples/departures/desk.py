@@ -17,6 +17,9 @@ from .session import Job
 
 _DEPARTURE = f"source struct<partition: int, offset: bigint>, {FLIGHT}, {OBSERVATION}"
 
+_LOCKS_PER_PARTITION = 4000
+"""The most that brokers allow by default: it bounds a micro-batch, and each costs seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
@@ -44,6 +47,7 @@ def start(
         .option("subscribe", topic)
         .option("auto.offset.reset", "earliest")
         .option("maxRecordsPerTrigger", job.records_per_batch)
+        .option("share.partition.max.record.locks", _LOCKS_PER_PARTITION)
         .load()
     )
     departure = F.from_json(F.col("value").cast("string"), _DEPARTURE).alias("d")

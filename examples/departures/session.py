@@ -60,6 +60,8 @@ def spark_session(log: Path) -> Iterator[SparkSession]:
                 .config("spark.driver.host", "127.0.0.1")
                 .config("spark.sql.shuffle.partitions", "3")
                 .config("spark.sql.session.timeZone", "UTC")
+                # A run is too short for the JVM's best compiler, which would take a core of it.
+                .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
                 .getOrCreate()
             )
         except Exception as error:
