@@ -46,7 +46,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
                 "perf --help"
             ),
         ),
-        ("topics", "headrace: argument COMMAND: invalid choice: 'topics' (choose from "),
+        ("topisc", "headrace: argument COMMAND: invalid choice: 'topisc' (choose from "),
     ],
 )
 def test_half_a_command_says_what_is_missing(
@@ -54,7 +54,7 @@ def test_half_a_command_says_what_is_missing(
 ) -> None:
     assert main(line.split()) == 2
     (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith(complaint) and ("'serve'" in said) == (line == "topics")
+    assert said.startswith(complaint) and ("'serve'" in said) == (line == "topisc")
 
 
 def test_commands_of_one_kind_have_a_help(capsys: pytest.CaptureFixture[str]) -> None:
