@@ -56,13 +56,20 @@ VALUES: dict[str, Any] = {
 }
 
 
-def filled(message_type: Any) -> Any:
-    """Return a message with every field set and one element in every array."""
+def filled(message_type: Any, texts: str = "given") -> Any:
+    """Return a message with every field set and one element in every array.
+
+    :param texts: "empty" for empty texts, "null" for null where a text may be null
+    """
     hints = typing.get_type_hints(message_type)
     fields = {}
     for field in dataclasses.fields(message_type):
         nested, many = nested_type(hints[field.name])
-        value = filled(nested) if nested is not None else VALUES[field.metadata["kafka_type"]]
+        kind = field.metadata.get("kafka_type")
+        value = filled(nested, texts) if nested is not None else VALUES[kind]
+        if kind == "string" and not many and texts != "given":
+            is_nullable = type(None) in typing.get_args(hints[field.name])
+            value = None if texts == "null" and is_nullable else ""
         fields[field.name] = (value,) if many else value
     return message_type(**fields)
 
@@ -264,12 +271,13 @@ def test_a_cut_request_is_refused(key: int, version: int) -> None:
     ("key", "version"), [one for one in EVERY_VERSION if not codec(*one).by_hand]
 )
 def test_responses_are_written_as_kio_writes_them(key: int, version: int) -> None:
-    response = filled(codec(key, version).response_type)
-    by_kio = io.BytesIO()
-    entity_writer(codec(key, version).response_type)(by_kio, response)
-    frame = b"".join(codec(key, version).write_response(77, response))
-    assert frame.endswith(by_kio.getvalue())
-    assert len(frame) - len(by_kio.getvalue()) in (8, 9)
+    for texts in ("given", "empty", "null"):
+        response = filled(codec(key, version).response_type, texts)
+        by_kio = io.BytesIO()
+        entity_writer(codec(key, version).response_type)(by_kio, response)
+        frame = b"".join(codec(key, version).write_response(77, response))
+        assert frame.endswith(by_kio.getvalue())
+        assert len(frame) - len(by_kio.getvalue()) in (8, 9)
 
 
 @pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
