@@ -44,7 +44,6 @@ LOGIN_METRICS = (
     Metric("the longest answer to another client meanwhile", "ms", None, True),
 )
 
-MAX_STALL_MS = 50
 ACLS_KEEP = 0.97
 """The part of the speed without ACLs that is wanted with them."""
 OTHER_ACLS = 1000
