@@ -6,9 +6,9 @@ import re
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 
-from headrace.cli.actions import action_options, chosen_action
 from headrace.cli.client_options import call_options, properties_file
 from headrace.cli.errors import BadUsage
+from headrace.cli.groups.options import action_options, chosen_words
 
 ACTIONS = ("describe", "alter")
 TYPES = ("topics", "brokers", "broker-loggers", "groups", "client-metrics")
@@ -43,7 +43,7 @@ def declare(parser: ArgumentParser) -> None:
     parser.usage = "%(prog)s describe|alter [options]"
     parser.epilog = _EPILOG.lstrip()
     parser.formatter_class = RawDescriptionHelpFormatter
-    action_options(parser, ACTIONS)
+    action_options(parser, ACTIONS, metavar="ACTION")
     parser.add_argument(
         "--entity-type", metavar="TYPE", help=f"type of the resource: {', '.join(TYPES)}"
     )
@@ -97,7 +97,7 @@ def check(options: Namespace) -> None:
 
     :raises BadUsage: they contradict each other
     """
-    options.action, words = chosen_action(options, ACTIONS)
+    words = chosen_words(options, ACTIONS)
     if words:
         raise BadUsage(f"'{words[0]}' is not an option: see --help")
     options.type, options.name = _resource(options)

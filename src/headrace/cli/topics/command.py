@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 
-from headrace.cli.actions import action_options, chosen_action
 from headrace.cli.client_options import call_options
 from headrace.cli.errors import BadUsage
+from headrace.cli.groups.options import action_options, chosen_words
 from headrace.cli.options import setting
 
 ACTIONS = ("list", "describe", "create", "alter", "delete")
@@ -44,7 +44,7 @@ def declare(parser: ArgumentParser) -> None:
     parser.usage = "%(prog)s ACTION [TOPIC …] [options]"
     parser.epilog = _EPILOG
     parser.formatter_class = RawDescriptionHelpFormatter
-    action_options(parser, ACTIONS, "TOPIC")
+    action_options(parser, ACTIONS, metavar="ACTION TOPIC")
     parser.add_argument(
         "--topic", action="append", default=[], metavar="TOPIC", help="a topic; may be repeated"
     )
@@ -124,7 +124,7 @@ def check(options: Namespace) -> None:
 
     :raises BadUsage: they contradict each other
     """
-    options.action, words = chosen_action(options, ACTIONS)
+    words = chosen_words(options, ACTIONS)
     options.topics = list(dict.fromkeys([*options.topic, *words]))
     for name, allowed in _ONLY_WITH.items():
         if getattr(options, name) and options.action not in allowed:
