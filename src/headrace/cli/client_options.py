@@ -110,9 +110,14 @@ def must_answer(config: Mapping[str, str]) -> None:
     :raises Failure: none answers, or they do not accept the security settings
     :raises BadUsage: ``bootstrap.servers`` is malformed, or a security setting is wrong
     """
+    from headrace.client.cluster import parse_bootstrap
     from headrace.client.errors import ClientError
     from headrace.client.settings import UnsupportedSetting, check_access, settings
 
+    try:
+        parse_bootstrap(config["bootstrap.servers"])
+    except ValueError as error:
+        raise BadUsage(str(error)) from error
     try:
         read = settings(config)
     except UnsupportedSetting:
@@ -129,16 +134,11 @@ def _must_listen(config: Mapping[str, str]) -> None:
     """Check that a bootstrap server accepts connections.
 
     :raises Failure: none does
-    :raises BadUsage: ``bootstrap.servers`` is malformed
     """
     from headrace.client.cluster import parse_bootstrap
 
-    try:
-        addresses = parse_bootstrap(config["bootstrap.servers"])
-    except ValueError as error:
-        raise BadUsage(str(error)) from error
     problems = []
-    for host, port in addresses:
+    for host, port in parse_bootstrap(config["bootstrap.servers"]):
         try:
             socket.create_connection((host, port), _CONNECT_TIMEOUT_S).close()
             return
