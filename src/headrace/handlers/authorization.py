@@ -323,8 +323,8 @@ def _altered_users(response: Any, request: Any, code: ErrorCode) -> Any:
 
 
 def _described_quotas(response: Any, request: Any, code: ErrorCode) -> Any:
-    """Return the response with a message and null entries."""
-    return dataclasses.replace(response, error_message=_MESSAGES[code], entries=None)
+    """Return the response with null entries."""
+    return dataclasses.replace(response, error_message=None, entries=None)
 
 
 def _altered_quotas(response: Any, request: Any, code: ErrorCode) -> Any:
