@@ -55,3 +55,19 @@ def test_who_may_change_it(world: World, topic: Topic) -> None:
     )
     assert alter(world, "", SET, "1") == "OK"
     assert described(world, TOPIC, topic.name) == ("1", ALL_BROKERS, OF_THE_CLUSTER)
+
+
+def test_replacing_the_configs_of_the_cluster_may_not_remove_it(world: World) -> None:
+    """AlterConfigs removes what it does not name."""
+
+    def replace(**configs: str) -> str:
+        named = [{"name": name.replace("_", "."), "value": configs[name]} for name in configs]
+        resource = {"resource_type": BROKER, "resource_name": "", "configs": named}
+        (one,) = world.ask(33, 2, resources=[resource]).responses
+        return outcome(one.error_code, one.error_message or None)
+
+    refused = (
+        "INVALID_CONFIG: Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+    )
+    assert [replace(), replace(log_retention_ms="3600000")] == [refused] * 2
+    assert replace(min_insync_replicas="1") == "OK"

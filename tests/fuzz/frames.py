@@ -193,6 +193,8 @@ class FrameWriter:
             return batches.records(self.rng, producer_id, words.number("producer_epoch", "int16"))
         if kind == "bytes":
             return self._blob(name)
+        if kind == "float64":
+            return words.float()
         return words.number(name, kind)
 
     def _blob(self, name: str) -> bytes:

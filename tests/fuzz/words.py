@@ -5,6 +5,7 @@ ones, and those that the broker has told.
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 import string
 from collections import deque
@@ -17,6 +18,13 @@ TOPICS = ("t0", "t1", "compacted", "dlq.letters", "new.1", "new.2")
 
 GROUPS = ("g-classic", "g-consumer", "g-share", "g-new")
 TRANSACTIONAL_IDS = ("x1", "x2")
+QUOTAS = (
+    "producer_byte_rate",
+    "consumer_byte_rate",
+    "request_percentage",
+    "controller_mutation_rate",
+    "connection_creation_rate",
+)
 ODD_STRINGS = (
     "",
     " ",
@@ -93,7 +101,7 @@ _BY_NAME: Mapping[str, tuple[str, ...]] = {
     ),
     **dict.fromkeys(("group_id", "group_ids", "groups_names", "groups"), GROUPS),
     "coordinator_keys": GROUPS + TRANSACTIONAL_IDS,
-    "key": GROUPS + TRANSACTIONAL_IDS,
+    "key": (*GROUPS, *TRANSACTIONAL_IDS, *QUOTAS),
     "transactional_id": TRANSACTIONAL_IDS,
     "transactional_ids": TRANSACTIONAL_IDS,
     "v3_and_below_transactional_id": TRANSACTIONAL_IDS,
@@ -117,6 +125,8 @@ _BY_NAME: Mapping[str, tuple[str, ...]] = {
     "client_software_version": ("1.0", "", "-1"),
     "committed_metadata": ("", "note"),
     "reason": ("why",),
+    "entity_type": ("user", "client-id", "ip", "group"),
+    "entity_name": ("alice", "c1", "127.0.0.2", "localhost"),
 }
 
 _SMALL = (0, 0, 0, 0, 1, 1, 1, 2, 3, -1, -1, -2)
@@ -129,6 +139,8 @@ _EDGES = {
     "timedelta_i32": (-(1 << 31), (1 << 31) - 1, 10, 100),
     "timedelta_i64": (-(1 << 63), (1 << 63) - 1, 10, 100),
 }
+_FLOATS = (1e9, 1e9, 1e9, 1e9, 1e308, math.inf, 0.5, 0.0, -0.0, -1.0, -math.inf, math.nan)
+"""Mostly quotas that nobody exceeds: throttled clients are served little of what follows."""
 _NUMBERS: Mapping[str, tuple[int, ...]] = {
     "acks": (-1, -1, -1, 1, 0, 2),
     "timeout": (100, 1000),
@@ -235,6 +247,9 @@ class Words:
         if dice < 0.97:
             return rng.choice(_EDGES[kind])
         return rng.randint(low, high)
+
+    def float(self) -> float:
+        return self.rng.choice(_FLOATS)
 
     def uuid(self, name: str) -> UUID:
         told = self._told_of(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
+import socket
 from collections import deque
 from collections.abc import Callable
 from itertools import count
@@ -144,6 +145,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         else:
             finish()
         return future
+
+    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
+        """Fail: a simulation has no network."""
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     def get_debug(self) -> bool:
         return False

@@ -125,7 +125,8 @@ def _plan(broker: Broker, resource: Resource, plan: Plan) -> Changes:
     if refusal is not None:
         return refusal
     kind, name = _KINDS[resource.type], resource.name
-    present = broker.catalog.configs(kind, name)
+    is_cluster = resource.type == BROKER and not name
+    present = broker.config.cluster_configs() if is_cluster else broker.catalog.configs(kind, name)
     changes = plan.changes(kind, name, present)
     if isinstance(changes, Refusal):
         return changes

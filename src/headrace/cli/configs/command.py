@@ -20,9 +20,9 @@ _SHORT = {
     "client-metrics": "client-metrics",
 }
 _ELSEWHERE = {
-    "users": "passwords of users are changed by headrace users",
-    "clients": "quotas are changed by kafka-configs",
-    "ips": "quotas are changed by kafka-configs",
+    "users": "passwords are changed by headrace users, quotas by headrace quotas",
+    "clients": "quotas are changed by headrace quotas",
+    "ips": "quotas are changed by headrace quotas",
 }
 _EPILOG = r"""
 examples:

@@ -27,7 +27,7 @@ from confluent_kafka import (
 
 from headrace.cli.client_options import must_answer
 from headrace.cli.errors import BadUsage, Failure, one_line_error
-from headrace.cli.perf.librdkafka import (
+from headrace.cli.librdkafka import (
     librdkafka_config,
     librdkafka_options,
     one_line,

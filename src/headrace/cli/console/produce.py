@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.groups.options import date_and_time
-from headrace.cli.perf.librdkafka import (
+from headrace.cli.librdkafka import (
     librdkafka_config,
     librdkafka_options,
     one_line,

@@ -19,8 +19,14 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from headrace.cli.errors import BadUsage, Failure
+from headrace.cli.librdkafka import (
+    librdkafka_config,
+    librdkafka_options,
+    one_line,
+    partitions,
+    reason,
+)
 
-from .librdkafka import librdkafka_config, librdkafka_options, one_line, partitions, reason
 from .report import Bar, Latencies
 
 UNLIMITED = -1.0

@@ -20,11 +20,17 @@ from typing import Any
 from confluent_kafka import KafkaException, ShareConsumer
 
 from headrace.cli.errors import BadUsage, Failure
+from headrace.cli.librdkafka import (
+    librdkafka_config,
+    librdkafka_options,
+    one_line,
+    partitions,
+    reason,
+)
 from headrace.cli.share_start import starting_point
 from headrace.client import ClientError
 from headrace.client.settings import UnsupportedSetting, settings
 
-from .librdkafka import librdkafka_config, librdkafka_options, one_line, partitions, reason
 from .produce import positive
 from .report import MIB, Bar
 
