@@ -215,7 +215,7 @@ def test_configs_of_groups_and_brokers(headrace: Headrace, group_id: str) -> Non
 def test_records_beside_kafkas_tools(
     headrace: Headrace, tool: Callable[..., str], bootstrap_servers: str
 ) -> None:
-    """What one side produces, both print alike."""
+    """Both print alike what one of them produces."""
     reading = [
         *("--reader-property", "parse.key=true", "--reader-property", "parse.headers=true"),
         *("--reader-property", "null.marker=NIL"),

@@ -155,7 +155,7 @@ class Wire:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request waits for something."""
+        """True while a request waits for something, or the client is throttled."""
         return self._connection.task is not None
 
     def send(self, data: bytes) -> None:

@@ -30,7 +30,7 @@ _WAIT_MS = 10 * 60_000
 
 @dataclass(slots=True)
 class Report:
-    """What a run has seen.
+    """The result of a run.
 
     :ivar findings: by signature, the first finding and the stream of bytes that led to it
     """

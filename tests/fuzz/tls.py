@@ -292,7 +292,7 @@ def _host(number: int) -> str:
 
 @dataclass(slots=True)
 class Report:
-    """What a run has seen.
+    """The result of a run.
 
     :ivar complete: conversations in which the client took the handshake for complete
     :ivar findings: the number of the conversation, and the finding

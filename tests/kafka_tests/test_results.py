@@ -1,4 +1,4 @@
-"""What is said of a run of Kafka's tests."""
+"""The report of a run of Kafka's tests."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def simple(base_offset: int, count: int, first_ms: int = T0, **more: object) -> 
 
 
 class Log:
-    """What a broker has of a partition, and how it answers."""
+    """A partition of a broker, and its answers."""
 
     def __init__(
         self, batches: Sequence[bytes], aborted: Sequence[tuple[int, int]] = (), cuts: bool = True

@@ -1,4 +1,4 @@
-"""What our own connections take from a librdkafka configuration, and what they refuse."""
+"""The settings of librdkafka that our own connections take and refuse."""
 
 from __future__ import annotations
 

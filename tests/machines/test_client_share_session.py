@@ -1,4 +1,4 @@
-"""What a share-group member remembers: its membership, its sessions, what it holds."""
+"""The state of a share-group member: its membership, its sessions, the records it holds."""
 
 from __future__ import annotations
 

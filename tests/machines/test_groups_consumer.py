@@ -435,8 +435,8 @@ def test_a_group_of_a_thousand_settles(desk):
 
 
 def commit_codes(desk, member_id, epoch):
-    """What a member is told that commits an offset with an epoch, for each partition of ``t`` by
-    itself.
+    """Return the errors of a member that commits an offset with an epoch, for each partition of
+    ``t`` by itself.
     """
     commits = [("t", desk.id_of("t"), number, 1) for number in range(desk.topics["t"].partitions)]
     identity = MemberIdentity(member_id)

@@ -97,7 +97,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         return reply
 
     def owned(self, client):
-        """What the client says it holds: what it reads, of topics that it can name."""
+        """Return what the client says it holds: what it reads, of topics that it can name."""
         names = {topic.topic_id: name for name, topic in self.desk.topics.items()}
         return {names[t]: numbers for t, numbers in client.reads.items() if t in names and numbers}
 

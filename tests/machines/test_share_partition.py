@@ -203,8 +203,8 @@ def test_with_limit_two_a_released_batch_is_delivered_again_whole():
 
 
 def shelf_with_a_suspect_end(deliveries):
-    """Of a batch of four, 0-1 delivered once and 2-3 more often, all available; and four new
-    records.
+    """Return a share-partition with a batch of four, 0-1 delivered once and 2-3 more often, all
+    available, and four new records.
     """
     s = shelf(4, 4)
     assert s.fetch("m", max_records=2, record_limit=True) == [(0, 1, 1)]

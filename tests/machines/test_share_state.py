@@ -36,7 +36,7 @@ NOW = 1_000
 
 
 def submit(coordinator, outcome):
-    """What the broker does: records go through their bytes and are replayed."""
+    """Do as the broker does: write records as bytes and replay them."""
     for record in outcome.records:
         decoded = coordinator.decode(*coordinator.encode(record))
         assert decoded == record
@@ -550,7 +550,7 @@ def test_snapshots_do_not_change_what_is_read(commands):
 
 @given(st.lists(st.tuples(st.integers(-1, 20), BATCHES)), st.integers(0, 3))
 def test_what_is_read_is_what_a_model_of_single_offsets_has(writes, updates):
-    """Of an offset the highest delivery count counts, and at that the greatest state; below the
+    """The highest delivery count of an offset counts, and at that the greatest state; below the
     start nothing does.
     """
     topic = Topic(ShareCoordinator(updates))

@@ -1,4 +1,6 @@
-"""What the tasks of a streams group read (KIP-1071), as its coordinator describes them."""
+"""The partitions that the tasks of a streams group read (KIP-1071), as described by its
+coordinator.
+"""
 
 from __future__ import annotations
 

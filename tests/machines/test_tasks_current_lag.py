@@ -84,7 +84,7 @@ class Partition:
         return self.stable if self.read_committed else self.high
 
     def fetch(self, most):
-        """What a fetch response does: the client's cached watermark, and events behind those not
+        """Apply a fetch response: the client's cached watermark, and events behind those not
         handed out yet.
         """
         self.cached = self.high

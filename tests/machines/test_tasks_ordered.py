@@ -31,7 +31,7 @@ def brute_force(logs):
 
 
 def lateness_of(timestamps):
-    """Of each, by how much it is behind the largest before it."""
+    """Return by how much each is behind the largest before it."""
     return [
         max(0, max(timestamps[:i], default=-1) - timestamp)
         for i, timestamp in enumerate(timestamps)

@@ -423,7 +423,7 @@ class Story(TransactionMachine):
 
 
 def a_story(epoch: int) -> tuple[Story, Producer]:
-    """Of a producer that is at this epoch."""
+    """Return a story of a producer at this epoch."""
     told = Story()
     told.submit(
         Outcome(
@@ -519,7 +519,7 @@ def a_decision_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_epoch_before_is_good_for_ever(patch: pytest.MonkeyPatch) -> None:
-    """Who had the epoch before comes back although another producer came."""
+    """Planted: a producer with the epoch before comes back although another producer came."""
     right = TransactionCoordinator.replay
 
     def replay(self: TransactionCoordinator, record: TransactionRecord, *at: object) -> None:

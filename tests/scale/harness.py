@@ -17,7 +17,7 @@ PAUSE_S = 0.002
 
 @dataclass
 class Watch:
-    """What the honest client saw during one piece of work.
+    """The honest client's latencies during one piece of work.
 
     :ivar latencies_s: the latencies of its requests
     :ivar took_s: the time that the work took

@@ -1,4 +1,4 @@
-"""What one connection's requests use of client quotas, and how long it is throttled for that.
+"""The use of client quotas by one connection's requests, and the throttle time that follows.
 
 Requests are charged for the time that they take on the event loop (``request_percentage``), Produce
 for the bytes of requests, Fetch and ShareFetch for those of responses. Apache Kafka's request
