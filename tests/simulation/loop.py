@@ -30,6 +30,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.now_ms = now_ms
         self._is_alive = is_alive
         self.failures: list[dict[str, Any]] = []
+        self._is_running = False
         self._in_thread = False
         self._delay_ms = 0
         self._work: dict[asyncio.Future[Any], Callable[[], None]] = {}
@@ -45,7 +46,13 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def advance(self, ms: int) -> None:
         """Let `ms` milliseconds pass, timer by timer."""
-        end_ms = self.now_ms + ms
+        self._is_running = True
+        try:
+            self._advance(self.now_ms + ms)
+        finally:
+            self._is_running = False
+
+    def _advance(self, end_ms: int) -> None:
         left = MAX_CALLBACKS
         while self._is_alive():
             while self._ready and self._is_alive():
@@ -154,7 +161,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return False
 
     def is_running(self) -> bool:
-        return True
+        return self._is_running
 
     def is_closed(self) -> bool:
         return False
