@@ -34,7 +34,5 @@ MARKERS_AT_ONCE = 20
 may be the first record of a partition, which creates a directory and files.
 """
 
-COMMANDS_AT_ONCE = 100
-"""The commands that share batches of records. After so many, the time of a turn of the event loop
-is checked.
-"""
+COMMANDS_AT_ONCE = 20
+"""The commands that are decided before the time of a turn of the event loop is checked."""
