@@ -51,9 +51,14 @@ class SegmentList:
         :raises OSError: when the files cannot be renamed
         """
         self._positions.clear()
-        delete_files = self._segments[0].retire()
-        del self._segments[0], self._bases[0]
-        return delete_files
+        # A thread that forces the segment to disk takes a missing file of the list for a loss.
+        segment, base_offset = self._segments.pop(0), self._bases.pop(0)
+        try:
+            return segment.retire()
+        except OSError:
+            self._segments.insert(0, segment)
+            self._bases.insert(0, base_offset)
+            raise
 
     def find_run(self, segments: Sequence[Segment]) -> int | None:
         """Return the index of the first of these segments if they are still adjacent in the list;
