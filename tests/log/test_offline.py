@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.errors import ErrorCode, Refusal
+from headrace.log.cleanable import cleanable
+from headrace.log.cleaner import clean
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import SYNC_ALL_ABOVE, LogDirectory
 from headrace.log.partition_log import PartitionLog
+from headrace.log.segment import Segment
 from headrace.protocol.record_batch import Marker
-from tests.log.disk import NOW, TOPIC_ID, batch, put, values
+from tests.log.disk import NOW, TOPIC_ID, Disk, batch, put, values
 
 FIRST = "t-0/00000000000000000000.log"
 
@@ -299,3 +303,55 @@ def test_a_topic_can_be_deleted_while_a_log_of_it_is_offline(
     put(log, batch(b"new"))
     log.flush()
     assert values(log) == {0: b"new"}
+
+
+def retain(log: PartitionLog) -> None:
+    assert log.apply_retention(NOW + log.config.retention_ms + 1) == 1
+
+
+def compact(log: PartitionLog) -> None:
+    log.roll(NOW)
+    plan = cleanable(log, NOW)
+    assert plan is not None
+    clean(log, plan, NOW)
+
+
+@pytest.mark.parametrize("replace", [retain, compact])
+def test_a_flush_that_meets_a_renamed_segment(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    replace: Callable[[PartitionLog], None],
+) -> None:
+    """A thread that flushes the active segment looks for its file when the log itself has just
+    renamed it.
+    """
+    disk = Disk(tmp_path)
+    log = disk.log(retention_ms=1000, cleanup_policy="compact", min_cleanable_dirty_ratio=0.0)
+    if replace is retain:
+        log.config = LogConfig(retention_ms=1000)
+    put(log, batch(b"a"))
+    put(log, batch(b"b"))
+    path = log.segments[0].path(".log")
+    flushing = threading.Thread(target=log.flush)
+    is_forced, is_renamed = threading.Event(), threading.Event()
+    force, rename = Segment.fsync, os.rename
+
+    def force_and_wait(segment: Segment, suffixes: Sequence[str]) -> None:
+        force(segment, suffixes)
+        is_forced.set()
+        assert is_renamed.wait(10)
+
+    def rename_and_wait(old: str, new: str) -> None:
+        rename(old, new)
+        if old == path:
+            is_renamed.set()
+            flushing.join()
+
+    monkeypatch.setattr(Segment, "fsync", force_and_wait)
+    monkeypatch.setattr(os, "rename", rename_and_wait)
+    flushing.start()
+    assert is_forced.wait(10)
+    replace(log)
+    assert is_renamed.is_set() and not flushing.is_alive()
+    assert not log.is_offline
+    disk.stop()

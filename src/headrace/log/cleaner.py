@@ -386,11 +386,15 @@ class Round:
         made, begun = self._output.segment, self._begun
         self._output = self._begun = None
         self.log.announce_change()
-        for source in group:
-            source.segment.abandon()
+        old = [source.segment for source in group]
+        for segment in old:
+            segment.abandon()
+        # A thread that forces the old segments to disk takes a missing file of the list for a loss.
+        self.log.replace_segments(number, len(old), made)
         try:
             swap.finish(self.log.path, *begun)
         except OSError as error:
+            self.log.segments.replace(number, 1, old)
             self.log.is_uncleanable = True
             logger.error(
                 "Compaction of %s stopped half-way; restart the broker to finish it: %s",
@@ -398,7 +402,6 @@ class Round:
                 error,
             )
             raise
-        self.log.replace_segments(number, len(group), made)
         self.log.aborted.drop_between(begun[0], min(begun[1], self.end_offset))
 
     def _delete_old(self) -> None:

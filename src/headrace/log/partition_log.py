@@ -680,8 +680,8 @@ class PartitionLog:
         self._directory.changes(self.path)
 
     def replace_segments(self, number: int, count: int, cleaned: Segment) -> None:
-        """Replace ``count`` segments, from index ``number`` on, by the one that compaction has put
-        in their place.
+        """Replace ``count`` segments, from index ``number`` on, by the one that compaction puts in
+        their place.
         """
         made = Segment(
             self._directory.files,
@@ -690,7 +690,7 @@ class PartitionLog:
             cleaned.size_bytes,
             cleaned.created_ms,
         )
-        self._segments.replace(number, count, made)
+        self._segments.replace(number, count, [made])
 
     # ------------------------------------------------------------------ durability, closing
 

@@ -69,13 +69,11 @@ class SegmentList:
         same = len(found) == len(segments) and all(map(is_, found, segments))
         return number if same else None
 
-    def replace(self, number: int, count: int, segment: Segment) -> None:
-        """Replace ``count`` segments, from index ``number`` on, by one that begins with the same
-        base offset.
-        """
+    def replace(self, number: int, count: int, segments: Sequence[Segment]) -> None:
+        """Replace ``count`` segments, from index ``number`` on, by others for the same offsets."""
         self._positions.clear()
-        self._segments[number : number + count] = [segment]
-        self._bases[number : number + count] = [segment.base_offset]
+        self._segments[number : number + count] = segments
+        self._bases[number : number + count] = [segment.base_offset for segment in segments]
 
     def end_of(self, number: int, log_end_offset: int) -> int:
         """Return the offset at which a segment ends, exclusive."""
