@@ -252,17 +252,36 @@ def test_a_flush_that_fails_at_the_stop(home: Home, failing: FailingDisk) -> Non
 
 
 def test_a_stop_with_many_logs_notices_a_failing_disk(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+    home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The next start verifies the logs that the disk may not have, also an internal one, in which
+    the kernel has left a hole.
+    """
+    log = home.log(0, internal=True)
+    put(log, batch(b"a"))
+    log.flush()
+    start = log.size_bytes()
     for partition in range(SYNC_ALL_ABOVE + 1):
-        put(home.log(partition), batch(b"a"))
+        put(home.log(partition), batch(b"b"))
+    end = log.size_bytes()
+    put(log, batch(b"c"))
+    put(home.log(100), batch(b"flushed"))
+    home.log(100).flush()
 
     def fail(fd: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr("headrace.log.data_directory.sync_filesystem", fail)
-    home.restart()
-    assert home.logs.directory.needs_recovery("t-0")
+    with monkeypatch.context() as patch:
+        patch.setattr("headrace.log.data_directory.sync_filesystem", fail)
+        home.restart()
+    assert caplog.text.count("could not be closed cleanly") == 1 and "Took " not in caplog.text
+    marked = {path.parent.name for path in home.path.glob("*/offline")}
+    assert marked == {f"t-{partition}" for partition in range(SYNC_ALL_ABOVE + 1)}
+    with open(home.path / FIRST, "r+b") as file:
+        file.seek(start)
+        file.write(bytes(end - start))
+    assert values(home.log(0, internal=True)) == {0: b"a"}
+    assert values(home.log(1)) == {0: b"b"}
 
 
 def test_a_torn_tail_that_cannot_be_cut_takes_the_log_offline(

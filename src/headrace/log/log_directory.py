@@ -162,7 +162,14 @@ class LogDirectory:
     def _flush_changed(self) -> None:
         changed = [log for log in self if log.unflushed_records and not log.is_offline]
         if len(changed) > SYNC_ALL_ABOVE:
-            self.directory.sync_all()
+            try:
+                self.directory.sync_all()
+            except OSError as error:
+                for log in changed:
+                    log.distrust(error)
+                with contextlib.suppress(OSError):
+                    self.directory.sync_all()  # the marks
+                raise
             return
         for log in changed:
             with contextlib.suppress(OSError):  # the log went offline and logged why

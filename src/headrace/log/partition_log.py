@@ -757,17 +757,22 @@ class PartitionLog:
         """
         if self._offline is not None:
             return self._offline
-        self._offline = offline = Refusal(
-            ErrorCode.KAFKA_STORAGE_ERROR,
-            f"{self.topic}-{self.partition} is offline: {error.strerror}",
-        )
-        self.is_uncleanable = True
+        offline = self.distrust(error)
         logger.error(
             "Took %s offline, as its last records may not be on disk: %s. Check the disk and "
             "restart the broker, which verifies them; until then reads and writes are refused",
             self.path,
             error,
         )
+        return offline
+
+    def distrust(self, error: OSError) -> Refusal:
+        """Do the same as :meth:`take_offline` with a log that is online, without a log line."""
+        self._offline = offline = Refusal(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"{self.topic}-{self.partition} is offline: {error.strerror}",
+        )
+        self.is_uncleanable = True
         recovery.mark_offline(self.path)
         self._directory.distrust(os.path.basename(self.path))
         if self._directory.on_offline is not None:
