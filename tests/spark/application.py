@@ -55,21 +55,23 @@ def start_driver(
         [sys.executable, "-c", program, *arguments],
         stdout=output,
         text=True,
-        start_new_session=True,  # `kill_driver` finds the JVM and the workers by their session
+        start_new_session=True,  # `kill_session` finds the JVM and the workers by their session
         env=python_environment(),
     )
 
 
-def kill_driver(driver: subprocess.Popen[str]) -> None:
-    """Kill the driver, its JVM and all Python workers with SIGKILL, all at once."""
+def kill_session(leader: subprocess.Popen[str]) -> None:
+    """Kill a process and all of its session with SIGKILL, at once: a driver, its JVM and its
+    Python workers.
+    """
     pids = [
-        process.pid for process in psutil.process_iter() if _session_of(process.pid) == driver.pid
+        process.pid for process in psutil.process_iter() if _session_of(process.pid) == leader.pid
     ]
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):  # it may have ended meanwhile
                 os.kill(pid, number)
-    driver.wait()
+    leader.wait()
 
 
 def _session_of(pid: int) -> int | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.spark.application import kill_driver, start_driver
+from tests.spark.application import kill_session, start_driver
 from tests.spark.conftest import Batches, Queue
 from tests.support import wait_until
 
@@ -94,7 +94,7 @@ def run_until(phase: str, folder: Path, table: str, options: dict[str, str]) -> 
             f"a micro-batch to be {phase}",
         )
     finally:
-        kill_driver(driver)
+        kill_session(driver)
     assert reached.exists(), f"the driver ended with {driver.returncode}"
 
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace.spark
-from tests.spark.application import kill_driver, start_driver
+from tests.spark.application import kill_session, start_driver
 from tests.spark.ordered_topics import Topics
 from tests.support import RUN_SEED
 
@@ -64,7 +64,7 @@ def test_a_killed_driver_reads_the_same_rows_in_the_same_order(
             if 1 in seen:
                 break
     finally:
-        kill_driver(driver)
+        kill_session(driver)
     topics.produce(0, [1001, 1002])  # later records do not change a planned micro-batch
 
     again: dict[int, list[tuple[str, int, int]]] = {}

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headrace.client import ClientError
+from headrace.client import ClientError, ConnectionFailed
 
 
 class SourceError(Exception):
@@ -26,4 +26,11 @@ def one_line_errors() -> Iterator[None]:
         yield
     except (ClientError, SourceError) as error:
         sys.tracebacklimit = 0
-        raise SourceError(str(error)) from None
+        raise SourceError(describe(error)) from None
+
+
+def describe(error: Exception) -> str:
+    """Return the text of an error; for a failed connection also what to change."""
+    if isinstance(error, ConnectionFailed):
+        return f"{error}: check that the brokers run, and the option kafka.bootstrap.servers"
+    return str(error)

@@ -22,6 +22,7 @@ from headrace.spark.option_parsing import GivenOptions, KafkaOptions
 from headrace.spark.reader.log_reader import LogReader
 from headrace.spark.reader.read_options import OffsetRange, ReadOptions
 from headrace.spark.task_split import split_evenly
+from headrace.spark.worker_check import reduce_checked
 
 from .group_records import SCHEMA, events
 
@@ -34,6 +35,10 @@ _READING = ReadOptions(read_committed=True, skip_lost=True)
 
 class GroupHistorySource(DataSource):
     """Events in the groups of a cluster; see ``docs/spark.md``. Making one opens nothing."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Check the executor's environment when the source is unpickled there."""
+        return reduce_checked(self)
 
     @classmethod
     def name(cls) -> str:

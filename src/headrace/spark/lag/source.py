@@ -25,6 +25,7 @@ from headrace.client.group_listing import ListedGroup
 from headrace.client.lag.rows import LagPart, LagRow
 from headrace.client.lag.snapshot import lag_snapshot, wanted_groups
 from headrace.log_lines import get_logger
+from headrace.spark.checkpoints import check_offset
 from headrace.spark.errors import one_line_errors
 from headrace.spark.pyspark_capabilities import (
     ReadAllAvailable,
@@ -32,6 +33,7 @@ from headrace.spark.pyspark_capabilities import (
     SupportsTriggerAvailableNow,
     stream_reader,
 )
+from headrace.spark.worker_check import reduce_checked
 
 from .options import LagOptions
 
@@ -63,6 +65,7 @@ _ARROW_TYPES = {
     "bigint": pa.int64(),
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
+_NO_OFFSET: dict[str, Any] = {"snapshot": 0}
 _CHECK_TIMEOUT_MS = 10_000
 _ROWS_PER_BATCH = 10_000
 _MOST_WARNINGS = 20
@@ -83,6 +86,10 @@ class LagDataSource(DataSource):
 
     ``docs/spark.md`` describes options and columns. Making one opens nothing.
     """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Check the executor's environment when the source is unpickled there."""
+        return reduce_checked(self)
 
     @classmethod
     def name(cls) -> str:
@@ -152,10 +159,11 @@ class LagStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset before the first snapshot."""
-        return {"snapshot": 0}
+        return dict(_NO_OFFSET)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the offset of the next snapshot; ``start`` after the last one."""
+        check_offset("kafka-lag", start, _NO_OFFSET)
         following: int = start["snapshot"] + 1
         if not self._takes_one:
             return {"snapshot": following}
@@ -169,6 +177,7 @@ class LagStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[LagPartition]:
         """Divide the groups that exist now into tasks."""
+        check_offset("kafka-lag", end, _NO_OFFSET)
         return [] if start == end else plan(self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
@@ -12,6 +13,7 @@ from headrace.spark.errors import SourceError, one_line_errors
 from headrace.spark.pyspark_capabilities import stream_reader
 from headrace.spark.reader.columns import SPARK_HEADERS, SPARK_SCHEMA
 from headrace.spark.subscription import existing_topics, subscribed_topics
+from headrace.spark.worker_check import reduce_checked
 
 from .batch_reader import OrderedReader
 from .options import OrderedOptions
@@ -27,6 +29,10 @@ class OrderedDataSource(DataSource):
 
     ``docs/spark.md`` describes options and columns. Making one opens nothing.
     """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Check the executor's environment when the source is unpickled there."""
+        return reduce_checked(self)
 
     @classmethod
     def name(cls) -> str:

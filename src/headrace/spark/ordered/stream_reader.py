@@ -13,6 +13,7 @@ from headrace.client import ConnectionFailed
 from headrace.client.cluster import parse_bootstrap
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
+from headrace.spark.checkpoints import refuse_checkpoint
 from headrace.spark.errors import SourceError, one_line_errors
 from headrace.spark.pyspark_capabilities import (
     HAS_ADMISSION_CONTROL,
@@ -314,6 +315,8 @@ def _to_json(
 
 
 def _from_json(offsets: JsonOffsets) -> Offsets:
+    if not all(isinstance(by_partition, Mapping) for by_partition in offsets.values()):
+        refuse_checkpoint("kafka-ordered", offsets)
     return {
         (topic, int(partition)): offset
         for topic, by_partition in offsets.items()

@@ -8,6 +8,7 @@ open record batches.
 from __future__ import annotations
 
 import asyncio
+import platform
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -34,6 +35,11 @@ _RETRY_S = 0.1
 _ABSENT_S = 2.0
 """Time for which brokers must say that a partition or an offset does not exist. A new leader, or a
 broker that has not heard of a topic yet, may know less than the others for a moment."""
+
+_UNREACHABLE = (
+    "executors connect to the brokers themselves, at the addresses that these advertise: correct "
+    "kafka.bootstrap.servers and advertised.listeners (headrace serve --advertise), or the network"
+)
 
 _END_TIMEOUT_MS = 1000
 """Time for a leader to tell the end of its log, before it is asked for records again."""
@@ -111,7 +117,8 @@ class Fetcher:
         except (ClientError, SourceError) as failure:
             await self._fail(failure)
         except Exception as bug:
-            await self._fail(ReadError(f"reading failed: {bug!r}"))
+            where = _positions([one for one in self._partitions.values() if not one.is_done])
+            await self._fail(ReadError(f"reading {where} failed: {bug!r}"))
             raise
 
     async def _fail(self, failure: ClientError | SourceError) -> None:
@@ -148,7 +155,7 @@ class Fetcher:
             topics = await self._cluster.existing_topics(names)
         except ConnectionFailed as failure:
             for partition in partitions:
-                self._note_no_data(partition, str(failure))
+                self._note_no_data(partition, _unreachable(failure))
             self._retry_later()
             return
         for partition in partitions:
@@ -225,14 +232,14 @@ class Fetcher:
                 partition.leader = None
             try:
                 for partition in partitions:
-                    self._note_no_data(partition, str(failure))
+                    self._note_no_data(partition, _unreachable(failure))
             except ReadError as timeout:
                 await self._fail(timeout)
             await asyncio.sleep(_RETRY_S)
-        except (ClientError, SourceError) as failure:
+        except (RequestRefused, SourceError) as failure:
             await self._fail(failure)
-        except CorruptBatch as error:
-            await self._fail(ReadError(f"a broker sent record batches that are corrupt: {error}"))
+        except ClientError as failure:
+            await self._fail(ReadError(f"reading {_positions(partitions)}: {failure}"))
         finally:
             for partition in partitions:
                 partition.is_asked = False
@@ -278,7 +285,13 @@ class Fetcher:
 
     async def _add_records(self, partition: PartitionFetch, answer: Any) -> None:
         data = answer.records or b""
-        batches = Batches.find(data)
+        try:
+            batches = Batches.find(data)
+        except CorruptBatch as error:
+            raise ReadError(
+                f"{partition.name} has record batches that are corrupt, from offset "
+                f"{partition.offset} on: {error}"
+            ) from None
         if len(batches):
             aborted = [
                 (int(transaction.producer_id), int(transaction.first_offset))
@@ -333,3 +346,15 @@ class Fetcher:
             lost = f"offset {partition.offset} of {partition.name} is not available: {problem}"
             raise ReadError(lost + self._options.advice)
         self._skip_to(partition, next_offset, problem)
+
+
+def _unreachable(failure: ConnectionFailed) -> str:
+    return f"{failure} (from {platform.node()}): {_UNREACHABLE}"
+
+
+def _positions(partitions: Sequence[PartitionFetch]) -> str:
+    """Return the first partition with its offset, and the number of the others."""
+    if not partitions:
+        return "nothing"
+    more = f" and {len(partitions) - 1} more partitions" if len(partitions) > 1 else ""
+    return f"{partitions[0].name} from offset {partitions[0].offset} on{more}"

@@ -139,4 +139,7 @@ class LogReader:
             yield from decode(batches, chosen, wanted, headers=self._options.headers)
         except CorruptBatch as error:
             topic, partition = piece.key
-            raise ReadError(f"{topic}-{partition} has records that are corrupt: {error}") from error
+            raise ReadError(
+                f"{topic}-{partition} has records that are corrupt, from offset {piece.start} on: "
+                f"{error}"
+            ) from error

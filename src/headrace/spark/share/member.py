@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from headrace.client import AcquiredRange, ClientError, PartitionLag, RequestRefused, ShareConsumer
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
-from headrace.spark.errors import SourceError
+from headrace.spark.errors import SourceError, describe
 from headrace.spark.event_loop_thread import EventLoopThread
 from headrace.spark.subscription import subscribed_topics
 
@@ -188,4 +188,4 @@ def _by_topic(lags: Sequence[PartitionLag]) -> dict[str, dict[str, int]]:
 def _with_advice(error: Exception) -> str:
     if isinstance(error, RequestRefused) and error.code == ErrorCode.GROUP_ID_NOT_FOUND:
         return f"{error}: choose another kafka.group.id, or delete that group"
-    return str(error)
+    return describe(error)

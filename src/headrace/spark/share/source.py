@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourc
 from pyspark.sql.types import StructType
 
 from headrace.client import AcquiredRange
+from headrace.spark.checkpoints import check_offset
 from headrace.spark.errors import one_line_errors
 from headrace.spark.pyspark_capabilities import (
     HAS_ADMISSION_CONTROL,
@@ -26,6 +27,7 @@ from headrace.spark.pyspark_capabilities import (
 )
 from headrace.spark.reader.columns import SPARK_HEADERS, SPARK_SCHEMA
 from headrace.spark.subscription import subscribed_topics
+from headrace.spark.worker_check import reduce_checked
 
 from .executor import SharePartition, read, split
 from .group_settings import ensure_group_settings
@@ -33,6 +35,7 @@ from .member import ShareMember
 from .options import ShareOptions
 from .outcomes import OutcomeWriter
 
+_NO_OFFSET: dict[str, Any] = {"session": "", "batch": 0}
 _CHECK_TIMEOUT_MS = 10_000
 _LAG_INTERVAL_S = 1.0
 _LAG_TIME_FRACTION = 1 / 20
@@ -44,6 +47,10 @@ class ShareDataSource(DataSource):
 
     ``docs/spark.md`` describes options and columns. Making one opens nothing.
     """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Check the executor's environment when the source is unpickled there."""
+        return reduce_checked(self)
 
     @classmethod
     def name(cls) -> str:
@@ -107,13 +114,14 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset of a new query."""
         self._open()
-        return {"session": "", "batch": 0}
+        return dict(_NO_OFFSET)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Acknowledge the micro-batch that has just ended, and acquire the next one.
 
         :returns: the offset of the next micro-batch; ``start`` if there is none
         """
+        check_offset("kafka-share", start, _NO_OFFSET)
         member = self._open()
         if self._offset is not None and start != self._offset:
             return self._offset  # acquired, and not run yet
@@ -131,6 +139,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SharePartition]:
         """Return the tasks of the micro-batch that ends at ``end``."""
+        check_offset("kafka-share", end, _NO_OFFSET)
         self._open()
         if start == end or end != self._offset:
             return []
