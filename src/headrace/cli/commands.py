@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, Entry] = {
     "configs": Entry(".configs.command", "describe and alter configs of topics, brokers, groups"),
     "produce": Entry(".console.produce", "produce lines, JSON objects or files to a topic"),
     "consume": Entry(".console.consume", "print the records of topics"),
+    "dlq": Entry(".dlq.command", "list, show and redrive dead letters"),
     "share-groups": Entry(".share_groups.command", "list, describe, reset and delete share groups"),
     "consumer-groups": Entry(
         ".consumer_groups.command", "list, describe, reset and delete consumer groups"

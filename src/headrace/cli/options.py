@@ -192,6 +192,16 @@ def positive_bytes(text: str) -> int:
     return int(text)
 
 
+def positive_number(text: str) -> int:
+    """Parse a whole number above 0.
+
+    :raises ArgumentTypeError: it is none
+    """
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise ArgumentTypeError(f"{text!r} is not a number above 0")
+    return int(text)
+
+
 def positive_seconds(text: str) -> float:
     """Parse a number of seconds above 0, such as ``0.5``.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.protocol import record_batch
+from headrace.protocol import dead_letters, record_batch
 from headrace.share.records import Archived, ArchiveReason, SharePartitionKey
 
 from .environment import Environment
@@ -262,22 +262,22 @@ def _letters(
     headers of its record if that is in ``originals``.
     """
     shared = (
-        ("__dlq.errors.topic", topic.encode()),
-        ("__dlq.errors.partition", str(key.partition).encode()),
+        (dead_letters.TOPIC, topic.encode()),
+        (dead_letters.PARTITION, str(key.partition).encode()),
     )
     original = next(originals, None)
     for first, last, delivery_count, reason in runs:
         reasons = (
-            ("__dlq.errors.group", key.group_id.encode()),
-            ("__dlq.errors.delivery.count", str(delivery_count).encode()),
-            ("__dlq.errors.message", MESSAGES[reason]),
+            (dead_letters.GROUP, key.group_id.encode()),
+            (dead_letters.DELIVERY_COUNT, str(delivery_count).encode()),
+            (dead_letters.MESSAGE, MESSAGES[reason]),
         )
         for offset in range(first, last + 1):
             while original is not None and original.offset < offset:
                 original = next(originals, None)
             if offset in written:
                 continue
-            context = (*shared, ("__dlq.errors.offset", str(offset).encode()), *reasons)
+            context = (*shared, (dead_letters.OFFSET, str(offset).encode()), *reasons)
             if original is not None and original.offset == offset:
                 yield Letter(offset, original.key, original.value, (*original.headers, *context))
             else:
@@ -300,7 +300,7 @@ def _batches(
             record_batch.HEADER_BYTES + own > max_bytes
             and len(_batch([letter], wall_ms)) > max_bytes
         ):
-            letter = Letter(letter.offset, None, None, letter.headers[-6:])
+            letter = Letter(letter.offset, None, None, letter.headers[-len(dead_letters.HEADERS) :])
             own = letter.size_bytes
         if together and size + own > max_bytes:
             yield _batch(together, wall_ms), [one.offset for one in together]

@@ -27,6 +27,7 @@ from confluent_kafka import (
 
 from headrace.cli.client_options import must_answer
 from headrace.cli.errors import BadUsage, Failure, one_line_error
+from headrace.cli.groups.options import timestamp_ms
 from headrace.cli.librdkafka import (
     librdkafka_config,
     librdkafka_options,
@@ -38,7 +39,6 @@ from headrace.cli.perf.report import Bar
 
 from .formatting import formatter_options, message_formatter, write_out
 from .message_formatter import Delivered, MessageFormatter, Undecodable
-from .produce import timestamp_ms
 
 _RECORDS_AT_ONCE = 500
 _WAIT_S = 0.2

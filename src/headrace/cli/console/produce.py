@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import IO, Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from headrace.cli.errors import BadUsage, Failure, one_line_error
-from headrace.cli.groups.options import date_and_time
+from headrace.cli.groups.options import timestamp_ms
 from headrace.cli.librdkafka import (
     librdkafka_config,
     librdkafka_options,
@@ -105,21 +105,6 @@ def declare(parser: ArgumentParser) -> None:
         "--sync", action="store_true", help="wait for each record before sending the next"
     )
     librdkafka_options(parser, "--producer-property", "--producer.config")
-
-
-def timestamp_ms(text: str) -> int:
-    """Parse a time: ISO 8601, or milliseconds since the epoch.
-
-    :raises ArgumentTypeError: it is neither
-    """
-    if text.isascii() and text.isdigit() and len(text) < 16:
-        return int(text)
-    try:
-        return int(date_and_time(text).timestamp() * 1000)
-    except ArgumentTypeError:
-        raise ArgumentTypeError(
-            f"'{text}' is neither milliseconds nor of the form YYYY-MM-DDThh:mm:ss"
-        ) from None
 
 
 def run(options: Namespace) -> int:

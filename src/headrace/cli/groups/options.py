@@ -254,6 +254,21 @@ def date_and_time(text: str) -> datetime:
     return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
 
 
+def timestamp_ms(text: str) -> int:
+    """Parse a time: ISO 8601, or milliseconds since the epoch.
+
+    :raises ArgumentTypeError: it is neither
+    """
+    if text.isascii() and text.isdigit() and len(text) < 16:
+        return int(text)
+    try:
+        return int(date_and_time(text).timestamp() * 1000)
+    except ArgumentTypeError:
+        raise ArgumentTypeError(
+            f"'{text}' is neither milliseconds nor of the form YYYY-MM-DDThh:mm:ss"
+        ) from None
+
+
 def duration(text: str) -> timedelta:
     """Parse a duration as Kafka's tools do, such as ``P2DT3H4M5.5S``.
 

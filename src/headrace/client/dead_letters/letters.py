@@ -1,0 +1,158 @@
+"""Dead letters, and filters for them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headrace.protocol import dead_letters
+from headrace.protocol.partitions import TopicPartition
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class DeadLetter(NamedTuple):
+    """A letter of a dead-letter queue.
+
+    :param timestamp_ms: the time at which the letter was written
+    :param source: (topic, partition) of the record, and ``source_offset`` its offset
+    :param group_id: the share group that archived it; None if the letter has no such header, and
+        likewise ``delivery_count`` and ``message``, the reason
+    :param has_content: whether ``key``, ``value`` and ``headers`` are those of the record; if not,
+        the queue has no copy of it
+    :param headers: without those that make it a letter, and without the count of redrives
+    :param redrives: how often the record was redriven before
+    """
+
+    queue: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    source: TopicPartition
+    source_offset: int
+    group_id: str | None
+    delivery_count: int | None
+    message: str | None
+    has_content: bool
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    redrives: int
+
+    def with_content(self, key: bytes | None, value: bytes | None, headers: Headers) -> DeadLetter:
+        """Return the letter with the content of the original record."""
+        kept, redrives = _without_count(headers)
+        return self._replace(
+            has_content=True, key=key, value=value, headers=kept, redrives=redrives
+        )
+
+    def redriven_headers(self) -> list[tuple[str, bytes | None]]:
+        """Return the headers of the record when it is redriven once more."""
+        count = str(self.redrives + 1).encode()
+        return [*self.headers, (dead_letters.REDRIVE_COUNT, count)]
+
+
+def parse_letter(
+    place: TopicPartition,
+    offset: int,
+    timestamp_ms: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[str, bytes | None]],
+) -> DeadLetter | None:
+    """Return the letter in a record of a queue; None if the record is no dead letter.
+
+    A letter about a letter has each header twice. The last one is removed, so that the other
+    letter remains.
+    """
+    rest = list(headers)
+    found: dict[str, str | None] = {}
+    for name in dead_letters.HEADERS:
+        index = next((i for i in reversed(range(len(rest))) if rest[i][0] == name), None)
+        found[name] = None if index is None else _text(rest.pop(index)[1])
+    topic = found[dead_letters.TOPIC]
+    partition, source_offset, deliveries = (
+        _number(found[name])
+        for name in (dead_letters.PARTITION, dead_letters.OFFSET, dead_letters.DELIVERY_COUNT)
+    )
+    if not topic or partition is None or source_offset is None:
+        return None
+    kept, redrives = _without_count(tuple(rest))
+    return DeadLetter(
+        *place,
+        offset,
+        timestamp_ms,
+        (topic, partition),
+        source_offset,
+        found[dead_letters.GROUP],
+        deliveries,
+        found[dead_letters.MESSAGE],
+        key is not None or value is not None or bool(rest),
+        key,
+        value,
+        kept,
+        redrives,
+    )
+
+
+def _without_count(headers: Headers) -> tuple[Headers, int]:
+    counts = [_number(_text(value)) for name, value in headers if _is_count(name)]
+    return tuple(one for one in headers if not _is_count(one[0])), counts[-1] or 0 if counts else 0
+
+
+def _is_count(name: str) -> bool:
+    return name == dead_letters.REDRIVE_COUNT
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")
+
+
+def _number(text: str | None) -> int | None:
+    if text is None or not re.fullmatch("[0-9]{1,19}", text, re.ASCII):
+        return None
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class LetterFilter:
+    """A selection of letters; the default selects all.
+
+    :param sources: topics of the records; empty for all
+    :param groups: share groups; empty for all
+    :param reason: a regular expression to search in the reason, in either case; None for all
+    :param key: the key of the record, if its content is known
+    :param partitions: partitions of the queue; empty for all
+    :param from_offset: the first offset in the queue; ``to_offset`` is exclusive
+    :param from_ms: the earliest time of a letter; ``to_ms`` is exclusive
+    """
+
+    sources: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    reason: str | None = None
+    key: bytes | None = None
+    partitions: tuple[int, ...] = ()
+    from_offset: int = 0
+    to_offset: int | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+    def selects(self, letter: DeadLetter) -> bool:
+        """Return whether a letter is selected, but for its key."""
+        reason = self.reason
+        return (
+            (not self.sources or letter.source[0] in self.sources)
+            and (not self.groups or letter.group_id in self.groups)
+            and (not self.partitions or letter.partition in self.partitions)
+            and (reason is None or re.search(reason, letter.message or "", re.I) is not None)
+            and self.from_offset <= letter.offset
+            and (self.to_offset is None or letter.offset < self.to_offset)
+            and (self.from_ms is None or self.from_ms <= letter.timestamp_ms)
+            and (self.to_ms is None or letter.timestamp_ms < self.to_ms)
+        )
+
+    def selects_key(self, letter: DeadLetter) -> bool:
+        """Return whether the key of a letter with its content is selected."""
+        return self.key is None or letter.key == self.key

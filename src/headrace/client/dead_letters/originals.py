@@ -1,0 +1,151 @@
+"""The records that dead letters without a copy are about, read from their topics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from headrace.client.cluster import Cluster, TopicMetadata
+from headrace.client.errors import ClientError, RequestRefused
+from headrace.client.fetch import FetchLimits, FetchPosition, fetch
+from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
+from headrace.errors import ErrorCode
+from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.record_batch import CorruptBatch, Record, headers, records
+
+from .letters import DeadLetter
+
+CLOCK_SKEW_MS = 300_000
+"""A record with a timestamp that is later than its letter by more than this is another one: the
+topic was deleted and created again.
+"""
+
+_FETCH_BYTES = 1 << 20
+_READ_UNCOMMITTED = 0
+
+
+class Originals:
+    """A reader of single records. It connects when the first one is wanted.
+
+    :param config: of librdkafka
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+        self._runner: asyncio.Runner | None = None
+        self._cluster: Cluster | None = None
+
+    def __enter__(self) -> Originals:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._runner is not None:
+            if self._cluster is not None:
+                self._runner.run(self._cluster.close())
+            self._runner.close()
+
+    def fill(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        """Give letters without a content that of their records; letters of records that are gone
+        stay as they are.
+
+        :raises ClientError: a topic cannot be read
+        """
+        wanted: dict[TopicPartition, set[int]] = {}
+        for letter in letters:
+            if not letter.has_content:
+                wanted.setdefault(letter.source, set()).add(letter.source_offset)
+        if not wanted:
+            return list(letters)
+        if self._runner is None:
+            try:
+                self._cluster = settings(librdkafka_config(self._config)).cluster()
+            except UnsupportedSetting as error:
+                raise ClientError(str(error)) from error
+            self._runner = asyncio.Runner()
+        assert self._cluster is not None
+        found = self._runner.run(_find(self._cluster, wanted))
+        return [_filled(letter, found) for letter in letters]
+
+
+def _filled(letter: DeadLetter, found: Mapping[tuple[TopicPartition, int], Record]) -> DeadLetter:
+    record = found.get((letter.source, letter.source_offset))
+    if letter.has_content or record is None:
+        return letter
+    if record.timestamp_ms > letter.timestamp_ms + CLOCK_SKEW_MS:
+        return letter
+    return letter.with_content(record.key, record.value, record.headers)
+
+
+async def _find(
+    cluster: Cluster, wanted: Mapping[TopicPartition, Iterable[int]]
+) -> dict[tuple[TopicPartition, int], Record]:
+    """Return those of the records that exist.
+
+    :raises ClientError: a topic cannot be read
+    """
+    topics = await cluster.metadata(sorted({topic for topic, _ in wanted}))
+    found: dict[tuple[TopicPartition, int], Record] = {}
+    for place, offsets in wanted.items():
+        topic = topics.get(place[0])
+        leader = topic.leaders.get(place[1], -1) if isinstance(topic, TopicMetadata) else -1
+        if isinstance(topic, TopicMetadata) and leader >= 0:
+            await _find_in(cluster, topic, place, leader, sorted(offsets), found)
+    return found
+
+
+async def _find_in(
+    cluster: Cluster,
+    topic: TopicMetadata,
+    place: TopicPartition,
+    leader: int,
+    offsets: Sequence[int],
+    found: dict[tuple[TopicPartition, int], Record],
+) -> None:
+    """Add the records of a partition that exist.
+
+    :param offsets: ascending
+    :raises ClientError: the partition cannot be read
+    """
+    what = f"reading topic '{place[0]}'"
+    at = 0
+    while at < len(offsets):
+        position = FetchPosition(offsets[at], _FETCH_BYTES)
+        answers = await fetch(
+            await cluster.connection(leader),
+            {place: position},
+            {topic.name: topic.topic_id},
+            FetchLimits(0, 0, _FETCH_BYTES, _READ_UNCOMMITTED),
+            timeout_ms=cluster.timeout_ms,
+        )
+        answer = answers[place]
+        if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            at += 1  # deleted
+            continue
+        if answer.error_code:
+            needs = f"READ on topic '{place[0]}'"
+            raise RequestRefused(what, int(answer.error_code), needs=needs)
+        data = memoryview(bytes(answer.records or b""))
+        wanted, passed = frozenset(offsets[at:]), position.offset
+        try:
+            for start, header in headers(data):
+                passed = header.last_offset
+                if header.is_control or not _has_any(offsets, at, header.base_offset, passed):
+                    continue
+                for record in records(data[start : start + header.size_bytes]):
+                    if record.offset in wanted:
+                        found[place, record.offset] = record
+        except CorruptBatch as error:
+            raise ClientError(f"{what}: {error}") from error
+        while at < len(offsets) and offsets[at] <= passed:
+            at += 1
+
+
+def _has_any(offsets: Sequence[int], at: int, first: int, last: int) -> bool:
+    return any(first <= offset <= last for offset in offsets[at:])

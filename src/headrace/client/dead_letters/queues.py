@@ -1,0 +1,172 @@
+"""The dead-letter queues of a cluster, with counts of their letters."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.client.cluster import Cluster, TopicMetadata
+from headrace.client.configs import ConfigType, describe_configs
+from headrace.client.errors import ClientError, RequestRefused
+from headrace.client.group_listing import list_groups
+from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
+
+from .reading import QueueReader
+from .redrive import position_group, read_positions
+
+DEFAULT_PREFIX = "dlq."
+"""The default of ``errors.deadletterqueue.topic.name.prefix``."""
+SCANNED_RECORDS = 10_000
+"""The number of records of a queue that are read to count letters, unless a caller chooses."""
+
+_TOPIC_NAME = "errors.deadletterqueue.topic.name"
+_GROUP_ENABLE = "errors.deadletterqueue.group.enable"
+_NAMES_AT_ONCE = 1000
+
+
+@dataclass(slots=True)
+class LetterCount:
+    """Letters of one share group, source topic and reason.
+
+    :ivar pending: those that were not redriven
+    :ivar oldest_ms: the time of the oldest one that was read; likewise ``newest_ms``
+    """
+
+    letters: int = 0
+    pending: int = 0
+    oldest_ms: int = 0
+    newest_ms: int = 0
+
+
+@dataclass(slots=True)
+class QueueSummary:
+    """A dead-letter queue.
+
+    :ivar groups: the share groups that are configured to use it; empty if the cluster does not tell
+    :ivar records: the offsets from its start to its end
+    :ivar read: the records that were read to count letters, the newest ones of each partition
+    :ivar counts: (share group, source topic, reason) → letters; None for a missing header
+    :ivar not_letters: records read that are no dead letters
+    """
+
+    queue: str
+    partitions: int
+    groups: tuple[str, ...]
+    records: int = 0
+    read: int = 0
+    counts: dict[tuple[str | None, str, str | None], LetterCount] = field(default_factory=dict)
+    not_letters: int = 0
+
+
+def find_queues(
+    config: Mapping[str, Any],
+    names: Sequence[str] = (),
+    prefix: str = DEFAULT_PREFIX,
+) -> dict[str, tuple[str, ...]]:
+    """Find the dead-letter queues of a cluster.
+
+    They are the topics whose name has the prefix, those that groups may use, and those that groups
+    are configured to use, as far as the cluster knows such configs and tells them.
+
+    :param config: of librdkafka
+    :param names: only these topics
+    :returns: queue → the share groups that are configured to use it
+    :raises ClientError: no broker answers
+    """
+    try:
+        cluster = settings(librdkafka_config(config)).cluster()
+    except UnsupportedSetting as error:
+        raise ClientError(str(error)) from error
+    found = asyncio.run(_find(cluster, prefix))
+    return {name: found.get(name, ()) for name in names} if names else found
+
+
+async def _find(cluster: Cluster, prefix: str) -> dict[str, tuple[str, ...]]:
+    async with cluster:
+        topics = {
+            name
+            for name, topic in (await cluster.metadata(None)).items()
+            if isinstance(topic, TopicMetadata) and not topic.is_internal
+        }
+        users: dict[str, list[str]] = {}
+        listed, _ = await list_groups(cluster, (), ("share",), cluster.timeout_ms)
+        group_ids = sorted(group.group_id for group in listed)
+        for group_id, name in (
+            await _values(cluster, ConfigType.GROUP, group_ids, _TOPIC_NAME)
+        ).items():
+            if name in topics:
+                users.setdefault(name, []).append(group_id)
+        enabled = await _values(cluster, ConfigType.TOPIC, sorted(topics), _GROUP_ENABLE)
+        return {
+            name: tuple(users.get(name, ()))
+            for name in sorted(topics)
+            if name in users or name.startswith(prefix) or enabled.get(name) == "true"
+        }
+
+
+async def _values(
+    cluster: Cluster, kind: ConfigType, names: Sequence[str], key: str
+) -> dict[str, str]:
+    """Return a config of those resources that have it and may be described."""
+    found = {}
+    for start in range(0, len(names), _NAMES_AT_ONCE):
+        try:
+            described = await describe_configs(
+                await cluster.connection(),
+                kind,
+                names[start : start + _NAMES_AT_ONCE],
+                keys=[key],
+                timeout_ms=cluster.timeout_ms,
+            )
+        except RequestRefused:
+            continue
+        for name, configs in described.items():
+            for one in configs:
+                if one.name == key and one.value:
+                    found[name] = one.value
+    return found
+
+
+def count_letters(
+    config: Mapping[str, Any],
+    queue: str,
+    groups: tuple[str, ...],
+    stop: threading.Event,
+    max_records: int = SCANNED_RECORDS,
+) -> QueueSummary:
+    """Read the newest records of a queue, and count its letters.
+
+    :param config: of librdkafka
+    :param groups: the share groups that use it
+    :param stop: set it to end early
+    :param max_records: the number of records to read, shared by the partitions
+    :raises ClientError: the queue cannot be read
+    """
+    group_id = position_group(queue)
+    with QueueReader(config, queue, group_id) as reader:
+        bounds = reader.bounds(reader.partition_counts())
+        positions = read_positions(reader, group_id, bounds)
+        summary = QueueSummary(queue, len(bounds), groups)
+        summary.records = sum(end - first for first, end in bounds.values())
+        share = max(1, max_records // max(1, len(bounds)))
+        if summary.records <= max_records:
+            share = max_records
+        starts = {number: max(first, end - share) for number, (first, end) in bounds.items()}
+        ends = {number: end for number, (_, end) in bounds.items()}
+        for chunk in reader.chunks(starts, ends, stop):
+            for _, _, letter in chunk:
+                if letter is None:
+                    summary.not_letters += 1
+                    continue
+                key = (letter.group_id, letter.source[0], letter.message)
+                count = summary.counts.setdefault(key, LetterCount())
+                at_ms = letter.timestamp_ms
+                count.oldest_ms = min(count.oldest_ms, at_ms) if count.letters else at_ms
+                count.newest_ms = max(count.newest_ms, at_ms)
+                count.letters += 1
+                count.pending += not positions[letter.partition].is_done(letter.offset)
+        summary.read = sum(ends[number] - start for number, start in starts.items())
+        return summary

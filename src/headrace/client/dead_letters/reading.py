@@ -1,0 +1,230 @@
+"""The records of a dead-letter queue, up to the end that it has at the start."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+
+from headrace.client.errors import ConnectionFailed, UnknownTopic
+from headrace.client.settings import librdkafka_config
+
+from .letters import DeadLetter, LetterFilter, parse_letter
+from .librdkafka_errors import client_error, client_errors
+from .originals import Originals
+
+RECORDS_AT_ONCE = 500
+TIMEOUT_S = 30.0
+"""The timeout of a call, and of waiting for the next record."""
+
+_WAIT_S = 0.2
+_NO_GROUP = "headrace-dlq"
+"""A group id for readers that commit nothing; librdkafka requires one."""
+
+
+class Bounds(NamedTuple):
+    """The offsets of a partition: of the first record, and after the last one."""
+
+    first: int
+    end: int
+
+
+class QueueRecord(NamedTuple):
+    """A record of a queue.
+
+    :param letter: None if it is no dead letter
+    """
+
+    partition: int
+    offset: int
+    letter: DeadLetter | None
+
+
+class QueueReader:
+    """A reader of one queue.
+
+    :param config: of librdkafka
+    :param group_id: the group whose committed offsets it reads; it does not join the group
+    :raises ClientError: the configuration is wrong
+    """
+
+    def __init__(self, config: Mapping[str, Any], queue: str, group_id: str = _NO_GROUP) -> None:
+        self.queue = queue
+        self._needs = f"READ on topic '{queue}'"
+        with client_errors("the client configuration", self._needs):
+            self.consumer = Consumer(
+                {
+                    "log_level": 2,
+                    **librdkafka_config(config),
+                    "group.id": group_id,
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                    "isolation.level": "read_committed",
+                    "auto.offset.reset": "earliest",
+                    "allow.auto.create.topics": False,
+                }
+            )
+
+    def __enter__(self) -> QueueReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.consumer.close()
+
+    def partition_counts(self) -> dict[str, int]:
+        """Return the number of partitions of each topic of the cluster.
+
+        :raises ClientError: no broker answers
+        """
+        with client_errors("listing topics", "DESCRIBE on topics"):
+            topics = self.consumer.list_topics(timeout=TIMEOUT_S).topics
+        return {name: len(topic.partitions) for name, topic in topics.items()}
+
+    def bounds(self, partition_counts: Mapping[str, int]) -> dict[int, Bounds]:
+        """Return the offsets of each partition of the queue.
+
+        :raises UnknownTopic: it does not exist
+        :raises ClientError: no broker answers
+        """
+        if self.queue not in partition_counts:
+            raise UnknownTopic(self.queue)
+        numbers = range(partition_counts[self.queue])
+        found = []
+        with client_errors(f"looking up offsets of topic '{self.queue}'", self._needs):
+            for when in (OFFSET_BEGINNING, OFFSET_END):
+                asked = [TopicPartition(self.queue, number, when) for number in numbers]
+                answers = self.consumer.offsets_for_times(asked, timeout=TIMEOUT_S)
+                for one in answers:
+                    if one.error is not None:
+                        raise KafkaException(one.error)
+                found.append({one.partition: one.offset for one in answers})
+        firsts, ends = found
+        return {number: Bounds(firsts[number], ends[number]) for number in numbers}
+
+    def chunks(
+        self,
+        starts: Mapping[int, int],
+        ends: Mapping[int, int],
+        stop: threading.Event,
+        most: int = RECORDS_AT_ONCE,
+    ) -> Iterator[list[QueueRecord]]:
+        """Yield records of the queue, those of a partition in order.
+
+        :param starts: partition → first offset
+        :param ends: partition → exclusive end, at most the end of the log
+        :param stop: ends the iteration when it is set
+        :param most: the number of records in a chunk
+        :raises ClientError: the queue cannot be read, or no broker answers
+        """
+        what = f"reading topic '{self.queue}'"
+        unread = {number for number, start in starts.items() if start < ends[number]}
+        with client_errors(what, self._needs):
+            self.consumer.assign(
+                [TopicPartition(self.queue, number, starts[number]) for number in unread]
+            )
+        last_s = time.monotonic()
+        while unread and not stop.is_set():
+            with client_errors(what, self._needs):
+                messages = self.consumer.consume(most, _WAIT_S)
+            if messages:
+                last_s = time.monotonic()
+            elif time.monotonic() - last_s > TIMEOUT_S:
+                raise ConnectionFailed(f"{what}: no broker answers")
+            chunk = []
+            for message in messages:
+                error = message.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise client_error(what, error, self._needs)
+                number, offset = int(message.partition() or 0), int(message.offset() or 0)
+                if number not in unread:
+                    continue
+                if error is None and offset < ends[number]:
+                    chunk.append(_record(message))
+                if error is not None or offset >= ends[number] - 1:
+                    self._end(unread, number)
+            if chunk:
+                yield chunk
+
+    def _end(self, unread: set[int], number: int) -> None:
+        unread.discard(number)
+        self.consumer.pause([TopicPartition(self.queue, number)])
+
+
+def _record(message: Any) -> QueueRecord:
+    number, offset = message.partition(), message.offset()
+    letter = parse_letter(
+        (message.topic(), number),
+        offset,
+        message.timestamp()[1],
+        message.key(),
+        message.value(),
+        message.headers() or (),
+    )
+    return QueueRecord(number, offset, letter)
+
+
+def read_letters(
+    config: Mapping[str, Any],
+    queue: str,
+    wanted: LetterFilter,
+    stop: threading.Event,
+    *,
+    max_letters: int | None = None,
+) -> Iterator[DeadLetter]:
+    """Yield the letters of a queue; those without a content get that of the original, if it exists.
+
+    :param config: of librdkafka
+    :param stop: set it to end early
+    :param max_letters: end after so many letters
+    :raises ClientError: the queue cannot be read
+    """
+    with ExitStack() as opened:
+        reader = opened.enter_context(QueueReader(config, queue))
+        originals = opened.enter_context(Originals(config))
+        bounds = reader.bounds(reader.partition_counts())
+        starts, ends = limits_of(bounds, wanted)
+        left = max_letters
+        for chunk in reader.chunks(starts, ends, stop):
+            found = [one.letter for one in chunk if one.letter is not None]
+            letters = [letter for letter in found if wanted.selects(letter)]
+            for letter in originals.fill(letters):
+                if not wanted.selects_key(letter):
+                    continue
+                if left == 0:
+                    return
+                yield letter
+                left = None if left is None else left - 1
+            if left == 0:
+                return
+
+
+def limits_of(
+    bounds: Mapping[int, Bounds], wanted: LetterFilter
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the starts and exclusive ends of the partitions that a filter may select."""
+    numbers = [one for one in bounds if not wanted.partitions or one in wanted.partitions]
+    starts = {number: max(bounds[number].first, wanted.from_offset) for number in numbers}
+    ends = {
+        number: bounds[number].end
+        if wanted.to_offset is None
+        else min(bounds[number].end, wanted.to_offset)
+        for number in numbers
+    }
+    return starts, ends

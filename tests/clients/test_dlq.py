@@ -1,0 +1,509 @@
+"""`headrace dlq`: dead letters by KIP-1191's headers, on headrace and on Apache Kafka, which has no
+queues before 4.4 but keeps letters that others write.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from confluent_kafka import AcknowledgeType, Message, Producer, ShareConsumer, TopicPartition
+from confluent_kafka.admin import ResourceType
+
+from headrace.cli.main import main
+from headrace.client.dead_letters.letters import LetterFilter
+from headrace.client.dead_letters.redrive import Redrive, RedriveOptions
+from headrace.client.errors import ClientError
+from headrace.protocol import dead_letters
+from headrace.secure_broker import SecureBroker
+from tests.cli.command import ENVIRONMENT, HEADRACE
+from tests.clients.confluent import (
+    PATIENCE_S,
+    admin,
+    consumer,
+    create_topic,
+    poll_share,
+    produce,
+    set_configs,
+    share_consumer,
+    share_from_earliest,
+)
+from tests.secure_kafka import SecureKafka
+from tests.support import unique
+
+REJECTED = "Offset rejected by client."
+WORN_OUT = "Offset delivery count exceeded the threshold."
+
+Dlq = Callable[..., Any]
+"""``dlq("show", queue, status=0)`` returns the parsed JSON, or the lines of stderr after a failure.
+"""
+
+
+@pytest.fixture
+def dlq(bootstrap_servers: str, capsys: pytest.CaptureFixture[str]) -> Dlq:
+    def call(*arguments: str, status: int = 0) -> Any:
+        capsys.readouterr()
+        ended = main(["dlq", *arguments, "--json", "--bootstrap-server", bootstrap_servers])
+        said = capsys.readouterr()
+        assert ended == status, said
+        return said.err.splitlines() if status else json.loads(said.out)
+
+    return call
+
+
+class Queue:
+    """A queue of letters that the test writes.
+
+    :ivar name: the topic
+    """
+
+    def __init__(self, config: Mapping[str, Any], name: str) -> None:
+        self.name = name
+        self._producer = Producer({**config, "log_level": 2})
+
+    def write(
+        self,
+        source: str,
+        offset: int,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        group: str = "workers",
+        message: str = REJECTED,
+        headers: tuple[tuple[str, bytes], ...] = (),
+        source_partition: int = 0,
+        **more: Any,
+    ) -> None:
+        """Write one letter, as a broker does."""
+        values = (source, source_partition, offset, group, 1, message)
+        named = zip(dead_letters.HEADERS, (str(one).encode() for one in values), strict=True)
+        self._producer.produce(self.name, value, key, headers=[*headers, *named], **more)
+
+    def flush(self) -> None:
+        assert self._producer.flush(PATIENCE_S) == 0
+
+
+@pytest.fixture
+def queue(bootstrap_servers: str) -> Queue:
+    name = create_topic(bootstrap_servers, unique("dlq.t"), partitions=2, retention_ms="-1")
+    return Queue({"bootstrap.servers": bootstrap_servers}, name)
+
+
+@pytest.fixture
+def source(bootstrap_servers: str) -> str:
+    return create_topic(bootstrap_servers, unique("source"), partitions=2)
+
+
+def all_of(bootstrap_servers: str, topic: str, count: int) -> list[Message]:
+    """Return the committed records of a topic, and check their number."""
+    with consumer(bootstrap_servers, unique("g"), enable_partition_eof=True) as reader:
+        partitions = len(admin(bootstrap_servers).list_topics(topic).topics[topic].partitions)
+        reader.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        found, ended = [], 0
+        while ended < partitions:
+            (message,) = reader.consume(1, PATIENCE_S)
+            if message.error() is not None:
+                ended += 1
+            else:
+                found.append(message)
+    assert len(found) == count, [message.value() for message in found]
+    return found
+
+
+def values(messages: list[Message]) -> list[bytes]:
+    return sorted(message.value() for message in messages)
+
+
+def test_letters_are_redriven_once(
+    dlq: Dlq, bootstrap_servers: str, queue: Queue, source: str
+) -> None:
+    for number in range(6):
+        traced = (("trace", b"t%d" % number), ("trace", b"again"))
+        queue.write(source, number, b"v%d" % number, b"k", headers=traced, partition=number % 2)
+    queue.write(source, 9, b"elsewhere", source_partition=1)
+    queue.flush()
+    planned = dlq("redrive", queue.name)
+    assert (planned["executed"], planned["redriven"]) == (False, {source: 7})
+    assert all_of(bootstrap_servers, source, 0) == []
+    done = dlq("redrive", queue.name, "--execute")
+    assert done == {
+        "queue": queue.name,
+        "executed": True,
+        "position_group": f"headrace-redrive-{queue.name}",
+        "redriven": {source: 7},
+        "skipped": [],
+        "not_selected": 0,
+        "done_before": 0,
+        "not_letters": 0,
+        "finished": True,
+    }
+    found = all_of(bootstrap_servers, source, 7)
+    (other,) = [message for message in found if message.partition() == 1]
+    assert (other.key(), other.value()) == (None, b"elsewhere")
+    found.remove(other)
+    assert values(found) == [b"v%d" % number for number in range(6)]
+    for message in found:
+        number = message.value().removeprefix(b"v")
+        assert message.key() == b"k"
+        assert message.headers() == [
+            ("trace", b"t" + number),
+            ("trace", b"again"),
+            ("headrace.redrive.count", b"1"),
+        ]
+    assert dlq("redrive", queue.name, "--execute")["redriven"] == {}
+    all_of(bootstrap_servers, source, 7)
+
+
+def test_a_filter_leaves_the_other_letters_pending(
+    dlq: Dlq, bootstrap_servers: str, queue: Queue, source: str
+) -> None:
+    for number in range(20):
+        queue.write(
+            source,
+            number,
+            b"%02d" % number,
+            b"k%d" % (number % 4),
+            group="a" if number % 2 else "b",
+            message=REJECTED if number < 10 else WORN_OUT,
+            partition=0,
+            timestamp=1_000_000 + number,
+        )
+    queue.flush()
+
+    def redrive(*options: str) -> int:
+        return sum(dlq("redrive", queue.name, "--execute", *options)["redriven"].values())
+
+    assert redrive("--group", "a", "--reason", "REJECTED by") == 5
+    assert redrive("--key", "k1") == 2, "of the group a, with the other reason"
+    assert redrive("--from-offset", "4", "--to-offset", "7") == 2, "5 is done"
+    assert redrive("--from-time", "1000018", "--to-time", "1970-01-01T00:16:40.019Z") == 1
+    assert redrive("--partition", "1") == redrive("--source", "other") == 0
+    (counts,) = dlq("list", queue.name)
+    assert {(one["group"], one["reason"]): one["pending"] for one in counts["letters"]} == {
+        ("a", REJECTED): 0,
+        ("b", REJECTED): 3,
+        ("a", WORN_OUT): 3,
+        ("b", WORN_OUT): 4,
+    }
+    assert redrive("--max-messages", "4") == 4
+    rest = dlq("redrive", queue.name)
+    assert (rest["redriven"], rest["done_before"]) == ({source: 6}, 3)
+    assert redrive() == 6
+    assert values(all_of(bootstrap_servers, source, 20)) == [b"%02d" % n for n in range(20)]
+
+
+def test_what_cannot_be_redriven_is_skipped_and_told(
+    dlq: Dlq, bootstrap_servers: str, queue: Queue, source: str
+) -> None:
+    small = create_topic(bootstrap_servers, unique("small"), max_message_bytes="5000")
+    count = ("headrace.redrive.count", b"3")
+    queue.write(source, 0, b"back again", headers=(count,), partition=0)
+    queue.write("deleted-topic", 0, b"x", partition=0)
+    queue.write(source, 0, b"x", source_partition=7, partition=0)
+    queue.write(source, 4711, partition=0)  # without a copy, and the record is gone
+    queue.write(small, 0, b"fits", partition=0)
+    queue.write(small, 1, bytes(6000), partition=0)
+    queue.flush()
+    produce(bootstrap_servers, queue.name, [b"no letter"], partition=0)
+
+    def skipped(result: Any) -> dict[str, str]:
+        return {one["reason"]: one["source"] for one in result["skipped"]}
+
+    expected = {
+        "redriven 3 times before": source,
+        "the topic does not exist": "deleted-topic",
+        "partition 7 does not exist": source,
+        "the queue has no copy of the record, and the topic no longer has it": source,
+    }
+    assert skipped(dlq("redrive", queue.name)) == expected
+    done = dlq("redrive", queue.name, "--execute")
+    assert (done["redriven"], done["not_letters"]) == ({small: 1}, 1)
+    refused = {"refused by the broker: MSG_SIZE_TOO_LARGE": small}
+    assert skipped(done) == {**expected, **refused}
+    assert values(all_of(bootstrap_servers, small, 1)) == [b"fits"]
+    # They stay pending, and can be redriven when the cause is gone.
+    again = dlq("redrive", queue.name, "--execute", "--max-redrives", "4")
+    assert (again["redriven"], again["done_before"]) == ({source: 1}, 1)
+    (message,) = all_of(bootstrap_servers, source, 1)
+    assert message.headers() == [("headrace.redrive.count", b"4")]
+    settled = dlq("redrive", queue.name, "--execute", "--settle-skipped")
+    assert len(settled["skipped"]) == 4
+    last = dlq("redrive", queue.name)
+    assert (last["redriven"], last["skipped"], last["not_letters"]) == ({}, [], 1)
+
+
+def test_a_letter_without_a_copy_gets_the_record_of_its_source(
+    dlq: Dlq, bootstrap_servers: str, queue: Queue, source: str
+) -> None:
+    produce(bootstrap_servers, source, [b"%d" % n for n in range(9)], 1, compression_codec="lz4")
+    for offset in (7, 2, 5):
+        queue.write(source, offset, source_partition=1, partition=0)
+    queue.flush()
+    shown = dlq("show", queue.name)
+    assert [(one["source_offset"], one["value"]) for one in shown] == [
+        (7, "7"),
+        (2, "2"),
+        (5, "5"),
+    ]
+    assert dlq("redrive", queue.name, "--execute")["redriven"] == {source: 3}
+    assert [one.value() for one in all_of(bootstrap_servers, source, 12)[-3:]] == [b"7", b"2", b"5"]
+
+
+def test_a_letter_about_a_letter_goes_back_to_its_queue(
+    dlq: Dlq, bootstrap_servers: str, queue: Queue, source: str
+) -> None:
+    outer = Queue({"bootstrap.servers": bootstrap_servers}, unique("dlq.outer"))
+    create_topic(bootstrap_servers, outer.name)
+    inner = [(name, b"0") for name in dead_letters.HEADERS]
+    inner[0] = (dead_letters.TOPIC, source.encode())
+    outer.write(queue.name, 3, b"x", headers=tuple(inner))
+    outer.flush()
+    assert dlq("redrive", outer.name, "--execute")["redriven"] == {queue.name: 1}
+    (letter,) = dlq("show", queue.name)
+    assert (letter["source"], letter["value"], letter["redrives"]) == (source, "x", 1)
+
+
+def test_a_crash_between_produce_and_commit(
+    bootstrap_servers: str, queue: Queue, source: str
+) -> None:
+    """The next run aborts the open transaction: no record is lost, and none is twice."""
+    for number in range(8):
+        queue.write(source, number, b"%d" % number, partition=number % 2)
+    queue.flush()
+    config = {"bootstrap.servers": bootstrap_servers}
+
+    class Crash(Exception):
+        pass
+
+    class Fragile(Producer):
+        calls = 0
+
+        def send_offsets_to_transaction(self, *arguments: Any) -> None:
+            Fragile.calls += 1
+            if Fragile.calls == 2:
+                raise Crash
+            super().send_offsets_to_transaction(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headrace.client.dead_letters.redrive.Producer", Fragile)
+        fragile = Redrive(config, queue.name, LetterFilter(), RedriveOptions(records_per_s=3))
+        with pytest.raises(Crash):
+            fragile.run(threading.Event())
+    finished = Redrive(config, queue.name, LetterFilter(), RedriveOptions()).run(threading.Event())
+    assert 0 < finished.total < 8
+    assert values(all_of(bootstrap_servers, source, 8)) == [b"%d" % n for n in range(8)]
+
+
+def test_a_second_redrive_fences_the_first(
+    bootstrap_servers: str, queue: Queue, source: str
+) -> None:
+    for number in range(6):
+        queue.write(source, number, b"%d" % number, partition=0)
+    queue.flush()
+    config = {"bootstrap.servers": bootstrap_servers}
+    first = Redrive(config, queue.name, LetterFilter(), RedriveOptions(records_per_s=2))
+    second = Redrive(config, queue.name, LetterFilter(), RedriveOptions())
+    others = []
+
+    def interfere(done: int, total: int) -> None:
+        if not others:
+            others.append(second.run(threading.Event()).total)
+
+    with pytest.raises(ClientError, match=r"another redrive with the group .* has begun"):
+        first.run(threading.Event(), interfere)
+    assert others == [4]
+    all_of(bootstrap_servers, source, 6)
+
+
+def test_a_rate_and_a_stop(bootstrap_servers: str, queue: Queue, source: str) -> None:
+    """A stop ends after a transaction, and the next run goes on."""
+    for number in range(10):
+        queue.write(source, number, b"%d" % number, partition=0)
+    queue.flush()
+    waits: list[float] = []
+
+    class Waiting(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout or 0.0)
+            if len(waits) == 2:
+                self.set()
+            return self.is_set()
+
+    stop = Waiting()
+    config = {"bootstrap.servers": bootstrap_servers}
+    redrive = Redrive(config, queue.name, LetterFilter(), RedriveOptions(records_per_s=3))
+    counts = redrive.run(stop)
+    assert counts.stopped and counts.total == 6, "two chunks of a second each"
+    assert 0 < waits[1] <= 2
+    assert redrive.plan(threading.Event()).total == 4
+
+
+def test_ctrl_c_ends_cleanly(bootstrap_servers: str, queue: Queue, source: str) -> None:
+    """On a terminal a bar shows the progress. Ctrl-C ends with 130 between two transactions."""
+    for number in range(100):
+        queue.write(source, number, b"%02d" % number, partition=0)
+    queue.flush()
+    ours, theirs = pty.openpty()
+    run = subprocess.Popen(
+        [
+            *(*HEADRACE, "dlq", "redrive", queue.name, "--execute", "--rate", "5", "--json"),
+            *("--bootstrap-server", bootstrap_servers),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env={**ENVIRONMENT, "TERM": "xterm"},
+    )
+    os.close(theirs)
+    said = b""
+    while b"letters" not in said:
+        said += os.read(ours, 4096)
+    assert b"redriving" in said
+    run.send_signal(signal.SIGINT)
+    out, _ = run.communicate(timeout=PATIENCE_S)
+    os.close(ours)
+    assert run.returncode == 130
+    result = json.loads(out)
+    assert result["finished"] is False
+    done = result["redriven"][source]
+    assert 0 < done < 100
+    all_of(bootstrap_servers, source, done)
+
+
+def test_queues_are_found(
+    dlq: Dlq, bootstrap_servers: str, queue: Queue, source: str, target: str
+) -> None:
+    queue.write(source, 0, b"x", partition=0, timestamp=1_000)
+    queue.write(source, 1, b"x", partition=1, timestamp=2_000)
+    queue.flush()
+    found = {one["queue"]: one for one in dlq("list")}
+    assert source not in found
+    assert found[queue.name] == {
+        "queue": queue.name,
+        "partitions": 2,
+        "groups": [],
+        "records": 2,
+        "read": 2,
+        "not_letters": 0,
+        "letters": [
+            {
+                "group": "workers",
+                "source": source,
+                "reason": REJECTED,
+                "letters": 2,
+                "pending": 2,
+                "oldest_ms": 1_000,
+                "newest_ms": 2_000,
+            }
+        ],
+    }
+    if target == "headrace":  # Apache Kafka knows the config from 4.4 on
+        named = create_topic(
+            bootstrap_servers, unique("other"), errors_deadletterqueue_group_enable="true"
+        )
+        assert named in {one["queue"] for one in dlq("list")}
+
+
+def test_the_newest_letters_are_counted(dlq: Dlq, queue: Queue, source: str) -> None:
+    for number in range(9):
+        queue.write(source, number, b"x", partition=0)
+    queue.flush()
+    (found,) = dlq("list", queue.name, "--scan", "4")
+    assert (found["records"], found["read"], found["letters"][0]["letters"]) == (9, 2, 2)
+
+
+def test_failures_are_one_line(dlq: Dlq, source: str, queue: Queue) -> None:
+    (line,) = dlq("redrive", "dlq.missing", "--execute", status=1)
+    assert line == (
+        "headrace dlq: topic 'dlq.missing' does not exist: create it first, or correct its name"
+    )
+    (line,) = dlq("show", queue.name, "--reason", "(", status=2)
+    assert "not a regular expression" in line
+    (line,) = dlq("list", "--execute", status=2)
+    assert line == "headrace dlq: --execute is for redrive"
+
+
+def reject_one(member: ShareConsumer) -> dict[str, bytes]:
+    """Reject the next record; return its headers."""
+    seen: list[dict[str, bytes]] = []
+
+    def reject(message: Message) -> None:
+        member.acknowledge(message, AcknowledgeType.REJECT)
+        seen.append(dict(message.headers() or ()))
+
+    poll_share(member, lambda: len(seen) == 1, reject)
+    member.commit_sync(timeout=PATIENCE_S)
+    return seen[0]
+
+
+def test_the_letters_of_a_group(
+    dlq: Dlq, bootstrap_servers: str, source: str, group_id: str, target: str
+) -> None:
+    """The whole way: rejected, dead-lettered, redriven, delivered again."""
+    if target == "kafka":
+        pytest.skip("Apache Kafka has dead-letter queues from 4.4 on")
+    name = create_topic(
+        bootstrap_servers, unique("dlq.g"), errors_deadletterqueue_group_enable="true"
+    )
+    share_from_earliest(bootstrap_servers, group_id)
+    for copied in ("true", "false"):
+        set_configs(
+            bootstrap_servers,
+            ResourceType.GROUP,
+            group_id,
+            errors_deadletterqueue_topic_name=name,
+            errors_deadletterqueue_copy_record_enable=copied,
+        )
+        produce(bootstrap_servers, source, [b"bad"], partition=0)
+        with share_consumer(bootstrap_servers, group_id, [source]) as member:
+            assert reject_one(member) == {}
+            assert dlq("redrive", name, "--execute")["redriven"] == {source: 1}
+            assert reject_one(member) == {"headrace.redrive.count": b"1"}
+        guarded = dlq("redrive", name, "--execute", "--max-redrives", "1", "--settle-skipped")
+        assert guarded["skipped"] == [
+            {"source": source, "reason": "redriven once before", "letters": 1}
+        ]
+    (counts,) = dlq("list", name)
+    assert counts["groups"] == [group_id]
+    assert counts["letters"][0]["letters"] == 4
+
+
+@pytest.fixture(scope="module", params=["headrace", "kafka"])
+def secured(request: pytest.FixtureRequest, target: str) -> Any:
+    """The client configuration of a broker with SASL_SSL."""
+    if request.param != target:
+        pytest.skip(f"tested with --target {request.param}")
+    if request.param == "headrace":
+        with SecureBroker() as broker:
+            yield broker.client_config()
+    else:
+        secure: SecureKafka = request.getfixturevalue("secure_kafka")
+        yield {
+            "bootstrap.servers": secure.sasl_tls,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "ann",
+            "sasl.password": "s3cret",
+            "ssl.ca.location": str(secure.folder / "ca.pem"),
+        }
+
+
+def test_a_secured_cluster(
+    secured: dict[str, str], tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue, source = Queue(secured, unique("dlq.s")), unique("source")
+    producer = Producer({**secured, "log_level": 2})
+    producer.produce(source, b"original")
+    assert producer.flush(PATIENCE_S) == 0
+    queue.write(source, 0)
+    queue.flush()
+    file = tmp_path / "client.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in secured.items()))
+    words = ["dlq", "redrive", queue.name, "--execute", "--json", "--command-config", str(file)]
+    assert main([*words, "--bootstrap-server", secured["bootstrap.servers"]]) == 0
+    assert json.loads(capsys.readouterr().out)["redriven"] == {source: 1}
