@@ -285,7 +285,7 @@ def login(data: bytes) -> None:
     mechanisms = _mechanisms()
     made = Login(mechanisms)
     with only():
-        made.shake_hands(list(mechanisms)[data[0] % len(mechanisms)], data[0] // 128)
+        made.shake_hands(list(mechanisms)[data[0] % len(mechanisms)], data[0] // 128, 0)
         for token in _sized(data[1:]):
             if made.state is State.AUTHENTICATE:
                 made.authenticate(token, 0, 0)

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import ssl
 import subprocess
-import threading
 import time
-from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiokafka
-import jwt
 import kafka
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -29,6 +23,14 @@ from headrace.handlers import APIS
 from headrace.throwaway_ca import ThrowawayCA
 from tests.clients.toolchains import go_programs, run
 from tests.peer import run_tool
+from tests.security.oauth import (
+    AUDIENCE,
+    CLIENT_ID,
+    CLIENT_SECRET,
+    key_set,
+    token,
+    token_endpoint,
+)
 from tests.support import unique
 
 pytestmark = [pytest.mark.broker]
@@ -40,9 +42,6 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 USER, PASSWORD = "b=o,b", "pa,ss=wörd"
 PLAIN_USER = "ann"
 """For kafka-python, which does not escape names in SCRAM."""
-CLIENT_ID, CLIENT_SECRET = "a-client", "its-secret"
-CLIENT_CREDENTIALS = f"Basic {b64encode(f'{CLIENT_ID}:{CLIENT_SECRET}'.encode()).decode()}"
-KEY = rsa.generate_private_key(65537, 2048)
 
 
 class Secured(NamedTuple):
@@ -79,8 +78,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     ca = ThrowawayCA(folder)
     ca.issue("broker")
     ca.issue("client")
-    entry = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(KEY.public_key())) | {"kid": "k"}
-    (folder / "keys.json").write_text(json.dumps({"keys": [entry]}))
     users = "".join(f" 'user_{name}'=\"{PASSWORD}\"" for name in (USER, PLAIN_USER))
     plain = f"{MODULES}.plain.PlainLoginModule required{users};"
     config: dict[str, object] = {
@@ -93,8 +90,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "ssl.truststore.location": ca.certificate,
         "listener.name.ssl.ssl.client.auth": "required",
         "sasl.enabled.mechanisms": ",".join((*MECHANISMS, "OAUTHBEARER")),
-        "sasl.oauthbearer.jwks.endpoint.url": (folder / "keys.json").as_uri(),
-        "sasl.oauthbearer.expected.audience": "kafka",
+        "sasl.oauthbearer.jwks.endpoint.url": key_set(folder),
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
         "connections.max.reauth.ms": 3000,
         "group.initial.rebalance.delay.ms": 0,
     }
@@ -102,12 +99,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         config[f"listener.name.{listener}.plain.sasl.jaas.config"] = plain
     with headrace.Broker(config=config, users={USER: PASSWORD, PLAIN_USER: PASSWORD}) as broker:
         yield Secured(broker, ca, folder)
-
-
-def token(audience: str = "kafka", key: rsa.RSAPrivateKey = KEY) -> str:
-    now = int(time.time())
-    claims = {"sub": "ann", "aud": audience, "iat": now, "exp": now + 600, "scope": "kafka"}
-    return jwt.encode(claims, key, "RS256", {"kid": "k"})
 
 
 def produce_and_consume(config: dict[str, Any], topic: str) -> bytes:
@@ -232,36 +223,6 @@ def test_franz_go(secured: Secured, mechanism: str, password: str) -> None:
     trusted = str(secured.ca.certificate)
     said = run([program, "secure", at, unique("t"), trusted, mechanism, USER, password])
     assert said.split() == (["consumed", "value"] if password == PASSWORD else ["refused", "true"])
-
-
-@contextmanager
-def token_endpoint() -> Iterator[str]:
-    """Serve tokens for client credentials (RFC 6749, section 4.4); yield the URL."""
-
-    class Endpoint(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            size = int(self.headers["Content-Length"])
-            is_right = (
-                b"grant_type=client_credentials" in self.rfile.read(size)
-                and self.headers["Authorization"] == CLIENT_CREDENTIALS
-            )
-            body = json.dumps({"access_token": token(), "token_type": "Bearer", "expires_in": 600})
-            self.send_response(200 if is_right else 401)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            self.wfile.write(body.encode() if is_right else b"{}")
-
-        def log_message(self, *_: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/token"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.mark.java

@@ -19,7 +19,13 @@ from confluent_kafka import admin as confluent
 
 from headrace.client import AuthenticationFailed, ClientError, Cluster
 from headrace.client.quota_requests import alter_quotas, describe_quotas
-from headrace.client.settings import Settings, UnsupportedSetting, librdkafka_config, settings
+from headrace.client.settings import (
+    Settings,
+    UnsupportedSetting,
+    check_token,
+    librdkafka_config,
+    settings,
+)
 from headrace.security.quota_entities import ANY, DEFAULT, EXACT, Entity, Part, entity_of
 
 from . import groups, security
@@ -63,7 +69,7 @@ class AdminClient(confluent.AdminClient):
     The calls below use connections of our own, opened by the first such call. They honour
     ``bootstrap.servers`` (also as a list), ``client.id``, ``socket.timeout.ms``,
     ``socket.connection.setup.timeout.ms`` and security: TLS with PEM files, SASL with PLAIN,
-    SCRAM-SHA-256 and SCRAM-SHA-512. With other security settings these calls raise
+    SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER. With other security settings these calls raise
     ``KafkaException``; the inherited calls work.
 
     Each call takes ``request_timeout``, in seconds, retries included (default:
@@ -76,14 +82,18 @@ class AdminClient(confluent.AdminClient):
     def __init__(self, conf: Mapping[str, Any], **kwargs: Any) -> None:
         # An administrator's metrics are of no use, and librdkafka logs that it was asked for them.
         config = {"enable.metrics.push": False, **librdkafka_config(conf)}
-        super().__init__(config, **kwargs)
         self._unsupported: UnsupportedSetting | None = None
         self._settings: Settings | None = None
         self._loop_thread: LoopThread | None = None
         try:
             self._settings = settings(config)
+            check_token(self._settings)
         except UnsupportedSetting as error:
             self._unsupported = error
+        except AuthenticationFailed as error:
+            raise kafka_exception(error) from None
+        super().__init__(config, **kwargs)
+        if self._settings is None:
             return
         self._loop_thread = LoopThread(self._settings)
         self._finalizer = weakref.finalize(self, self._loop_thread.close)

@@ -122,7 +122,8 @@ class LoginRequests:
     def _serve_handshake(
         self, login: Login, header: RequestHeader, wire: Codec, adapted: Adapted
     ) -> Outcome:
-        answer = login.shake_hands(adapted.request.mechanism, header.api_version)
+        now_ms = self._broker.clock.now_ms()
+        answer = login.shake_hands(adapted.request.mechanism, header.api_version, now_ms)
         response = SaslHandshakeResponse(
             error_code=answer.code, mechanisms=tuple(login.mechanism_names)
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import random
 import ssl
 import struct
 from importlib import import_module
@@ -18,14 +19,24 @@ from headrace.errors import ErrorCode
 from headrace.log_lines import shown
 from headrace.protocol.skimmer import skimmer
 
-from .diagnosis import CERTIFICATE_SETTINGS, invalid_certificate, mismatch, refused_certificate
+from .diagnosis import (
+    CERTIFICATE_SETTINGS,
+    invalid_certificate,
+    mismatch,
+    refused_certificate,
+    refused_login,
+)
 from .errors import ApiMissing, AuthenticationFailed, ConnectionFailed, RequestRefused, error_name
 from .frames import Frames
-from .security import PLAINTEXT, Sasl, Security, conversation
+from .security import PLAINTEXT, Sasl, Security, begin
 
 _INT = struct.Struct(">i")
 _BEFORE_LOGIN = frozenset({17, 18, 36})
 """API keys of the requests that a broker serves before the login."""
+_RENEWAL = (0.85, 0.95)
+"""The part of a session after which the client logs in again (KIP-368); a random one between both,
+as in Kafka's Java clients, so that not all connections do so at once.
+"""
 
 # api name -> (key, lowest, highest version that this client supports). OffsetCommit and OffsetFetch
 # stop before version 10, which has topic ids: offsets of topics that no longer exist have a name.
@@ -88,6 +99,9 @@ class Connection:
         self._versions: dict[int, tuple[int, int]] = {}
         self._failure: ConnectionFailed | None = None
         self._is_ended_by_broker = False
+        self._login_lock = asyncio.Lock()
+        self._log_in_at_s: float | None = None
+        """Time of the event loop at which the session is to be renewed; None if it does not end."""
         self.address = address
         frames.begin(self._receive, self._closed_by_broker)
 
@@ -185,8 +199,11 @@ class Connection:
 
         :raises ConnectionFailed: the connection broke, or no response came within ``timeout_ms``;
             then the connection is closed, and the request may have been executed
-        :raises AuthenticationFailed: the broker requires a login, and the settings have none
+        :raises AuthenticationFailed: the broker requires a login, and the settings have none; or it
+            refuses to renew the session
         """
+        if self._log_in_at_s is not None:
+            await self._renew_session(timeout_ms)
         if self._failure is not None:
             raise self._failure
         try:
@@ -259,9 +276,26 @@ class Connection:
             for key in response.api_keys
         }
 
+    async def _renew_session(self, timeout_ms: int) -> None:
+        """Log in again if most of the session has passed (KIP-368). Other requests wait meanwhile.
+
+        :raises AuthenticationFailed: the broker refuses the login; then the connection is closed
+        """
+        async with self._login_lock:
+            now_s = asyncio.get_running_loop().time()
+            if self._log_in_at_s is None or now_s < self._log_in_at_s or not self.is_open:
+                return
+            assert self._security.sasl is not None
+            try:
+                await self._log_in(self._security.sasl, timeout_ms)
+            except BaseException as error:
+                self._fail(f"the session at {self.address} was not renewed: {shown(error)}")
+                raise
+
     async def _log_in(self, sasl: Sasl, timeout_ms: int) -> None:
+        name, dialogue = await begin(sasl)
         handshake = self.messages("sasl_handshake").SaslHandshakeRequest(mechanism=sasl.mechanism)
-        answer = await self.request(handshake, timeout_ms=timeout_ms)
+        answer = await self._exchange(handshake, timeout_ms)
         if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
             right = "PLAINTEXT" if self._security.tls is None else "SSL"
             raise AuthenticationFailed(
@@ -274,21 +308,22 @@ class Connection:
                 f"to {offered}"
             )
         messages = self.messages("sasl_authenticate")
-        dialogue = conversation(sasl)
         message = next(dialogue)
         while True:
             request = messages.SaslAuthenticateRequest(auth_bytes=message)
-            answer = await self.request(request, timeout_ms=timeout_ms)
+            answer = await self._exchange(request, timeout_ms)
             if answer.error_code:
                 reason = answer.error_message or error_name(int(answer.error_code))
-                raise AuthenticationFailed(
-                    f"{self.address} refuses the login of '{sasl.username}': {reason}: check "
-                    f"sasl.username and sasl.password"
-                )
+                raise refused_login(self.address, sasl.mechanism, name, reason)
             try:
                 message = dialogue.send(bytes(answer.auth_bytes))
             except StopIteration:
-                return
+                break
+        lifetime_s = answer.session_lifetime.total_seconds()
+        self._log_in_at_s = None
+        if lifetime_s > 0:
+            now_s = asyncio.get_running_loop().time()
+            self._log_in_at_s = now_s + lifetime_s * random.uniform(*_RENEWAL)
 
     def _receive(self, frame: memoryview) -> None:
         try:

@@ -55,6 +55,19 @@ def refused_certificate(address: str, error: ssl.SSLError | None) -> Authenticat
     )
 
 
+def refused_login(address: str, mechanism: str, name: str, reason: str) -> AuthenticationFailed:
+    """Return the error for a login that the broker refuses.
+
+    :param name: the user, or the claim ``sub`` of the token
+    :param reason: the broker's
+    """
+    what, advice = f"the login of '{name}'", "check sasl.username and sasl.password"
+    if mechanism == "OAUTHBEARER":
+        what = f"the token of '{name}'"
+        advice = "check its issuer, audience, scope and expiry, and whether the broker has its key"
+    return AuthenticationFailed(f"{address} refuses {what}: {reason}: {advice}")
+
+
 async def mismatch(address: str, security: Security) -> AuthenticationFailed | None:
     """Ask a broker that has closed a connection which protocol it speaks.
 

@@ -1,4 +1,6 @@
-"""The security of a connection: TLS, and SASL with PLAIN or SCRAM (RFC 4616, RFC 5802, KIP-84)."""
+"""The security of a connection: TLS, and SASL with PLAIN, SCRAM or OAUTHBEARER (RFC 4616, RFC 5802,
+RFC 7628, KIP-84, KIP-255).
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from .errors import AuthenticationFailed
+from .tokens import Token, TokenSource
 
-SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _MAX_ITERATIONS = 16_777_216
 """The limit of SCRAM iterations, so that a broker cannot keep this client computing."""
 
@@ -22,11 +25,13 @@ class Sasl:
     """A SASL login.
 
     :param mechanism: one of :data:`SASL_MECHANISMS`
+    :param tokens: for OAUTHBEARER, which has no user name and password
     """
 
     mechanism: str
-    username: str
-    password: str = field(repr=False)
+    username: str = ""
+    password: str = field(default="", repr=False)
+    tokens: TokenSource | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +52,29 @@ Conversation = Generator[bytes, bytes, None]
 """Yields the client's messages and receives the broker's, until the login is complete."""
 
 
+async def begin(sasl: Sasl) -> tuple[str, Conversation]:
+    """Return the name that a login shows, if it is known, and the client's half of it.
+
+    :raises AuthenticationFailed: there is no token
+    :raises ConnectionFailed: the token endpoint does not answer
+    """
+    if sasl.tokens is None:
+        return sasl.username, conversation(sasl)
+    token = await sasl.tokens.current()
+    return token.name, bearer(token)
+
+
+def bearer(token: Token) -> Conversation:
+    """Return the client's half of a login with a token."""
+    pairs = {"auth": f"Bearer {token.text}", **token.extensions}
+    text = "".join(f"{name}={value}\x01" for name, value in pairs.items())
+    refusal = yield f"n,,\x01{text}\x01".encode()
+    if refusal:
+        yield b"\x01"  # the broker ends the login after this confirmation
+
+
 def conversation(sasl: Sasl, nonce: str | None = None) -> Conversation:
-    """Return the client's half of a login.
+    """Return the client's half of a login with a password.
 
     It raises :class:`AuthenticationFailed` if the broker's messages are malformed, or do not prove
     that the broker knows the password.

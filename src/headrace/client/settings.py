@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
+from urllib.parse import urlsplit
 
 from .cluster import Cluster, parse_bootstrap
 from .errors import ConnectionFailed
+from .java_settings import from_java
 from .security import SASL_MECHANISMS, Sasl, Security
+from .tokens import Fetch, TokenCallback, TokenFile, TokenSource, UnsecuredTokens
 
 _CHECK_TIMEOUT_MS = 10_000
 _PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
@@ -37,19 +40,6 @@ _UNSUPPORTED = (
     "ssl.ca",
     "ssl.ca.certificate.stores",
 )
-
-_JAVA_PEM: dict[str, dict[str, tuple[str, ...]]] = {
-    "truststore": {
-        "ssl.truststore.location": ("ssl.ca.location",),
-        "ssl.truststore.certificates": ("ssl.ca.pem",),
-    },
-    "keystore": {
-        "ssl.keystore.location": ("ssl.certificate.location", "ssl.key.location"),
-        "ssl.keystore.certificate.chain": ("ssl.certificate.pem",),
-        "ssl.keystore.key": ("ssl.key.pem",),
-    },
-}
-"""Store → Java's names of its PEM settings (KIP-651) → librdkafka's names."""
 
 
 class UnsupportedSetting(ValueError):
@@ -112,36 +102,32 @@ def check_login(conf: Mapping[str, Any]) -> None:
         pool.submit(asyncio.run, check_access(read)).result()
 
 
+def check_token(read: Settings) -> None:
+    """Fetch a token of OAUTHBEARER. librdkafka waits for ten seconds before it reports that there
+    is none, without the reason.
+
+    May be called in a thread with a running event loop. Does nothing for other mechanisms, or if
+    the token endpoint does not answer.
+
+    :raises AuthenticationFailed: there is no token
+    """
+    tokens = read.security.sasl and read.security.sasl.tokens
+    if tokens:
+        with ThreadPoolExecutor(1) as pool, suppress(ConnectionFailed):
+            pool.submit(asyncio.run, tokens.current()).result()
+
+
 def librdkafka_config(conf: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration for librdkafka.
 
     Every client and command reads its configuration with this function: names of Kafka's Java
     clients become librdkafka's, and lists of bootstrap servers become strings.
     """
-    config = _from_java(conf)
+    config = from_java(conf)
     for key in ("bootstrap.servers", "metadata.broker.list"):
         if isinstance(config.get(key), list | tuple):
             config[key] = ",".join(map(str, config[key]))
     return config
-
-
-def _from_java(config: Mapping[str, Any]) -> dict[str, Any]:
-    translated = dict(config)
-    if translated.get("ssl.endpoint.identification.algorithm") == "":
-        translated["ssl.endpoint.identification.algorithm"] = "none"
-    login = str(translated.pop("sasl.jaas.config", ""))
-    for name in ("username", "password"):
-        found = re.search(rf"\b{name}\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s;]+))", login)
-        if found is not None:
-            translated.setdefault(f"sasl.{name}", next(filter(None, found.groups()), ""))
-    if "default.api.timeout.ms" in translated:
-        translated.setdefault("socket.timeout.ms", translated.pop("default.api.timeout.ms"))
-    for store, names in _JAVA_PEM.items():
-        if str(translated.get(f"ssl.{store}.type", "")).upper() == "PEM":
-            del translated[f"ssl.{store}.type"]
-            for name in names.keys() & translated.keys():
-                translated |= dict.fromkeys(names[name], translated.pop(name))
-    return translated
 
 
 def settings(config: Mapping[str, Any]) -> Settings:
@@ -192,12 +178,113 @@ def _sasl(config: Mapping[str, Any]) -> Sasl:
         raise UnsupportedSetting(
             f"sasl.mechanism {mechanism} is not supported here: use one of {offered}"
         )
-    missing = [key for key in ("sasl.username", "sasl.password") if key not in config]
+    if mechanism == "OAUTHBEARER":
+        return Sasl(mechanism, tokens=_tokens(config))
+    _require(config, mechanism, "sasl.username", "sasl.password")
+    return Sasl(mechanism, str(config["sasl.username"]), str(config["sasl.password"]))
+
+
+def _require(config: Mapping[str, Any], mechanism: str, *names: str) -> None:
+    missing = [name for name in names if name not in config]
     if missing:
         raise UnsupportedSetting(
             f"{' and '.join(missing)} must be set for sasl.mechanism {mechanism}"
         )
-    return Sasl(mechanism, str(config["sasl.username"]), str(config["sasl.password"]))
+
+
+def _tokens(config: Mapping[str, Any]) -> TokenSource:
+    """Return the tokens of OAUTHBEARER, under librdkafka's names."""
+    callback = config.get("oauth_cb")
+    if isinstance(callback, TokenFile):
+        return TokenSource(callback.fetch, renewal=0)  # others renew the file
+    text = str(config.get("sasl.oauthbearer.config") or "")
+    if callback is not None:
+        return TokenSource(TokenCallback(callback, text))
+    if str(config.get("sasl.oauthbearer.method", "default")).lower() == "oidc":
+        return TokenSource(_endpoint(config))
+    if _is_true(config.get("enable.sasl.oauthbearer.unsecure.jwt", "false")):
+        return TokenSource(_unsecured_tokens(text))
+    raise UnsupportedSetting(
+        "sasl.mechanism OAUTHBEARER needs tokens: set sasl.oauthbearer.token.endpoint.url and "
+        "sasl.oauthbearer.method=oidc, or oauth_cb; in development "
+        "enable.sasl.oauthbearer.unsecure.jwt=true and sasl.oauthbearer.config"
+    )
+
+
+def _endpoint(config: Mapping[str, Any]) -> Fetch:
+    from .token_endpoint import TokenEndpoint  # HTTP takes a while to import
+
+    given = dict(config)
+    for part in ("id", "secret"):  # librdkafka's names, and those of Kafka 4.1
+        other = f"sasl.oauthbearer.client.credentials.client.{part}"
+        if other in given:
+            given.setdefault(f"sasl.oauthbearer.client.{part}", given[other])
+    names = ("token.endpoint.url", "client.id", "client.secret")
+    url, client_id, client_secret = (f"sasl.oauthbearer.{name}" for name in names)
+    _require(given, "OAUTHBEARER", url, client_id, client_secret)
+    grant = str(given.get("sasl.oauthbearer.grant.type", "client_credentials"))
+    if grant != "client_credentials":
+        raise UnsupportedSetting(
+            f"sasl.oauthbearer.grant.type {grant} is not supported here: use client_credentials"
+        )
+    with _named(url):
+        address = urlsplit(str(given[url]))
+        if address.scheme not in ("https", "http") or not address.hostname:
+            raise ValueError("it is not a URL with https or http")
+    extensions = str(given.get("sasl.oauthbearer.extensions") or "")
+    return TokenEndpoint(
+        str(given[url]),
+        str(given[client_id]),
+        str(given[client_secret]),
+        str(given.get("sasl.oauthbearer.scope") or "") or None,
+        _pairs("sasl.oauthbearer.extensions", extensions.split(",") if extensions else []),
+        _trusting(config, "https") if address.scheme == "https" else None,
+    )
+
+
+def _unsecured_tokens(text: str) -> UnsecuredTokens:
+    """Read ``sasl.oauthbearer.config``, in librdkafka's form."""
+    setting = "sasl.oauthbearer.config"
+    words = _pairs(setting, text.split())
+    extensions = {
+        name.removeprefix("extension_"): words.pop(name)
+        for name in tuple(words)
+        if name.startswith("extension_")
+    }
+    with _named(setting):
+        tokens = UnsecuredTokens(
+            principal=words.pop("principal", ""),
+            principal_claim=words.pop("principalClaimName", "sub"),
+            scope=tuple(filter(None, words.pop("scope", "").split(","))),
+            scope_claim=words.pop("scopeClaimName", "scope"),
+            life_s=float(words.pop("lifeSeconds", 3600)),
+            extensions=extensions,
+        )
+        if words:
+            raise ValueError(f"{min(words)} is unknown")
+        if not tokens.principal:
+            raise ValueError("it has no principal=NAME")
+        if not 0 < tokens.life_s < inf:
+            raise ValueError("lifeSeconds is not above 0")
+    return tokens
+
+
+def _pairs(setting: str, words: Iterable[str]) -> dict[str, str]:
+    """Split words of the form NAME=VALUE.
+
+    :raises UnsupportedSetting: a word has another form
+    """
+    pairs = {}
+    for word in words:
+        name, sign, value = word.strip().partition("=")
+        if not (name and sign and value):
+            raise UnsupportedSetting(f"{setting} cannot be used: expected NAME=VALUE")
+        pairs[name] = value
+    return pairs
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() in ("true", "1")
 
 
 def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:
@@ -212,8 +299,7 @@ def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:
     if config.get("ssl.cipher.suites"):
         with _named("ssl.cipher.suites"):
             context.set_ciphers(str(config["ssl.cipher.suites"]))
-    verification = str(config.get("enable.ssl.certificate.verification", "true")).lower()
-    verified = verification in ("true", "1")
+    verified = _is_true(config.get("enable.ssl.certificate.verification", "true"))
     named = str(config.get("ssl.endpoint.identification.algorithm", "https")).lower() == "https"
     context.check_hostname = verified and named
     context.verify_mode = ssl.CERT_REQUIRED if verified else ssl.CERT_NONE
@@ -235,15 +321,18 @@ def _named(setting: str) -> Iterator[None]:
         raise UnsupportedSetting(f"{setting} cannot be used: {reason}") from None
 
 
-def _trusting(config: Mapping[str, Any]) -> ssl.SSLContext:
-    """Return a context that trusts the configured certificate authorities, or the system's."""
-    location, pem = config.get("ssl.ca.location"), config.get("ssl.ca.pem")
+def _trusting(config: Mapping[str, Any], prefix: str = "ssl") -> ssl.SSLContext:
+    """Return a context that trusts the configured certificate authorities, or the system's.
+
+    :param prefix: of the settings: ``ssl`` for brokers, ``https`` for token endpoints
+    """
+    location, pem = config.get(f"{prefix}.ca.location"), config.get(f"{prefix}.ca.pem")
     if location and location != "probe":
-        with _named("ssl.ca.location"):
+        with _named(f"{prefix}.ca.location"):
             if Path(str(location)).is_dir():
                 return ssl.create_default_context(capath=str(location))
             return ssl.create_default_context(cafile=str(location))
-    with _named("ssl.ca.pem"):
+    with _named(f"{prefix}.ca.pem"):
         return ssl.create_default_context(cadata=str(pem) if pem else None)
 
 

@@ -80,8 +80,8 @@ class Login:
     """
 
     __slots__ = (
+        "_began_again_ms",
         "_can_reauthenticate",
-        "_completed_ms",
         "_conversation",
         "_mechanisms",
         "_refused_mechanism",
@@ -96,7 +96,7 @@ class Login:
         self._mechanisms = mechanisms
         self._conversation: Conversation | None = None
         self._can_reauthenticate = False
-        self._completed_ms = 0
+        self._began_again_ms = -MIN_REAUTHENTICATION_INTERVAL_MS
         self._refused_mechanism: str | None = None
         self.state = State.BEGIN
         self.principal: Principal | None = None
@@ -136,11 +136,16 @@ class Login:
         """
         return (
             self._can_reauthenticate
-            and now_ms - self._completed_ms >= MIN_REAUTHENTICATION_INTERVAL_MS
+            and now_ms - self._began_again_ms >= MIN_REAUTHENTICATION_INTERVAL_MS
         )
 
-    def shake_hands(self, mechanism: str, version: int) -> Answer:
-        """Begin a login with a mechanism."""
+    def shake_hands(self, mechanism: str, version: int, now_ms: int) -> Answer:
+        """Begin a login with a mechanism.
+
+        :param now_ms: the steady time
+        """
+        if self.principal is not None:
+            self._began_again_ms = now_ms
         enabled = self._mechanisms.get(mechanism)
         if enabled is None:
             return self._fail(
@@ -206,7 +211,6 @@ class Login:
         if success.expires_ms is not None:
             limits.append(max(success.expires_ms - wall_ms, 0))
         self._conversation = None
-        self._completed_ms = now_ms
         self.expires_ms = now_ms + min(limits) if limits else None
         self.takes_tokens = False
         self.state = State.COMPLETE

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException
 
@@ -41,7 +42,7 @@ class KafkaOptions:
     """
 
     bootstrap_servers: str
-    librdkafka: Mapping[str, str] = field(default_factory=dict)
+    librdkafka: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self) -> None:
         """Validate the settings without connecting.

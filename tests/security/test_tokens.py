@@ -1,0 +1,350 @@
+"""Our own clients log in with OAUTHBEARER: tokens from an endpoint, a file, a callback, and
+unsecured ones, under the names of librdkafka and of Kafka's Java clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import NewTopic
+
+import headrace
+from headrace.admin import AdminClient
+from headrace.cli.main import main
+from headrace.client import (
+    AuthenticationFailed,
+    ClientError,
+    Connection,
+    ConnectionFailed,
+    OrderedConsumer,
+    ShareConsumer,
+)
+from headrace.client.settings import check_access, librdkafka_config, settings
+from headrace.spark.option_parsing import GivenOptions
+from headrace.spark.reader.log_reader import read
+from headrace.spark.reader.read_options import OffsetRange
+from headrace.throwaway_ca import ThrowawayCA
+from tests.security.oauth import (
+    AUDIENCE,
+    CLIENT_ID,
+    CLIENT_SECRET,
+    key_set,
+    token,
+    token_endpoint,
+)
+from tests.support import free_port_pair, unique
+
+pytestmark = pytest.mark.broker
+
+HANDLERS = "org.apache.kafka.common.security.oauthbearer"
+UNSECURED = f"{HANDLERS}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+TOPIC = "orders"
+Config = dict[str, Any]
+
+
+class Provider(NamedTuple):
+    """A broker that takes tokens on two listeners, and an OAuth provider.
+
+    :ivar https: the endpoint with TLS
+    """
+
+    broker: headrace.Broker
+    folder: Path
+    endpoint: str
+    https: str
+
+    def config(self, listener: str = "SASL_PLAINTEXT") -> Config:
+        return {
+            "log_level": 0,
+            "bootstrap.servers": self.broker.listeners[listener],
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+        }
+
+    def oidc(self, **changes: str) -> Config:
+        given = {
+            "method": "oidc",
+            "token.endpoint.url": self.endpoint,
+            "client.id": CLIENT_ID,
+            "client.secret": CLIENT_SECRET,
+        } | {name.replace("_", "."): value for name, value in changes.items()}
+        return {f"sasl.oauthbearer.{name}": value for name, value in given.items()}
+
+    def file(self, text: str) -> str:
+        path = self.folder / unique("token")
+        path.write_text(text)
+        return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
+    folder = tmp_path_factory.mktemp("provider")
+    ca = ThrowawayCA(folder)
+    ca.issue("endpoint")
+    config: dict[str, object] = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0,DEVELOPMENT://127.0.0.1:0",
+        "listener.security.protocol.map": (
+            "SASL_PLAINTEXT:SASL_PLAINTEXT,DEVELOPMENT:SASL_PLAINTEXT"
+        ),
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": key_set(folder),
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "listener.name.development.oauthbearer.sasl.server.callback.handler.class": UNSECURED,
+        "group.initial.rebalance.delay.ms": 0,
+    }
+    with (
+        headrace.Broker(config=config) as broker,
+        token_endpoint() as endpoint,
+        token_endpoint(folder / "endpoint.both") as https,
+    ):
+        made = Provider(broker, folder, endpoint, https)
+        with AdminClient(made.config() | made.oidc()) as admin:
+            admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result(30)
+        producer = Producer(made.config() | made.oidc())
+        for number in range(10):
+            producer.produce(TOPIC, b"%d" % number)
+        assert producer.flush(30) == 0
+        yield made
+
+
+def _callback(_: str) -> tuple[str, float]:
+    return token(), time.time() + 600
+
+
+def _javas_endpoint(provider: Provider) -> Config:
+    return {
+        "sasl.jaas.config": f"{HANDLERS}.OAuthBearerLoginModule required;",
+        "sasl.login.callback.handler.class": f"{HANDLERS}.OAuthBearerLoginCallbackHandler",
+        "sasl.oauthbearer.token.endpoint.url": provider.endpoint,
+        "sasl.oauthbearer.client.credentials.client.id": CLIENT_ID,
+        "sasl.oauthbearer.client.credentials.client.secret": CLIENT_SECRET,
+    }
+
+
+def _javas_unsecured(provider: Provider) -> Config:
+    return provider.config("DEVELOPMENT") | {
+        "sasl.jaas.config": (
+            f"{HANDLERS}.OAuthBearerLoginModule required "
+            'unsecuredLoginStringClaim_sub="ann" extension_traceId="1";'
+        )
+    }
+
+
+SOURCES: Mapping[str, Callable[[Provider], Config]] = {
+    "endpoint": lambda provider: provider.oidc(scope="kafka"),
+    "endpoint with TLS": lambda provider: (
+        provider.oidc(token_endpoint_url=provider.https)
+        | {"https.ca.location": str(provider.folder / "ca.pem")}
+    ),
+    "endpoint in Java's names": _javas_endpoint,
+    "file": lambda provider: {"sasl.oauthbearer.token.endpoint.url": provider.file(token())},
+    "callback": lambda _: {"oauth_cb": _callback},
+    "unsecured": lambda provider: (
+        provider.config("DEVELOPMENT")
+        | {
+            "enable.sasl.oauthbearer.unsecure.jwt": "true",
+            "sasl.oauthbearer.config": "principal=ann scope=a,b lifeSeconds=60 extension_id=1",
+        }
+    ),
+    "unsecured in Java's names": _javas_unsecured,
+}
+sources = pytest.mark.parametrize("source", SOURCES)
+
+
+@sources
+def test_clients(
+    provider: Provider, source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Connections of our own and of librdkafka, with one configuration."""
+    config = provider.config() | SOURCES[source](provider)
+    with AdminClient(config) as admin:
+        assert admin.list_all_groups().result(30).errors == []
+        assert TOPIC in admin.list_topics(timeout=30).topics
+    with OrderedConsumer([TOPIC], unique("g"), conf=config) as consumer:
+        record = consumer.poll(30)
+        assert record is not None
+        assert record.value() == b"0"
+
+    async def join() -> int:
+        async with ShareConsumer.from_config(config, unique("g"), [TOPIC]) as member:
+            await member.wait_for_assignment(30_000)
+            return len(member.assignment)
+
+    assert asyncio.run(join()) == 1
+    if source == "callback":
+        return
+    options = GivenOptions({f"kafka.{name}": value for name, value in config.items()}, ()).kafka()
+    options.check()
+    assert rows(options) == 10
+    file = tmp_path / "client.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+    servers = "--bootstrap-server", config["bootstrap.servers"]
+    for command in ("groups --list", f"topics describe {TOPIC}"):
+        assert main([*command.split(), *servers, "--command-config", str(file)]) == 0
+    assert TOPIC in capsys.readouterr().out
+
+
+def rows(options: Any) -> int:
+    """Read the topic as a task on an executor does, and return the number of rows."""
+    found = read(options, [OffsetRange(TOPIC, 0, 0, 10)])
+    return sum(batch.num_rows for batch in found)
+
+
+def test_an_asynchronous_callback(provider: Provider) -> None:
+    """It runs on the event loop of the client, and gets the configured text."""
+    calls: list[tuple[str, asyncio.AbstractEventLoop]] = []
+
+    async def fetch(text: str) -> tuple[str, float]:
+        calls.append((text, asyncio.get_running_loop()))
+        return _callback(text)
+
+    config = provider.config() | {"oauth_cb": fetch, "sasl.oauthbearer.config": "text"}
+
+    async def scene() -> None:
+        async with settings(config).cluster() as cluster:
+            await asyncio.gather(*(cluster.connection(purpose=str(n)) for n in range(5)))
+            assert calls == [("text", asyncio.get_running_loop())], "one token for all"
+
+    asyncio.run(scene())
+
+
+def test_a_session_is_renewed(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A login ends with its token. The client logs in again before that, once, on the same
+    connection, while other requests wait.
+    """
+    logins: list[Connection] = []
+    log_in = Connection._log_in
+
+    async def count(self: Connection, sasl: Any, timeout_ms: int) -> None:
+        logins.append(self)
+        await log_in(self, sasl, timeout_ms)
+
+    monkeypatch.setattr(Connection, "_log_in", count)
+    config = provider.config() | provider.oidc()
+
+    async def scene() -> None:
+        loop = asyncio.get_running_loop()
+        async with settings(librdkafka_config(config)).cluster() as cluster:
+            opened = await cluster.connection()
+            assert opened._log_in_at_s is not None
+            assert 400 < opened._log_in_at_s - loop.time() < 570
+            opened._log_in_at_s = loop.time()
+            await asyncio.gather(*(cluster.metadata() for _ in range(5)))
+            assert logins == [opened, opened]
+            assert opened.is_open
+
+    asyncio.run(scene())
+
+
+def test_a_share_session_outlives_a_login(provider: Provider) -> None:
+    config = provider.config() | provider.oidc()
+
+    async def scene() -> None:
+        loop = asyncio.get_running_loop()
+        async with ShareConsumer.from_config(config, unique("g"), [TOPIC]) as member:
+            await member.wait_for_assignment(30_000)
+            assert (await member.acquire(max_wait_ms=1)).ranges == ()
+            opened = dict(member.cluster._connections)
+            for one in opened.values():
+                one._log_in_at_s = due_s = loop.time()
+            producer = Producer(config)
+            producer.produce(TOPIC, b"new")
+            assert await asyncio.to_thread(producer.flush, 30) == 0
+            acquired = await member.acquire(max_wait_ms=30_000)
+            assert [one.count for one in acquired.ranges] == [1]
+            assert member.cluster._connections == opened
+            renewed = [key for key, one in opened.items() if one._log_in_at_s > due_s + 60]
+            assert "share" in [purpose for _, purpose in renewed]
+
+    asyncio.run(scene())
+
+
+def test_a_session_that_cannot_be_renewed(provider: Provider) -> None:
+    """The error is that of the login, and the connection is closed."""
+    path = provider.folder / unique("token")
+    path.write_text(token())
+    config = provider.config() | {"sasl.oauthbearer.token.endpoint.url": path.as_uri()}
+
+    async def scene() -> None:
+        async with settings(librdkafka_config(config)).cluster() as cluster:
+            opened = await cluster.connection()
+            path.write_text(token(audience="others"))
+            opened._log_in_at_s = asyncio.get_running_loop().time()
+            with pytest.raises(AuthenticationFailed, match="refuses the token of 'ann'"):
+                await cluster.metadata()
+            assert not opened.is_open
+
+    asyncio.run(scene())
+
+
+MISTAKES: Mapping[str, tuple[Callable[[Provider], Config], type[ClientError], str]] = {
+    "wrong secret": (
+        lambda provider: provider.oidc(client_secret="guess"),
+        AuthenticationFailed,
+        "/token refuses the client 'a-client': invalid_client: check sasl.oauthbearer.client.id, "
+        "sasl.oauthbearer.client.secret and sasl.oauthbearer.scope",
+    ),
+    "no endpoint": (
+        lambda provider: provider.oidc(token_endpoint_url=f"http://127.0.0.1:{free_port_pair()}/x"),
+        ConnectionFailed,
+        "/x does not answer with a token: Connection refused: check "
+        "sasl.oauthbearer.token.endpoint.url",
+    ),
+    "redirect": (
+        lambda provider: provider.oidc(
+            token_endpoint_url=provider.endpoint.replace("/token", "/moved")
+        ),
+        ConnectionFailed,
+        "/moved does not answer with a token: HTTP status 302",
+    ),
+    "untrusted endpoint": (
+        lambda provider: provider.oidc(token_endpoint_url=provider.https),
+        AuthenticationFailed,
+        "set https.ca.location to the certificate of the authority that has signed it",
+    ),
+    "other audience": (
+        lambda provider: provider.oidc(scope="other"),
+        AuthenticationFailed,
+        'refuses the token of \'ann\': {"status":"invalid_token"}: check its issuer, audience, '
+        "scope and expiry, and whether the broker has its key",
+    ),
+    "unsecured": (
+        lambda _: {
+            "enable.sasl.oauthbearer.unsecure.jwt": "true",
+            "sasl.oauthbearer.config": "principal=ann",
+        },
+        AuthenticationFailed,
+        "refuses the token of 'ann'",
+    ),
+    "missing file": (
+        lambda _: {"sasl.oauthbearer.token.endpoint.url": "file:///missing"},
+        AuthenticationFailed,
+        "the token file /missing cannot be read: No such file or directory: check "
+        "sasl.oauthbearer.token.endpoint.url",
+    ),
+    "failing callback": (
+        lambda _: {"oauth_cb": lambda _: 1 / 0},
+        AuthenticationFailed,
+        "oauth_cb fails: ZeroDivisionError: division by zero",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes(provider: Provider, mistake: str) -> None:
+    """Errors tell apart the endpoint, the client's credentials, and the token."""
+    change, kind, text = MISTAKES[mistake]
+    config = provider.config() | change(provider)
+    with pytest.raises(kind) as refused:
+        asyncio.run(check_access(settings(librdkafka_config(config))))
+    assert text in str(refused.value)
+    assert CLIENT_SECRET not in str(refused.value)
+    with pytest.raises(KafkaException) as failed, AdminClient(config) as admin:
+        admin.list_all_groups(request_timeout=1).result(30)
+    assert text in failed.value.args[0].str()
