@@ -56,13 +56,18 @@ class SteadyHeartbeats(Generic[RequestT, ReplyT]):
             reply, apply=partial(self._timers.set, SESSION, request.member_id, deadline_ms)
         )
 
-    def remember(
-        self, request: RequestT, version: int, reply: ReplyT, session_timeout_ms: int
-    ) -> None:
-        """Remember a heartbeat without effect. The caller knows that time does not change its
-        reply.
+    def remembering(
+        self,
+        outcome: Outcome[GroupRecord, ReplyT],
+        request: RequestT,
+        version: int,
+        session_timeout_ms: int,
+    ) -> Outcome[GroupRecord, ReplyT]:
+        """Return the outcome of a heartbeat without effect so that it is remembered when it is
+        applied. The caller knows that time does not change its reply.
         """
-        self._by_member[request.member_id] = (request, version, reply, session_timeout_ms)
+        known = request, version, outcome.reply, session_timeout_ms
+        return outcome.then(partial(self._by_member.__setitem__, request.member_id, known))
 
     def forget(self) -> None:
         """Forget all heartbeats, as the group has changed."""

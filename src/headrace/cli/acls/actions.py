@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from confluent_kafka.admin import (
@@ -16,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from headrace.cli.groups.admin import Action, timeout_s
+from headrace.cli.groups.admin import Action, run_action, timeout_s
 from headrace.cli.tables import as_json, one_line
 
 _CLUSTER, _ALL = "kafka-cluster", "*"
@@ -144,7 +145,9 @@ def _type_name(resource_type: ResourceType) -> str:
     return "CLUSTER" if resource_type == ResourceType.BROKER else str(resource_type.name)
 
 
-ACTIONS: Mapping[str, Action] = {"add": _add, "list": _list, "remove": _remove}
+_ACTIONS: Mapping[str, Action] = {"add": _add, "list": _list, "remove": _remove}
+
+execute = partial(run_action, _ACTIONS)
 
 
 # Options ------------------------------------------------------------------------------------------

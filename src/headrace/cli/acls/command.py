@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 
 from headrace.cli.client_options import call_options
 from headrace.cli.errors import BadUsage
-from headrace.cli.groups.options import action_options, chosen_words, is_given
+from headrace.cli.groups.options import action_options, checked, chosen_words, is_given
 
 ACTIONS = ("add", "list", "remove")
 PATTERN_TYPES = ("any", "match", "literal", "prefixed")
@@ -115,21 +115,6 @@ def declare(parser: ArgumentParser) -> None:
     call_options(parser)
 
 
-def run(options: Namespace) -> int:
-    """Execute the command.
-
-    :returns: the exit status
-    :raises Failure: it failed, or the options are wrong
-    """
-    check(options)
-    # Both load librdkafka, which is not needed to reject bad usage.
-    from headrace.cli.groups.admin import execute
-
-    from . import actions
-
-    return execute(actions.ACTIONS, options)
-
-
 def check(options: Namespace) -> None:
     """Check the options together, and set ``options.action`` and ``options.operations``.
 
@@ -147,6 +132,9 @@ def check(options: Namespace) -> None:
         raise BadUsage("The --principal option is only available if --list is set")
     if options.idempotent and not options.producer:
         raise BadUsage("The --idempotent option is only available if --producer is set")
+
+
+run = checked(check, "headrace.cli.acls.actions")
 
 
 def _operation(text: str) -> str:

@@ -22,13 +22,15 @@ _TYPES = {
 }
 
 
-def execute(options: Namespace) -> None:
+def execute(options: Namespace) -> int:
     """Execute the action of ``options``, as :func:`.command.check` leaves them.
 
+    :returns: the exit status
     :raises Failure: no broker answers, or it refuses
     """
     action = _describe if options.action == "describe" else _alter
     on_cluster(options, lambda cluster: action(cluster, options))
+    return 0
 
 
 async def _connection(cluster: Cluster, kind: ConfigType, name: str) -> Connection:

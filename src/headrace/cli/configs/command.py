@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headrace.cli.client_options import call_options, properties_file
 from headrace.cli.errors import BadUsage
-from headrace.cli.groups.options import action_options, chosen_words
+from headrace.cli.groups.options import action_options, checked, chosen_words
 
 ACTIONS = ("describe", "alter")
 TYPES = ("topics", "brokers", "broker-loggers", "groups", "client-metrics")
@@ -77,19 +77,6 @@ def declare(parser: ArgumentParser) -> None:
     call_options(parser)
 
 
-def run(options: Namespace) -> int:
-    """Execute the command.
-
-    :returns: the exit status
-    :raises Failure: it failed, or the options are wrong
-    """
-    check(options)
-    from .actions import execute  # loads the client, which is not needed to reject bad usage
-
-    execute(options)
-    return 0
-
-
 def check(options: Namespace) -> None:
     """Check the options together, and set ``options.action``, ``type``, ``name`` and ``changes``.
 
@@ -112,6 +99,9 @@ def check(options: Namespace) -> None:
         raise BadUsage("alter takes the name of one resource: see --entity-name")
     if not options.changes:
         raise BadUsage("alter takes --add-config, --add-config-file or --delete-config")
+
+
+run = checked(check, "headrace.cli.configs.actions")
 
 
 def _resource(options: Namespace) -> tuple[str, str | None]:

@@ -9,12 +9,18 @@ import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from confluent_kafka import TopicPartition
 
 from headrace.admin import AdminClient, ConsumerGroupDescription, GroupListing, MemberDescription
-from headrace.cli.groups.admin import Action, all_consumer_groups, chosen_consumer_groups
+from headrace.cli.groups.admin import (
+    Action,
+    all_consumer_groups,
+    chosen_consumer_groups,
+    run_action,
+)
 from headrace.cli.groups.deletion import delete_groups
 from headrace.cli.groups.describing import GroupOffsets, Objects, Show, describe_groups
 from headrace.cli.groups.results import (
@@ -257,13 +263,15 @@ def _delete(admin: AdminClient, options: Namespace) -> None:
     delete_groups(admin, group_ids, admin.describe_consumer_groups, "consumer groups", options)
 
 
-ACTIONS: Mapping[str, Action] = {
+_ACTIONS: Mapping[str, Action] = {
     "list": _list,
     "describe": _describe,
     "reset-offsets": reset_offsets,
     "delete-offsets": delete_offsets,
     "delete": _delete,
 }
+
+execute = partial(run_action, _ACTIONS)
 
 
 def _type(group: GroupListing) -> str:

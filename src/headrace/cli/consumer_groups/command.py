@@ -147,12 +147,9 @@ def run(options: Namespace) -> int:
         options.execute or options.dry_run or options.export
     ):
         print("Nothing is reset without --execute.", file=sys.stderr)
-    # Both load librdkafka, which is not needed to reject bad usage.
-    from headrace.cli.groups.admin import execute
+    from .actions import execute  # loads librdkafka, which is not needed to reject bad usage
 
-    from . import actions
-
-    return execute(actions.ACTIONS, options)
+    return execute(options)
 
 
 def _to_validate(options: Namespace) -> str | None:

@@ -25,7 +25,7 @@ Action = Callable[[AdminClient, Namespace], None]
 """An action of a command: it prints its results, and raises ``Failure`` or ``KafkaException``."""
 
 
-def execute(actions: Mapping[str, Action], options: Namespace) -> int:
+def run_action(actions: Mapping[str, Action], options: Namespace) -> int:
     """Execute the action of a command.
 
     :param options: as the command's ``check`` leaves them

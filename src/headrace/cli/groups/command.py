@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 
 from headrace.cli.errors import BadUsage
 
-from .options import at_most_one, choose_action, common_options, known_words
+from .options import at_most_one, checked, choose_action, common_options, known_words
 
 ACTIONS = ("list",)
 TYPES = ("Classic", "Consumer", "Share", "Streams")
@@ -43,20 +43,6 @@ def declare(parser: ArgumentParser) -> None:
     parser.add_argument("--streams", action="store_true", help="only streams groups")
 
 
-def run(options: Namespace) -> int:
-    """Execute the command.
-
-    :returns: the exit status
-    :raises Failure: it failed, or the options are wrong
-    """
-    check(options)
-    # Both load librdkafka, which is not needed to reject bad usage.
-    from . import listing
-    from .admin import execute
-
-    return execute(listing.ACTIONS, options)
-
-
 def check(options: Namespace) -> None:
     """Check the options together, and set ``options.types``: empty for all types.
 
@@ -73,3 +59,6 @@ def check(options: Namespace) -> None:
     options.types = known_words(options.group_type or "", TYPES, "types")
     if options.share or options.streams:
         options.types = [str(kind).capitalize()]
+
+
+run = checked(check, "headrace.cli.groups.listing")

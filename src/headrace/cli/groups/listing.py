@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping
+from functools import partial
 
 from headrace.admin import AdminClient
 from headrace.cli.tables import Column, as_json, table
 
-from .admin import CONSUMER_PROTOCOLS, Action, timeout_s
+from .admin import CONSUMER_PROTOCOLS, Action, run_action, timeout_s
 from .results import fail_with, reason_of
 
 _COLUMN_WIDTH = 20
@@ -36,4 +37,6 @@ def _list(admin: AdminClient, options: Namespace) -> None:
     fail_with(f"not all brokers answered: {reason_of(error)}" for error in result.errors)
 
 
-ACTIONS: Mapping[str, Action] = {"list": _list}
+_ACTIONS: Mapping[str, Action] = {"list": _list}
+
+execute = partial(run_action, _ACTIONS)

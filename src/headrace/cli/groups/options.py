@@ -10,8 +10,9 @@ from argparse import (
     Namespace,
     RawDescriptionHelpFormatter,
 )
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from headrace.cli.client_options import call_options
@@ -26,6 +27,27 @@ _DURATION = re.compile(
     re.IGNORECASE,
 )
 _UNITS = ("days", "hours", "minutes", "seconds")
+
+
+def checked(check: Callable[[Namespace], None], actions: str) -> Callable[[Namespace], int]:
+    """Return the ``run`` function of a command.
+
+    :param check: checks the options together
+    :param actions: name of a module whose ``execute`` executes the action. It loads a client, which
+        is not needed to reject bad usage
+    """
+
+    def run(options: Namespace) -> int:
+        """Execute the command.
+
+        :returns: the exit status
+        :raises Failure: it failed, wholly or in part, or the options are wrong
+        """
+        check(options)
+        status: int = import_module(actions).execute(options)
+        return status
+
+    return run
 
 
 def group_options(parser: ArgumentParser, actions: Sequence[str], all_groups: str) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping
+from functools import partial
 
 from confluent_kafka import KafkaException
 
 from headrace.admin import AdminClient
-from headrace.cli.groups.admin import Action, timeout_s
+from headrace.cli.groups.admin import Action, run_action, timeout_s
 from headrace.cli.groups.results import fail_with, reason_of
 from headrace.cli.tables import Column, as_json, table
 from headrace.security.quota_entities import CLIENT_ID, IP, USER, entity_of
@@ -71,5 +72,7 @@ def _alter(admin: AdminClient, options: Namespace) -> None:
     print(f"{done}: {', '.join(options.changes)}.")
 
 
-ACTIONS: Mapping[str, Action] = {"list": _list, "set": _alter, "remove": _alter}
+_ACTIONS: Mapping[str, Action] = {"list": _list, "set": _alter, "remove": _alter}
 """The actions by name."""
+
+execute = partial(run_action, _ACTIONS)

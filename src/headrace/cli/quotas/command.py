@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 
 from headrace.cli.errors import BadUsage
-from headrace.cli.groups.options import chosen_words, common_options
+from headrace.cli.groups.options import checked, chosen_words, common_options
 from headrace.security.quota_entities import CLIENT_ID, IP, USER, check_entity, entity_of
 
 ACTIONS = ("list", "set", "remove")
@@ -41,21 +41,6 @@ def declare(parser: ArgumentParser) -> None:
         )
 
 
-def run(options: Namespace) -> int:
-    """Execute the command.
-
-    :returns: the exit status
-    :raises Failure: it failed, or the options are wrong
-    """
-    check(options)
-    # Both load librdkafka, which is not needed to reject bad usage.
-    from headrace.cli.groups.admin import execute
-
-    from . import actions
-
-    return execute(actions.ACTIONS, options)
-
-
 def check(options: Namespace) -> None:
     """Check the options together, and set ``options.action``, ``options.names`` (by type of entity)
     and ``options.changes``.
@@ -80,6 +65,9 @@ def check(options: Namespace) -> None:
     options.changes = dict(changes)
     if len(options.changes) < len(changes):
         raise BadUsage("give each key once")
+
+
+run = checked(check, "headrace.cli.quotas.actions")
 
 
 def _names(options: Namespace) -> dict[str, str | None]:

@@ -6,13 +6,14 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from confluent_kafka import ConsumerGroupState, KafkaException, TopicPartition
 
 from headrace.admin import AdminClient, ShareGroupDescription, SharePartitionOffsetInfo
 from headrace.cli.errors import Failure
-from headrace.cli.groups.admin import GROUPS_AT_ONCE, Action, timeout_s
+from headrace.cli.groups.admin import GROUPS_AT_ONCE, Action, run_action, timeout_s
 from headrace.cli.groups.offsets import (
     earliest_offsets,
     existing_partitions,
@@ -278,13 +279,15 @@ def _delete(admin: AdminClient, options: Namespace) -> None:
     print_deleted("share groups", reasons, options)
 
 
-ACTIONS: Mapping[str, Action] = {
+_ACTIONS: Mapping[str, Action] = {
     "list": _list,
     "describe": _describe,
     "reset-offsets": _reset_offsets,
     "delete-offsets": _delete_offsets,
     "delete": _delete,
 }
+
+execute = partial(run_action, _ACTIONS)
 
 
 def _all_groups(admin: AdminClient, options: Namespace) -> list[str]:

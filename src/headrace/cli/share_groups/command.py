@@ -14,6 +14,7 @@ from headrace.cli.groups.options import (
     check_delete,
     check_delete_offsets,
     check_describe,
+    checked,
     choose_action,
     describe_options,
     group_options,
@@ -73,21 +74,6 @@ def declare(parser: ArgumentParser) -> None:
     )
 
 
-def run(options: Namespace) -> int:
-    """Execute the command.
-
-    :returns: the exit status
-    :raises Failure: it failed, wholly or in part, or the options are wrong
-    """
-    check(options)
-    # Both load librdkafka, which is not needed to reject bad usage.
-    from headrace.cli.groups.admin import execute
-
-    from . import actions
-
-    return execute(actions.ACTIONS, options)
-
-
 def check(options: Namespace) -> None:
     """Check the options together, and set those that the action needs.
 
@@ -105,6 +91,9 @@ def check(options: Namespace) -> None:
     else:
         check_delete_offsets(options)
         options.topic = list(dict.fromkeys(options.topic))
+
+
+run = checked(check, "headrace.cli.share_groups.actions")
 
 
 def _check_reset(options: Namespace) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from confluent_kafka import TopicPartition
 
 from headrace.admin import AdminClient, StreamsGroupDescription, StreamsTasks
-from headrace.cli.groups.admin import Action, listed_groups
+from headrace.cli.groups.admin import Action, listed_groups, run_action
 from headrace.cli.groups.deletion import delete_groups
 from headrace.cli.groups.describing import GroupOffsets, Objects, Show, describe_groups
 from headrace.cli.groups.results import GROUP, PARTITION, TOPIC, PartitionKey, partition_key
@@ -178,11 +179,13 @@ def _delete(admin: AdminClient, options: Namespace) -> None:
     delete_groups(admin, group_ids, admin.describe_streams_groups, "streams groups", options)
 
 
-ACTIONS: Mapping[str, Action] = {
+_ACTIONS: Mapping[str, Action] = {
     "list": _list,
     "describe": _describe,
     "delete": _delete,
 }
+
+execute = partial(run_action, _ACTIONS)
 
 
 def _print_state_hint(group: StreamsGroupDescription) -> None:

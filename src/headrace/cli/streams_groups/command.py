@@ -11,6 +11,7 @@ from argparse import ArgumentParser, Namespace
 from headrace.cli.groups.options import (
     check_delete,
     check_describe,
+    checked,
     choose_action,
     describe_options,
     group_options,
@@ -52,21 +53,6 @@ def declare(parser: ArgumentParser) -> None:
     )
 
 
-def run(options: Namespace) -> int:
-    """Execute the command.
-
-    :returns: the exit status
-    :raises Failure: it failed, wholly or in part, or the options are wrong
-    """
-    check(options)
-    # Both load librdkafka, which is not needed to reject bad usage.
-    from headrace.cli.groups.admin import execute
-
-    from . import actions
-
-    return execute(actions.ACTIONS, options)
-
-
 def check(options: Namespace) -> None:
     """Check the options together, and set those that the action needs.
 
@@ -79,3 +65,6 @@ def check(options: Namespace) -> None:
         check_describe(options)
     else:
         check_delete(options)
+
+
+run = checked(check, "headrace.cli.streams_groups.actions")

@@ -32,9 +32,10 @@ TOPICS_AT_ONCE = 500
 """The number of topics in one request."""
 
 
-def execute(options: Namespace) -> None:
+def execute(options: Namespace) -> int:
     """Execute the action of ``options``, as :func:`.command.check` leaves them.
 
+    :returns: the exit status
     :raises Failure: no broker answers, or it refuses
     """
     actions = {
@@ -45,6 +46,7 @@ def execute(options: Namespace) -> None:
         "delete": _delete,
     }
     on_cluster(options, lambda cluster: actions[options.action](cluster, options))
+    return 0
 
 
 async def _chosen(cluster: Cluster, options: Namespace) -> dict[str, bool]:

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptio
 
 from headrace.cli.client_options import call_options
 from headrace.cli.errors import BadUsage
-from headrace.cli.groups.options import action_options, chosen_words
+from headrace.cli.groups.options import action_options, checked, chosen_words
 from headrace.cli.options import setting
 
 ACTIONS = ("list", "describe", "create", "alter", "delete")
@@ -106,19 +106,6 @@ def replica_assignment(text: str) -> list[list[int]]:
     return [[int(one) for one in partition.split(":")] for partition in text.split(",")]
 
 
-def run(options: Namespace) -> int:
-    """Execute the command.
-
-    :returns: the exit status
-    :raises Failure: it failed, or the options are wrong
-    """
-    check(options)
-    from .actions import execute  # loads the client, which is not needed to reject bad usage
-
-    execute(options)
-    return 0
-
-
 def check(options: Namespace) -> None:
     """Check the options together, and set ``options.action`` and ``options.topics``.
 
@@ -154,3 +141,6 @@ def check(options: Namespace) -> None:
                 re.compile(topic)
             except re.error as error:
                 raise BadUsage(f"'{topic}' is not a regular expression: {error}") from error
+
+
+run = checked(check, "headrace.cli.topics.actions")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -16,7 +17,7 @@ from confluent_kafka.admin import (
 )
 
 from headrace.admin import AdminClient
-from headrace.cli.groups.admin import Action, timeout_s
+from headrace.cli.groups.admin import Action, run_action, timeout_s
 from headrace.cli.groups.results import fail_with, reason_of
 from headrace.cli.tables import Column, as_json, table
 
@@ -82,7 +83,9 @@ def _delete(admin: AdminClient, options: Namespace) -> None:
     print(f"Deleted: {', '.join(options.users)}.")
 
 
-ACTIONS: Mapping[str, Action] = {"list": _list, "add": _add, "delete": _delete}
+_ACTIONS: Mapping[str, Action] = {"list": _list, "add": _add, "delete": _delete}
+
+execute = partial(run_action, _ACTIONS)
 
 
 def _describe(

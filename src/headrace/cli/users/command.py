@@ -63,12 +63,9 @@ def run(options: Namespace) -> int:
     check(options)
     if options.action == "add":
         options.password = _password(options)
-    # Both load librdkafka, which is not needed to reject bad usage.
-    from headrace.cli.groups.admin import execute
+    from .actions import execute  # loads librdkafka, which is not needed to reject bad usage
 
-    from . import actions
-
-    return execute(actions.ACTIONS, options)
+    return execute(options)
 
 
 def check(options: Namespace) -> None:

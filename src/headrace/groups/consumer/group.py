@@ -132,14 +132,8 @@ class ConsumerGroup:
         )
         if outcome.records or request.member_epoch != now.member_epoch or not transition.is_settled:
             return outcome
-        return outcome.then(
-            partial(
-                self.steady.remember,
-                request,
-                catalog.version,
-                reply,
-                settings.session_timeout_ms,
-            )
+        return self.steady.remembering(
+            outcome, request, catalog.version, settings.session_timeout_ms
         )
 
     def timer_changes(

@@ -153,14 +153,8 @@ class StreamsGroup:
             or not transition.is_settled
         ):
             return outcome
-        return outcome.then(
-            partial(
-                self.steady.remember,
-                request,
-                catalog.version,
-                reply,
-                settings.session_timeout_ms,
-            )
+        return self.steady.remembering(
+            outcome, request, catalog.version, settings.session_timeout_ms
         )
 
     def _check(self, request: StreamsHeartbeat, max_size: int) -> Refusal | None:
