@@ -48,9 +48,7 @@ def names_of(samples: list[Sample], client_id: str) -> set[str]:
 @pytest.mark.java
 @pytest.mark.slow
 def test_java_clients(broker: headrace.Broker, kafka_libs: Path) -> None:
-    seen = run_java(
-        kafka_libs, "ClientMetrics.java", broker.bootstrap_servers, unique("t"), unique("g")
-    )
+    seen = run_java("ClientMetrics", broker.bootstrap_servers, unique("t"), unique("g"))
     assert seen["consumed"] == "true"
     samples = pushed(broker)
     by_client = {

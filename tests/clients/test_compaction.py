@@ -6,31 +6,25 @@ from __future__ import annotations
 
 import random
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.clients.compacted import CODECS, CompactedTopic, Read
+from tests.peer import run_tool
 from tests.support import COMMON_CONFIGS, HeadraceProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 
-def run(kafka_libs: Path, tool: str, *arguments: str) -> str:
-    done = subprocess.run(
-        ["java", "-Xmx256m", "-cp", f"{kafka_libs}/*", tool, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+def run(tool: str, *arguments: str) -> str:
+    done = run_tool(tool, *arguments)
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout
 
 
-def read_by_java(kafka_libs: Path, topic: CompactedTopic, isolation_level: str) -> list[Read]:
+def read_by_java(topic: CompactedTopic, isolation_level: str) -> list[Read]:
     text = run(
-        kafka_libs,
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
         "--bootstrap-server",
         topic.servers,
@@ -73,7 +67,7 @@ def test_everybody_reads_cleaned_segments(tmp_path: Path, kafka_libs: Path) -> N
             topic.committed += topic._send(topic.producers[0], 1, key=99)
         found = topic.wait_until_compacted()
         for level in ("read_uncommitted", "read_committed"):
-            assert topic.read(level) == read_by_java(kafka_libs, topic, level) == found
+            assert topic.read(level) == read_by_java(topic, level) == found
         server.stop()
         server.start()
         topic.servers = server.bootstrap_servers
@@ -84,7 +78,6 @@ def test_everybody_reads_cleaned_segments(tmp_path: Path, kafka_libs: Path) -> N
 
     files = sorted(map(str, (tmp_path / "data" / "compacted-0").glob("*.log")))
     text = run(
-        kafka_libs,
         "org.apache.kafka.tools.DumpLogSegments",
         "--deep-iteration",
         "--print-data-log",
@@ -105,7 +98,6 @@ def test_everybody_reads_cleaned_segments(tmp_path: Path, kafka_libs: Path) -> N
         file.replace(".log", suffix) for file in files for suffix in (".index", ".timeindex")
     )
     text = run(
-        kafka_libs,
         "org.apache.kafka.tools.DumpLogSegments",
         "--index-sanity-check",
         "--files",

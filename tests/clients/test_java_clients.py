@@ -7,19 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.peer import java_program
+
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
-PROGRAMS = Path(__file__).parent / "java"
 
-
-def run_java(kafka_libs: Path, program: str, *args: str) -> dict[str, str]:
+def run_java(program: str, *args: str) -> dict[str, str]:
     """Run a program; return its output by the first word of each line."""
-    done = subprocess.run(
-        ["java", "-Xmx256m", "-cp", f"{kafka_libs}/*", str(PROGRAMS / program), *args],
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
+    done = subprocess.run(java_program(program, *args), capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
 
@@ -28,9 +23,7 @@ def run_java(kafka_libs: Path, program: str, *args: str) -> dict[str, str]:
 def test_producer_consumer_and_admin(
     kafka_libs: Path, bootstrap_servers: str, topic_name: str, group_id: str, protocol: str
 ) -> None:
-    seen = run_java(
-        kafka_libs, "ProduceConsume.java", bootstrap_servers, topic_name, group_id, protocol
-    )
+    seen = run_java("ProduceConsume", bootstrap_servers, topic_name, group_id, protocol)
     assert seen == {
         "produced": "500",
         "consumed": "500 right true codecs {gzip=100, lz4=100, none=100, snappy=100, zstd=100}",
@@ -50,7 +43,7 @@ def test_producer_consumer_and_admin(
 def test_share_consumer_and_admin(
     kafka_libs: Path, bootstrap_servers: str, topic_name: str, group_id: str
 ) -> None:
-    seen = run_java(kafka_libs, "ShareQueue.java", bootstrap_servers, topic_name, group_id)
+    seen = run_java("ShareQueue", bootstrap_servers, topic_name, group_id)
     assert seen == {
         "lock": "30000",
         "assigned": "2",

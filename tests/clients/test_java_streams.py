@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from tests.clients.confluent import PATIENCE_S, admin, consumer, create_topic, produce
-from tests.clients.test_java_clients import PROGRAMS
+from tests.peer import java_program
 from tests.support import COMMON_CONFIGS, HeadraceProcess, unique, wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -27,16 +27,9 @@ WORDS = ("a", "lazy", "dog", "and", "one", "more", "dog")
 class App:
     """An application of Kafka Streams in a process of its own: the word count, or another one."""
 
-    def __init__(self, kafka_libs: Path, *args: str, program: str = "WordCount") -> None:
+    def __init__(self, *args: str, program: str = "WordCount") -> None:
         self.process = subprocess.Popen(
-            [
-                "java",
-                "-Xmx256m",
-                "-cp",
-                f"{kafka_libs}/*",
-                str(PROGRAMS / f"{program}.java"),
-                *args,
-            ],
+            java_program(program, *args),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -56,9 +49,9 @@ class App:
         assert self.process.wait(60) == 0, self.output[-20:]
 
 
-def counts(bootstrap_servers: str, topic: str) -> dict[str, list[int]]:
-    """Return the counts of each word for a read_committed consumer."""
-    found: dict[str, list[int]] = defaultdict(list)
+def records(bootstrap_servers: str, topic: str) -> list[Message]:
+    """Return all records of a topic for a read_committed consumer."""
+    found: list[Message] = []
     with consumer(bootstrap_servers, unique("reader"), enable_partition_eof=True) as reader:
         reader.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
         ended = set()
@@ -69,7 +62,15 @@ def counts(bootstrap_servers: str, topic: str) -> dict[str, list[int]]:
                 assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
                 ended.add(message.partition())
             else:
-                found[message.key().decode()].append(int(message.value()))
+                found.append(message)
+    return found
+
+
+def counts(bootstrap_servers: str, topic: str) -> dict[str, list[int]]:
+    """Return the counts of each word for a read_committed consumer."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for one in records(bootstrap_servers, topic):
+        found[one.key().decode()].append(int(one.value()))
     return found
 
 
@@ -85,19 +86,7 @@ def produce_keyed(bootstrap_servers: str, topics: Sequence[str], keys: Sequence[
 
 def values(bootstrap_servers: str, topic: str) -> list[str]:
     """Return all values of a topic for a read_committed consumer."""
-    found: list[str] = []
-    with consumer(bootstrap_servers, unique("reader"), enable_partition_eof=True) as reader:
-        reader.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-        ended = set()
-        while len(ended) < PARTITIONS:
-            message = reader.poll(PATIENCE_S)
-            assert message is not None
-            if message.error():
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                ended.add(message.partition())
-            else:
-                found.append(message.value().decode())
-    return found
+    return [one.value().decode() for one in records(bootstrap_servers, topic)]
 
 
 def config_of(bootstrap_servers: str, topic: str, name: str) -> str:
@@ -117,7 +106,7 @@ def test_word_count(tmp_path: Path, kafka_libs: Path, guarantee: str, protocol: 
             create_topic(servers, unique(kind), PARTITIONS) for kind in ("lines", "counts")
         )
         state = str(tmp_path / "state")
-        app = App(kafka_libs, servers, source, counted, name, state, guarantee, protocol)
+        app = App(servers, source, counted, name, state, guarantee, protocol)
         expected: Counter[str] = Counter()
 
         def write(lines: int) -> None:
@@ -174,7 +163,10 @@ def test_word_count(tmp_path: Path, kafka_libs: Path, guarantee: str, protocol: 
 
 def test_a_join_goes_on_exactly_once(tmp_path: Path, kafka_libs: Path) -> None:
     """Each pair is there once, whatever is killed: an application, then the broker."""
-    server = HeadraceProcess(tmp_path / "data", COMMON_CONFIGS).start()
+    session = dict.fromkeys(
+        ("group.streams.session.timeout.ms", "group.streams.min.session.timeout.ms"), "6000"
+    )
+    server = HeadraceProcess(tmp_path / "data", {**COMMON_CONFIGS, **session}).start()
     apps: list[App] = []
     try:
         servers, name = server.bootstrap_servers, unique("join")
@@ -186,7 +178,7 @@ def test_a_join_goes_on_exactly_once(tmp_path: Path, kafka_libs: Path) -> None:
         def start() -> App:
             state = str(tmp_path / f"state{len(apps)}")
             args = (servers, left, right, joined, name, state)
-            apps.append(App(kafka_libs, *args, program="StreamJoin"))
+            apps.append(App(*args, program="StreamJoin"))
             return apps[-1]
 
         def write(count: int) -> None:

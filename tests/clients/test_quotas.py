@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from confluent_kafka import Producer
 import headrace
 from headrace.admin import AdminClient
 from headrace.security.quota_entities import entity_of
-from tests.peer import SCRIPT
+from tests.peer import run_tool
 from tests.support import unique, wait_until
 
 
@@ -58,15 +57,7 @@ def test_kafka_configs(servers: str, kafka_libs: Path) -> None:
     """`kafka-configs` for users, client ids, addresses and their defaults, unmodified."""
 
     def configs(*words: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [
-                *(str(SCRIPT), "run", "kafka.admin.ConfigCommand"),
-                *("--bootstrap-server", servers, *words),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        done = run_tool("kafka.admin.ConfigCommand", "--bootstrap-server", servers, *words)
         return done.returncode, done.stdout + done.stderr
 
     both = "--entity-type", "users", "--entity-name", "ann", "--entity-type", "clients"
@@ -114,16 +105,11 @@ def test_the_java_producer_is_throttled(servers: str, kafka_libs: Path) -> None:
     """200 kB at 10 kB/s, of which ten seconds pass at once."""
     topic = unique("throttled")
     limit(servers, {"client-id": "slow"}, producer_byte_rate=15_000)
-    done = subprocess.run(
-        [
-            *(str(SCRIPT), "run", "org.apache.kafka.tools.ProducerPerformance"),
-            *("--topic", topic, "--num-records", "200", "--record-size", "1000"),
-            *("--throughput", "-1", "--print-metrics"),
-            *("--producer-props", f"bootstrap.servers={servers}", "client.id=slow"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
+    done = run_tool(
+        "org.apache.kafka.tools.ProducerPerformance",
+        *("--topic", topic, "--num-records", "200", "--record-size", "1000"),
+        *("--throughput", "-1", "--print-metrics"),
+        *("--producer-props", f"bootstrap.servers={servers}", "client.id=slow"),
     )
     assert done.returncode == 0, done.stderr
     assert "200 records sent" in done.stdout

@@ -14,7 +14,8 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
 from headrace.admin import AdminClient
 from tests.clients.confluent import PATIENCE_S, consumer, create_topic
-from tests.clients.test_java_clients import PROGRAMS, run_java
+from tests.clients.test_java_clients import run_java
+from tests.peer import java_program
 from tests.support import wait_until
 
 PARTITIONS = 6
@@ -96,22 +97,13 @@ class Java(Member):
     """A Java process that leaves when its input ends."""
 
     protocol = "consumer"
-    libs: Path
 
     def run(self) -> None:
-        program = str(PROGRAMS / "GroupMember.java")
-        command = [
-            "java",
-            "-Xmx128m",
-            "-cp",
-            f"{self.libs}/*",
-            program,
-            self.where,
-            self.topic,
-            self.group_id,
-        ]
+        arguments = self.where, self.topic, self.group_id, self.protocol
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        with subprocess.Popen([*command, self.protocol], text=True, **pipes) as process:
+        with subprocess.Popen(
+            java_program("GroupMember", *arguments), text=True, **pipes
+        ) as process:
             threading.Thread(target=self._end, args=(process,), daemon=True).start()
             assert process.stdout is not None
             for line in process.stdout:
@@ -184,7 +176,6 @@ def test_a_group_changes_its_protocol_and_back_with_any_client(
     new: type[Member],
 ) -> None:
     """Clients of the classic protocol beside one of the consumer protocol."""
-    Java.libs = kafka_libs
     create_topic(bootstrap_servers, topic_name, partitions=PARTITIONS)
 
     def group_type() -> str:
@@ -225,5 +216,5 @@ def test_a_group_changes_its_protocol_and_back_with_any_client(
 def test_java_members_rebalance_cooperatively(
     kafka_libs: Path, bootstrap_servers: str, topic_name: str, group_id: str
 ) -> None:
-    seen = run_java(kafka_libs, "Cooperative.java", bootstrap_servers, topic_name, group_id)
+    seen = run_java("Cooperative", bootstrap_servers, topic_name, group_id)
     assert seen == {"moved": "true", "kept": "true", "back": "true"}

@@ -72,7 +72,6 @@ def count(
     )
     group_id, state = unique("streams"), tmp_path_factory.mktemp("state")
     app = App(
-        kafka_libs,
         bootstrap_servers,
         source,
         counted,

@@ -14,7 +14,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.clients.confluent import PATIENCE_S, consumer, create_topic, share_from_earliest, take
-from tests.peer import jars
+from tests.peer import java_program
 from tests.support import COMMON_CONFIGS, ROOT, HeadraceProcess, unique, wait_until
 
 PARTITIONS = (0, 1)
@@ -55,8 +55,7 @@ class SteadyClient:
 
     def _program(self) -> list[str]:
         if self.kind == "java":
-            program = ROOT / "tests" / "clients" / "java" / "SteadyClient.java"
-            return ["java", "-Xmx128m", "-cp", f"{jars()}/*", str(program)]
+            return java_program("SteadyClient")
         return [sys.executable, str(ROOT / "tests" / "faults" / "steady_client.py"), self.kind]
 
     @property

@@ -1,8 +1,8 @@
 """Java share consumers that hold records and are closed while their only broker stops.
 
 A Java share consumer that has noticed for some 0.2 s that its only broker is gone waits for its
-whole timeout of 30 s when it is closed, with Apache Kafka too. The broker closes its connections as
-the last thing before its process ends, so that a close right after the end is quick.
+whole timeout when it is closed, with Apache Kafka too: 30 s, here 10 s. The broker closes its
+connections as the last thing before its process ends, so that a close right after the end is quick.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.world import OK, Group, World
+from tests.peer import java_program
 from tests.support import COMMON_CONFIGS, HeadraceProcess, unique
 
 pytestmark = [pytest.mark.broker, pytest.mark.java, pytest.mark.slow, pytest.mark.measured]
 
-PROGRAM = Path(__file__).parent.parent / "clients/java/CloseShare.java"
 CONSUMERS, RECORDS = 6, 5
 QUICK_MS = 5_000
 CONFIGS = {name: value for name, value in COMMON_CONFIGS.items() if "heartbeat" not in name}
@@ -34,10 +34,7 @@ def test_closing_while_the_broker_stops(
         group = Group(world, f"{prefix}{number}")
         assert group.configure("share.auto.offset.reset", "earliest") == OK
     with subprocess.Popen(
-        [
-            *("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{kafka_libs}/*"),
-            *(str(PROGRAM), server.bootstrap_servers, topic.name, prefix, str(CONSUMERS)),
-        ],
+        java_program("CloseShare", server.bootstrap_servers, topic.name, prefix, str(CONSUMERS)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

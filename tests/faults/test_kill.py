@@ -26,7 +26,7 @@ from tests.support import COMMON_CONFIGS, ROOT, RUN_SEED, HeadraceProcess, uniqu
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-ROUNDS = int(os.environ.get("HEADRACE_TEST_KILLS", "10"))
+ROUNDS = int(os.environ.get("HEADRACE_TEST_KILLS", "4"))
 PARTITIONS = range(3)
 CONFIGS = {
     **COMMON_CONFIGS,

@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.clients.confluent import PATIENCE_S, create_topic, produce
+from tests.peer import java_program
 from tests.support import COMMON_CONFIGS, ROOT, RUN_SEED, HeadraceProcess, unique, wait_until
 
 ROUNDS = min(int(os.environ.get("HEADRACE_TEST_KILLS", "3")), 10)
@@ -147,13 +148,7 @@ def test_each_record_is_copied_exactly_once(tmp_path: Path, kafka_libs: Path) ->
     try:
         source = create_topic(server.bootstrap_servers, unique("source"), PARTITIONS)
         programs = {
-            "java": [
-                "java",
-                "-Xmx128m",
-                "-cp",
-                f"{kafka_libs}/*",
-                str(ROOT / "tests" / "clients" / "java" / "TransactionalCopy.java"),
-            ],
+            "java": java_program("TransactionalCopy"),
             "librdkafka": [
                 sys.executable,
                 str(ROOT / "tests" / "faults" / "transactional_copy.py"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from headrace.protocol.record_batch import build
 from tests.log.disk import NOW, Disk, put
+from tests.peer import run_tool
 
 LIBS = Path(os.environ.get("KAFKA_LIBS") or Path.home() / ".cache" / "kafka-4.3.1")
 
@@ -26,10 +26,7 @@ pytestmark = [
 
 
 def dump(*arguments: str) -> str:
-    tool = ["java", "-Xmx256m", "-cp", f"{LIBS}/*", "org.apache.kafka.tools.DumpLogSegments"]
-    done = subprocess.run(
-        [*tool, *arguments], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = run_tool("org.apache.kafka.tools.DumpLogSegments", *arguments)
     assert done.returncode == 0 and "Exception" not in done.stderr, (
         done.stdout[-2000:] + done.stderr
     )

@@ -6,7 +6,7 @@ import functools
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import psutil
@@ -39,6 +39,14 @@ def run_tool(
         timeout=120,
         check=check,
     )
+
+
+def java_program(name: str, *args: str, options: Iterable[str] = ()) -> list[str]:
+    """Return the command that runs a program of ``tests/clients/java``, in the process itself.
+
+    :param options: of the Java virtual machine
+    """
+    return [str(SCRIPT), "program", *options, name, *args]
 
 
 class KafkaPeer:

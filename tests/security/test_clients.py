@@ -22,7 +22,7 @@ import headrace.admin
 from headrace.handlers import APIS
 from headrace.throwaway_ca import ThrowawayCA
 from tests.clients.toolchains import go_programs, run
-from tests.peer import run_tool
+from tests.peer import java_program, run_tool
 from tests.security.oauth import (
     AUDIENCE,
     CLIENT_ID,
@@ -35,7 +35,6 @@ from tests.support import unique
 
 pytestmark = [pytest.mark.broker]
 
-PROGRAM = Path(__file__).parent.parent / "clients/java/SecureClient.java"
 MODULES = "org.apache.kafka.common.security"
 DESCRIBE_CLIENT_QUOTAS = 48
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -265,7 +264,6 @@ def test_java_with_tokens(secured: Secured, kafka_libs: Path, tmp_path: Path) ->
         files.append(config("endpoint", endpoint, **credentials))
         allowed = "-Dorg.apache.kafka.sasl.oauthbearer.allowed"
         seen = outcomes(
-            kafka_libs,
             files,
             f"{allowed}.urls={','.join((endpoint, *urls.values()))}",
             f"{allowed}.files={','.join(str(tmp_path / f'{name}.jwt') for name in tokens)}",
@@ -279,10 +277,10 @@ def test_java_with_tokens(secured: Secured, kafka_libs: Path, tmp_path: Path) ->
     }
 
 
-def outcomes(kafka_libs: Path, files: list[str], *options: str) -> dict[str, str]:
+def outcomes(files: list[str], *options: str) -> dict[str, str]:
     """Run the Java client with each configuration; return the outcomes by the names of files."""
     done = subprocess.run(
-        ["java", "-Xmx256m", *options, "-cp", f"{kafka_libs}/*", str(PROGRAM), unique("t"), *files],
+        java_program("SecureClient", unique("t"), *files, options=options),
         capture_output=True,
         text=True,
         timeout=240,
@@ -323,7 +321,7 @@ def test_java(secured: Secured, kafka_libs: Path, tmp_path: Path) -> None:
     certificate = {"ssl_keystore_type": "PEM", "ssl_keystore_location": str(store)}
     files.append(properties(tmp_path / "mutual.properties", **common("SSL"), **certificate))
     files.append(properties(tmp_path / "anonymous.properties", **common("SSL")))
-    seen = outcomes(kafka_libs, files)
+    seen = outcomes(files)
     credentials = "Authentication failed during authentication due to invalid credentials with"
     assert seen == {
         **dict.fromkeys((*MECHANISMS, "mutual"), "right"),

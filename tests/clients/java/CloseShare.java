@@ -38,7 +38,7 @@ public class CloseShare {
         for (var consumer : consumers) {
             Thread thread = new Thread(() -> {
                 long begun = System.nanoTime();
-                consumer.close();
+                consumer.close(Duration.ofSeconds(10));
                 took.add((System.nanoTime() - begun) / 1_000_000);
             });
             threads.add(thread);
