@@ -70,7 +70,12 @@ def _load(name: str) -> Command:
             del sys.modules["hypothesis"]
 
 
-def _parsed(name: str, command: Command, arguments: Sequence[str]) -> Namespace:
+def parsed(name: str, command: Command, arguments: Sequence[str]) -> Namespace:
+    """Return the options of a command.
+
+    :param arguments: the words after the command's name
+    :raises SystemExit: they are wrong; a message is on stderr
+    """
     parser = _Parser(prog=f"headrace {name}")
     command.declare(parser)
     _version_option(parser)
@@ -91,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _parser(family).parse_args(words[1:] if family else words)
             return 0
         command = _load(name)
-        status = command.run(_parsed(name, command, words[len(name.split()) :]))
+        status = command.run(parsed(name, command, words[len(name.split()) :]))
         sys.stdout.flush()
         return status
     except SystemExit as end:  # argparse has printed its message
