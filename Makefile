@@ -10,12 +10,13 @@
 #   make conformance-secured   the suites of behaviour through TLS and a login, with ACLs that just suffice
 #   make spark-versions     the Spark suites with every supported version of pyspark
 #   make kafka-tests [TESTS=…]   Kafka's own integration tests; writes docs/conformance.md
+#   make site             the documentation as a site, in out/site
 #   make clean            remove what the targets made, but not .venv
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup check lint test soak demo bench conformance-kafka conformance-secured kafka-tests spark-versions java jars kcat prometheus clean
+.PHONY: help setup check lint test soak demo bench conformance-kafka conformance-secured kafka-tests spark-versions site java jars kcat prometheus clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -97,6 +98,10 @@ kafka-tests: $(STAMP) jars
 
 spark-versions: $(STAMP) java
 	@scripts/spark-versions $(SPARK_VERSIONS)
+
+site: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "the site is in out/site; to read it: $(BIN)/python -m http.server -b 127.0.0.1 -d out/site"
 
 clean:
 	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage spark-warehouse
