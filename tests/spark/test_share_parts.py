@@ -20,6 +20,7 @@ from headrace.spark.share.executor import split
 from headrace.spark.share.options import ShareOptions
 from headrace.spark.share.outcome_server import OutcomeServer, deliver
 from headrace.spark.share.outcome_spans import OutcomeSpan, acknowledgements, spans
+from headrace.spark.share.receipt import Receipt
 from tests.support import story
 
 REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "kafka.group.id": "g", "subscribe": "a, b"}
@@ -71,9 +72,25 @@ def test_rows_become_runs_and_those_without_an_outcome_are_left_out() -> None:
         }
     )
     assert sorted(spans(batch)) == [
-        ("t", 0, "accept", 3, 5),
-        ("t", 0, "accept", 8, 8),
-        ("t", 1, "reject", 3, 3),
+        ("t", 0, "accept", 3, 5, None),
+        ("t", 0, "accept", 8, 8, None),
+        ("t", 1, "reject", 3, 3, None),
+    ]
+
+
+def test_runs_are_of_one_receipt() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "topic": ["t"] * 5,
+            "partition": pa.array([0] * 5, pa.int32()),
+            "offset": [0, 1, 2, 3, None],
+            "receipt": ["h:1/a", "h:1/a", "h:2/b", None, "h:1/a"],
+        }
+    )
+    assert list(spans(batch)) == [
+        ("t", 0, "accept", 0, 1, "h:1/a"),
+        ("t", 0, "accept", 2, 2, "h:2/b"),
+        ("t", 0, "accept", 3, 3, None),
     ]
 
 
@@ -137,7 +154,7 @@ class Reader:
 
     def count_held(self, outcomes: Sequence[OutcomeSpan]) -> int:
         return sum(
-            min(last, 9) - first + 1 for topic, _, _, first, last in outcomes if topic == "t"
+            min(last, 9) - first + 1 for topic, _, _, first, last, _ in outcomes if topic == "t"
         )
 
 
@@ -174,11 +191,10 @@ async def test_a_request_without_the_token_is_not_answered(registrations: Path) 
         (path,) = registrations.glob("*.json")
         assert path.stat().st_mode & 0o077 == 0
         note = json.loads(path.read_text())
-        body = json.dumps(
-            {"token": "guess", "apply": True, "outcomes": [["t", 0, "accept", 0, 9]]}
-        ).encode()
+        guess = "0" * len(note["token"])
+        body = json.dumps({"apply": True, "outcomes": [["t", 0, "accept", 0, 9]]}).encode()
         with socket.create_connection(("127.0.0.1", note["port"])) as connection:
-            connection.sendall(len(body).to_bytes(4, "big") + body)
+            connection.sendall(guess.encode() + len(body).to_bytes(4, "big") + body)
             return connection.recv(100)
 
     assert await asyncio.to_thread(guess_token) == b""
@@ -186,11 +202,66 @@ async def test_a_request_without_the_token_is_not_answered(registrations: Path) 
     reader.server.close()
 
 
-def test_the_registration_of_a_killed_reader_is_removed(registrations: Path) -> None:
+@story
+async def test_receipts_name_the_readers_and_no_file_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outcome_server, "registry", lambda: None)
+    first, second = Reader(), Reader()
+    receipts = [
+        str(await reader.server.start_with_receipt("127.0.0.1")) for reader in (first, second)
+    ]
+    gone = str(Receipt("127.0.0.1", unused_port(), "0" * 32))
+    outcomes = [
+        OutcomeSpan("t", 0, "accept", offset, offset, receipt)
+        for offset, receipt in enumerate((*receipts, receipts[0], gone))
+    ]
+    assert (await asyncio.to_thread(deliver, outcomes))["accept"] == 3
+    assert first.applied == [("t", 0, "accept", 0, 0, None), ("t", 0, "accept", 2, 2, None)]
+    assert second.applied == [("t", 0, "accept", 1, 1, None)]
+    with pytest.raises(SourceError, match="no kafka-share query runs"):
+        await asyncio.to_thread(deliver, outcomes[3:])
+    with pytest.raises(SourceError, match="needs the option includeReceipt"):
+        await asyncio.to_thread(deliver, [OutcomeSpan("t", 0, "accept", 0, 9)])
+    with pytest.raises(SourceError, match="'x', which is no receipt"):
+        await asyncio.to_thread(deliver, [OutcomeSpan("t", 0, "accept", 0, 9, "x")])
+    first.server.close()
+    second.server.close()
+
+
+@story
+async def test_strangers_keep_few_connections_and_send_no_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Requests of strangers are not received, and those with a token are served beside them."""
+    monkeypatch.setattr(outcome_server, "_MAX_STRANGERS", 3)
+    reader = Reader()
+    receipt = await reader.server.start_with_receipt("127.0.0.1")
+    streams = [await asyncio.open_connection(receipt.host, receipt.port) for _ in range(3)]
+    refused, _ = await asyncio.open_connection(receipt.host, receipt.port)
+    assert await refused.read() == b""
+    streams[0][1].write(b"0" * 32 + b"\x3f\xff\xff\xff")
+    assert await streams[0][0].read() == b"", "closed before its body"
+    outcome = OutcomeSpan("t", 0, "accept", 0, 9, str(receipt))
+    assert (await asyncio.to_thread(deliver, [outcome]))["accept"] == 10
+    reader.server.close()
+
+
+@pytest.mark.parametrize("host", ["10.0.0.7", "driver.example", "fe80::1"])
+def test_a_receipt_is_text(host: str) -> None:
+    receipt = Receipt(host, 4711, "ab" * 16)
+    assert Receipt.parse(str(receipt)) == receipt
+
+
+def unused_port() -> int:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
-    left = {"bootstrap_servers": "b:1", "group_id": "g", "port": port, "token": "x"}
+        port: int = unused.getsockname()[1]
+        return port
+
+
+def test_the_registration_of_a_killed_reader_is_removed(registrations: Path) -> None:
+    left = {"bootstrap_servers": "b:1", "group_id": "g", "port": unused_port(), "token": "x"}
     (registrations / "left.json").write_text(json.dumps(left))
     with pytest.raises(SourceError, match="no kafka-share query"):
         deliver([OutcomeSpan("t", 0, "accept", 0, 9)])

@@ -19,12 +19,12 @@ from hmac import compare_digest
 from typing import NamedTuple
 
 from headrace.log_lines import get_logger
+from headrace.spark.own_address import own_address
 
 _log = get_logger(__name__)
 
 _TIMEOUT_S = 2.0
 _LONGEST_LINE_BYTES = 4096
-_DISCARD_PORT = 9
 
 
 class ReportAddress(NamedTuple):
@@ -82,7 +82,7 @@ class ReportServer:
 
     def __init__(self, towards: str) -> None:
         self._token = secrets.token_hex(16)
-        self._socket = socket.create_server((_own_address(towards), 0))
+        self._socket = socket.create_server((own_address(towards), 0))
         self._lock = threading.Lock()
         self._batch = 0
         self._before = Totals()
@@ -163,15 +163,3 @@ def send_report(address: ReportAddress, report: TaskReport) -> None:
             connection.recv(1)  # the server has added it
     except OSError as error:
         _log.info("the driver does not accept reports: %s", error)
-
-
-def _own_address(towards: str) -> str:
-    """Return the address of this host from which packets to another host are sent."""
-    try:
-        candidates = socket.getaddrinfo(towards, _DISCARD_PORT, type=socket.SOCK_DGRAM)
-        family, _, _, _, address = candidates[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(address)  # sends nothing
-            return str(probe.getsockname()[0])
-    except OSError:
-        return "127.0.0.1"

@@ -217,7 +217,7 @@ class Acquisitions:
         held = self._consumer.held()
         return sum(
             count(intersect(held.get((topic, partition), []), [(first, last)]))
-            for topic, partition, _, first, last in outcomes
+            for topic, partition, _, first, last, _ in outcomes
         )
 
     async def _send(self, wanted: Iterable[Acknowledgement]) -> dict[str, int]:

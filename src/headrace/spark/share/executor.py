@@ -17,14 +17,19 @@ from headrace.spark.reader import log_reader
 from headrace.spark.reader.read_options import OffsetRange, ReadOptions
 from headrace.spark.task_split import split_evenly
 
+from .receipt import RECEIPT_COLUMN
+
 
 class SharePartition(InputPartition):
     """The work of one task: acquired ranges of one or more topic partitions.
 
     ``value`` is a tuple of (topic, partition, first offset, last offset inclusive, delivery count).
+
+    :ivar receipt: text of the column ``receipt``; None without this column
     """
 
-    def __init__(self, ranges: Sequence[AcquiredRange]) -> None:
+    def __init__(self, ranges: Sequence[AcquiredRange], receipt: str | None = None) -> None:
+        self.receipt = receipt
         super().__init__(
             tuple(
                 (r.topic, r.partition, r.first_offset, r.last_offset, r.delivery_count)
@@ -33,7 +38,9 @@ class SharePartition(InputPartition):
         )
 
 
-def split(ranges: Sequence[AcquiredRange], records_per_task: int) -> list[SharePartition]:
+def split(
+    ranges: Sequence[AcquiredRange], records_per_task: int, receipt: str | None = None
+) -> list[SharePartition]:
     """Divide acquired ranges into tasks of about equal size, at most ``records_per_task`` each.
 
     A task may hold a part of a topic partition, or parts of several.
@@ -41,7 +48,7 @@ def split(ranges: Sequence[AcquiredRange], records_per_task: int) -> list[ShareP
     ordered = sorted(ranges, key=lambda r: (r.topic, r.partition, r.first_offset))
     tasks = split_evenly([r.count for r in ordered], records_per_task)
     return [
-        SharePartition([_part(ordered[item], start, end) for item, start, end in parts])
+        SharePartition([_part(ordered[item], start, end) for item, start, end in parts], receipt)
         for parts in tasks
     ]
 
@@ -70,7 +77,11 @@ def read(
     options = ReadOptions(headers=headers, skip_lost=True)
     with one_line_errors():
         for batch in log_reader.read(kafka, ranges, options):
-            yield delivery_counts.append_to(batch)
+            rows = delivery_counts.append_to(batch)
+            if partition.receipt is not None:
+                receipts = pa.repeat(partition.receipt, rows.num_rows)
+                rows = rows.append_column(RECEIPT_COLUMN, receipts)
+            yield rows
 
 
 class _DeliveryCounts:

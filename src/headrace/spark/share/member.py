@@ -8,10 +8,12 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from headrace.client import AcquiredRange, ClientError, PartitionLag, RequestRefused, ShareConsumer
+from headrace.client.cluster import parse_bootstrap
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
 from headrace.spark.errors import SourceError, describe
 from headrace.spark.event_loop_thread import EventLoopThread
+from headrace.spark.own_address import own_address
 from headrace.spark.subscription import subscribed_topics
 
 from .acquisitions import Acquisitions, Counts
@@ -41,6 +43,7 @@ class ShareMember:
     that heartbeats and lock renewals continue while Spark runs the micro-batch.
 
     :ivar id: distinguishes the micro-batches of this member from those of an earlier one
+    :ivar receipt: text of the column ``receipt`` of its records; None without this column
     :raises SourceError: the member cannot join
     """
 
@@ -56,6 +59,7 @@ class ShareMember:
         )
         self._acquisitions = Acquisitions(self._consumer, options)
         self._server = OutcomeServer(self._acquisitions.apply, self._acquisitions.count_held)
+        self.receipt: str | None = None
         self._background: list[asyncio.Task[None]] = []
         self._thread = EventLoopThread("headrace-share")
         try:
@@ -131,10 +135,18 @@ class ShareMember:
         except BaseException:
             await cluster.close()
             raise
-        await self._server.start(options.kafka.bootstrap_servers, options.group_id)
+        self.receipt = await self._start_server()
         self._background.append(asyncio.create_task(self._renew_locks()))
         if options.subscription.pattern is not None:
             self._background.append(asyncio.create_task(self._follow_pattern()))
+
+    async def _start_server(self) -> str | None:
+        kafka = self._options.kafka
+        if not self._options.include_receipt:
+            await self._server.start(kafka.bootstrap_servers, self._options.group_id)
+            return None
+        broker, _ = parse_bootstrap(kafka.bootstrap_servers)[0]
+        return str(await self._server.start_with_receipt(own_address(broker)))
 
     async def _close(self) -> None:
         self._server.close()

@@ -23,6 +23,7 @@ _OPTIONS = (
     "maxRecordsPerTrigger",
     "recordsPerTask",
     "includeHeaders",
+    "includeReceipt",
     _SHORT_RESET,
     *GROUP_SETTINGS,
 )
@@ -44,6 +45,7 @@ class ShareOptions:
     :param default_outcome: the outcome of records without one when a micro-batch has ended
     :param max_records_per_trigger: None leaves the size of a micro-batch to the broker's limits on
         locks
+    :param include_receipt: rows carry the address at which the reader takes their outcomes
     :param group_settings: configs that the group must have, by Kafka's names
     """
 
@@ -54,6 +56,7 @@ class ShareOptions:
     max_records_per_trigger: int | None = None
     records_per_task: int = DEFAULT_RECORDS_PER_TASK
     include_headers: bool = False
+    include_receipt: bool = False
     group_settings: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -72,6 +75,7 @@ class ShareOptions:
             max_records_per_trigger=given.number("maxRecordsPerTrigger"),
             records_per_task=given.number("recordsPerTask") or DEFAULT_RECORDS_PER_TASK,
             include_headers=given.boolean("includeHeaders"),
+            include_receipt=given.boolean("includeReceipt"),
             group_settings=_group_settings(given),
         )
 

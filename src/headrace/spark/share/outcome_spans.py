@@ -13,6 +13,8 @@ from headrace.client.share.spans import Span, normalize, subtract
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import SourceError
 
+from .receipt import RECEIPT_COLUMN
+
 OUTCOMES = {
     "accept": AcknowledgeType.ACCEPT,
     "release": AcknowledgeType.RELEASE,
@@ -31,6 +33,7 @@ class OutcomeSpan(NamedTuple):
 
     :param outcome: a key of :data:`OUTCOMES`, once it has been checked
     :param last_offset: inclusive
+    :param receipt: text of the :class:`~.receipt.Receipt` of these records; None without one
     """
 
     topic: str
@@ -38,28 +41,44 @@ class OutcomeSpan(NamedTuple):
     outcome: str
     first_offset: int
     last_offset: int
+    receipt: str | None = None
 
 
 def spans(batch: pa.RecordBatch) -> Iterator[OutcomeSpan]:
     """Yield the outcomes of an Arrow batch as runs of offsets, without rows that have no outcome.
 
-    :param batch: columns ``topic``, ``partition``, ``offset`` and ``outcome``; without a column
-        ``outcome``, all rows are accepted
+    :param batch: columns ``topic``, ``partition``, ``offset``, ``outcome`` and ``receipt``; without
+        a column ``outcome``, all rows are accepted
     """
     if "outcome" in batch.schema.names:
         outcome = batch.column("outcome")
     else:
         outcome = pa.repeat("accept", batch.num_rows)
-    positions = pa.table({name: batch.column(name) for name in POSITION_COLUMNS})
-    rows = positions.append_column("outcome", outcome).drop_null()
-    groups = rows.group_by(["topic", "partition", "outcome"]).aggregate([("offset", "list")])
+    if RECEIPT_COLUMN in batch.schema.names:
+        receipt = batch.column(RECEIPT_COLUMN)
+    else:
+        receipt = pa.nulls(batch.num_rows, pa.string())
+    columns = {name: batch.column(name) for name in POSITION_COLUMNS}
+    complete = pa.table({**columns, "outcome": outcome, "row": np.arange(batch.num_rows)})
+    complete = complete.drop_null()
+    rows = complete.set_column(4, RECEIPT_COLUMN, receipt.take(complete.column("row")))
+    groups = rows.group_by(["topic", "partition", "outcome", RECEIPT_COLUMN]).aggregate(
+        [("offset", "list")]
+    )
     for group in groups.to_pylist():
         offsets = np.unique(np.asarray(group["offset_list"], dtype=np.int64))
         breaks = np.flatnonzero(np.diff(offsets) != 1)
         first_offsets = offsets[np.r_[0, breaks + 1]].tolist()
         last_offsets = offsets[np.r_[breaks, len(offsets) - 1]].tolist()
         for first, last in zip(first_offsets, last_offsets, strict=True):
-            yield OutcomeSpan(group["topic"], group["partition"], group["outcome"], first, last)
+            yield OutcomeSpan(
+                group["topic"],
+                group["partition"],
+                group["outcome"],
+                first,
+                last,
+                group[RECEIPT_COLUMN],
+            )
 
 
 def checked(outcomes: Iterable[OutcomeSpan]) -> list[OutcomeSpan]:
@@ -84,7 +103,7 @@ def acknowledgements(outcomes: Sequence[OutcomeSpan]) -> list[Acknowledgement]:
     Reject comes before release, and release before accept.
     """
     by_partition: dict[TopicPartition, dict[str, list[Span]]] = {}
-    for topic, partition, outcome, first, last in outcomes:
+    for topic, partition, outcome, first, last, _ in outcomes:
         by_outcome = by_partition.setdefault((topic, partition), {})
         by_outcome.setdefault(outcome, []).append((first, last))
     found: list[Acknowledgement] = []

@@ -15,6 +15,7 @@ from headrace.spark.pyspark_capabilities import ArrowStreamWriter
 from .options import ShareOptions
 from .outcome_server import deliver
 from .outcome_spans import POSITION_COLUMNS, OutcomeSpan, checked, spans
+from .receipt import RECEIPT_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,9 +28,13 @@ _SPAN_SCHEMA = pa.schema(
         ("outcome", pa.string()),
         ("first", pa.int64()),
         ("last", pa.int64()),
+        (RECEIPT_COLUMN, pa.string()),
     ]
 )
-_SPAN_COLUMNS = "topic string, partition int, outcome string, first bigint, last bigint"
+_SPAN_COLUMNS = (
+    "topic string, partition int, outcome string, first bigint, last bigint, receipt string"
+)
+_OPTIONAL_COLUMNS = ("outcome", RECEIPT_COLUMN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,8 @@ def acknowledge(
     when the micro-batch ends.
 
     :param batch_df: columns ``topic``, ``partition``, ``offset`` and ``outcome`` (``accept``,
-        ``release`` or ``reject``); without a column ``outcome``, all rows are accepted
+        ``release`` or ``reject``); without a column ``outcome``, all rows are accepted. With the
+        option ``includeReceipt`` of the source also its column ``receipt``
     :param group_id: needed only when queries of several share groups read the same topic in this
         application
     :param bootstrap_servers: needed only when they are on several clusters
@@ -59,9 +65,12 @@ def acknowledge(
     :raises SourceError: a column is missing, an outcome is unknown, or no such query runs
     """
     _check_columns(batch_df.columns)
-    columns = [*POSITION_COLUMNS, *(["outcome"] if "outcome" in batch_df.columns else [])]
+    given = batch_df.columns
+    columns = [*POSITION_COLUMNS, *(name for name in _OPTIONAL_COLUMNS if name in given)]
     rows = batch_df.select(*columns).mapInArrow(_span_batches, _SPAN_COLUMNS).collect()
     outcomes = checked(OutcomeSpan(*row) for row in rows)
+    if not outcomes and RECEIPT_COLUMN in given:
+        return Acknowledged(0, 0, 0)
     applied = deliver(outcomes, group_id, bootstrap_servers)
     return Acknowledged(applied["accept"], applied["release"], applied["reject"])
 

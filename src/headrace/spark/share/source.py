@@ -34,6 +34,7 @@ from .group_settings import ensure_group_settings
 from .member import ShareMember
 from .options import ShareOptions
 from .outcomes import OutcomeWriter
+from .receipt import RECEIPT_COLUMN
 
 _NO_OFFSET: dict[str, Any] = {"session": "", "batch": 0}
 _CHECK_TIMEOUT_MS = 10_000
@@ -68,7 +69,8 @@ class ShareDataSource(DataSource):
             options.kafka.check()
             asyncio.run(_check(options))
         headers = [SPARK_HEADERS] if options.include_headers else []
-        return ", ".join([SPARK_SCHEMA, *headers, "deliveryCount int"])
+        receipt = [f"{RECEIPT_COLUMN} string"] if options.include_receipt else []
+        return ", ".join([SPARK_SCHEMA, *headers, "deliveryCount int", *receipt])
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the source's reader."""
@@ -140,10 +142,10 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SharePartition]:
         """Return the tasks of the micro-batch that ends at ``end``."""
         check_offset("kafka-share", end, _NO_OFFSET)
-        self._open()
+        member = self._open()
         if start == end or end != self._offset:
             return []
-        return split(self._ranges, self._options.records_per_task)
+        return split(self._ranges, self._options.records_per_task, member.receipt)
 
     def read(self, partition: SharePartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task. Runs in an executor."""

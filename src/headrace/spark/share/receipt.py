@@ -1,0 +1,40 @@
+"""The receipt of a record: where its outcome is taken, as a value that travels with the row."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headrace.spark.errors import SourceError
+
+RECEIPT_COLUMN = "receipt"
+
+
+class Receipt(NamedTuple):
+    """The address of the reader that holds a record, and the secret that the reader asks for.
+
+    Whoever has it can acknowledge the records that the reader holds, as with the receipt handle of
+    other queues. It is worthless when the query has ended.
+    """
+
+    host: str
+    port: int
+    token: str
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}/{self.token}"
+
+    @classmethod
+    def parse(cls, text: str) -> Receipt:
+        """Return the receipt that ``str()`` has written.
+
+        :raises SourceError: the text is none
+        """
+        address, _, token = text.rpartition("/")
+        host, _, port = address.rpartition(":")
+        if not (host and port.isdigit() and token):
+            raise SourceError(
+                f"column {RECEIPT_COLUMN} has '{text}', which is no receipt of kafka-share: "
+                "do not change this column"
+            )
+        return cls(host.strip("[]"), int(port), token)

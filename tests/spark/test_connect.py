@@ -1,0 +1,131 @@
+"""All sources over Spark Connect: a server process, and a client process of its own."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.spark.pyspark_capabilities import HAS_ADMISSION_CONTROL
+from tests.spark.conftest import Queue
+from tests.spark.connect import ClientError, ConnectClient, ConnectServer, connect_server
+from tests.spark.mistakes import FOREIGN_CHECKPOINT, MISTAKES, Scene, problem
+from tests.spark.ordered_topics import Topics
+
+pytest.importorskip("grpc_status", reason="Spark Connect needs grpcio-status")
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+MakeQueue = Callable[..., Queue]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    with connect_server(tmp_path_factory.mktemp("connect")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: ConnectServer) -> Iterator[ConnectClient]:
+    with server.client() as running:
+        yield running
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    folder = tmp_path / "results"
+    folder.mkdir()
+    return folder
+
+
+def micro_batches(results: Path) -> list[dict[str, Any]]:
+    return [json.loads(file.read_text()) for file in sorted(results.iterdir())]
+
+
+@pytest.mark.parametrize("include_receipt", ["true", "false"])
+def test_acknowledging_in_foreach_batch(
+    server: ConnectServer,
+    client: ConnectClient,
+    queue: MakeQueue,
+    results: Path,
+    include_receipt: str,
+) -> None:
+    """With receipts, the function has no directory in common with the reader."""
+    flights = queue(300)
+    options = flights.options(includeReceipt=include_receipt, outcome__default="release")
+
+    client("work", "kafka-share", options, str(results))
+
+    batches = micro_batches(results)
+    deliveries = Counter(value for batch in batches for *_, value in batch["rows"])
+    assert deliveries == {number: 2 if number % 10 == 7 else 1 for number in range(300)}
+    done = Counter[str]()
+    for batch in batches:
+        done.update(batch["done"])
+    assert done == {"accepted": 270, "rejected": 30, "released": 30}
+    assert flights.is_drained()
+    assert not list(server.folder.rglob("headrace-share/*")), "registrations of ended queries"
+
+
+def test_the_outcome_sink(
+    server: ConnectServer, client: ConnectClient, queue: MakeQueue, tmp_path: Path
+) -> None:
+    flights = queue(100)
+    options = flights.options(includeReceipt="true", outcome__default="release")
+    progress = client("sink", options, str(tmp_path / "checkpoint"))
+    assert flights.is_drained()
+    if HAS_ADMISSION_CONTROL:
+        assert progress["acquired"] == 100
+
+
+def test_batches_and_streams_in_order_of_time(
+    client: ConnectClient, bootstrap_servers: str, results: Path
+) -> None:
+    topics = Topics.create(bootstrap_servers, 2, partitions=2)
+    for topic in range(2):
+        for partition in topics.numbers:
+            topics.produce(topic, range(1000 + topic, 1400, 4), partition)
+    merged = topics.merged()
+    assert [tuple(row) for row in client("read", "kafka-ordered", topics.options())] == merged
+
+    options = topics.options(maxOffsetsPerTrigger=200, kafka__group__id=topics.names[0])
+    client("work", "kafka-ordered", options, str(results), acknowledges=False)
+    batches = micro_batches(results)
+    assert len(batches) >= 2
+    rows = [tuple(row[:3]) for batch in batches for row in batch["rows"]]
+    assert sorted(rows) == sorted(merged)
+    assert topics.committed(topics.names[0]) == topics.ends()
+
+    lag = {"kafka.bootstrap.servers": bootstrap_servers, "groups": topics.names[0]}
+    assert client("lag", lag) == [0, 0, 0, 0]
+
+
+@pytest.fixture(scope="module")
+def scene() -> Iterator[Scene]:
+    with Scene() as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes(client: ConnectClient, scene: Scene, name: str, tmp_path: Path) -> None:
+    mistake = MISTAKES[name]
+    options = mistake.change(scene.options(mistake.source, mistake.user))
+    is_stream = mistake.source == "kafka-share"
+    checkpoint = [str(tmp_path)] if is_stream else []
+    with pytest.raises(ClientError) as failed:
+        client("stream" if is_stream else "read", mistake.source, options, *checkpoint)
+    assert mistake.text in problem(failed.value)
+
+
+def test_the_checkpoint_of_another_query(
+    client: ConnectClient, scene: Scene, tmp_path: Path
+) -> None:
+    client("stream", "kafka-lag", scene.options("kafka-lag"), str(tmp_path))
+    for source, text in FOREIGN_CHECKPOINT.items():
+        with pytest.raises(ClientError) as failed:
+            client("stream", source, scene.options(source), str(tmp_path))
+        assert text in problem(failed.value)
