@@ -13,7 +13,7 @@ from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.log_lines import get_logger
 
-from .limits import DIRECTORY_CHECK_INTERVAL_S, DIRECTORY_CHECK_LOGS
+from .limits import DIRECTORY_CHECK_INTERVAL_S, DIRECTORY_CHECK_LOGS, DIRECTORY_CHECK_ROUND
 
 log = get_logger("headrace.broker")
 
@@ -30,6 +30,7 @@ class DirectoryWatch:
         self._logs = logs
         self._on_loss = on_loss
         self._unchecked: list[PartitionLog] = []
+        self._at_once = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -43,10 +44,13 @@ class DirectoryWatch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-            self.check()
+            self.check(DIRECTORY_CHECK_LOGS)
 
-    def check(self) -> None:
-        """Check the directory, and the next few logs; have the names of new partitions saved."""
+    def check(self, count: int | None = None) -> None:
+        """Check the directory, and the next few logs; have the names of new partitions saved.
+
+        :param count: the logs to check; None for so many that a round is soon over
+        """
         if self.loss is not None:
             return
         self.loss = self._logs.find_loss()
@@ -57,9 +61,10 @@ class DirectoryWatch:
         self._logs.directory.save_created()
         if not self._unchecked:
             self._unchecked = self._logs.logs()
-        for partition_log in self._unchecked[-DIRECTORY_CHECK_LOGS:]:
-            partition_log.check_files()
-        del self._unchecked[-DIRECTORY_CHECK_LOGS:]
+            share = -(-len(self._unchecked) // DIRECTORY_CHECK_ROUND)
+            self._at_once = min(share, DIRECTORY_CHECK_LOGS)
+        for _ in range(min(count or self._at_once, len(self._unchecked))):
+            self._unchecked.pop().check_files()
 
     def _check_again(self) -> None:
         self.check()
