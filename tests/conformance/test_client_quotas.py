@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import ErrorCode
+from tests.conformance.streams import heartbeat, internal, subtopology
 from tests.conformance.world import OK, Topic, World, outcome
 from tests.support import unique, wait_until
 from tests.wire_client import (
@@ -28,7 +29,8 @@ from tests.wire_client import (
 )
 
 DESCRIBE, ALTER = 48, 49
-PRODUCE, FETCH, API_VERSIONS, CREATE_TOPICS, CREATE_PARTITIONS = 0, 1, 18, 19, 37
+PRODUCE, FETCH, METADATA, API_VERSIONS, CREATE_TOPICS, CREATE_PARTITIONS = 0, 1, 3, 18, 19, 37
+STREAMS_HEARTBEAT, MISSING, UNKNOWN_TOPIC_OR_PARTITION = 88, 3, 3
 PRODUCER, CONSUMER = "producer_byte_rate", "consumer_byte_rate"
 REQUESTS, MUTATIONS = "request_percentage", "controller_mutation_rate"
 CONNECTIONS = "connection_creation_rate"
@@ -685,3 +687,74 @@ def test_connections_of_an_address_beyond_its_rate_are_closed(quotas: Quotas) ->
     assert answers(host, int(port))
     quotas.alter({"ip": address}, {CONNECTIONS: None})
     assert is_served()
+
+
+def existing(world: World, *names: str) -> set[str]:
+    """Return the topics that exist."""
+    response = world.ask(
+        METADATA,
+        12,
+        topics=[{"topic_id": None, "name": name} for name in names],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    )
+    return {one.name for one in response.topics if not one.error_code}
+
+
+def test_automatic_creation_counts_and_throttles_nothing_else(quotas: Quotas) -> None:
+    """Apache Kafka creates topics after the answer, headrace before it."""
+    world, client = quotas.world, Client(quotas, controller_mutation_rate=0.01)
+    names = [unique("t") for _ in range(3)]
+    response = client.connection.ask(
+        METADATA,
+        12,
+        topics=[{"topic_id": None, "name": name} for name in names],
+        allow_auto_topic_creation=True,
+        include_topic_authorized_operations=False,
+    )
+    assert milliseconds(response) == 0
+    unknown = [one.name for one in response.topics if one.error_code]
+    assert {one.error_code for one in response.topics} <= {0, UNKNOWN_TOPIC_OR_PARTITION}
+    assert len(unknown) >= 2
+    made = wait_until(lambda: existing(world, *names), 30, "a topic", interval_s=0.05)
+    assert len(made) == 1
+    errors, throttle_ms = client.create(1)
+    assert errors == [THROTTLED]
+    assert throttle_ms > 0
+    assert existing(world, *names) == made
+    client.close()
+
+
+def test_internal_topics_of_streams_groups_count(quotas: Quotas) -> None:
+    world, client = quotas.world, Client(quotas, controller_mutation_rate=0.01)
+    source, group_id, member_id = world.topic().name, unique("g"), unique("m")
+    changelogs = [internal(f"{group_id}-{name}-changelog") for name in "ab"]
+    topology = {"epoch": 0, "subtopologies": [subtopology("0", source, changelogs=changelogs)]}
+
+    def beat(epoch: int, **fields: Any) -> Any:
+        answer = client.connection.ask(
+            STREAMS_HEARTBEAT, 0, **heartbeat(group_id, member_id, epoch, **fields)
+        )
+        return None if answer.error_code else answer
+
+    joined = wait_until(lambda: beat(0, topology=topology), 30, "the group", interval_s=0.05)
+    assert milliseconds(joined) == 0
+    names = [one["name"] for one in changelogs]
+    made = wait_until(lambda: existing(world, *names), 30, "a topic", interval_s=0.05)
+    (missing,) = set(names) - made
+    epoch = joined.member_epoch
+
+    def status() -> str | None:
+        nonlocal epoch
+        answer = beat(epoch)
+        epoch = answer.member_epoch
+        details = [one.status_detail for one in answer.status or () if one.status_code == MISSING]
+        return details[0] if details and "Creation failed" in details[0] else None
+
+    assert wait_until(status, 30, "the failure", interval_s=0.05) == (
+        f"Internal topics are missing: {missing}; Creation failed: {missing} (The throttling quota "
+        "has been exceeded.)."
+    )
+    assert existing(world, *names) == made
+    assert client.create(1)[0] == [THROTTLED]
+    client.close()

@@ -1,9 +1,10 @@
-"""kill -9 while users and ACLs are created and deleted: each change is there as a whole or not at
-all, and every acknowledged one is there.
+"""kill -9 while users, ACLs and quotas are created and deleted: each change is there as a whole or
+not at all, and every acknowledged one is there.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import threading
@@ -14,8 +15,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from headrace.broker.catalog import Catalog
+from headrace.broker.client_quotas import KIND
 from headrace.broker.scram_users import find_credential
 from headrace.security.acls import Acl
+from headrace.security.quota_entities import PRODUCE, USER
 from headrace.security.scram import MECHANISMS, MIN_ITERATIONS
 from tests.support import HeadraceProcess
 from tests.wire_client import Connection
@@ -28,9 +31,10 @@ CONFIGS = {
 }
 ROUNDS, TOGETHER = int(os.environ.get("HEADRACE_TEST_KILLS", "5")), 5
 READ, ALLOW, TOPIC, LITERAL = 3, 3, 2, 3
-CREATE_ACLS, DELETE_ACLS, ALTER_USERS = 30, 31, 51
+CREATE_ACLS, DELETE_ACLS, ALTER_QUOTAS, ALTER_USERS = 30, 31, 49, 51
 SCRAM = MECHANISMS["SCRAM-SHA-256"]
 KEY = bytes(range(32))
+QUOTA = 1e9
 
 
 def names(number: int) -> list[str]:
@@ -108,6 +112,30 @@ def has_user(catalog: Catalog, name: str) -> bool:
     return found is not None and found.salt == KEY
 
 
+def create_quotas(connection: Connection, number: int) -> None:
+    alter_quotas(connection, number, QUOTA, remove=False)
+
+
+def delete_quotas(connection: Connection, number: int) -> None:
+    alter_quotas(connection, number, 0.0, remove=True)
+
+
+def alter_quotas(connection: Connection, number: int, value: float, *, remove: bool) -> None:
+    entries = [
+        {
+            "entity": [{"entity_type": USER, "entity_name": name}],
+            "ops": [{"key": PRODUCE, "value": value, "remove": remove}],
+        }
+        for name in names(number)
+    ]
+    check(connection.ask(ALTER_QUOTAS, 1, entries=entries, validate_only=False).entries)
+
+
+def has_quota(catalog: Catalog, name: str) -> bool:
+    found = catalog.configs(KIND, json.dumps({USER: name})).get(PRODUCE)
+    return found is not None and float(found) == QUOTA
+
+
 class Kind(NamedTuple):
     """A kind of changes."""
 
@@ -119,6 +147,7 @@ class Kind(NamedTuple):
 KINDS = {
     "ACLs": Kind(create_acls, delete_acls, has_acl),
     "users": Kind(create_users, delete_users, has_user),
+    "quotas": Kind(create_quotas, delete_quotas, has_quota),
 }
 
 

@@ -304,11 +304,14 @@ def test_a_key_store_is_changed_by_kafka_configs(ca: ThrowawayCA) -> None:
     async def scene() -> None:
         ca.issue("other")
         named = "CN=broker,O=Headrace"
+        ca.issue("spelled", "CN=Broker,O=HEADRACE", hosts=["::1", "127.0.0.1", "localhost"])
+        ca.issue("turned", "O=Headrace,CN=broker")
         ca.issue("fewer", named, hosts=["127.0.0.1"])
         ca.issue("more", named, hosts=["localhost", "127.0.0.1", "::1", "broker"])
         async with serving(configs(ca)) as broker:
-            assert await alter(broker, name, path(ca, "more.both")) == 0
-            for refused in ("other", "fewer", "broker"):
+            for accepted in ("spelled", "broker", "more"):
+                assert await alter(broker, name, path(ca, f"{accepted}.both")) == 0
+            for refused in ("other", "turned", "fewer", "broker"):
                 assert await alter(broker, name, path(ca, f"{refused}.both")) == 42
             assert await served_subject(broker, ca) == "broker"
         async with serving(configs(ca, ssl_allow_san_changes="true")) as broker:

@@ -13,6 +13,7 @@ import pytest
 from headrace.broker import catalog, flusher, scram_users
 from headrace.broker.access_control import AccessControl
 from headrace.broker.catalog import Catalog
+from headrace.broker.client_quotas import Quotas
 from headrace.broker.flusher import Flusher
 from headrace.coordinators.transactions import Transactions
 from headrace.errors import ErrorCode
@@ -213,7 +214,7 @@ def rows_of_the_catalog_are_believed(patch: Patch) -> None:
     patch.setattr(catalog, "is_whole", lambda table, row: True)
 
 
-# Of users and ACLs
+# Of users, ACLs and quotas
 
 
 @mistake
@@ -261,6 +262,17 @@ def deleted_users_come_back(patch: Patch) -> None:
         forgotten(catalog, kept if is_of_users else changes)
 
     patch.setattr(Catalog, "alter_many", forget_user)
+
+
+@mistake
+def quotas_are_stored_one_by_one(patch: Patch) -> None:
+    alter = Quotas.alter
+
+    def one_by_one(quotas: Quotas, changes: Any, hosts: Any) -> None:
+        for entity, values in changes.items():
+            alter(quotas, {entity: values}, hosts)
+
+    patch.setattr(Quotas, "alter", one_by_one)
 
 
 @mistake

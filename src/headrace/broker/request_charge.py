@@ -119,6 +119,20 @@ class RequestCharge:
         self.throttle_ms = max(self.throttle_ms, wait_ms)
         return False
 
+    def admit_auto_creation(self, count: int) -> bool:
+        """Charge the partitions of a topic that a request creates on the way, such as Metadata;
+        return False if the topic must not be created now. The request itself is not throttled: in
+        Apache Kafka the controller meters a CreateTopics request of the broker.
+        """
+        limit = self._limit(MUTATION)
+        if limit is None:
+            return True
+        machine, now_ms = self._quotas.machine, self._quotas.now_ms()
+        if machine.wait_ms(limit, now_ms):
+            return False
+        machine.charge(MUTATION, limit, count, now_ms)
+        return True
+
     def settle(self, api_key: int, response_bytes: int) -> int:
         """End a request and return its throttle time.
 

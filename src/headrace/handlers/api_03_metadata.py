@@ -2,7 +2,7 @@
 
 A requested topic that does not exist is created if the client and ``auto.create.topics.enable``
 allow it, and described at once. Apache Kafka first returns UNKNOWN_TOPIC_OR_PARTITION, and the
-client retries.
+client retries. Both do so while the client's quota of controller mutations is exceeded.
 
 Version notes:
 
@@ -42,6 +42,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError, NewTopic, Topic, fold
 from headrace.broker.config.topic_rules import check_new_topic_name, check_topic_name
 from headrace.broker.limits import MAX_TOPICS_PER_TRANSACTION, SLICED_ABOVE
+from headrace.broker.request_charge import RequestCharge
 from headrace.broker.topic_descriptions import TopicDescriptions
 from headrace.errors import ErrorCode
 from headrace.internal_topics import INTERNAL_TOPICS
@@ -183,7 +184,7 @@ def _describe_asked(
             }
             unknown = [name for name in unknown if name not in refusals]
         for names in chunks(list(dict.fromkeys(unknown)), MAX_TOPICS_PER_TRANSACTION):
-            refusals |= _create(broker, names)
+            refusals |= _create(broker, names, context.charge)
             yield
     topics: list[MetadataResponseTopic] = []
     for asked in visible:
@@ -246,8 +247,12 @@ def _hidden(asked: MetadataRequestTopic) -> MetadataResponseTopic:
     )
 
 
-def _create(broker: Broker, names: Sequence[str]) -> Mapping[str, ErrorCode]:
-    """Create topics in one transaction; return the errors of those that cannot be created."""
+def _create(
+    broker: Broker, names: Sequence[str], charge: RequestCharge | None
+) -> Mapping[str, ErrorCode]:
+    """Create topics in one transaction; return the errors of those that cannot be created. Topics
+    beyond the client's quota of mutations are unknown for now.
+    """
     refusals: dict[str, ErrorCode] = {}
     new: dict[str, NewTopic] = {}
     for name in names:
@@ -262,7 +267,8 @@ def _create(broker: Broker, names: Sequence[str]) -> Mapping[str, ErrorCode]:
                 broker.topic_logs.internal_topic(name)
             else:
                 partitions = broker.config.get_int("num.partitions")
-                new[fold(name)] = NewTopic(name, partitions)
+                if charge is None or charge.admit_auto_creation(partitions):
+                    new[fold(name)] = NewTopic(name, partitions)
         except CatalogError as error:
             log.error("clients", "cannot create the topic %s: %s", name, error)
             refusals[name] = ErrorCode.KAFKA_STORAGE_ERROR

@@ -94,7 +94,7 @@ def handle(
     def decide(now_ms: int, wall_ms: int) -> Outcome[GroupRecord, StreamsHeartbeatReply | Refusal]:
         return broker.groups.streams.heartbeat(request.group_id, heartbeat, now_ms, wall_ms)
 
-    return broker.group_runtime.write(request.group_id, decide, partial(_response, broker, access))
+    return broker.group_runtime.write(request.group_id, decide, partial(_response, broker, context))
 
 
 # Request ------------------------------------------------------------------------------------------
@@ -187,16 +187,17 @@ def _refused(refusal: Refusal) -> StreamsGroupHeartbeatResponse:
 
 
 def _response(
-    broker: Broker, access: AnyAccess, reply: StreamsHeartbeatReply | Refusal
+    broker: Broker, context: RequestContext, reply: StreamsHeartbeatReply | Refusal
 ) -> StreamsGroupHeartbeatResponse:
     if isinstance(reply, Refusal):
         return _refused(reply)
     failures = ""
-    not_allowed = _not_allowed(reply.missing_topics, access)
+    not_allowed = _not_allowed(reply.missing_topics, context.access)
     if not_allowed:
         failures = f"; Unauthorized to CREATE on topics {', '.join(not_allowed)}."
     elif reply.missing_topics:
-        failures = creation_failures(create_internal_topics(broker, reply.missing_topics))
+        refused = create_internal_topics(broker, reply.missing_topics, context.charge)
+        failures = creation_failures(refused)
     statuses = tuple(
         Status(
             status_code=status.code,

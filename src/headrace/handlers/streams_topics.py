@@ -8,17 +8,23 @@ from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError, NewTopic, fold
 from headrace.broker.config.topic_rules import check_new_topic_name, partition_count
 from headrace.broker.limits import MAX_PARTITIONS_PER_REQUEST, MAX_TOPICS_PER_TRANSACTION
+from headrace.broker.request_charge import RequestCharge
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import InternalTopic
 
 _FAILURES_TOLD = 3
 _DEFAULT_REPLICATION = -1
+_THROTTLED = Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
 
 
-def create_internal_topics(broker: Broker, topics: Sequence[InternalTopic]) -> dict[str, Refusal]:
+def create_internal_topics(
+    broker: Broker, topics: Sequence[InternalTopic], charge: RequestCharge | None
+) -> dict[str, Refusal]:
     """Create internal topics of a streams group; return the errors by topic name.
 
     Topics beyond :data:`MAX_TOPICS_PER_TRANSACTION` are left for the next heartbeat.
+
+    :param charge: the client's quotas; its quota of mutations may refuse a topic for now
     """
     new: list[NewTopic] = []
     taken: dict[str, str] = {}
@@ -31,6 +37,8 @@ def create_internal_topics(broker: Broker, topics: Sequence[InternalTopic]) -> d
         planned = _plan(broker, topic, taken.get(fold(topic.name)), partitions)
         if isinstance(planned, Refusal):
             failures[topic.name] = planned
+        elif charge is not None and not charge.admit_auto_creation(planned.partitions):
+            failures[topic.name] = _THROTTLED
         else:
             taken[fold(topic.name)] = topic.name
             new.append(planned)

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kio.index import load_request_schema
 
 from headrace.broker.catalog import CATALOG_FILE
+from headrace.broker.client_quotas import KIND as QUOTA
 from headrace.broker.scram_users import SCRAM
 from headrace.errors import ErrorCode, StorageError
 from headrace.log import checkpoint
@@ -392,7 +393,9 @@ def _ask(machine: Machine, said: Said, rng: random.Random, keys: list[tuple[str,
         topic = catalog.topics[name]
         said.topics[name] = topic.topic_id, topic.partitions, dict(topic.configs)
     kinds = [
-        (kind, name) for kind in ("group", "broker", SCRAM) for name in catalog.configured(kind)
+        (kind, name)
+        for kind in ("group", "broker", SCRAM, QUOTA)
+        for name in catalog.configured(kind)
     ]
     said.configs = {key: dict(catalog.configs(*key)) for key in kinds}
     said.configs["cluster id"] = catalog.cluster_id

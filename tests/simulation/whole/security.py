@@ -1,12 +1,17 @@
-"""Users and ACLs: each change is there as a whole or not at all. An acknowledged one is there."""
+"""Users, ACLs and quotas: each change is there as a whole or not at all. An acknowledged one is
+there.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.broker.client_quotas import KIND
 from headrace.broker.scram_users import credentials_of, user_names
 from headrace.protocol.authorized_operations import Operation
 from headrace.security.acls import ANY_HOST, Acl, PatternType, Permission, ResourceType
+from headrace.security.quota_entities import FETCH, PRODUCE, USER, Entity, entity_of
 from headrace.security.scram import MECHANISMS, MIN_ITERATIONS
 
 from ..witness import Violation
@@ -15,7 +20,7 @@ from .actor import Actor
 if TYPE_CHECKING:
     from .world import World
 
-CREATE_ACLS, DELETE_ACLS, ALTER_USERS = 30, 31, 51
+CREATE_ACLS, DELETE_ACLS, ALTER_QUOTAS, ALTER_USERS = 30, 31, 49, 51
 CONFIGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
@@ -36,22 +41,26 @@ ACLS = tuple(
     for name in USERS
     for operation in (Operation.READ, Operation.WRITE, Operation.DESCRIBE)
 )
+QUOTA_KEYS = (PRODUCE, FETCH)
+"""Quotas of users who send nothing: they throttle nobody."""
 _KEY_BYTES = 32
 
 
 class State(NamedTuple):
-    """All users and ACLs.
+    """All users, ACLs and quotas.
 
     :ivar users: (name, mechanism, iterations) of each credential
+    :ivar quotas: (entity, key, value) of each quota
     """
 
     users: frozenset[tuple[str, str, int]] = frozenset()
     acls: frozenset[Acl] = frozenset()
+    quotas: frozenset[tuple[Entity, str, float]] = frozenset()
 
 
 class SecurityAdministrator(Actor):
-    """An administrator of users and ACLs, who knows the possible states of all of them together. A
-    request changes several of them, so that a part of it would be seen.
+    """An administrator of users, ACLs and quotas, who knows the possible states of all of them
+    together. A request changes several of them, so that a part of it would be seen.
 
     :ivar possible: the possible states; one until a request is not answered
     """
@@ -67,10 +76,12 @@ class SecurityAdministrator(Actor):
         self.check()
         (state,) = self.possible
         dice = self.world.rng.random()
-        if dice < 0.5:
+        if dice < 0.35:
             return self._alter_users(state)
+        if dice < 0.6:
+            return self._alter_quotas(state)
         missing = [acl for acl in ACLS if acl not in state.acls]
-        if (dice < 0.8 and missing) or not state.acls:
+        if (dice < 0.85 and missing) or not state.acls:
             return self._create_acls(state, missing)
         return self._delete_acls(state)
 
@@ -84,12 +95,24 @@ class SecurityAdministrator(Actor):
             for name in user_names(catalog)
             for mechanism, credential in credentials_of(catalog, name).items()
         )
-        found = State(users, frozenset(catalog.acls))
+        quotas = frozenset(
+            (entity_of(json.loads(text)), key, float(value))
+            for text in catalog.configured(KIND)
+            for key, value in catalog.configs(KIND, text).items()
+        )
+        found = State(users, frozenset(catalog.acls), quotas)
         if found not in self.possible:
-            raise Violation(f"users and ACLs are {found}, and should be {self.possible}")
+            raise Violation(f"users, ACLs and quotas are {found}, and should be {self.possible}")
         in_use = {acl for acl in ACLS if acl in control.authorizer}
         if in_use != found.acls or len(control.authorizer) != len(found.acls):
             raise Violation(f"ACLs in use are {in_use}, and stored are {found.acls}")
+        limits = {
+            (entity, key, value)
+            for entity, values in broker.quotas.machine.entities.items()
+            for key, value in values.items()
+        }
+        if limits != found.quotas:
+            raise Violation(f"quotas in use are {limits}, and stored are {found.quotas}")
         self.possible = [found]
 
     def _change(self, api_key: int, version: int, after: State, results: str, **asked: Any) -> None:
@@ -107,7 +130,7 @@ class SecurityAdministrator(Actor):
                 raise Violation(f"a request is answered with {codes}")
             if not self.failed(codes.pop()):
                 self.possible = [after]
-                self.world.counts["users and ACLs changed"] += 1
+                self.world.counts["users, ACLs and quotas changed"] += 1
 
         self.ask(api_key, version, answered, **asked)
 
@@ -149,6 +172,29 @@ class SecurityAdministrator(Actor):
             deletions=deletions,
         )
         return f"gives {changed} {mechanism}, and deletes {[one[0] for one in deleted]}"
+
+    def _alter_quotas(self, state: State) -> str:
+        """Set a quota of two users, and remove all of the third one's."""
+        rng = self.world.rng
+        key = rng.choice(QUOTA_KEYS)
+        value = float(rng.randint(1, 1 << 40))
+        *changed, gone = (entity_of({USER: name}) for name in rng.sample(USERS, 3))
+        removed = {one for one in state.quotas if one[0] == gone}
+        kept = {one for one in state.quotas - removed if not (one[0] in changed and one[1] == key)}
+        new = {(entity, key, value) for entity in changed}
+        ops = {entity: [{"key": key, "value": value, "remove": False}] for entity in changed}
+        ops[gone] = [{"key": had, "value": 0.0, "remove": True} for _, had, _ in sorted(removed)]
+        entries = [
+            {
+                "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
+                "ops": asked,
+            }
+            for entity, asked in ops.items()
+            if asked
+        ]
+        after = state._replace(quotas=frozenset(kept | new))
+        self._change(ALTER_QUOTAS, 1, after, "entries", entries=entries, validate_only=False)
+        return f"sets {key} of two users, and removes {len(removed)} quotas of another"
 
     def _create_acls(self, state: State, missing: list[Acl]) -> str:
         rng = self.world.rng

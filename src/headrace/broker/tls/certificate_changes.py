@@ -1,14 +1,19 @@
 """Changes of a listener's certificate at run time: it keeps its names, unless they may change.
 
-As Kafka: the distinguished name stays the same (``ssl.allow.dn.changes``), and no alternative name
-is dropped (``ssl.allow.san.changes``). So a wrong file does not lock clients out.
+As Kafka: the distinguished name stays the same, whatever its case and spaces
+(``ssl.allow.dn.changes``), and no alternative name is dropped (``ssl.allow.san.changes``). So a
+wrong file does not lock clients out.
 """
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from .key_material import InvalidMaterial
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\s*", re.DOTALL)
 
@@ -31,7 +36,7 @@ def check_names(before: bytes, after: bytes, *, may_rename: bool, may_drop: bool
     from cryptography import x509
 
     old, new = x509.load_pem_x509_certificate(before), x509.load_pem_x509_certificate(after)
-    if not may_rename and old.subject != new.subject:
+    if not may_rename and _folded(old.subject) != _folded(new.subject):
         raise InvalidMaterial(
             "Keystore DistinguishedName does not match: existing="
             f"{old.subject.rfc4514_string()}, new={new.subject.rfc4514_string()}: "
@@ -45,6 +50,14 @@ def check_names(before: bytes, after: bytes, *, may_rename: bool, may_drop: bool
             "Keystore SubjectAltNames do not match: the new certificate lacks "
             f"{', '.join(sorted(dropped))}: ssl.allow.san.changes would allow it"
         )
+
+
+def _folded(name: x509.Name) -> list[set[tuple[str, str]]]:
+    """Return a name as Java compares it: without case and repeated spaces, in its order."""
+    return [
+        {(one.oid.dotted_string, " ".join(str(one.value).upper().lower().split())) for one in part}
+        for part in name.rdns
+    ]
 
 
 def _alternative_names(certificate: object) -> set[str]:
