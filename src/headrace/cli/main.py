@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from headrace import __version__
+from headrace.imports import without_hypothesis
 
 from .commands import COMMANDS, Command, load
 from .errors import Failure
@@ -54,20 +55,14 @@ def _family(name: str) -> str:
 
 
 def _load(name: str) -> Command:
-    # kio imports hypothesis if it is installed. That import would take a fifth of the broker's
-    # start-up time and create a directory.
-    hidden = "hypothesis" not in sys.modules
-    if hidden:
-        sys.modules["hypothesis"] = None  # type: ignore[assignment]
     # Imported objects live as long as the process: exempt them from garbage collection.
     gc.disable()
     try:
-        return load(name)
+        with without_hypothesis():
+            return load(name)
     finally:
         gc.freeze()
         gc.enable()
-        if hidden:
-            del sys.modules["hypothesis"]
 
 
 def parsed(name: str, command: Command, arguments: Sequence[str]) -> Namespace:

@@ -11,11 +11,20 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .cluster import Cluster, PartitionLag, TopicMetadata
-from .connection import Connection
-from .errors import ApiMissing, AuthenticationFailed, ClientError, ConnectionFailed, RequestRefused
-from .share.consumer import ShareConsumer
-from .share.types import Acknowledgement, AcknowledgeType, Acquired, AcquiredRange, AcquireMode
+from headrace.imports import without_hypothesis
+
+with without_hypothesis():
+    from .cluster import Cluster, PartitionLag, TopicMetadata
+    from .connection import Connection
+    from .errors import (
+        ApiMissing,
+        AuthenticationFailed,
+        ClientError,
+        ConnectionFailed,
+        RequestRefused,
+    )
+    from .share.consumer import ShareConsumer
+    from .share.types import Acknowledgement, AcknowledgeType, Acquired, AcquiredRange, AcquireMode
 
 if TYPE_CHECKING:
     from .lag_consumer import LagConsumer
