@@ -17,7 +17,8 @@ from tests.support import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
-PHASES = ("acquired", "read", "sunk", "before acknowledge")
+PHASES = {"acquired": False, "read": True, "sunk": False, "before acknowledge": True}
+"""Phase of a micro-batch → whether the next one is acquired meanwhile."""
 RECORDS = 200
 BATCH = 50
 
@@ -106,8 +107,9 @@ def test_a_killed_driver_loses_nothing_and_a_keyed_table_has_each_record_once(
     # A dead member keeps its partitions until its session expires: use the shortest session.
     options = {"share.session.timeout.ms": 5000, "share.delivery.count.limit": 10}
 
-    for phase in PHASES:
-        run_until(phase, tmp_path, table, flights.options(maxRecordsPerTrigger=BATCH, **options))
+    for phase, ahead in PHASES.items():
+        given = flights.options(maxRecordsPerTrigger=BATCH, acquireAhead=ahead, **options)
+        run_until(phase, tmp_path, table, given)
     delivered: list[int] = []
 
     def work(batch: DataFrame) -> None:

@@ -142,6 +142,24 @@ def test_batches_keep_to_the_limit_and_tasks_may_outnumber_partitions(
     assert max(batches.tasks) == 5
 
 
+def test_records_that_are_acquired_ahead_are_delivered_once(queue: MakeQueue, drain: Drain) -> None:
+    flights = queue(600)
+    counts: list[int] = []
+
+    batches = drain(
+        flights,
+        lambda batch: counts.append(acknowledge(batch).accepted),
+        maxRecordsPerTrigger=100,
+        acquireAhead=True,
+    )
+
+    assert batches.values() == list(range(600))
+    assert {row.deliveryCount for row in batches.all()} == {1}
+    assert max(len(rows) for rows in batches.rows) <= 100
+    assert sum(counts) == 600
+    assert flights.is_drained()
+
+
 def test_two_queries_of_one_group_share_the_work(
     spark: SparkSession, queue: MakeQueue, tmp_path: Path
 ) -> None:

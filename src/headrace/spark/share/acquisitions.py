@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from headrace.client import (
     Acknowledgement,
     AcknowledgeType,
+    Acquired,
     AcquiredRange,
     AcquireMode,
     ConnectionFailed,
@@ -20,6 +21,7 @@ from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import SourceError
 
+from .ahead import AcquisitionAhead, still_held
 from .options import ShareOptions
 from .outcome_spans import OUTCOMES, OutcomeSpan, acknowledgements
 
@@ -77,6 +79,7 @@ class Acquisitions:
         self.counts = Counts()
         self._consumer = consumer
         self._options = options
+        self._ahead = AcquisitionAhead(self._acquire_now)
         self._run_ends: dict[TopicPartition, int] = {}
 
     def subscribe(self, topics: Iterable[str]) -> None:
@@ -100,8 +103,10 @@ class Acquisitions:
     async def acquire(self) -> list[AcquiredRange]:
         """Acquire the records of the next micro-batch; empty if there are none now."""
         if self._run_ends:
-            return await self._acquire_until_run_ends()
-        ranges, _ = await self._acquire_batch()
+            ranges = await self._acquire_until_run_ends()
+        else:
+            ranges, _ = await self._acquire_batch()
+        self._start_ahead(ranges)
         return ranges
 
     async def acquire_unless_finished(self) -> list[AcquiredRange]:
@@ -112,7 +117,9 @@ class Acquisitions:
         await self._consumer.wait_for_assignment(_ASSIGNMENT_TIMEOUT_MS)
         try:
             self._run_ends = await end_offsets(self._consumer.cluster, self.topics)
-            return await self._acquire_until_run_ends(takes_later=True)
+            ranges = await self._acquire_until_run_ends(takes_later=True)
+            self._start_ahead(ranges)
+            return ranges
         except ConnectionFailed as failure:
             _log.warning("no new micro-batch for now: %s", failure)
             return []
@@ -120,27 +127,46 @@ class Acquisitions:
             self._run_ends = {}
 
     async def _acquire_batch(self) -> tuple[list[AcquiredRange], bool]:
-        """Acquire up to the limits; also return whether all brokers answered."""
-        limit = self._options.max_records_per_trigger
-        mode = AcquireMode.BATCH_OPTIMIZED if limit is None else AcquireMode.RECORD_LIMIT
-        room = _NO_LIMIT if limit is None else limit
-        ranges: list[AcquiredRange] = []
+        """Acquire up to the limits; also return whether all brokers answered.
+
+        What was acquired ahead comes first, unless it has been lost since.
+        """
+        limit = self._most_records
+        ranges = still_held(await self._ahead.take(), self._consumer.held())
+        room = limit - sum(r.count for r in ranges)
         complete = True
         while room > 0:
-            acquired = await self._consumer.acquire(
-                max_records=room,
-                max_wait_ms=0 if ranges else _IDLE_WAIT_MS,
-                max_bytes=_ACQUIRE_BYTES,
-                mode=mode,
-                keep_data=False,
-            )
+            acquired = await self._acquire_at_most(room, 0 if ranges else _IDLE_WAIT_MS)
             complete = acquired.complete
             if not acquired.ranges:
                 break
             ranges += acquired.ranges
             room -= sum(r.count for r in acquired.ranges)
+        ranges = still_held(ranges, self._consumer.held())
         self.counts.add_acquired(ranges)
         return ranges, complete
+
+    @property
+    def _most_records(self) -> int:
+        return self._options.max_records_per_trigger or _NO_LIMIT
+
+    def _start_ahead(self, ranges: Sequence[AcquiredRange]) -> None:
+        """Acquire records for the next micro-batch while this one runs."""
+        if ranges and self._options.acquire_ahead:
+            self._ahead.start(self._most_records)
+
+    async def _acquire_now(self, max_records: int) -> Sequence[AcquiredRange]:
+        return (await self._acquire_at_most(max_records, max_wait_ms=0)).ranges
+
+    async def _acquire_at_most(self, max_records: int, max_wait_ms: int) -> Acquired:
+        limit = self._options.max_records_per_trigger
+        return await self._consumer.acquire(
+            max_records=max_records,
+            max_wait_ms=max_wait_ms,
+            max_bytes=_ACQUIRE_BYTES,
+            mode=AcquireMode.BATCH_OPTIMIZED if limit is None else AcquireMode.RECORD_LIMIT,
+            keep_data=False,
+        )
 
     async def _acquire_until_run_ends(self, *, takes_later: bool = False) -> list[AcquiredRange]:
         """Acquire records from before the run began; empty when the group has finished them.
@@ -201,6 +227,10 @@ class Acquisitions:
                 unfinished.append(partition)
         return unfinished
 
+    def close(self) -> None:
+        """Acquire nothing more. The end of the share session releases what is held."""
+        self._ahead.cancel()
+
     async def acknowledge(self, ranges: Sequence[AcquiredRange], outcome: AcknowledgeType) -> None:
         """Acknowledge what is still held of some ranges."""
         await self._send(
@@ -225,4 +255,5 @@ class Acquisitions:
         for done in await self._consumer.acknowledge(wanted):
             applied[done.type.name.lower()] += done.last_offset - done.first_offset + 1
         self.counts.add_applied(applied)
+        self._ahead.locks_freed()
         return applied

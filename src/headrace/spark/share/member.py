@@ -150,6 +150,7 @@ class ShareMember:
 
     async def _close(self) -> None:
         self._server.close()
+        self._acquisitions.close()
         if self._background:
             for task in self._background:
                 task.cancel()

@@ -24,6 +24,7 @@ _OPTIONS = (
     "recordsPerTask",
     "includeHeaders",
     "includeReceipt",
+    "acquireAhead",
     _SHORT_RESET,
     *GROUP_SETTINGS,
 )
@@ -46,6 +47,7 @@ class ShareOptions:
     :param max_records_per_trigger: None leaves the size of a micro-batch to the broker's limits on
         locks
     :param include_receipt: rows carry the address at which the reader takes their outcomes
+    :param acquire_ahead: acquire the next micro-batch while one runs
     :param group_settings: configs that the group must have, by Kafka's names
     """
 
@@ -57,6 +59,7 @@ class ShareOptions:
     records_per_task: int = DEFAULT_RECORDS_PER_TASK
     include_headers: bool = False
     include_receipt: bool = False
+    acquire_ahead: bool = False
     group_settings: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -76,6 +79,7 @@ class ShareOptions:
             records_per_task=given.number("recordsPerTask") or DEFAULT_RECORDS_PER_TASK,
             include_headers=given.boolean("includeHeaders"),
             include_receipt=given.boolean("includeReceipt"),
+            acquire_ahead=given.boolean("acquireAhead"),
             group_settings=_group_settings(given),
         )
 

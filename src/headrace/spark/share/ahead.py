@@ -1,0 +1,113 @@
+"""Acquisition for the next micro-batch while the current one runs (the option ``acquireAhead``)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+
+from headrace.client import AcquiredRange, ClientError
+from headrace.client.share.spans import Span, intersect, subtract
+from headrace.log_lines import get_logger
+from headrace.protocol.partitions import TopicPartition
+
+_log = get_logger(__name__)
+
+_RETRY_INTERVAL_S = 0.5
+"""Interval of looking for new records, unless an acknowledgement has freed locks."""
+
+AcquireNow = Callable[[int], Awaitable[Sequence[AcquiredRange]]]
+"""A function that acquires up to a number of records without waiting for any."""
+
+
+class AcquisitionAhead:
+    """A task that acquires records for the next micro-batch. Lives in the consumer's event loop.
+
+    It does not wait at a broker, because acknowledgements and renewals of locks would have to wait
+    with it.
+
+    :param acquire_now: acquires records
+    """
+
+    def __init__(self, acquire_now: AcquireNow) -> None:
+        self._acquire_now = acquire_now
+        self._ranges: list[AcquiredRange] = []
+        self._task: asyncio.Task[None] | None = None
+        self._is_ending = False
+        self._changed = asyncio.Event()
+
+    def start(self, max_records: int) -> None:
+        """Begin to acquire up to ``max_records`` records."""
+        self._is_ending = False
+        self._task = asyncio.create_task(self._acquire(max_records))
+
+    def locks_freed(self) -> None:
+        """Try again at once: an acknowledgement may have made room for other locks."""
+        self._changed.set()
+
+    async def take(self) -> list[AcquiredRange]:
+        """End the task, and return what it has acquired.
+
+        An answer that is on its way is waited for: its records are locked.
+        """
+        if self._task is None:
+            return []
+        self._is_ending = True
+        self._changed.set()
+        await self._task
+        self._task = None
+        ranges, self._ranges = self._ranges, []
+        return ranges
+
+    def cancel(self) -> None:
+        """End the task without its records, which the end of the share session releases."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _acquire(self, room: int) -> None:
+        while room > 0 and not self._is_ending:
+            self._changed.clear()
+            try:
+                ranges = await self._acquire_now(room)
+            except ClientError as error:
+                # What has been acquired is kept. The next acquisition of the query reports errors.
+                _log.warning("acquiring records for the next micro-batch: %s", error)
+                return
+            self._ranges += ranges
+            room -= sum(acquired.count for acquired in ranges)
+            if not ranges:
+                await self._wait_for_change()
+
+    async def _wait_for_change(self) -> None:
+        try:
+            async with asyncio.timeout(_RETRY_INTERVAL_S):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+
+def still_held(
+    ranges: Sequence[AcquiredRange], held: Mapping[TopicPartition, Sequence[Span]]
+) -> list[AcquiredRange]:
+    """Return the parts of ranges whose records are held, each record once.
+
+    A record that was lost with a share session, and acquired again, is in two ranges: the later one
+    has its delivery count.
+
+    :param ranges: in the order in which they were acquired
+    :param held: runs of offsets that are held, ascending
+    """
+    left = {partition: list(spans) for partition, spans in held.items()}
+    found: list[AcquiredRange] = []
+    for acquired in reversed(ranges):
+        partition = (acquired.topic, acquired.partition)
+        span = (acquired.first_offset, acquired.last_offset)
+        parts = intersect(left.get(partition, []), [span])
+        if parts:
+            left[partition] = subtract(left[partition], [span])
+        found += (
+            replace(acquired, first_offset=first, last_offset=last)
+            for first, last in reversed(parts)
+        )
+    found.reverse()
+    return found

@@ -1,0 +1,265 @@
+"""Acquisition ahead of the running micro-batch: nothing is lost, doubled, or waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, TypeVar, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.client import (
+    Acknowledgement,
+    AcknowledgeType,
+    Acquired,
+    AcquiredRange,
+    ConnectionFailed,
+    ShareConsumer,
+)
+from headrace.client.share.session import HeldRecords
+from headrace.client.share.spans import Span
+from headrace.protocol.partitions import TopicPartition
+from headrace.spark.share.acquisitions import Acquisitions
+from headrace.spark.share.ahead import still_held
+from headrace.spark.share.options import ShareOptions
+
+pytestmark = pytest.mark.pure
+
+T = TypeVar("T")
+
+OPTIONS = {
+    "kafka.bootstrap.servers": "127.0.0.1:9092",
+    "kafka.group.id": "g",
+    "subscribe": "t",
+    "acquireAhead": "true",
+}
+
+
+class FakeConsumer:
+    """A share group of one member and one partition, without a broker.
+
+    :ivar end: the end of the log
+    :ivar locks: most records that may be locked
+    :ivar waits_ms: the wait of each acquisition
+    :ivar gate: acquisitions are answered while it is set
+    """
+
+    def __init__(self, end: int, locks: int = 1 << 30) -> None:
+        self.end = end
+        self.locks = locks
+        self.waits_ms: list[int] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.failures: deque[ConnectionFailed] = deque()
+        self.accepted: list[int] = []
+        self._held: list[int] = []
+        self._deliveries: dict[int, int] = {}
+
+    async def acquire(self, *, max_records: int, max_wait_ms: int, **_: object) -> Acquired:
+        self.waits_ms.append(max_wait_ms)
+        if self.failures:
+            raise self.failures.popleft()
+        free = [n for n in range(self.end) if n not in self._held and n not in set(self.accepted)][
+            : min(max_records, self.locks - len(self._held))
+        ]
+        self._held += free
+        for offset in free:
+            self._deliveries[offset] = self._deliveries.get(offset, 0) + 1
+        await self.gate.wait()
+        return Acquired(
+            tuple(
+                AcquiredRange("t", 0, first, last, self._deliveries[first])
+                for first, last in runs(free)
+            )
+        )
+
+    async def acknowledge(self, wanted: Iterable[Acknowledgement]) -> list[Acknowledgement]:
+        done = []
+        for one in wanted:
+            offsets = [n for n in range(one.first_offset, one.last_offset + 1) if n in self._held]
+            self._held = [n for n in self._held if n not in offsets]
+            if one.type is AcknowledgeType.ACCEPT:
+                self.accepted += offsets
+            done += [Acknowledgement("t", 0, *run, one.type) for run in runs(offsets)]
+        return done
+
+    def held(self) -> dict[TopicPartition, list[Span]]:
+        return {("t", 0): list(runs(sorted(self._held)))}
+
+    def lose(self, *offsets: int) -> None:
+        """Lose the locks of records: with the session, or because they ran out."""
+        self._held = [n for n in self._held if n not in offsets]
+
+
+def runs(offsets: Iterable[int]) -> Iterator[Span]:
+    held = HeldRecords()
+    held.add(cast(Any, "t"), [(n, n) for n in offsets], 0)
+    yield from held.spans(cast(Any, "t"))
+
+
+def acquisitions(consumer: FakeConsumer, **more: object) -> Acquisitions:
+    options = {**OPTIONS, **{name: str(value) for name, value in more.items()}}
+    return Acquisitions(cast(ShareConsumer, consumer), ShareOptions.parse(options, is_source=True))
+
+
+def told(scenario: Callable[[], Awaitable[None]]) -> None:
+    """Run a scenario, and end the tasks that it leaves."""
+
+    async def run() -> None:
+        async with asyncio.timeout(30):
+            await scenario()
+
+    asyncio.run(run())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0)
+
+
+def offsets(ranges: Iterable[AcquiredRange]) -> list[int]:
+    return [n for r in ranges for n in range(r.first_offset, r.last_offset + 1)]
+
+
+async def accept(queue: Acquisitions, ranges: list[AcquiredRange]) -> None:
+    await queue.acknowledge(ranges, AcknowledgeType.ACCEPT)
+
+
+def test_the_next_micro_batch_is_acquired_while_one_runs() -> None:
+    async def scenario() -> None:
+        consumer = FakeConsumer(end=25)
+        queue = acquisitions(consumer, maxRecordsPerTrigger=10)
+        first = await queue.acquire()
+        assert offsets(first) == list(range(10))
+        await until(lambda: consumer.held()["t", 0] == [(0, 19)])  # before any acknowledgement
+        await accept(queue, first)
+        second = await queue.acquire()
+        await accept(queue, second)
+        third = await queue.acquire()
+        await accept(queue, third)
+        assert offsets(second) == list(range(10, 20))
+        assert offsets(third) == list(range(20, 25))
+        assert sorted(consumer.accepted) == list(range(25))
+        assert queue.counts.acquired == queue.counts.accepted == 25
+        queue.close()
+
+    told(scenario)
+
+
+def test_without_the_option_nothing_is_acquired_before_the_trigger() -> None:
+    async def scenario() -> None:
+        consumer = FakeConsumer(end=25)
+        queue = acquisitions(consumer, maxRecordsPerTrigger=10, acquireAhead="false")
+        await queue.acquire()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert consumer.held()["t", 0] == [(0, 9)]
+
+    told(scenario)
+
+
+def test_acquiring_ahead_never_waits_at_the_broker_where_acknowledgements_would_queue() -> None:
+    async def scenario() -> None:
+        consumer = FakeConsumer(end=5)
+        queue = acquisitions(consumer, maxRecordsPerTrigger=10)
+        first = await queue.acquire()
+        asked = len(consumer.waits_ms)
+        await until(lambda: len(consumer.waits_ms) > asked)
+        assert set(consumer.waits_ms[asked:]) == {0}
+        await accept(queue, first)
+        queue.close()
+
+    told(scenario)
+
+
+def test_locks_that_an_acknowledgement_frees_are_used_at_once() -> None:
+    async def scenario() -> None:
+        consumer = FakeConsumer(end=30, locks=10)
+        queue = acquisitions(consumer)
+        first = await queue.acquire()
+        asked = len(consumer.waits_ms)
+        await until(lambda: len(consumer.waits_ms) > asked)  # in vain: all locks are taken
+        await accept(queue, first)
+        await until(lambda: consumer.held()["t", 0] == [(10, 19)])
+        assert offsets(await queue.acquire()) == list(range(10, 20))
+        queue.close()
+
+    told(scenario)
+
+
+def test_records_whose_locks_ran_out_are_left_to_their_next_delivery() -> None:
+    async def scenario() -> None:
+        consumer = FakeConsumer(end=20)
+        queue = acquisitions(consumer, maxRecordsPerTrigger=10)
+        first = await queue.acquire()
+        await until(lambda: consumer.held()["t", 0] == [(0, 19)])
+        consumer.lose(13, 14)
+        await accept(queue, first)
+        second = await queue.acquire()
+        # The lost ones came again, as what the trigger still had room for.
+        assert sorted(offsets(second)) == list(range(10, 20))
+        assert {r.delivery_count: offsets([r]) for r in second if r.delivery_count > 1} == {
+            2: [13, 14]
+        }
+        await accept(queue, second)
+        assert sorted(consumer.accepted) == list(range(20))
+        assert queue.counts.acquired == 20
+        queue.close()
+
+    told(scenario)
+
+
+def test_an_answer_that_is_on_its_way_when_the_trigger_comes_is_waited_for() -> None:
+    async def scenario() -> None:
+        consumer = FakeConsumer(end=20)
+        queue = acquisitions(consumer, maxRecordsPerTrigger=10)
+        first = await queue.acquire()
+        consumer.gate.clear()
+        await until(lambda: consumer.held()["t", 0] == [(0, 19)])  # locked, and not answered yet
+        await accept(queue, first)
+        second = asyncio.create_task(queue.acquire())
+        await asyncio.sleep(0)
+        assert not second.done()
+        consumer.gate.set()
+        assert offsets(await second) == list(range(10, 20))
+        queue.close()
+
+    told(scenario)
+
+
+def test_a_failure_leaves_what_was_acquired_to_the_next_micro_batch() -> None:
+    async def scenario() -> None:
+        consumer = FakeConsumer(end=10, locks=5)
+        queue = acquisitions(consumer)
+        first = await queue.acquire()
+        consumer.locks = 8
+        await until(lambda: consumer.held()["t", 0] == [(0, 7)])
+        consumer.failures.append(ConnectionFailed("the broker is gone"))
+        await accept(queue, first)
+        await until(lambda: not consumer.failures)
+        assert offsets(await queue.acquire()) == list(range(5, 10))
+        queue.close()
+
+    told(scenario)
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 8)), max_size=8)
+
+
+@given(SPANS, SPANS)
+def test_each_held_record_is_in_its_latest_range(
+    acquired: list[tuple[int, int]], held: list[tuple[int, int]]
+) -> None:
+    ranges = [
+        AcquiredRange("t", 0, first, first + more, number)
+        for number, (first, more) in enumerate(acquired)
+    ]
+    locked = {n for first, more in held for n in range(first, first + more + 1)}
+    latest = {n: r.delivery_count for r in ranges for n in offsets([r]) if n in locked}
+    found = still_held(ranges, {("t", 0): list(runs(sorted(locked)))})
+    assert sorted((n, r.delivery_count) for r in found for n in offsets([r])) == sorted(
+        latest.items()
+    )
