@@ -6,11 +6,14 @@ import json
 import re
 import shutil
 import subprocess
+from argparse import ArgumentParser
 from collections.abc import Iterator
 
 import pytest
 
+from headrace.cli.commands import load
 from headrace.cli.exporter.families import FAMILIES
+from headrace.cli.keda.scaled_object import parse
 from tests.support import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -77,3 +80,24 @@ def test_promtool_accepts_the_files() -> None:
         command = ["promtool", "check", check, str(DEPLOY / "prometheus" / file)]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_scaled_object_is_one_that_the_scaler_accepts() -> None:
+    text = (DEPLOY / "keda/scaledobject.yaml").read_text()
+    block = text.partition("triggers:")[2].partition("metadata:")[2]
+    lines = [line.partition(" #")[0].strip() for line in block.splitlines()]
+    metadata = {
+        key: value.strip().strip('"')
+        for key, _, value in (line.partition(":") for line in lines if line)
+    }
+    found = parse(metadata)
+    assert (found.query.group_id, found.query.topics) == ("order-workers", ("orders",))
+    assert found.lag_threshold == 50
+
+
+def test_the_scaler_is_started_with_options_that_it_has() -> None:
+    text = (DEPLOY / "keda/scaler.yaml").read_text()
+    command, *options = re.findall(r"^ {12}- (\S+)$", text, re.M)
+    parser = ArgumentParser()
+    load(command).declare(parser)
+    assert parser.parse_args(options).bootstrap_server == "kafka.kafka:9093"

@@ -49,6 +49,7 @@ COMMANDS: Mapping[str, Entry] = {
     "quotas": Entry(".quotas.command", "list, set and remove client quotas"),
     "lag show": Entry(".lag.show", "show the progress and lag of groups of all types"),
     "exporter": Entry(".exporter.command", "serve the lag of all groups as metrics for Prometheus"),
+    "keda-scaler": Entry(".keda.command", "scale workers by lag: an external scaler for KEDA"),
     "top": Entry(".top", "show groups with lag and rates, live"),
     "console-share-consumer": Entry(
         ".console.share_consumer", "print the records of a topic as a member of a share group"

@@ -43,6 +43,11 @@ class PartitionLeaders:
         leaders = self._leaders.get(partition[0])
         return leaders is None or partition[1] in leaders
 
+    def partitions(self, topic: str) -> list[int] | None:
+        """Return the partitions of a topic that was looked up; None if it is missing."""
+        leaders = self._leaders.get(topic)
+        return None if leaders is None else sorted(leaders)
+
     def by_broker(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         """Group partitions by leader; leave out those that are missing or have none.
 

@@ -1,0 +1,177 @@
+"""``headrace keda-scaler``: KEDA's external scaler for share groups and consumer groups."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli.client_options import client_config, client_options, connection_settings
+from headrace.cli.errors import BadUsage, Failure, one_line_error
+from headrace.cli.exporter.command import listen_address
+from headrace.cli.log_output import log_to_stderr
+from headrace.cli.options import Address, positive_seconds
+
+if TYPE_CHECKING:
+    from .clusters import Clusters
+
+DEFAULT_LISTEN = Address("0.0.0.0", 9309)
+_INTERVAL_S = 0.5
+_KEEP_S = 60.0
+_TIMEOUT_S = 5.0
+_GRACE_S = 2.0
+_MAX_CALLS = 10_000
+_EPILOG = """\
+examples:
+  headrace keda-scaler --bootstrap-server broker:9092
+  headrace keda-scaler --command-config client.properties --config-dir /etc/headrace/clusters
+  headrace keda-scaler --grpc-tls server.pem --grpc-client-ca ca.pem
+"""
+
+
+def declare(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = "Serve KEDA's external scaler: scale workers by the lag of their group."
+    parser.epilog = _EPILOG
+    parser.formatter_class = RawDescriptionHelpFormatter
+    client_options(parser)
+    parser.add_argument(
+        "--listen",
+        type=listen_address,
+        default=DEFAULT_LISTEN,
+        metavar="[HOST]:PORT",
+        help=(
+            "address to serve gRPC on; without a host all addresses, port 0: a free port "
+            f"(default: :{DEFAULT_LISTEN.port})"
+        ),
+    )
+    parser.add_argument(
+        "--config-dir",
+        type=Path,
+        metavar="DIR",
+        help="properties files of client configs that ScaledObjects may name as commandConfig",
+    )
+    parser.add_argument(
+        "--interval",
+        type=positive_seconds,
+        default=_INTERVAL_S,
+        metavar="SECONDS",
+        help=f"pause between two looks at watched groups (default: {_INTERVAL_S:g})",
+    )
+    parser.add_argument(
+        "--keep-last",
+        type=positive_seconds,
+        default=_KEEP_S,
+        metavar="SECONDS",
+        help=f"how long the last known lag holds while a newer is unknown (default: {_KEEP_S:g})",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=positive_seconds,
+        default=_TIMEOUT_S,
+        metavar="SECONDS",
+        help=f"limit of one look (default: {_TIMEOUT_S:g})",
+    )
+    parser.add_argument(
+        "--grpc-tls",
+        type=Path,
+        metavar="FILE",
+        help="serve TLS, with the private key and certificates of a PEM file",
+    )
+    parser.add_argument(
+        "--grpc-client-ca",
+        type=Path,
+        metavar="FILE",
+        help="with --grpc-tls: clients need a certificate of this authority",
+    )
+
+
+def run(options: Namespace) -> int:
+    """Serve until SIGTERM or SIGINT.
+
+    :returns: 0
+    :raises Failure: it cannot start
+    """
+    config = client_config(options)
+    connection_settings(config)
+    if options.grpc_client_ca is not None and options.grpc_tls is None:
+        raise BadUsage("--grpc-client-ca needs --grpc-tls")
+    if options.config_dir is not None and not options.config_dir.is_dir():
+        raise BadUsage(f"--config-dir: {options.config_dir} is not a directory")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the command reports errors itself
+    try:
+        import google.protobuf  # noqa: F401
+        import grpc  # noqa: F401
+    except ImportError:
+        raise Failure("grpcio is not installed: pip install 'headrace[keda]'") from None
+    credentials = _credentials(options.grpc_tls, options.grpc_client_ca)
+    from .clusters import Clusters
+
+    clusters = Clusters(
+        config,
+        options.config_dir,
+        interval_s=options.interval,
+        keep_s=options.keep_last,
+        timeout_ms=int(options.timeout * 1000),
+    )
+    log_to_stderr()
+    asyncio.run(_serve(clusters, options.listen, credentials))
+    return 0
+
+
+def _credentials(tls: Path | None, client_ca: Path | None) -> Any:
+    """Return the credentials of the server; None for plaintext.
+
+    :raises BadUsage: a file cannot be used
+    """
+    import grpc
+
+    if tls is None:
+        return None
+    try:
+        pem = tls.read_bytes()
+        roots = None if client_ca is None else client_ca.read_bytes()
+    except OSError as error:
+        raise BadUsage(f"cannot read {one_line_error(error)}") from error
+    whole = re.finditer(rb"-----BEGIN ([A-Z ]+)-----.*?-----END \1-----\n?", pem, re.DOTALL)
+    parts = [(match[1], match[0]) for match in whole]
+    keys = [text for kind, text in parts if kind.endswith(b"PRIVATE KEY")]
+    certificates = [text for kind, text in parts if kind == b"CERTIFICATE"]
+    if len(keys) != 1 or not certificates:
+        raise BadUsage(f"{tls} has {len(keys)} private keys and {len(certificates)} certificates")
+    return grpc.ssl_server_credentials(
+        [(keys[0], b"".join(certificates))], roots, require_client_auth=roots is not None
+    )
+
+
+async def _serve(clusters: Clusters, at: Address, credentials: Any) -> None:
+    import grpc.aio
+
+    from .service import ExternalScaler
+
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    # Without the option a second scaler could listen on the same port.
+    server = grpc.aio.server(
+        maximum_concurrent_rpcs=_MAX_CALLS, options=(("grpc.so_reuseport", 0),)
+    )
+    ExternalScaler(clusters).add_to(server)
+    try:
+        try:
+            if credentials is None:
+                port = server.add_insecure_port(str(at))
+            else:
+                port = server.add_secure_port(str(at), credentials)
+        except RuntimeError as error:
+            raise Failure(f"cannot listen on {at}: {one_line_error(error)}") from error
+        await server.start()
+        print(f"the scaler listens on {Address(at.host, port)}", flush=True)
+        await stopping.wait()
+    finally:
+        await server.stop(_GRACE_S)
+        await clusters.close()

@@ -1,0 +1,109 @@
+"""The metadata of a ScaledObject: the group, its topics, and the thresholds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.client.lag.backlog import Backlog, BacklogQuery
+
+DEFAULT_LAG_THRESHOLD = 10.0
+
+SHARE, CONSUMER = "share", "consumer"
+_KEYS = frozenset(
+    {
+        "bootstrapServers",
+        "commandConfig",
+        "group",
+        "groupType",
+        "topics",
+        "lagThreshold",
+        "activationLagThreshold",
+        "offsetReset",
+    }
+)
+_KEYS_OF_KEDA = frozenset(
+    {"scalerAddress", "tlsCertFile", "caCert", "tlsClientCert", "tlsClientKey", "unsafeSsl"}
+    | {"enableTLS", "metricType"}
+)
+
+
+class InvalidMetadata(ValueError):
+    """The metadata is wrong. The text is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledObject:
+    """What a ScaledObject asks for.
+
+    :param bootstrap_servers: None for those of the scaler
+    :param command_config: the name of a file of client configs; None for that of the scaler
+    :param lag_threshold: records for each replica
+    :param activation: a group without members is activated by more records than this
+    """
+
+    query: BacklogQuery
+    bootstrap_servers: str | None
+    command_config: str | None
+    lag_threshold: float
+    activation: float
+
+    @property
+    def metric_name(self) -> str:
+        """The name of the metric."""
+        kind = SHARE if self.query.is_share else CONSUMER
+        group = re.sub("[^a-z0-9]+", "-", self.query.group_id.lower()).strip("-")
+        return f"headrace-{kind}-{group}".rstrip("-")
+
+    def metric(self, backlog: Backlog) -> float:
+        """Return the value of the metric.
+
+        For a consumer group it never asks for more replicas than partitions: they would idle.
+        """
+        if self.query.is_share:
+            return float(backlog.records)
+        return min(float(backlog.records), self.lag_threshold * backlog.partitions)
+
+
+def parse(metadata: Mapping[str, str]) -> ScaledObject:
+    """Read the metadata of a trigger.
+
+    :raises InvalidMetadata: it is wrong
+    """
+    unknown = sorted(metadata.keys() - _KEYS - _KEYS_OF_KEDA)
+    if unknown:
+        raise InvalidMetadata(f"unknown metadata: {', '.join(unknown)}")
+    group_id = metadata.get("group", "")
+    if not group_id:
+        raise InvalidMetadata("group is missing")
+    group_type = metadata.get("groupType", SHARE).lower()
+    if group_type not in (SHARE, CONSUMER):
+        raise InvalidMetadata(f"groupType is '{group_type}', not share or consumer")
+    reset = metadata.get("offsetReset", "").lower()
+    if reset not in ("", "latest", "earliest"):
+        raise InvalidMetadata(f"offsetReset is '{reset}', not latest or earliest")
+    topics = [part.strip() for part in metadata.get("topics", "").split(",")]
+    query = BacklogQuery(
+        group_id,
+        group_type == SHARE,
+        tuple(filter(None, topics)),
+        reset == "earliest" if reset else None,
+    )
+    threshold = _number(metadata, "lagThreshold", DEFAULT_LAG_THRESHOLD)
+    if not threshold:
+        raise InvalidMetadata("lagThreshold is 0")
+    return ScaledObject(
+        query,
+        metadata.get("bootstrapServers") or None,
+        metadata.get("commandConfig") or None,
+        threshold,
+        _number(metadata, "activationLagThreshold", 0.0),
+    )
+
+
+def _number(metadata: Mapping[str, str], key: str, default: float) -> float:
+    text = metadata.get(key) or str(default)
+    if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,6})?", text, re.ASCII):
+        raise InvalidMetadata(f"{key} is '{text}', not a number from 0 on")
+    return float(text)

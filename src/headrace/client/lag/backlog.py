@@ -1,0 +1,240 @@
+"""The work that groups have in topics, for autoscalers, from few requests.
+
+One request to each coordinator for the positions, and one to each leader for the ends, for all
+groups together. Records that members of a share group hold are work, too: they count until they are
+accepted, rejected or archived (KIP-1226).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headrace.client.cluster import Cluster
+from headrace.client.configs import ConfigType, describe_configs
+from headrace.client.errors import ClientError, RequestRefused, UnknownTopic
+from headrace.client.group_requests import (
+    asking_for_commits,
+    asking_for_share_offsets,
+    describe_classic_groups,
+    describe_consumer_groups,
+    describe_share_groups,
+)
+from headrace.client.list_offsets import EARLIEST, LATEST
+from headrace.errors import ErrorCode
+from headrace.protocol.partitions import TopicPartition
+
+from .partition_leaders import PartitionLeaders
+
+GROUPS_AT_ONCE = 200
+"""The number of groups in one request."""
+
+_SHARE_UNKNOWN = -1
+_RESET = "share.auto.offset.reset"
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogQuery:
+    """A group and its topics.
+
+    :param topics: empty for those in which the group has a position
+    :param from_earliest: whether the group begins with the oldest record of a partition in which it
+        has no position; None for what the config of a share group says, or else the newest
+    """
+
+    group_id: str
+    is_share: bool
+    topics: tuple[str, ...] = ()
+    from_earliest: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """The work of a group.
+
+    :param records: those that it still has to finish. A partition in which it has no position, and
+        begins with the newest record, counts as one if it has had records: a member must come to
+        set the position
+    :param partitions: number of partitions of its topics
+    """
+
+    records: int
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """The position of a group in a partition.
+
+    :param lag: as the broker tells it; None if it does not
+    """
+
+    offset: int
+    lag: int | None
+
+
+Positions = Mapping[TopicPartition, _Position]
+
+
+async def backlogs(
+    cluster: Cluster, leaders: PartitionLeaders, queries: Iterable[BacklogQuery]
+) -> dict[BacklogQuery, Backlog | ClientError]:
+    """Return the work of each group, or the reason why it is unknown.
+
+    :param leaders: may have topics of an earlier call
+    :raises ClientError: no broker answers
+    """
+    wanted = list(dict.fromkeys(queries))
+    positions: dict[tuple[str, bool], Positions | ClientError] = {}
+    for is_share in (False, True):
+        group_ids = sorted({one.group_id for one in wanted if one.is_share == is_share})
+        for start in range(0, len(group_ids), GROUPS_AT_ONCE):
+            some = group_ids[start : start + GROUPS_AT_ONCE]
+            asking = asking_for_share_offsets({}) if is_share else asking_for_commits({})
+            answers = await cluster.coordinators.ask(some, asking, cluster.timeout_ms)
+            read = _share_positions if is_share else _commits
+            for group_id, answer in answers.items():
+                failed = isinstance(answer, ClientError)
+                positions[group_id, is_share] = answer if failed else read(answer)
+    topics_of = {one: _topics(one, positions[one.group_id, one.is_share]) for one in wanted}
+    await leaders.learn({topic for topics in topics_of.values() for topic in topics})
+    places: dict[BacklogQuery, list[TopicPartition]] = {}
+    for one, topics in topics_of.items():
+        numbers = {topic: leaders.partitions(topic) or () for topic in topics}
+        places[one] = [(topic, number) for topic in topics for number in numbers[topic]]
+    without: set[TopicPartition] = set()
+    unread: set[TopicPartition] = set()
+    for one, of_query in places.items():
+        known = positions[one.group_id, one.is_share]
+        if isinstance(known, ClientError):
+            continue
+        without.update(place for place in of_query if place not in known)
+        unread.update(place for place in of_query if place in known and known[place].lag is None)
+    new_groups = {
+        one.group_id
+        for one, of_query in places.items()
+        if one.is_share and one.from_earliest is None and not without.isdisjoint(of_query)
+    }
+    earliest = await _starting_early(cluster, sorted(new_groups))
+    starts = await leaders.offsets(without, EARLIEST) if without else {}
+    ends = await leaders.offsets(without | unread, LATEST) if without | unread else {}
+    return {
+        one: _backlog(
+            _resolved(one, earliest),
+            positions[one.group_id, one.is_share],
+            of_query,
+            leaders,
+            starts,
+            ends,
+        )
+        for one, of_query in places.items()
+    }
+
+
+def _resolved(query: BacklogQuery, earliest: Collection[str]) -> BacklogQuery:
+    if query.is_share and query.from_earliest is None and query.group_id in earliest:
+        return replace(query, from_earliest=True)
+    return query
+
+
+async def _starting_early(cluster: Cluster, group_ids: Sequence[str]) -> frozenset[str]:
+    """Return the share groups that begin before the newest record, as far as their configs are
+    known.
+    """
+    if not group_ids:
+        return frozenset()
+    try:
+        configs = await describe_configs(
+            await cluster.connection(),
+            ConfigType.GROUP,
+            group_ids,
+            keys=[_RESET],
+            timeout_ms=cluster.timeout_ms,
+        )
+    except RequestRefused:
+        return frozenset()
+    return frozenset(
+        group_id
+        for group_id, of_group in configs.items()
+        if any(one.name == _RESET and one.value not in (None, "latest") for one in of_group)
+    )
+
+
+def _topics(query: BacklogQuery, positions: Positions | ClientError) -> Sequence[str]:
+    if query.topics or isinstance(positions, ClientError):
+        return query.topics
+    return sorted({topic for topic, _ in positions})
+
+
+def _commits(answer: Any) -> Positions:
+    return {
+        (str(topic.name), int(p.partition_index)): _Position(int(p.committed_offset), None)
+        for topic in answer.topics
+        for p in topic.partitions
+        if p.committed_offset >= 0 and not p.error_code
+    }
+
+
+def _share_positions(answer: Any) -> Positions:
+    found = {}
+    for topic in answer.topics:
+        for p in topic.partitions:
+            if p.error_code or p.start_offset == _SHARE_UNKNOWN:
+                continue
+            lag = int(getattr(p, "lag", _SHARE_UNKNOWN))  # version 0 has no lag
+            position = _Position(int(p.start_offset), lag if lag != _SHARE_UNKNOWN else None)
+            found[str(topic.topic_name), int(p.partition_index)] = position
+    return found
+
+
+def _backlog(
+    query: BacklogQuery,
+    positions: Positions | ClientError,
+    places: Sequence[TopicPartition],
+    leaders: PartitionLeaders,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> Backlog | ClientError:
+    if isinstance(positions, ClientError):
+        return positions
+    for topic in query.topics:
+        if leaders.partitions(topic) is None:
+            return UnknownTopic(topic)
+    if not places:
+        return ClientError(
+            f"group '{query.group_id}' has no position in any topic: name its topics"
+        )
+    records = 0
+    for place in places:
+        position = positions.get(place)
+        if position is not None and position.lag is not None:
+            records += max(0, position.lag)
+            continue
+        end = ends.get(place)
+        start = starts.get(place) if position is None else position.offset
+        if start is None or end is None:
+            return ClientError(f"the end of {place[0]}-{place[1]} is unknown")
+        if position is None and not query.from_earliest:
+            records += end > 0
+        else:
+            records += max(0, end - start)
+    return Backlog(records, len(places))
+
+
+async def has_members(cluster: Cluster, query: BacklogQuery) -> bool:
+    """Return whether a group has members, and so may hold records.
+
+    :raises ClientError: the coordinator refuses or does not answer
+    """
+    kinds = (describe_share_groups,)
+    if not query.is_share:
+        kinds = (describe_consumer_groups, describe_classic_groups)  # type: ignore[assignment]
+    for describe in kinds:
+        answers = await cluster.coordinators.ask([query.group_id], describe, cluster.timeout_ms)
+        answer = answers[query.group_id]
+        if not isinstance(answer, ClientError):
+            return bool(answer.members)
+        if not isinstance(answer, RequestRefused) or answer.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise answer
+    return False

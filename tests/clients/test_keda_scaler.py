@@ -1,0 +1,405 @@
+"""`headrace keda-scaler`: a client generated from KEDA's interface, against headrace and Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import grpc
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from grpc_tools import protoc
+
+from headrace.cli.keda.collector import BacklogCollector
+from headrace.client import Connection
+from headrace.client.lag.backlog import BacklogQuery
+from headrace.client.settings import settings
+from headrace.secure_broker import SecureBroker
+from headrace.throwaway_ca import ThrowawayCA
+from tests.cli.command import start
+from tests.clients.confluent import (
+    PATIENCE_S,
+    admin,
+    consumer,
+    create_topic,
+    poll_share,
+    produce,
+    share_consumer,
+    share_from_earliest,
+    take,
+)
+from tests.support import HeadraceProcess, free_port_pair, unique, wait_until
+
+PROTO = Path(__file__).with_name("externalscaler.proto")
+
+
+@pytest.fixture(scope="module")
+def keda(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ModuleType, ModuleType]]:
+    """The modules that the tools of gRPC generate: messages and stubs."""
+    folder = tmp_path_factory.mktemp("keda")
+    made = protoc.main(
+        [
+            "",
+            f"-I{PROTO.parent}",
+            f"--python_out={folder}",
+            f"--grpc_python_out={folder}",
+            str(PROTO),
+        ]
+    )
+    assert made == 0
+    sys.path.insert(0, str(folder))
+    try:
+        yield import_module("externalscaler_pb2"), import_module("externalscaler_pb2_grpc")
+    finally:
+        sys.path.remove(str(folder))
+
+
+class Scaler:
+    """A running scaler, and a client of it as KEDA is one.
+
+    :ivar address: where it listens
+    """
+
+    def __init__(self, keda: tuple[ModuleType, ModuleType], *options: str) -> None:
+        self._messages, self._stubs = keda
+        self._process = start("keda-scaler", "--listen", "127.0.0.1:0", *options)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().decode()
+        assert line.startswith("the scaler listens on "), self._process.communicate()
+        self.address = line.split()[-1]
+        self.channel = grpc.insecure_channel(self.address)
+        self.stub = self._stubs.ExternalScalerStub(self.channel)
+
+    def __enter__(self) -> Scaler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.channel.close()
+        self._process.send_signal(signal.SIGTERM)
+        _, said = self._process.communicate(timeout=PATIENCE_S)
+        assert self._process.returncode == 0, said.decode()
+
+    def ref(self, **metadata: object) -> Any:
+        texts = {key: str(value) for key, value in metadata.items()}
+        return self._messages.ScaledObjectRef(name="so", namespace="ns", scalerMetadata=texts)
+
+    def active(self, **metadata: object) -> bool:
+        return bool(self.stub.IsActive(self.ref(**metadata), timeout=PATIENCE_S).result)
+
+    def value(self, **metadata: object) -> float:
+        request = self._messages.GetMetricsRequest(
+            scaledObjectRef=self.ref(**metadata), metricName="m"
+        )
+        (found,) = self.stub.GetMetrics(request, timeout=PATIENCE_S).metricValues
+        assert (found.metricName, found.metricValue) == ("m", math.ceil(found.metricValueFloat))
+        return float(found.metricValueFloat)
+
+    def refusal(self, **metadata: object) -> tuple[grpc.StatusCode, str]:
+        with pytest.raises(grpc.RpcError) as caught:
+            self.active(**metadata)
+        return caught.value.code(), caught.value.details()
+
+    def replicas(self, **metadata: object) -> int:
+        """Return the replicas that Kubernetes computes."""
+        (spec,) = self.stub.GetMetricSpec(self.ref(**metadata)).metricSpecs
+        return math.ceil(self.value(**metadata) / spec.targetSizeFloat)
+
+
+@pytest.fixture(scope="module")
+def scaler(keda: tuple[ModuleType, ModuleType], bootstrap_servers: str) -> Iterator[Scaler]:
+    with Scaler(keda, "--bootstrap-server", bootstrap_servers) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(bootstrap_servers: str) -> str:
+    return create_topic(bootstrap_servers, unique("work"), partitions=2)
+
+
+def commit(bootstrap_servers: str, group_id: str, topic: str, *offsets: int) -> None:
+    """Commit for a group without members."""
+    partitions = [TopicPartition(topic, n, offset) for n, offset in enumerate(offsets)]
+    asked = [ConsumerGroupTopicPartitions(group_id, partitions)]
+
+    def is_committed() -> bool:
+        answer = admin(bootstrap_servers).alter_consumer_group_offsets(asked)[group_id]
+        return not any(one.error for one in answer.result(PATIENCE_S).topic_partitions)
+
+    wait_until(is_committed, PATIENCE_S, "committed offsets")
+
+
+def test_the_metric_and_its_target(scaler: Scaler) -> None:
+    ref = scaler.ref(group="Team A/workers", lagThreshold="2.5")
+    (spec,) = scaler.stub.GetMetricSpec(ref).metricSpecs
+    assert spec.metricName == "headrace-share-team-a-workers"
+    assert (spec.targetSize, spec.targetSizeFloat) == (3, 2.5)
+
+
+def test_locked_records_are_work(
+    scaler: Scaler, bootstrap_servers: str, topic: str, group_id: str
+) -> None:
+    """A share group is not scaled to zero while a member holds records, and may have more replicas
+    than the topic has partitions.
+    """
+    share_from_earliest(bootstrap_servers, group_id)
+    produce(bootstrap_servers, topic, [b"x"] * 6, partition=0)
+    metadata = {"group": group_id, "topics": topic, "lagThreshold": 1}
+    held: list[Any] = []
+    with share_consumer(bootstrap_servers, group_id, [topic]) as member:
+        poll_share(member, lambda: len(held) == 6, held.append)
+        # Nothing is accepted yet, so the group has no position: its config says where it began.
+        assert scaler.value(**metadata) == 6
+        assert scaler.replicas(**metadata) == 6
+        for message in held[:5]:
+            member.acknowledge(message)
+        member.commit_sync(timeout=PATIENCE_S)
+        wait_until(lambda: scaler.value(**metadata) == 1, PATIENCE_S, "the lag of what is held")
+        assert scaler.active(**metadata)
+        # The threshold of activation is no reason to end a worker that holds a record.
+        assert scaler.active(**metadata, activationLagThreshold=5)
+        member.acknowledge(held[5])
+        member.commit_sync(timeout=PATIENCE_S)
+        wait_until(lambda: scaler.value(**metadata) == 0, PATIENCE_S, "an empty queue")
+        assert not scaler.active(**metadata)
+
+
+def test_the_activation_threshold_is_for_a_group_without_members(
+    scaler: Scaler, bootstrap_servers: str, topic: str, group_id: str
+) -> None:
+    produce(bootstrap_servers, topic, [b"x"] * 9, partition=0)
+    commit(bootstrap_servers, group_id, topic, 4, 0)
+    metadata = {"group": group_id, "groupType": "consumer"}
+    assert scaler.value(**metadata) == 5
+    assert scaler.active(**metadata, activationLagThreshold=4)
+    assert not scaler.active(**metadata, activationLagThreshold=5)
+    with consumer(bootstrap_servers, group_id) as member:
+        member.subscribe([topic])
+        take(member, 1)
+        wait_until(
+            lambda: scaler.active(**metadata, activationLagThreshold=5), PATIENCE_S, "a member"
+        )
+
+
+def test_a_consumer_group_gets_no_more_replicas_than_partitions(
+    scaler: Scaler, bootstrap_servers: str, topic: str, group_id: str
+) -> None:
+    produce(bootstrap_servers, topic, [b"x"] * 50, partition=0)
+    commit(bootstrap_servers, group_id, topic, 0, 0)
+    metadata = {"group": group_id, "groupType": "consumer", "topics": topic}
+    assert scaler.replicas(**metadata, lagThreshold=5) == 2
+    assert scaler.value(**metadata, lagThreshold=100) == 50
+
+
+def test_unknown_is_not_zero(
+    scaler: Scaler, bootstrap_servers: str, topic: str, group_id: str
+) -> None:
+    for kind in ("share", "consumer"):
+        metadata = {"group": group_id, "groupType": kind}
+        code, why = scaler.refusal(**metadata)
+        assert code is grpc.StatusCode.UNAVAILABLE
+        assert why == f"group '{group_id}' has no position in any topic: name its topics"
+        code, why = scaler.refusal(**metadata, topics=f"{topic},missing")
+        assert code is grpc.StatusCode.NOT_FOUND and "topic 'missing' does not exist" in why
+        assert scaler.value(**metadata, topics=topic) == 0, "nothing was ever produced"
+    produce(bootstrap_servers, topic, [b"x"] * 7, partition=1)
+    for kind in ("share", "consumer"):
+        metadata = {"group": group_id, "groupType": kind, "topics": topic}
+        wait_until(lambda: scaler.value(**metadata) == 1, PATIENCE_S, "one")  # noqa: B023
+        assert scaler.active(**metadata), "a member must come to set the position"
+        assert scaler.value(**metadata, offsetReset="earliest") == 7
+
+
+def test_a_cluster_that_does_not_answer(keda: tuple[ModuleType, ModuleType]) -> None:
+    servers = f"127.0.0.1:{free_port_pair()}"
+    with Scaler(keda, "--bootstrap-server", servers, "--timeout", "1") as scaler:
+        code, why = scaler.refusal(group="g", topics="t")
+        assert code is grpc.StatusCode.UNAVAILABLE and "127.0.0.1" in why
+
+
+def test_the_last_known_lag_holds_for_a_while(keda: tuple[ModuleType, ModuleType]) -> None:
+    """A broker that restarts is no reason to scale to zero, and none to fail at once."""
+    metadata = {"group": "g", "groupType": "consumer", "topics": "t"}
+    with HeadraceProcess() as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "t")
+        produce(servers, "t", [b"x"] * 3)
+        commit(servers, "g", "t", 1)
+        options = ("--bootstrap-server", servers, "--timeout", "1")
+        with (
+            Scaler(keda, *options) as patient,
+            Scaler(keda, *options, "--keep-last", "0.001") as strict,
+        ):
+            assert patient.value(**metadata) == strict.value(**metadata) == 2
+            broker.kill()
+            wait_until(lambda: is_refused(strict, metadata), PATIENCE_S, "a refusal")
+            assert patient.value(**metadata) == 2 and patient.active(**metadata)
+
+
+def is_refused(scaler: Scaler, metadata: Mapping[str, str]) -> bool:
+    """Return whether the scaler does not know the lag."""
+    try:
+        scaler.value(**metadata)
+    except grpc.RpcError as error:
+        return error.code() is grpc.StatusCode.UNAVAILABLE
+    return False
+
+
+@pytest.mark.parametrize(
+    ("metadata", "complaint"),
+    [
+        ({}, "group is missing"),
+        ({"group": "g", "groupType": "x"}, "groupType is 'x', not share or consumer"),
+        ({"group": "g", "lagThreshold": "0"}, "lagThreshold is 0"),
+        ({"group": "g", "lagThreshold": "-1"}, "lagThreshold is '-1', not a number from 0 on"),
+        ({"group": "g", "lagTreshold": "5"}, "unknown metadata: lagTreshold"),
+        ({"group": "g", "offsetReset": "none"}, "offsetReset is 'none', not latest or earliest"),
+        ({"group": "g", "bootstrapServers": "no"}, None),
+        ({"group": "g", "commandConfig": "x"}, "commandConfig needs a scaler with --config-dir"),
+    ],
+)
+def test_wrong_metadata(scaler: Scaler, metadata: dict[str, str], complaint: str | None) -> None:
+    code, why = scaler.refusal(**metadata)
+    if complaint is None:
+        assert code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAVAILABLE)
+    else:
+        assert (code, why) == (grpc.StatusCode.INVALID_ARGUMENT, complaint)
+
+
+def test_activation_is_pushed(
+    scaler: Scaler, bootstrap_servers: str, topic: str, group_id: str
+) -> None:
+    """The stream tells the state at once, and then each change."""
+    commit(bootstrap_servers, group_id, topic, 0, 0)
+    ref = scaler.ref(group=group_id, groupType="consumer", topics=topic)
+    stream = scaler.stub.StreamIsActive(ref, timeout=PATIENCE_S)
+    assert next(stream).result is False
+    produce(bootstrap_servers, topic, [b"x"], partition=1)
+    assert next(stream).result is True
+    commit(bootstrap_servers, group_id, topic, 0, 1)
+    assert next(stream).result is False
+    stream.cancel()
+    with pytest.raises(grpc.RpcError) as caught:
+        next(scaler.stub.StreamMetricSpec(ref))
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED, "KEDA then asks GetMetricSpec"
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_activation_takes_less_than_a_second(
+    scaler: Scaler, bootstrap_servers: str, topic: str, group_id: str
+) -> None:
+    commit(bootstrap_servers, group_id, topic, 0, 0)
+    ref = scaler.ref(group=group_id, groupType="consumer", topics=topic)
+    took = []
+    for number in range(3):
+        stream = scaler.stub.StreamIsActive(ref, timeout=PATIENCE_S)
+        assert next(stream).result is False
+        produce(bootstrap_servers, topic, [b"x"], partition=0)
+        before_s = time.monotonic()
+        assert next(stream).result is True
+        took.append(time.monotonic() - before_s)
+        stream.cancel()
+        commit(bootstrap_servers, group_id, topic, number + 1, 0)
+    print([f"{seconds:.2f} s" for seconds in took])
+    assert min(took) < 1.0
+
+
+def test_many_scaled_objects_share_the_requests(
+    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look costs a request to each broker and of each kind, however many objects there are."""
+    sent: list[str] = []
+    send = Connection.request
+
+    async def counted(connection: Connection, payload: Any, **options: Any) -> Any:
+        sent.append(type(payload).__name__.removesuffix("Request"))
+        return await send(connection, payload, **options)
+
+    monkeypatch.setattr(Connection, "request", counted)
+    topics = [create_topic(bootstrap_servers, unique("many")) for _ in range(3)]
+    queries = [
+        BacklogQuery(unique("g"), is_share, (topic,))
+        for topic in topics
+        for is_share in (False, True)
+        for _ in range(20)
+    ]
+
+    async def look() -> list[int]:
+        collector = BacklogCollector(settings({"bootstrap.servers": bootstrap_servers}), 60.0, 60.0)
+        try:
+            counts = []
+            for _ in range(2):
+                sent.clear()
+                found = await asyncio.gather(*map(collector.backlog, queries))
+                assert {one.records for one in found} == {0}
+                counts.append(len([one for one in sent if one != "ApiVersions"]))
+            async with contextlib.aclosing(collector.watch(queries[0])) as looks:
+                await anext(looks)
+                assert collector.is_watched
+            assert not collector.is_watched
+            return counts
+        finally:
+            await collector.close()
+
+    first, second = asyncio.run(look())
+    assert first <= 10, sent
+    assert second == 0, "the answers are younger than the interval"
+
+
+def test_tls_and_logins(
+    keda: tuple[ModuleType, ModuleType], tmp_path: Path, group_id: str, target: str
+) -> None:
+    """gRPC over TLS with certificates of clients; Kafka's credentials from a mounted file, which no
+    ScaledObject can have sent elsewhere.
+    """
+    if target == "kafka":
+        pytest.skip("the connections are those of the exporter, tested on Apache Kafka there")
+    ca = ThrowawayCA(tmp_path)
+    server, client = ca.issue("server"), ca.issue("keda")
+    folder = tmp_path / "clusters"
+    folder.mkdir()
+    with SecureBroker() as broker:
+        config = broker.client_config()
+        servers = config["bootstrap.servers"]
+        lines = "".join(f"{name}={value}\n" for name, value in config.items())
+        (folder / "main").write_text(lines)
+        with Scaler(
+            keda,
+            *("--config-dir", str(folder), "--grpc-tls", str(server.both)),
+            *("--grpc-client-ca", str(ca.certificate)),
+        ) as scaler:
+            assert scaler.refusal(group=group_id)[0] is grpc.StatusCode.UNAVAILABLE, "plaintext"
+            credentials = grpc.ssl_channel_credentials(
+                *(file.read_bytes() for file in (ca.certificate, client.key, client.certificate))
+            )
+            scaler.channel = grpc.secure_channel(scaler.address, credentials)
+            scaler.stub = keda[1].ExternalScalerStub(scaler.channel)
+            metadata = {"group": group_id, "commandConfig": "main", "topics": "missing"}
+            code, why = scaler.refusal(**metadata)
+            assert code is grpc.StatusCode.NOT_FOUND, why
+            assert scaler.refusal(**metadata, bootstrapServers=servers)[0] is code
+            code, why = scaler.refusal(**metadata, bootstrapServers="127.0.0.1:1")
+            assert (code, why) == (
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "bootstrapServers are not those that main is for",
+            )
+            for name in ("../main", "/etc/passwd", ".", "missing"):
+                code, why = scaler.refusal(group=group_id, commandConfig=name)
+                assert code is grpc.StatusCode.INVALID_ARGUMENT, name
+
+
+def test_a_port_in_use_is_one_line(scaler: Scaler) -> None:
+    process = start("keda-scaler", "--listen", scaler.address)
+    _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    assert re.fullmatch(r"headrace keda-scaler: cannot listen on [^\n]*\n", said.decode()), said
