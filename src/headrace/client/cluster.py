@@ -13,7 +13,7 @@ from headrace.errors import ErrorCode
 
 from .configs import ConfigType, alter_configs, describe_configs, only
 from .connection import Connection
-from .coordinators import MOVED, Coordinators
+from .coordinators import MOVED, TRANSACTION, Coordinators
 from .errors import ClientError, ConnectionFailed, RequestRefused, UnknownTopic
 from .group_requests import asking_for_share_offsets
 from .security import PLAINTEXT, Security
@@ -96,6 +96,7 @@ class Cluster:
         """The cluster id; None before the first :meth:`metadata`."""
         self.timeout_ms = timeout_ms
         self.coordinators = Coordinators(self)
+        self.transaction_coordinators = Coordinators(self, TRANSACTION)
 
     async def connection(self, node_id: int | None = None, purpose: str = "calls") -> Connection:
         """Return an open connection to ``node_id``, or to any broker if it is None.

@@ -40,6 +40,7 @@ as in Kafka's Java clients, so that not all connections do so at once.
 
 # api name -> (key, lowest, highest version that this client supports). OffsetCommit and OffsetFetch
 # stop before version 10, which has topic ids: offsets of topics that no longer exist have a name.
+# EndTxn stops before version 5, which changes the epoch: a repeated request has the same answer.
 _SUPPORTED = {
     "fetch": (1, 12, 18),
     "list_offsets": (2, 7, 11),
@@ -52,6 +53,8 @@ _SUPPORTED = {
     "sasl_handshake": (17, 1, 1),
     "create_topics": (19, 7, 7),
     "delete_topics": (20, 6, 6),
+    "init_producer_id": (22, 4, 5),
+    "end_txn": (26, 3, 4),
     "describe_acls": (29, 2, 3),
     "describe_configs": (32, 4, 4),
     "sasl_authenticate": (36, 2, 2),
@@ -62,6 +65,8 @@ _SUPPORTED = {
     "describe_client_quotas": (48, 1, 1),
     "alter_client_quotas": (49, 1, 1),
     "describe_user_scram_credentials": (50, 0, 0),
+    "describe_transactions": (65, 0, 0),
+    "list_transactions": (66, 0, 1),
     "consumer_group_describe": (69, 0, 1),
     "list_config_resources": (74, 1, 1),
     "describe_topic_partitions": (75, 0, 0),

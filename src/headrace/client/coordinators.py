@@ -1,10 +1,10 @@
-"""The coordinators of groups, and requests to them with retries while they move."""
+"""The coordinators of groups and transactions, and requests to them with retries."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from headrace.errors import ErrorCode
 
@@ -13,7 +13,6 @@ from .errors import ClientError, ConnectionFailed, RequestRefused
 
 T = TypeVar("T")
 
-_GROUP_KEY_TYPE = 0
 _FIRST_BACKOFF_MS = 20
 _LAST_BACKOFF_MS = 1000
 MOVED = {
@@ -28,6 +27,21 @@ Ask = Callable[[Connection, Sequence[str], int], Awaitable[Mapping[str, T | Requ
 
 Takes (connection, group ids, timeout in ms); returns group id → answer or refusal.
 """
+
+
+class CoordinatorType(NamedTuple):
+    """A type of things that have coordinators.
+
+    :param key_type: its number in FindCoordinator
+    :param name: for error texts
+    """
+
+    key_type: int
+    name: str
+
+
+GROUP = CoordinatorType(0, "group")
+TRANSACTION = CoordinatorType(1, "transactional id")
 
 
 class Brokers(Protocol):
@@ -75,12 +89,13 @@ async def backing_off(attempt: Callable[[], Awaitable[T | None]], timeout_ms: in
 
 
 class Coordinators:
-    """A cache of the coordinators of groups. Looks up many groups in one request, and again those
-    whose coordinator has moved.
+    """A cache of the coordinators of groups, or of transactional ids. Looks up many in one request,
+    and again those whose coordinator has moved.
     """
 
-    def __init__(self, brokers: Brokers) -> None:
+    def __init__(self, brokers: Brokers, of: CoordinatorType = GROUP) -> None:
         self._brokers = brokers
+        self._type = of
         self._node_of: dict[str, int] = {}
 
     def assume(self, group_id: str, node_id: int) -> None:
@@ -118,7 +133,8 @@ class Coordinators:
         await backing_off(attempt, timeout_ms)
         for group_id in pending:
             reason = (
-                f"the coordinator of group '{group_id}' cannot be reached: {problems[group_id]}"
+                f"the coordinator of {self._type.name} '{group_id}' cannot be reached: "
+                f"{problems[group_id]}"
             )
             answers[group_id] = ConnectionFailed(reason)
         return answers
@@ -160,19 +176,19 @@ class Coordinators:
         connection = await in_time(self._brokers.connection(), deadline_s, "the cluster")
         messages = connection.messages("find_coordinator")
         request = messages.FindCoordinatorRequest(
-            key_type=_GROUP_KEY_TYPE, coordinator_keys=unknown
+            key_type=self._type.key_type, coordinator_keys=unknown
         )
         response: Any = await connection.request(request, timeout_ms=left_ms(deadline_s))
         refused = {}
         for found in response.coordinators:
             group_id = str(found.key)
             if found.error_code:
-                what = f"finding the coordinator of group '{group_id}'"
+                what = f"finding the coordinator of {self._type.name} '{group_id}'"
                 refused[group_id] = RequestRefused(
                     what,
                     int(found.error_code),
                     found.error_message,
-                    f"DESCRIBE on group '{group_id}'",
+                    f"DESCRIBE on {self._type.name} '{group_id}'",
                 )
             else:
                 self._brokers.learn(int(found.node_id), str(found.host), int(found.port))

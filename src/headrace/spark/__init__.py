@@ -4,6 +4,7 @@
 * ``kafka-ordered`` reads several topics as one, in the order of their records' timestamps.
 * ``kafka-lag`` is the progress of all groups as a table.
 * ``kafka-group-history`` is a table of the events in all groups.
+* ``kafka-produce`` is a sink that writes rows as records.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .history.source import GroupHistorySource
 from .history.tables import history
 from .lag.source import LagDataSource
 from .ordered.source import OrderedDataSource
+from .produce.sink import ProduceDataSource
 from .share.outcomes import Acknowledged, acknowledge
 from .share.source import ShareDataSource
 
@@ -29,6 +31,7 @@ __all__ = [
     "GroupHistorySource",
     "LagDataSource",
     "OrderedDataSource",
+    "ProduceDataSource",
     "ShareDataSource",
     "SourceError",
     "acknowledge",
@@ -38,13 +41,22 @@ __all__ = [
 ]
 
 
+_FORMATS = (
+    ShareDataSource,
+    OrderedDataSource,
+    LagDataSource,
+    GroupHistorySource,
+    ProduceDataSource,
+)
+
+
 def register(spark: SparkSession) -> None:
     """Register all sources as formats of a Spark session.
 
-    Spark registers the first three itself if the Python workers of its driver find the packages
-    ``pyspark_headrace*``.
+    Spark registers all but ``kafka-group-history`` itself if the Python workers of its driver find
+    the packages ``pyspark_headrace*``.
     """
-    for source in (ShareDataSource, OrderedDataSource, LagDataSource, GroupHistorySource):
+    for source in _FORMATS:
         try:
             spark.dataSource.register(source)
         except AnalysisException as error:

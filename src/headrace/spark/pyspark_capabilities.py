@@ -4,19 +4,25 @@
   for the latest offset without telling where the micro-batch starts, and
   :class:`SelfPacedReader` remembers it.
 * Sinks that are given Arrow batches: from 4.1 on. Before, Spark passes rows, and
-  :class:`RowStreamWriter` makes batches of them.
+  :class:`RowStreamWriter` and :class:`RowBatchWriter` make batches of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from pyspark import __version__ as PYSPARK_VERSION
 from pyspark.sql import datasource
-from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 
 from headrace.log_lines import get_logger
 
@@ -58,17 +64,25 @@ HAS_ARROW_STREAM_WRITERS = hasattr(datasource, "DataSourceStreamArrowWriter")
 ArrowStreamWriter: Any = (
     datasource.DataSourceStreamArrowWriter if HAS_ARROW_STREAM_WRITERS else DataSourceStreamWriter
 )
-"""The base class of sinks whose ``write`` takes Arrow batches."""
+"""The base class of streaming sinks whose ``write`` takes Arrow batches."""
+HAS_ARROW_BATCH_WRITERS = hasattr(datasource, "DataSourceArrowWriter")
+ArrowBatchWriter: Any = (
+    datasource.DataSourceArrowWriter if HAS_ARROW_BATCH_WRITERS else DataSourceWriter
+)
+"""The base class of batch sinks whose ``write`` takes Arrow batches."""
 
 __all__ = [
     "HAS_ADMISSION_CONTROL",
+    "HAS_ARROW_BATCH_WRITERS",
     "HAS_ARROW_STREAM_WRITERS",
     "PYSPARK_VERSION",
+    "ArrowBatchWriter",
     "ArrowStreamWriter",
     "ReadAllAvailable",
     "ReadLimit",
     "ReadMaxRows",
     "SupportsTriggerAvailableNow",
+    "batch_writer",
     "stream_reader",
     "stream_writer",
 ]
@@ -108,6 +122,14 @@ def stream_writer(writer: Any, schema: StructType) -> DataSourceStreamWriter:
     :param schema: of the rows that are written
     """
     return writer if HAS_ARROW_STREAM_WRITERS else RowStreamWriter(writer, schema)
+
+
+def batch_writer(writer: Any, schema: StructType) -> DataSourceWriter:
+    """Return a batch sink for Arrow batches in the form that the installed pyspark calls.
+
+    :param schema: of the rows that are written
+    """
+    return writer if HAS_ARROW_BATCH_WRITERS else RowBatchWriter(writer, schema)
 
 
 class SelfPacedReader(DataSourceStreamReader):
@@ -181,9 +203,38 @@ class RowStreamWriter(DataSourceStreamWriter):
         self._writer.abort(messages, batchId)
 
 
+class RowBatchWriter(DataSourceWriter):
+    """A batch sink for pyspark 4.0, around one whose ``write`` takes Arrow batches."""
+
+    def __init__(self, writer: Any, schema: StructType) -> None:
+        self._writer = writer
+        self._schema = schema
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Write the rows of one task. Runs in an executor."""
+        return self._writer.write(_arrow_batches(iterator, self._schema))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit the rows of all tasks."""
+        self._writer.commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Abort the batch."""
+        self._writer.abort(messages)
+
+
 def _arrow_batches(rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     arrow_schema = to_arrow_schema(schema)
+    moments = [field.name for field in schema.fields if field.dataType.typeName() == "timestamp"]
     while part := [row.asDict(recursive=True) for row in islice(rows, _ROWS_PER_BATCH)]:
+        for name in moments:
+            for row in part:
+                row[name] = _with_zone(row[name])
         yield pa.RecordBatch.from_pylist(part, arrow_schema)
+
+
+def _with_zone(moment: datetime | None) -> datetime | None:
+    """Return the moment of a row, which Spark gives in the local time of the Python worker."""
+    return moment.astimezone() if moment is not None and moment.tzinfo is None else moment

@@ -1,0 +1,134 @@
+"""Columns of the sink ``kafka-produce``: which are accepted, and the records of rows."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from headrace.spark.errors import SourceError
+from headrace.spark.produce.columns import Record, check_columns, records
+from headrace.spark.produce.options import ProduceOptions
+
+SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+HEADERS = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+
+
+def schema(**columns: object) -> StructType:
+    return StructType([StructField(name, of_type) for name, of_type in columns.items()])
+
+
+def test_columns_of_the_sources_may_be_written_back() -> None:
+    columns = {"key": BinaryType(), "value": StringType(), "topic": StringType()}
+    more = {"partition": IntegerType(), "timestamp": TimestampType(), "headers": HEADERS}
+    of_sources = {"offset": IntegerType(), "timestampType": IntegerType()}
+    check_columns(schema(**columns, **more, **of_sources, deliveryCount=IntegerType()), None)
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ({"key": StringType()}, "the column value is missing: add it, as string or binary"),
+        ({"value": StringType()}, "no topic: set the option topic, or add a column topic"),
+        (
+            {"value": IntegerType(), "topic": StringType()},
+            "column value is int: cast it to string or binary",
+        ),
+        (
+            {"value": BinaryType(), "topic": StringType(), "headesr": HEADERS},
+            "unknown column 'headesr': kafka-produce writes key, value, topic, partition, "
+            "timestamp, headers; rename or drop it",
+        ),
+        (
+            {"value": BinaryType(), "topic": StringType(), "headers": ArrayType(StringType())},
+            "column headers is array<string>: cast it to array<struct<key string, value binary>>",
+        ),
+        (
+            {"value": BinaryType(), "topic": StringType(), "timestamp": IntegerType()},
+            "column timestamp is int: cast it to timestamp",
+        ),
+    ],
+)
+def test_wrong_columns(columns: dict[str, object], text: str) -> None:
+    with pytest.raises(SourceError) as raised:
+        check_columns(schema(**columns), None)
+    assert str(raised.value) == text
+
+
+def test_records() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "offset": [0, 1],
+            "value": pa.array([b"v", None], pa.binary()),
+            "key": pa.array(["k", None], pa.string()),
+            "topic": ["a", "b"],
+            "partition": pa.array([3, None], pa.int32()),
+            "timestamp": pa.array([1_700_000_000_123_456, None], pa.timestamp("us", "UTC")),
+            "headers": pa.array(
+                [[("h", b"1"), ("h", None)], None],
+                pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+            ),
+        }
+    )
+    assert list(records(batch, None)) == [
+        Record("a", "k", b"v", 3, 1_700_000_000_123, [("h", b"1"), ("h", None)]),
+        Record("b", None, None, -1, 0, None),
+    ]
+    assert [record.topic for record in records(batch, "all")] == ["all", "all"]
+
+
+def test_rows_of_the_value_alone() -> None:
+    batch = pa.RecordBatch.from_pydict({"value": ["x", "y"]})
+    assert list(records(batch, "t")) == [
+        Record("t", None, "x", -1, 0, None),
+        Record("t", None, "y", -1, 0, None),
+    ]
+
+
+def test_a_client_of_the_sink() -> None:
+    given = {
+        **SERVERS,
+        "topic": "t",
+        "kafka.linger.ms": "20",
+        "kafka.transactional.id.prefix": "orders",
+        "kafka.sasl.jaas.config": 'x required username="ann" password="pw";',
+    }
+    options = ProduceOptions.parse(given)
+    config = options.producer_config("orders-1")
+    assert (options.topic, options.prefix) == ("t", "orders")
+    assert config["linger.ms"] == "20"
+    assert config["sasl.username"] == "ann"
+    assert config["transactional.id"] == "orders-1"
+    assert config["partitioner"] == "murmur2_random"
+    assert config["enable.idempotence"] is True
+    assert "transactional.id" not in options.producer_config()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("kafka.transactional.id", "x", "set kafka.transactional.id.prefix, because each task"),
+        ("kafka.enable.idempotence", "false", "the sink always writes idempotently"),
+        ("lostTransactions", "ignore", "use fail, resend"),
+        ("topics", "t", "did you mean topic?"),
+    ],
+)
+def test_wrong_options(name: str, value: str, text: str) -> None:
+    with pytest.raises(SourceError, match=text.replace("?", r"\?")):
+        ProduceOptions.parse({**SERVERS, name: value})
+
+
+def test_a_setting_that_no_producer_has() -> None:
+    options = ProduceOptions.parse({**SERVERS, "kafka.key.serializer": "x"})
+    with pytest.raises(SourceError, match="librdkafka does not accept an option kafka"):
+        options.check()
