@@ -17,7 +17,7 @@ from headrace.client.transactions import (
 )
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
-from headrace.spark.errors import SourceError
+from headrace.spark.errors import SourceError, describe
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.reader.cluster_thread import shared_cluster_thread
 
@@ -69,7 +69,7 @@ class OpenTransactions:
             if isinstance(answer, RequestRefused) and answer.code in _ENDED_OTHERWISE:
                 lost.append(one)
             elif answer is not None:
-                raise SourceError(str(answer))
+                raise SourceError(describe(answer))
         return lost
 
     def abort_others(self, kept: Collection[str]) -> None:
@@ -103,7 +103,7 @@ class OpenTransactions:
             ):
                 found[name] = None
             else:
-                raise SourceError(str(answer))
+                raise SourceError(describe(answer))
         return found
 
     def _call(self, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:

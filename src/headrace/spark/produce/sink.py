@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from headrace.spark.errors import SourceError, one_line_errors
 from headrace.spark.pyspark_capabilities import batch_writer, stream_writer
+from headrace.spark.worker_check import reduce_checked
 
 from .columns import check_columns
 from .options import ProduceOptions
@@ -23,6 +24,10 @@ class ProduceDataSource(DataSource):
 
     ``docs/spark.md`` describes options and columns. Making one opens nothing.
     """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Check the executor's environment when the sink is unpickled there."""
+        return reduce_checked(self)
 
     @classmethod
     def name(cls) -> str:

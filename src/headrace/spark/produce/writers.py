@@ -5,12 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.spark.errors import SourceError, one_line_errors
 from headrace.spark.pyspark_capabilities import ArrowBatchWriter, ArrowStreamWriter
+from headrace.spark.worker_check import reduce_checked
 
 from .columns import records
 from .commit_log import KafkaCommitLog
@@ -48,6 +50,10 @@ class StreamProduceWriter(ArrowStreamWriter):
 
     def __init__(self, options: ProduceOptions) -> None:
         self._options = options
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Check the executor's environment when the writer is unpickled there."""
+        return reduce_checked(self)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task. Runs in an executor."""
@@ -90,6 +96,10 @@ class BatchProduceWriter(ArrowBatchWriter):
     def __init__(self, options: ProduceOptions) -> None:
         self._options = options
         self._run = QueryRun(str(uuid.uuid4()), "batch")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Check the executor's environment when the writer is unpickled there."""
+        return reduce_checked(self)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task. Runs in an executor."""
