@@ -9,7 +9,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 
@@ -20,11 +21,14 @@ from .history.tables import history
 from .lag.source import LagDataSource
 from .ordered.source import OrderedDataSource
 from .produce.sink import ProduceDataSource
+from .progress.source_progress import source_progress
 from .share.outcomes import Acknowledged, acknowledge
 from .share.source import ShareDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from .progress.listener import PrometheusListener, export_metrics
 
 __all__ = [
     "Acknowledged",
@@ -32,12 +36,15 @@ __all__ = [
     "LagDataSource",
     "OrderedDataSource",
     "ProduceDataSource",
+    "PrometheusListener",
     "ShareDataSource",
     "SourceError",
     "acknowledge",
     "drain",
+    "export_metrics",
     "history",
     "register",
+    "source_progress",
 ]
 
 
@@ -63,3 +70,10 @@ def register(spark: SparkSession) -> None:
             # pyspark 4.0 refuses to replace a source that Spark has found itself.
             if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
                 raise
+
+
+def __getattr__(name: str) -> Any:
+    # Their library comes with headrace[exporter].
+    if name in ("PrometheusListener", "export_metrics"):
+        return getattr(import_module(".progress.listener", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

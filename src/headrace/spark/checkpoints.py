@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .errors import SourceError, one_line_errors
+from .progress.in_offsets import without_progress
 
 _MAX_OFFSET_CHARS = 200
 
@@ -20,7 +21,7 @@ def check_offset(source: str, offset: object, like: Mapping[str, Any]) -> None:
     """
     is_own = (
         isinstance(offset, Mapping)
-        and offset.keys() == like.keys()
+        and without_progress(offset).keys() == like.keys()
         and all(isinstance(offset[name], type(value)) for name, value in like.items())
     )
     if not is_own:

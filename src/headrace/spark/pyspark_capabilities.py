@@ -26,6 +26,8 @@ from pyspark.sql.datasource import (
 
 from headrace.log_lines import get_logger
 
+from .progress.in_offsets import with_progress, without_progress
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import WriterCommitMessage
     from pyspark.sql.types import StructType
@@ -137,7 +139,7 @@ class SelfPacedReader(DataSourceStreamReader):
 
     The start is what was planned last. These versions ask the reader of a new query for the latest
     offset before the initial one, and tell the reader of a restarted query its position by an empty
-    range.
+    range. They show nothing of a source but its offsets, so these have its progress, too.
     """
 
     def __init__(self, reader: PacedReader, limit: ReadLimit) -> None:
@@ -156,13 +158,18 @@ class SelfPacedReader(DataSourceStreamReader):
     def latestOffset(self) -> dict[str, Any]:
         """Return the end of the next micro-batch after what was planned last."""
         self._questions += 1
-        start = self.initialOffset() if self._position is None else self._position
-        return self._reader.latestOffset(start, self._limit)
+        position = self.initialOffset() if self._position is None else self._position
+        start = without_progress(position)
+        end = self._reader.latestOffset(start, self._limit)
+        if end == start:
+            return position
+        report = getattr(self._reader, "reportLatestOffset", None)
+        return with_progress(end, report() if report is not None else None)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch; the next one starts at its end."""
         self._position = end
-        return self._reader.partitions(start, end)
+        return self._reader.partitions(without_progress(start), without_progress(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task. Runs in an executor."""
@@ -170,7 +177,7 @@ class SelfPacedReader(DataSourceStreamReader):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commit a micro-batch that is done."""
-        self._reader.commit(end)
+        self._reader.commit(without_progress(end))
 
     def stop(self) -> None:
         """Stop the reader."""

@@ -15,6 +15,7 @@ from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.checkpoints import refuse_checkpoint
 from headrace.spark.errors import SourceError, one_line_errors
+from headrace.spark.progress.in_offsets import without_progress
 from headrace.spark.pyspark_capabilities import (
     HAS_ADMISSION_CONTROL,
     ReadAllAvailable,
@@ -142,6 +143,7 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[OrderedPartition]:
         """Return the tasks of the micro-batch between two offsets."""
+        end = without_progress(end)  # of a checkpoint that an earlier pyspark has written
         starts, ends = _from_json(start), _from_json(end)
         reports = self._report_server()
         address = reports.next_batch()
@@ -315,6 +317,7 @@ def _to_json(
 
 
 def _from_json(offsets: JsonOffsets) -> Offsets:
+    offsets = without_progress(offsets)
     if not all(isinstance(by_partition, Mapping) for by_partition in offsets.values()):
         refuse_checkpoint("kafka-ordered", offsets)
     return {

@@ -45,8 +45,10 @@ class RecordProducer:
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self._producer = Producer({**config, "log_level": 2}, logger=_log)
-        self._failure: SourceError | None = None
+        self._failure = _FirstFailure()
+        # A callback for each record would take as long as the rest of writing it.
+        config = {**config, "on_delivery": self._failure, "log_level": 2}
+        self._producer = Producer(config, logger=_log)
         self.written = 0
         """The number of records so far."""
 
@@ -73,9 +75,7 @@ class RecordProducer:
                 raise SourceError("the column topic is null: fill it, or set the option topic")
             while True:
                 try:
-                    produce(
-                        topic, value, key, partition, self._delivered, None, timestamp_ms, headers
-                    )
+                    produce(topic, value, key, partition, None, None, timestamp_ms, headers)
                     break
                 except BufferError:
                     poll(_FULL_POLL_S)
@@ -107,14 +107,20 @@ class RecordProducer:
         except KafkaException as error:
             _log.warning("%s", described("aborting a transaction", error.args[0]))
 
-    def _delivered(self, error: KafkaError | None, message: Any) -> None:
-        if error is not None and self._failure is None:
-            text = failed_record(error, message.topic(), message.partition())
-            self._failure = SourceError(text)
-
     def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+        if self._failure.text is not None:
+            raise SourceError(self._failure.text)
+
+
+class _FirstFailure:
+    """The first error of a delivery. librdkafka calls this with errors only."""
+
+    def __init__(self) -> None:
+        self.text: str | None = None
+
+    def __call__(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None and self.text is None:
+            self.text = failed_record(error, message.topic(), message.partition())
 
 
 def failed_record(error: KafkaError, topic: str, partition: int) -> str:

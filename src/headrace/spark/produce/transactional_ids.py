@@ -45,10 +45,10 @@ def current_run() -> QueryRun:
     :raises SourceError: it is not a task of a streaming query
     """
     context = _context()
-    query_id = context.getLocalProperty(_QUERY_ID)
-    if not query_id:
+    query_id, run_id = map(context.getLocalProperty, (_QUERY_ID, _RUN_ID))
+    if not query_id or not run_id:
         raise SourceError("transactions need a streaming query with micro-batches")
-    return QueryRun(query_id, (context.getLocalProperty(_RUN_ID) or "")[:_RUN_ID_CHARS])
+    return QueryRun(query_id, run_id[:_RUN_ID_CHARS])
 
 
 def query_transactional_id(prefix: str, query_id: str) -> str:

@@ -1,0 +1,1 @@
+"""Progress of queries: what the sources report, and its export to Prometheus."""
