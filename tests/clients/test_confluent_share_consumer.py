@@ -223,8 +223,7 @@ def test_an_acquisition_lock_that_runs_out_gives_the_record_to_another(
     bootstrap_servers: str, topic_name: str, group_id: str
 ) -> None:
     create_topic(bootstrap_servers, topic_name)
-    # the least that is allowed
-    share_from_earliest(bootstrap_servers, group_id, share_record_lock_duration_ms="15000")
+    share_from_earliest(bootstrap_servers, group_id, share_record_lock_duration_ms="3000")
     produce(bootstrap_servers, topic_name, [b"a"])
     with share_consumer(bootstrap_servers, group_id, [topic_name]) as holder:
         held: list[Message] = []

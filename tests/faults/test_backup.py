@@ -35,8 +35,8 @@ from tests.support import ROOT, RUN_SEED, HeadraceProcess, unique, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
-BACKUPS = min(int(os.environ.get("HEADRACE_TEST_KILLS", "3")), 10)
-KILLS = int(os.environ.get("HEADRACE_TEST_KILLS", "6"))
+BACKUPS = min(int(os.environ.get("HEADRACE_TEST_KILLS", "2")), 10)
+KILLS = int(os.environ.get("HEADRACE_TEST_KILLS", "3"))
 CONFIGS = {
     **LOAD_CONFIGS,
     # retention and compaction work during the backups

@@ -17,7 +17,7 @@ from tests.support import COMMON_CONFIGS, RUN_SEED, HeadraceProcess
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-ROUNDS = int(os.environ.get("HEADRACE_TEST_KILLS", "10"))
+ROUNDS = int(os.environ.get("HEADRACE_TEST_KILLS", "4"))
 KEYS = 50
 CONFIGS = {**COMMON_CONFIGS, "log.cleaner.backoff.ms": "1", "log.cleaner.threads": "2"}
 

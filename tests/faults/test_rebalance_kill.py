@@ -23,7 +23,7 @@ from tests.wire_client import Connection
 
 pytestmark = pytest.mark.broker
 
-ROUNDS = int(os.environ.get("HEADRACE_TEST_KILLS", "6"))
+ROUNDS = int(os.environ.get("HEADRACE_TEST_KILLS", "3"))
 PARTITIONS = frozenset(range(12))
 CONFIGS = {
     **COMMON_CONFIGS,

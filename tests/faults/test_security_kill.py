@@ -29,7 +29,7 @@ CONFIGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
-ROUNDS, TOGETHER = int(os.environ.get("HEADRACE_TEST_KILLS", "5")), 5
+ROUNDS, TOGETHER = int(os.environ.get("HEADRACE_TEST_KILLS", "3")), 5
 READ, ALLOW, TOPIC, LITERAL = 3, 3, 2, 3
 CREATE_ACLS, DELETE_ACLS, ALTER_QUOTAS, ALTER_USERS = 30, 31, 49, 51
 SCRAM = MECHANISMS["SCRAM-SHA-256"]
