@@ -51,7 +51,7 @@ def test_a_batch_of_a_gigabyte_is_not_opened_whole(codec: int, function: str):
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
-@pytest.mark.parametrize(("count", "result"), [(200, "200"), (300, "TooLargeToOpen")])
+@pytest.mark.parametrize(("count", "result"), [(64, "64"), (260, "TooLargeToOpen")])
 def test_large_records_are_read_one_by_one_up_to_a_sum(codec: int, count: int, result: str):
     prepare = (
         "one = record(0, value=bytes(1 << 20))\n"

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_writer
@@ -21,6 +21,8 @@ from headrace.protocol.messages import codec
 from tests.wire_client import message
 
 VERSIONS = range(fetch.FIRST_BY_HAND, 19)
+EXAMPLES = 40
+"""For each version; they differ little."""
 INT8, INT16, INT32, INT64 = (
     st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)
 )
@@ -118,6 +120,7 @@ def said(one: Any) -> Any:
     )
 
 
+@settings(max_examples=EXAMPLES)
 @given(data=st.data(), before=st.binary(max_size=3))
 def test_a_request_is_read_as_kio_wrote_it(
     version: int, data: st.DataObject, before: bytes
@@ -129,6 +132,7 @@ def test_a_request_is_read_as_kio_wrote_it(
     assert said(read) == said(sent)
 
 
+@settings(max_examples=EXAMPLES)
 @given(data=st.data())
 def test_a_cut_request_is_refused(version: int, data: st.DataObject) -> None:
     frame = b"\0" + written(drawn_request(data, version))
@@ -150,6 +154,7 @@ def test_a_false_count_is_refused(version: int, of: str, count: bytes) -> None:
         codec(1, version).read_request(b"\0" + limits + before + count + bytes(40), 0)
 
 
+@settings(max_examples=EXAMPLES)
 @given(data=st.data())
 def test_a_response_is_written_as_kio_writes_it(version: int, data: st.DataObject) -> None:
     aborted = st.none() | st.lists(
