@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -63,6 +63,13 @@ class Queue:
                 key=b"k%d" % (i % 10),
                 headers=dict(headers) or None,
             )
+        assert producer.flush(30) == 0
+
+    def send(self, values: Iterable[str]) -> None:
+        """Produce values to the partitions in turn."""
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers})
+        for number, value in enumerate(values):
+            producer.produce(self.topic, value.encode(), partition=number % self.partitions)
         assert producer.flush(30) == 0
 
     def options(self, **more: Any) -> dict[str, str]:

@@ -40,8 +40,9 @@ def lag(spark: SparkSession, options: Options) -> list[int]:
 
 
 def table(spark: SparkSession, name: str) -> list[list[Any]]:
-    """Return the rows of a table."""
-    return [list(row) for row in spark.table(name).collect()]
+    """Return the rows of a table, with timestamps as text."""
+    spark.catalog.refreshTable(name)
+    return [list(map(str, row)) for row in spark.table(name).collect()]
 
 
 def work(
