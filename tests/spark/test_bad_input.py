@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from headrace.spark.checkpoints import check_offset
 from headrace.spark.errors import SourceError
+from tests.spark.conftest import needs_available_now
 from tests.spark.mistakes import FOREIGN_CHECKPOINT, MISTAKES, Scene, make, problem, run_stream
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -28,6 +29,7 @@ def test_mistakes(spark: SparkSession, scene: Scene, name: str, tmp_path: Path) 
     assert MISTAKES[name].text in problem(failed.value)
 
 
+@needs_available_now
 def test_the_checkpoint_of_another_query(spark: SparkSession, scene: Scene, tmp_path: Path) -> None:
     run_stream(spark, "kafka-lag", scene.options("kafka-lag"), tmp_path)
     for source, text in FOREIGN_CHECKPOINT.items():

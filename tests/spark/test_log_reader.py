@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from headrace.client import AuthenticationFailed, ConnectionFailed
+from headrace.protocol.record_batch import CorruptBatch
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.reader.log_reader import (
     ARROW_SCHEMA,
@@ -243,6 +246,32 @@ def test_an_error_names_the_missing_record(bootstrap_servers: str, topic_name: s
             read_committed=True,
         )
     producer.abort_transaction(PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("failure", "text"),
+    [
+        (CorruptBatch("no magic"), "{} has record batches that are corrupt, from offset 0 on: no"),
+        (AuthenticationFailed("check sasl.password"), "reading {} from offset 0 on: check sasl"),
+        (ConnectionFailed("no broker answers"), "no record of {} from offset 0 on within 500 ms"),
+        (KeyError("epoch"), "reading {} from offset 0 on failed: KeyError('epoch')"),
+    ],
+)
+def test_each_failure_names_topic_partition_and_offset(
+    bootstrap_servers: str,
+    topic_name: str,
+    failure: Exception,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise failure
+
+    create_topic(bootstrap_servers, topic_name)
+    produce(bootstrap_servers, topic_name, [b"one"])
+    monkeypatch.setattr("headrace.spark.reader.fetcher.Batches.find", fail)
+    with pytest.raises(ReadError, match=re.escape(text.format(f"{topic_name}-0"))):
+        ours(bootstrap_servers, [OffsetRange(topic_name, 0, 0, 1)], timeout_ms=500)
 
 
 def test_reading_continues_after_a_restart_of_the_broker(tmp_path: Path, topic_name: str) -> None:

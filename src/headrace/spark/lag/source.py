@@ -177,7 +177,8 @@ class LagStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[LagPartition]:
         """Divide the groups that exist now into tasks."""
-        check_offset("kafka-lag", end, _NO_OFFSET)
+        for offset in (start, end):
+            check_offset("kafka-lag", offset, _NO_OFFSET)
         return [] if start == end else plan(self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -155,7 +155,7 @@ class Fetcher:
             topics = await self._cluster.existing_topics(names)
         except ConnectionFailed as failure:
             for partition in partitions:
-                self._note_no_data(partition, _unreachable(failure))
+                self._note_no_data(partition, _reason(failure))
             self._retry_later()
             return
         for partition in partitions:
@@ -232,7 +232,7 @@ class Fetcher:
                 partition.leader = None
             try:
                 for partition in partitions:
-                    self._note_no_data(partition, _unreachable(failure))
+                    self._note_no_data(partition, _reason(failure))
             except ReadError as timeout:
                 await self._fail(timeout)
             await asyncio.sleep(_RETRY_S)
@@ -240,6 +240,9 @@ class Fetcher:
             await self._fail(failure)
         except ClientError as failure:
             await self._fail(ReadError(f"reading {_positions(partitions)}: {failure}"))
+        except Exception as bug:
+            _log.exception("reading %s", _positions(partitions))
+            await self._fail(ReadError(f"reading {_positions(partitions)} failed: {bug!r}"))
         finally:
             for partition in partitions:
                 partition.is_asked = False
@@ -348,7 +351,9 @@ class Fetcher:
         self._skip_to(partition, next_offset, problem)
 
 
-def _unreachable(failure: ConnectionFailed) -> str:
+def _reason(failure: ConnectionFailed) -> str:
+    if "no broker answers" not in str(failure):
+        return str(failure)  # it has been reached
     return f"{failure} (from {platform.node()}): {_UNREACHABLE}"
 
 

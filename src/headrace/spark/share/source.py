@@ -141,7 +141,8 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SharePartition]:
         """Return the tasks of the micro-batch that ends at ``end``."""
-        check_offset("kafka-share", end, _NO_OFFSET)
+        for offset in (start, end):
+            check_offset("kafka-share", offset, _NO_OFFSET)
         member = self._open()
         if start == end or end != self._offset:
             return []
