@@ -5,7 +5,7 @@
 #   make test             everything that CI runs
 #   make demo [ROWS=n]    the reference pipeline: flights and weather joined in order, worked as a queue
 #   make bench [BENCH=…]  side by side with Apache Kafka; writes bench/RESULTS.md
-#   make soak [SOAK=…]    the long tests with new seeds, over two hours: fuzz, kills, faults, simulation, scale; or some of them
+#   make soak [SOAK=…]    the long tests with new seeds, over two hours: fuzz, kills, faults, simulation, scale, spark; or some of them
 #   make conformance-kafka   the same suites of behaviour, clients and Spark against a real Apache Kafka
 #   make conformance-secured   the suites of behaviour through TLS and a login, with ACLs that just suffice
 #   make spark-versions     the Spark suites with every supported version of pyspark

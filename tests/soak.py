@@ -128,16 +128,25 @@ def scale_steps(options: argparse.Namespace) -> Iterator[Step]:
             yield Step("scale", name, pytest(f"tests/{name}"), {"HEADRACE_TEST_SCALE": "50"})
 
 
+def spark_steps(options: argparse.Namespace) -> Iterator[Step]:
+    """Yield kills in every phase on a cluster of Spark, and ten minutes of steady queries."""
+    cluster = "tests/spark/test_cluster.py"
+    yield Step("spark", "cluster", pytest(cluster))
+    yield Step("spark", "cluster, Apache Kafka", pytest(cluster, "--target", "kafka"))
+    yield Step("spark", "steady queries", pytest("tests/spark/test_steady_queries.py"))
+
+
 PARTS = {
     "fuzz": fuzz_steps,
     "kills": kill_steps,
     "faults": fault_steps,
     "simulation": simulation_steps,
     "scale": scale_steps,
+    "spark": spark_steps,
 }
 
 
-ALONE = {"scale"}
+ALONE = {"scale", "spark"}
 """Parts with timed assertions."""
 
 
