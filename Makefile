@@ -16,7 +16,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup check lint test soak demo bench conformance-kafka conformance-secured kafka-tests spark-versions site java jars kcat prometheus clean
+.PHONY: help setup check lint test soak demo bench conformance-kafka conformance-secured kafka-tests spark-versions site java jars kcat prometheus browser clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -58,6 +58,9 @@ kcat:
 prometheus:
 	@scripts/need prometheus || echo "its tests are skipped" >&2
 
+browser:
+	@scripts/need browser || echo "its tests are skipped" >&2
+
 lint: $(STAMP)
 	$(BIN)/ruff check src tests bench examples scripts
 	$(BIN)/ruff format --check src tests bench examples scripts
@@ -68,7 +71,7 @@ check: lint
 	$(PYTEST) -q -n 2 -m "pure and not measured" tests
 	$(PYTEST) -q -n 2 -m "pure and measured" tests/machines tests/protocol --cov --cov-report=term:skip-covered
 
-test: lint jars kcat prometheus
+test: lint jars kcat prometheus browser
 	$(PYTEST) -q -n 2 $(SECOND_TRY) -m pure tests
 	$(PYTEST) -n 3 --dist loadfile $(SECOND_TRY) -m "not pure and not alone" tests
 	$(PYTEST) -n 2 --dist loadfile $(SECOND_TRY) --listener sasl_ssl $(SECURED)

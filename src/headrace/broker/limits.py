@@ -143,6 +143,14 @@ MAX_SHARE_MEMBER_ID_LENGTH = 36
 MAX_PARTITIONS_PER_REQUEST = 10_000
 """Kafka's own: the partitions that one request may create."""
 
+MAX_IN_FLIGHT_SPANS = 20_000
+"""The spans of records in flight in one response of DescribeShareGroupOffsets; the partitions after
+them have none.
+"""
+
+MAX_RELEASES_PER_REQUEST = 1000
+"""The ranges of records to release in one request of AlterShareGroupOffsets."""
+
 MAX_TOPICS_PER_TRANSACTION = 2000
 """The topics or configured resources that one transaction of the catalog creates, changes or
 deletes. A request with more takes several transactions, and other requests are served between them.

@@ -40,6 +40,10 @@ from .options import (
     properties,
     serve_options,
 )
+from .ui.beside import PageBeside
+from .ui.beside import check as check_ui
+from .ui.beside import command as ui_command
+from .ui.beside import declare as ui_options
 
 if TYPE_CHECKING:
     from headrace.broker.metrics.server import MetricsAccess
@@ -62,6 +66,7 @@ def declare(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     parser.description = "Run a Kafka-protocol broker."
     serve_options(parser)
+    ui_options(parser)
 
 
 def run(options: Namespace) -> int:
@@ -76,6 +81,7 @@ def run(options: Namespace) -> int:
     _allow_all_descriptors()
     config = _config(options)
     listeners = _listeners(config, options.listen or [], options.advertise or [])
+    check_ui(options, listeners)
     data_dir = None if options.ephemeral else options.data_dir or DEFAULT_DATA_DIR
     watchdog = threading.Timer(STOP_WITHIN_S, _give_up)
     watchdog.daemon = True
@@ -178,6 +184,7 @@ async def _serve(
     except (CatalogError, DirectoryInUse, UnusableDirectory, OSError) as error:
         raise Failure(one_line_error(error)) from error
     broker.on_failure = stopping.set
+    page: PageBeside | None = None
     try:
         server = Server(broker, listeners)
     except ConfigError as error:
@@ -206,10 +213,15 @@ async def _serve(
             scheme = "http" if options.metrics_tls is None else "https"
             print(f"metrics are at {scheme}://{metrics_at}/metrics", flush=True)
         broker.scrub()
+        if options.ui_port is not None:
+            page = PageBeside(ui_command(options, server.listeners))
+            await page.start()
         await stopping.wait()
         log.info("stopping")
         watchdog.start()
     finally:
+        if page is not None:
+            await page.stop()
         await stop(broker, server)
     if broker.failure is not None:
         raise Failure(broker.failure)

@@ -9,7 +9,7 @@ import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from .client_options import call_options
 from .cluster_run import on_cluster
@@ -20,6 +20,7 @@ from .tables import Column, one_line, table
 
 if TYPE_CHECKING:
     from headrace.client import Cluster
+    from headrace.client.lag.group_lines import GroupLine
     from headrace.client.lag.rates import LagRates
     from headrace.client.lag.rows import LagQuery
     from headrace.client.lag.summary import GroupLag
@@ -80,72 +81,20 @@ def run(options: Namespace) -> int:
     return 0
 
 
-class GroupLine(NamedTuple):
-    """A group as the view shows it; None for an unknown value.
-
-    :param seconds_to_zero: -1 if the lag does not shrink
-    """
-
-    group: str
-    type: str
-    state: str
-    members: int
-    lag: int | None
-    time_lag_ms: int | None
-    consumed_per_s: float | None
-    produced_per_s: float | None
-    seconds_to_zero: float | None
-
-
-def group_lines(groups: Mapping[str, GroupLag], rates: LagRates, sort: str) -> list[GroupLine]:
+def sorted_lines(groups: Mapping[str, GroupLag], rates: LagRates, sort: str) -> list[GroupLine]:
     """Return the lines of groups.
 
     :param sort: one of :data:`SORTS`: the largest first, or by name
     """
-    from headrace.client.lag.rates import eta_s
+    from headrace.client.lag.group_lines import group_lines
 
-    lines = []
-    for group_id, group in groups.items():
-        topics = group.topics.values()
-        lag = _sum([one.lag for one in topics])
-        consumed = _sum([rates.consumed(group_id, topic)[1] for topic in group.topics])
-        produced = _sum([rates.produced(topic)[1] for topic in group.topics])
-        left_s: float | None = None
-        if lag == 0:
-            left_s = 0.0
-        elif lag is not None and consumed is not None and produced is not None:
-            left_s = eta_s(lag, consumed, produced)
-            left_s = -1.0 if left_s is None else left_s
-        if any(one.unknown for one in topics):
-            left_s = None
-        times = [one.time_lag_ms for one in topics if one.time_lag_ms is not None]
-        time_lag_ms = max(times, default=None)
-        lines.append(
-            GroupLine(
-                group_id,
-                group.type,
-                group.state,
-                len(group.members),
-                None if lag is None else int(lag),
-                time_lag_ms,
-                consumed,
-                produced,
-                left_s,
-            )
-        )
+    lines = group_lines(groups, rates)
     keys = {"lag": "lag", "time": "time_lag_ms", "rate": "consumed_per_s"}
-    lines.sort(key=lambda line: line.group)
     if sort in keys:
         lines.sort(
             key=lambda line: -1 if (v := getattr(line, keys[sort])) is None else v, reverse=True
         )
     return lines
-
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    """Return the sum of the known values; None if there is none."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
@@ -163,7 +112,7 @@ async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
                 await asyncio.sleep(options.every)
             try:
                 groups, warnings = await watch.snapshot()
-                lines = group_lines(groups, watch.rates, options.sort)
+                lines = sorted_lines(groups, watch.rates, options.sort)
             except ClientError as error:
                 if not looks:
                     raise
@@ -229,8 +178,8 @@ def _screen(lines: Sequence[GroupLine], warnings: Sequence[str], height: int) ->
     room = max(_FEWEST_GROUPS, height - _LINES_AROUND - min(len(warnings), _WARNINGS_SHOWN))
     below = [f"and {len(lines) - room:,} more groups"] if len(lines) > room else []
     below += [one_line(one) for one in warnings[:_WARNINGS_SHOWN]]
-    lag = _sum([line.lag for line in lines])
-    title = f"{time.strftime('%H:%M:%S')}   {len(lines):,} groups   lag {lag or 0:,.0f}"
+    lag = sum(line.lag for line in lines if line.lag is not None)
+    title = f"{time.strftime('%H:%M:%S')}   {len(lines):,} groups   lag {lag:,}"
     made = Table(
         box=box.SIMPLE_HEAD,
         title=Text(title),

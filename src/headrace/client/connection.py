@@ -17,6 +17,7 @@ from kio.serial import entity_reader, entity_writer
 
 from headrace.errors import ErrorCode
 from headrace.log_lines import shown
+from headrace.protocol.share_inspection import RESPONSES
 from headrace.protocol.skimmer import skimmer
 
 from .diagnosis import (
@@ -374,7 +375,8 @@ def _encode(payload: Any, correlation_id: int, client_id: str) -> bytes:
 
 
 def _decode(payload: Any, frame: memoryview) -> Any:
-    response_type = load_response_schema(payload.__api_key__, payload.__version__)
+    api = (payload.__api_key__, payload.__version__)
+    response_type = RESPONSES.get(api) or load_response_schema(*api)
     _, header_size = entity_reader(response_type.__header_schema__)(frame, 0)
     # kio would allocate what an array claims, and read a null array as None.
     skimmer(response_type)(frame, header_size, len(frame))

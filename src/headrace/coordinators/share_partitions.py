@@ -20,9 +20,9 @@ from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Outcome
 from headrace.protocol.record_batch import OPEN_ON_LOOP
 from headrace.share.acknowledgement import AcknowledgementBatch
-from headrace.share.records import AVAILABLE, UNKNOWN, SharePartitionKey, StateUpdate
+from headrace.share.records import ARCHIVED, AVAILABLE, UNKNOWN, SharePartitionKey, StateUpdate
 from headrace.share.settings import ShareSettings, duration_ms
-from headrace.share.share_partition import SharePartition
+from headrace.share.share_partition import InFlight, SharePartition
 from headrace.share.share_session import ShareSession, ShareSessions
 from headrace.share.share_state import FENCED_STATE_EPOCH, NOT_HOSTED, ReadState, ShareCoordinator
 
@@ -67,6 +67,8 @@ class LoadedPartition:
     :ivar record_bytes: average size of the records read last, to estimate the size of the next read
     :ivar scheduled_ms: when to call ``expire``: at the end of the first lock or backoff, or
         earlier; None if not scheduled
+    :ivar released_count: records that were released since it was loaded, by a member or a timeout
+    :ivar archived_count: records that were archived without having been accepted, likewise
     """
 
     key: SharePartitionKey
@@ -77,6 +79,8 @@ class LoadedPartition:
     start_persisted: bool
     record_bytes: int = _ASSUMED_RECORD_BYTES
     scheduled_ms: int | None = None
+    released_count: int = 0
+    archived_count: int = 0
 
 
 class SharePartitions:
@@ -220,6 +224,31 @@ class SharePartitions:
         )
         return outcome.reply or self.apply(loaded, outcome)
 
+    def in_flight(self, key: SharePartitionKey) -> list[InFlight]:
+        """Return the records in flight of a share-partition. One that is not in memory has the
+        states that are stored.
+        """
+        loaded = self.loaded(*key)
+        if loaded is not None:
+            return loaded.partition.in_flight_spans()
+        return [
+            InFlight(first, last, state if state == AVAILABLE else ARCHIVED, count, None, None)
+            for first, last, state, count in self._runtime.coordinator.state_batches(key)
+        ]
+
+    def release_range(self, key: SharePartitionKey, first: int, last: int) -> int | Refusal:
+        """Release the records of a range that members hold.
+
+        :returns: their number, or the error if the share coordinator refuses
+        :raises StorageError: when the disk fails; nothing has changed
+        """
+        loaded = self.loaded(*key)
+        if loaded is None:
+            return 0
+        settings = self.settings(key.group_id)
+        outcome = loaded.partition.release_range(first, last, self.clock.now_ms(), settings)
+        return self.apply(loaded, outcome) or outcome.reply
+
     def close_session(self, session: ShareSession) -> None:
         """End a session and release what its member has acquired."""
         self.sessions.close(session.group_id, session.member_id)
@@ -295,6 +324,9 @@ class SharePartitions:
                 self.schedule(loaded, min(update.not_before_ms.values()))
             elif any(batch.delivery_state == AVAILABLE for batch in update.state_batches):
                 moved = True
+            if moved or update.not_before_ms or update.archived:
+                loaded.released_count += _released_records(update)
+                loaded.archived_count += _archived_records(update)
             if moved:
                 self._notify(("share", *key))
         return None
@@ -395,7 +427,14 @@ class SharePartitions:
 
 def _changed_records(update: StateUpdate) -> int:
     """Return the number of records that an update releases or archives."""
-    available = sum(
+    return _released_records(update) + _archived_records(update)
+
+
+def _released_records(update: StateUpdate) -> int:
+    return sum(
         last - first + 1 for first, last, state, _ in update.state_batches if state == AVAILABLE
     )
-    return available + sum(last - first + 1 for first, last, _, _ in update.archived)
+
+
+def _archived_records(update: StateUpdate) -> int:
+    return sum(last - first + 1 for first, last, _, _ in update.archived)

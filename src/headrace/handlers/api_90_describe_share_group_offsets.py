@@ -5,7 +5,9 @@ A group, topic or partition that does not exist has the start offset -1, and no 
 Version notes:
 
 * Version 1 adds the lag (KIP-1226): end offset - start offset - delivery-complete count. It is -1
-  until the share-partition has a start offset.
+  until the share-partition has a start offset. A tagged field of headrace's own asks for the
+  records in flight of the partitions that the request names
+  (:mod:`headrace.protocol.share_inspection`).
 """
 
 from __future__ import annotations
@@ -13,26 +15,27 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import partial
 
-from kio.schema.describe_share_group_offsets.v1.request import (
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequestGroup,
-)
-from kio.schema.describe_share_group_offsets.v1.response import (
-    DescribeShareGroupOffsetsResponse,
-    DescribeShareGroupOffsetsResponseGroup,
-    DescribeShareGroupOffsetsResponsePartition,
-    DescribeShareGroupOffsetsResponseTopic,
-)
-
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
+from headrace.broker.limits import MAX_IN_FLIGHT_SPANS
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.share.group import ShareGroup
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.protocol.share_inspection import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+    InFlightSpan,
+    SpanState,
+)
 from headrace.security.acls import ResourceType
-from headrace.share.records import UNKNOWN, SharePartitionKey
+from headrace.share.records import ACQUIRED, AVAILABLE, UNKNOWN, SharePartitionKey
+from headrace.share.share_partition import InFlight
 from headrace.share.share_state import StateSummary
 
 from .context import RequestContext
@@ -46,7 +49,8 @@ def handle(
     broker: Broker, request: DescribeShareGroupOffsetsRequest, context: RequestContext
 ) -> DescribeShareGroupOffsetsResponse | Sliced:
     """Describe the share-partitions of each group of a request."""
-    groups = lazily(partial(_group, broker, context), request.groups)
+    spans = _Spans(request.in_flight_limit)
+    groups = lazily(partial(_group, broker, context, spans), request.groups)
     response = DescribeShareGroupOffsetsResponse(throttle_time=NO_THROTTLE, groups=groups)
     if not isinstance(groups, tuple):
         return Sliced(response)
@@ -61,8 +65,55 @@ def _partition_count(group: DescribeShareGroupOffsetsResponseGroup) -> int:
     return len(group.topics) + sum(len(topic.partitions) for topic in topics)
 
 
+class _Spans:
+    """The spans of a response: how many are still wanted, and how many fit.
+
+    :param limit: the number for one partition; 0 for none
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = min(limit, MAX_IN_FLIGHT_SPANS)
+        self._left = MAX_IN_FLIGHT_SPANS
+
+    @property
+    def wanted(self) -> bool:
+        """True if partitions shall have their spans."""
+        return self._limit > 0
+
+    def of(self, broker: Broker, key: SharePartitionKey) -> tuple[InFlightSpan, ...]:
+        """Return the first spans of a partition."""
+        partitions = broker.share
+        found = partitions.in_flight(key)[: min(self._limit, self._left)]
+        self._left -= len(found)
+        now_ms = partitions.clock.now_ms()
+        return tuple(
+            InFlightSpan(
+                first_offset=one.first_offset,
+                last_offset=one.last_offset,
+                state=_span_state(one),
+                delivery_count=one.delivery_count,
+                member_id=one.member_id,
+                remaining_ms=UNKNOWN
+                if one.deadline_ms is None
+                else max(0, one.deadline_ms - now_ms),
+            )
+            for one in found
+        )
+
+
+def _span_state(one: InFlight) -> SpanState:
+    if one.state == ACQUIRED:
+        return SpanState.LOCKED
+    if one.state != AVAILABLE:
+        return SpanState.FINISHED
+    return SpanState.AVAILABLE if one.deadline_ms is None else SpanState.WAITING
+
+
 def _group(
-    broker: Broker, context: RequestContext, asked: DescribeShareGroupOffsetsRequestGroup
+    broker: Broker,
+    context: RequestContext,
+    spans: _Spans,
+    asked: DescribeShareGroupOffsetsRequestGroup,
 ) -> DescribeShareGroupOffsetsResponseGroup:
     access = context.access
     if not access.allows(Operation.DESCRIBE, ResourceType.GROUP, asked.group_id):
@@ -81,13 +132,17 @@ def _group(
         ]
     return DescribeShareGroupOffsetsResponseGroup(
         group_id=asked.group_id,
-        topics=lazily(partial(_topic, broker, context, asked.group_id), topics),
+        topics=lazily(partial(_topic, broker, context, spans, asked.group_id), topics),
         error_code=ErrorCode.NONE,
     )
 
 
 def _topic(
-    broker: Broker, context: RequestContext, group_id: str, asked: tuple[str, Collection[int]]
+    broker: Broker,
+    context: RequestContext,
+    spans: _Spans,
+    group_id: str,
+    asked: tuple[str, Collection[int]],
 ) -> DescribeShareGroupOffsetsResponseTopic:
     name, partitions = asked
     if not context.access.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
@@ -100,7 +155,7 @@ def _topic(
     return DescribeShareGroupOffsetsResponseTopic(
         topic_name=name,
         topic_id=None if topic is None else topic.topic_id,
-        partitions=lazily(partial(_partition, broker, group_id, topic), tuple(partitions)),
+        partitions=lazily(partial(_partition, broker, spans, group_id, topic), tuple(partitions)),
     )
 
 
@@ -116,13 +171,17 @@ def _not_allowed(partition: int) -> DescribeShareGroupOffsetsResponsePartition:
 
 
 def _partition(
-    broker: Broker, group_id: str, topic: Topic | None, partition: int
+    broker: Broker, spans: _Spans, group_id: str, topic: Topic | None, partition: int
 ) -> DescribeShareGroupOffsetsResponsePartition:
     summary: StateSummary | Refusal = StateSummary()
+    in_flight: tuple[InFlightSpan, ...] = ()
+    loaded = None
     if topic is not None:
-        summary = broker.share_state.summary(
-            SharePartitionKey(group_id, topic.topic_id, partition), topic.partitions
-        )
+        key = SharePartitionKey(group_id, topic.topic_id, partition)
+        summary = broker.share_state.summary(key, topic.partitions)
+        if spans.wanted:
+            in_flight = spans.of(broker, key)
+            loaded = broker.share.loaded(*key)
     if isinstance(summary, Refusal):
         summary = StateSummary()
     return DescribeShareGroupOffsetsResponsePartition(
@@ -131,7 +190,15 @@ def _partition(
         leader_epoch=summary.leader_epoch,
         lag=_lag(broker, topic, partition, summary),
         error_code=ErrorCode.NONE,
+        in_flight=in_flight,
+        in_flight_end=_end(in_flight, summary) if spans.wanted else UNKNOWN,
+        released_count=0 if loaded is None else loaded.released_count,
+        archived_count=0 if loaded is None else loaded.archived_count,
     )
+
+
+def _end(in_flight: Sequence[InFlightSpan], summary: StateSummary) -> int:
+    return in_flight[-1].last_offset + 1 if in_flight else max(0, summary.start_offset)
 
 
 def _lag(broker: Broker, topic: Topic | None, partition: int, summary: StateSummary) -> int:

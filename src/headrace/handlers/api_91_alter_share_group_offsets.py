@@ -3,6 +3,10 @@
 A group that does not exist is created. Offsets are not checked against the log: after -1 the next
 fetch resolves ``share.auto.offset.reset``; after an offset past the end, fetches are empty until
 the log reaches it. Acquisition locks of the partitions are lost.
+
+A tagged field of headrace's own releases records that members hold
+(:mod:`headrace.protocol.share_inspection`). Such a request sets no offsets, and the group may have
+members.
 """
 
 from __future__ import annotations
@@ -10,7 +14,6 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kio.schema.alter_share_group_offsets.v0.request import AlterShareGroupOffsetsRequest
 from kio.schema.alter_share_group_offsets.v0.response import (
     AlterShareGroupOffsetsResponse,
     AlterShareGroupOffsetsResponsePartition,
@@ -19,16 +22,25 @@ from kio.schema.alter_share_group_offsets.v0.response import (
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
+from headrace.broker.limits import MAX_RELEASES_PER_REQUEST
 from headrace.coordinators import share_state_recovery
 from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.protocol.share_inspection import AlterShareGroupOffsetsRequest, Release
+from headrace.security.acls import ResourceType
+from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import NOT_HOSTED
 
 from .context import RequestContext
 
+NOTHING_HELD = Refusal(ErrorCode.INVALID_RECORD_STATE, "No member holds a record of the range.")
+
 
 def handle(broker: Broker, request: AlterShareGroupOffsetsRequest, context: RequestContext) -> Any:
     """Set the start offsets of the partitions of a request."""
+    if request.releases:
+        return _released(broker, request, context)
     group = broker.groups.share.empty_group(request.group_id, create=True)
     if isinstance(group, Refusal):
         return AlterShareGroupOffsetsResponse(
@@ -63,6 +75,53 @@ def handle(broker: Broker, request: AlterShareGroupOffsetsRequest, context: Requ
             responses=tuple(_topic(name, topics.get(name), pairs) for name, pairs in asked.items()),
         )
     )
+
+
+def _released(
+    broker: Broker, request: AlterShareGroupOffsetsRequest, context: RequestContext
+) -> Any:
+    """Release records that members hold: one partition in the answer for each range."""
+    if request.topics or len(request.releases) > MAX_RELEASES_PER_REQUEST:
+        return AlterShareGroupOffsetsResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message=f"A request releases at most {MAX_RELEASES_PER_REQUEST} ranges of "
+            "records, and sets no offsets.",
+            responses=(),
+        )
+    answers = []
+    for one in request.releases:
+        refusal = _release(broker, request.group_id, one, context)
+        topic = broker.catalog.topics.get(one.topic_name)
+        answers.append(
+            AlterShareGroupOffsetsResponseTopic(
+                topic_name=one.topic_name,
+                topic_id=None if topic is None else topic.topic_id,
+                partitions=(_partition(one.partition_index, refusal),),
+            )
+        )
+    return broker.when_durable(
+        AlterShareGroupOffsetsResponse(
+            throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, responses=tuple(answers)
+        )
+    )
+
+
+def _release(
+    broker: Broker, group_id: str, asked: Release, context: RequestContext
+) -> Refusal | None:
+    """Release a range of records; return the error, or None."""
+    if not context.access.allows(Operation.READ, ResourceType.TOPIC, asked.topic_name):
+        return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+    topic = broker.catalog.topics.get(asked.topic_name)
+    refusal = _refusal(topic, asked.partition_index)
+    if refusal is not None or topic is None:
+        return refusal
+    key = SharePartitionKey(group_id, topic.topic_id, asked.partition_index)
+    released = broker.share.release_range(key, asked.first_offset, asked.last_offset)
+    if isinstance(released, Refusal):
+        return released
+    return None if released else NOTHING_HELD
 
 
 def _refusal(topic: Topic | None, partition: int) -> Refusal | None:

@@ -21,6 +21,7 @@ from .file_range import FileRange, Piece, joined
 from .frames import SIZE, BadFrame, NullInRequest
 from .large_responses import Frame
 from .primitives import NullArray, skip_tagged_fields
+from .share_inspection import REQUESTS, RESPONSES
 from .skimmer import skimmer
 from .sliced_reader import read_sliced
 from .writer import NO_TIME, SlicedWrite, Write, sliced_writer, writer
@@ -201,8 +202,8 @@ def codec(api_key: int, version: int) -> Codec:
 
     :raises kio.index.KioIndexError: the api key or the version is unknown
     """
-    request_type = load_request_schema(api_key, version)
-    response_type = load_response_schema(api_key, version)
+    request_type = REQUESTS.get((api_key, version)) or load_request_schema(api_key, version)
+    response_type = RESPONSES.get((api_key, version)) or load_response_schema(api_key, version)
     by_hand = _BY_HAND.get((api_key, version))
     module = import_module(by_hand, __package__) if by_hand else None
     return Codec(

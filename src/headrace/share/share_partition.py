@@ -40,6 +40,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
+from typing import NamedTuple
 
 from headrace.errors import Refusal
 from headrace.outcome import Outcome
@@ -75,6 +76,24 @@ from headrace.share.records import (
 )
 from headrace.share.settings import ShareSettings
 from headrace.share.spans import Run, Spans, subtract
+
+
+class InFlight(NamedTuple):
+    """A run of records in one state, for inspection.
+
+    :ivar last_offset: inclusive
+    :ivar state: AVAILABLE, ACQUIRED, or ARCHIVED for all that are finished
+    :ivar delivery_count: 0 for finished records
+    :ivar member_id: the holder of acquired records
+    :ivar deadline_ms: the end of the lock or of the backoff, in steady milliseconds; None without
+    """
+
+    first_offset: int
+    last_offset: int
+    state: int
+    delivery_count: int
+    member_id: str | None
+    deadline_ms: int | None
 
 
 class SharePartition:
@@ -147,6 +166,25 @@ class SharePartition:
         ]
         states += [StateBatch(first, last, ARCHIVED, 0) for first, last, _ in self._finished]
         return sorted(states)
+
+    def in_flight_spans(self) -> list[InFlight]:
+        """Return all records between start and end offset in runs of one state, ascending."""
+        spans = [
+            InFlight(first, last, AVAILABLE, count, None, None)
+            for first, last, count in self._available.spans
+        ]
+        spans += (
+            InFlight(first, last, AVAILABLE, one.delivery_count, None, one.deadline_ms)
+            for first, last, one in self._available.backoffs.spans
+        )
+        spans += (
+            InFlight(first, last, ACQUIRED, lock.delivery_count, lock.member_id, lock.deadline_ms)
+            for first, last, lock in self.locks.spans
+        )
+        spans += (
+            InFlight(first, last, ARCHIVED, 0, None, None) for first, last, _ in self._finished
+        )
+        return sorted(spans, key=itemgetter(0))
 
     # --- acquire ---
 
@@ -342,6 +380,16 @@ class SharePartition:
         """
         ended = self._available.end_backoffs(now_ms)
         return Outcome(ended, self._give_back(self.locks.expired(now_ms), now_ms, settings))
+
+    def release_range(
+        self, first: int, last: int, now_ms: int, settings: ShareSettings
+    ) -> Outcome[StateUpdate, int]:
+        """Release the records of a range that members hold, whoever they are. The reply is their
+        number. Delivery counts do not change.
+        """
+        held = self.locks.spans.within(first, last)
+        released = sum(run_last - run_first + 1 for run_first, run_last, _ in held)
+        return Outcome(released, self._give_back(held, now_ms, settings))
 
     def release(
         self, member_id: str, now_ms: int, settings: ShareSettings

@@ -254,6 +254,11 @@ class ShareCoordinator:
             state.state_epoch, state.leader_epoch, state.start_offset, state.delivery_complete_count
         )
 
+    def state_batches(self, key: SharePartitionKey) -> tuple[StateBatch, ...]:
+        """Return the stored states of the records after the start offset, ascending."""
+        state = self._states.get(key)
+        return () if state is None else state.state_batches()
+
     def topic_deleted(self, topic_id: UUID) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
         """Return tombstones for all share-partitions of a deleted topic, as (coordinator key,
         outcome) pairs.

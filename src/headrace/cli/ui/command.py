@@ -1,0 +1,202 @@
+"""``headrace ui``: serve a page that shows groups, topics and records, and changes them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import socket
+import threading
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.cli.client_options import client_config, client_options, connection_settings
+from headrace.cli.errors import BadUsage, Failure, one_line_error
+from headrace.cli.log_output import log_to_stderr
+from headrace.cli.options import Address, address
+
+if TYPE_CHECKING:
+    from headrace.web.access import Credentials
+
+DEFAULT_LISTEN = Address("127.0.0.1", 9380)
+_TIMEOUT_MS = 10_000
+_EPILOG = """\
+examples:
+  headrace ui --bootstrap-server broker:9092
+  headrace ui --actions
+  headrace ui --command-config client.properties --listen 0.0.0.0:9380 --tls ui.pem \\
+      --users ui.users --login-to-view --allow-host queues.example.org
+"""
+
+
+def declare(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = "Serve a page that shows the queues of a cluster."
+    parser.epilog = _EPILOG
+    parser.formatter_class = RawDescriptionHelpFormatter
+    client_options(parser)
+    parser.add_argument(
+        "--listen",
+        type=listen_address,
+        default=DEFAULT_LISTEN,
+        metavar="[HOST]:PORT",
+        help=f"address to serve the page on; port 0: a free port (default: {DEFAULT_LISTEN})",
+    )
+    parser.add_argument(
+        "--actions",
+        action="store_true",
+        help="allow changes to those who log in: with a token that is printed, unless there are "
+        "--users or a --token-file (default: read-only)",
+    )
+    parser.add_argument(
+        "--users", type=Path, metavar="FILE", help="a file of NAME:PASSWORD lines: who may log in"
+    )
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="a file with a token to log in with"
+    )
+    parser.add_argument("--login-to-view", action="store_true", help="show nothing without a login")
+    parser.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="another name of this machine under which the page is asked for; may be repeated",
+    )
+    parser.add_argument(
+        "--tls",
+        type=Path,
+        metavar="FILE",
+        help="serve HTTPS, with the private key and certificates of a PEM file",
+    )
+    parser.add_argument(
+        "--stop-with-stdin",
+        action="store_true",
+        help="stop at the end of the standard input, as a part of another program",
+    )
+
+
+def listen_address(text: str) -> Address:
+    """Parse ``HOST:PORT``, or ``:PORT`` for all addresses.
+
+    :raises ArgumentTypeError: it is neither
+    """
+    try:
+        return address(f"0.0.0.0{text}" if text.startswith(":") else text)
+    except ArgumentTypeError:
+        raise ArgumentTypeError(f"{text!r} is not of the form HOST:PORT or :PORT") from None
+
+
+def run(options: Namespace) -> int:
+    """Serve until SIGTERM or SIGINT.
+
+    :returns: the exit status
+    :raises Failure: it cannot start
+    """
+    config = client_config(options)
+    settings = connection_settings(config)
+    try:
+        import jinja2  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise Failure(f"{error.name} is not installed: pip install 'headrace[ui]'") from None
+    credentials, token = _credentials(options)
+    if options.login_to_view and not credentials:
+        raise BadUsage("--login-to-view takes --users, --token-file or --actions")
+    log_to_stderr()
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    settings = replace(
+        settings,
+        client_id="headrace-ui",
+        request_timeout_ms=_TIMEOUT_MS,
+        connect_timeout_ms=_TIMEOUT_MS,
+    )
+    from headrace.web.access import Hosts
+    from headrace.web.app import create_app
+    from headrace.web.observer import Observer
+    from headrace.web.server import listening_socket
+    from headrace.web.site import Site
+
+    site = Site(
+        settings,
+        Observer(settings),
+        credentials,
+        producer_config=config,
+        login_to_view=options.login_to_view,
+        is_secure=options.tls is not None,
+    )
+    hosts = Hosts([options.listen.host, socket.gethostname(), *options.allow_host])
+    try:
+        listening = listening_socket(*options.listen)
+    except OSError as error:
+        raise Failure(f"cannot listen on {options.listen}: {one_line_error(error)}") from error
+    at = Address(options.listen.host, listening.getsockname()[1])
+
+    def ready() -> None:
+        scheme = "http" if options.tls is None else "https"
+        print(f"the page is at {scheme}://{at}/", flush=True)
+        if token is not None:
+            print(f"to act on it, log in with the token {token}", flush=True)
+
+    async def serve_all() -> None:
+        from headrace.web.server import serve
+
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        if options.stop_with_stdin:
+            _stop_at_end_of_stdin(loop, stopping)
+        await serve(create_app(site, hosts), listening, stopping, tls=options.tls, ready=ready)
+
+    try:
+        asyncio.run(serve_all())
+    except OSError as error:
+        raise Failure(f"cannot serve the page: {one_line_error(error)}") from error
+    return 0
+
+
+def _stop_at_end_of_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    """Set ``stopping`` when the program that started this one has ended."""
+
+    def wait() -> None:
+        while os.read(0, 1024):
+            pass
+        loop.call_soon_threadsafe(stopping.set)
+
+    threading.Thread(target=wait, name="stdin", daemon=True).start()
+
+
+def _credentials(options: Namespace) -> tuple[Credentials, str | None]:
+    """Return who may log in, and the token that was made for this run, if there is one.
+
+    :raises BadUsage: a file cannot be used
+    """
+    from headrace.web.access import Credentials
+
+    users: dict[str, str] = {}
+    token = None
+    try:
+        if options.users is not None:
+            for line in options.users.read_text(encoding="utf-8").splitlines():
+                if line.strip() and not line.startswith("#"):
+                    name, separator, password = line.partition(":")
+                    if not separator or not name or not password:
+                        raise BadUsage(f"{options.users} has a line that is not NAME:PASSWORD")
+                    users[name] = password
+            if not users:
+                raise BadUsage(f"{options.users} has no lines of the form NAME:PASSWORD")
+        if options.token_file is not None:
+            token = options.token_file.read_text(encoding="utf-8").strip()
+            if not token:
+                raise BadUsage(f"{options.token_file} is empty")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadUsage(f"cannot read who may log in: {one_line_error(error)}") from error
+    if options.actions and not users and token is None:
+        made = secrets.token_urlsafe(18)
+        return Credentials(token=made), made
+    return Credentials(users, token), None

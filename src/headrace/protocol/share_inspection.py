@@ -1,0 +1,239 @@
+"""Tagged fields that headrace adds to two Kafka APIs (KIP-482). They show the records of share
+groups that are in flight, and release them.
+
+A broker that does not know a tagged field skips it, and leaves out its answer. So a client may send
+these fields to any broker, and learns from the answer whether it knows them. Without them requests
+and responses are those of Apache Kafka, byte for byte.
+
+* DescribeShareGroupOffsets 1 (``in_flight_limit``): the records in flight of each partition.
+* AlterShareGroupOffsets 0 (``releases``): release records that members hold.
+"""
+
+import uuid
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, ClassVar
+
+from kio.schema.errors import ErrorCode
+from kio.schema.request_header.v2.header import RequestHeader
+from kio.schema.response_header.v1.header import ResponseHeader
+from kio.schema.types import GroupId, TopicName
+from kio.static.constants import EntityType
+from kio.static.primitive import i16, i32, i32Timedelta, i64
+
+FIRST_TAG = 10_000
+"""Far from the tags that Kafka uses."""
+
+_TELL, _END, _RELEASES, _RELEASED, _ARCHIVED = range(FIRST_TAG, FIRST_TAG + 5)
+
+
+class SpanState(IntEnum):
+    """The state of records in flight."""
+
+    AVAILABLE = 0
+    LOCKED = 1
+    FINISHED = 2
+    WAITING = 3
+    """Released, and not available until the end of a backoff."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlightSpan:
+    """A run of records in one state.
+
+    :ivar last_offset: inclusive
+    :ivar delivery_count: 0 where it is not known
+    :ivar member_id: the holder of locked records, else None
+    :ivar remaining_ms: time until the lock or the backoff ends; -1 for other states
+    """
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(1)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(90)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    first_offset: i64 = field(metadata={"kafka_type": "int64"})
+    last_offset: i64 = field(metadata={"kafka_type": "int64"})
+    state: i16 = field(metadata={"kafka_type": "int16"})
+    delivery_count: i16 = field(metadata={"kafka_type": "int16"})
+    member_id: str | None = field(metadata={"kafka_type": "string"})
+    remaining_ms: i64 = field(metadata={"kafka_type": "int64"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeShareGroupOffsetsRequestTopic:
+    """As in Kafka."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(1)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(90)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    topic_name: TopicName = field(metadata={"kafka_type": "string"})
+    partitions: tuple[i32, ...] = field(metadata={"kafka_type": "int32"}, default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeShareGroupOffsetsRequestGroup:
+    """As in Kafka."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(1)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(90)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    group_id: GroupId = field(metadata={"kafka_type": "string"})
+    topics: tuple[DescribeShareGroupOffsetsRequestTopic, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeShareGroupOffsetsRequest:
+    """Kafka's request.
+
+    :ivar in_flight_limit: the largest number of spans to return for a partition; 0 to return none
+    """
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(1)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(90)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    groups: tuple[DescribeShareGroupOffsetsRequestGroup, ...]
+    in_flight_limit: i32 = field(metadata={"kafka_type": "int32", "tag": _TELL}, default=i32(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeShareGroupOffsetsResponsePartition:
+    """Kafka's answer for a partition.
+
+    :ivar in_flight: the spans from the start offset on, ascending
+    :ivar in_flight_end: the offset after the last span; -1 if the broker does not tell
+    :ivar released_count: records released since the broker loaded the share-partition
+    :ivar archived_count: records archived since then without having been accepted
+    """
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(1)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(90)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    partition_index: i32 = field(metadata={"kafka_type": "int32"})
+    start_offset: i64 = field(metadata={"kafka_type": "int64"})
+    leader_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    lag: i64 = field(metadata={"kafka_type": "int64"}, default=i64(-1))
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    error_message: str | None = field(metadata={"kafka_type": "string"}, default=None)
+    in_flight: tuple[InFlightSpan, ...] = field(metadata={"tag": _TELL}, default=())
+    in_flight_end: i64 = field(metadata={"kafka_type": "int64", "tag": _END}, default=i64(-1))
+    released_count: i64 = field(metadata={"kafka_type": "int64", "tag": _RELEASED}, default=i64(0))
+    archived_count: i64 = field(metadata={"kafka_type": "int64", "tag": _ARCHIVED}, default=i64(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeShareGroupOffsetsResponseTopic:
+    """As in Kafka."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(1)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(90)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    topic_name: TopicName = field(metadata={"kafka_type": "string"})
+    topic_id: uuid.UUID | None = field(metadata={"kafka_type": "uuid"})
+    partitions: tuple[DescribeShareGroupOffsetsResponsePartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeShareGroupOffsetsResponseGroup:
+    """As in Kafka."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(1)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(90)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    group_id: GroupId = field(metadata={"kafka_type": "string"})
+    topics: tuple[DescribeShareGroupOffsetsResponseTopic, ...]
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    error_message: str | None = field(metadata={"kafka_type": "string"}, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeShareGroupOffsetsResponse:
+    """As in Kafka."""
+
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(1)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(90)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+    groups: tuple[DescribeShareGroupOffsetsResponseGroup, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterShareGroupOffsetsRequestPartition:
+    """As in Kafka."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(91)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    partition_index: i32 = field(metadata={"kafka_type": "int32"})
+    start_offset: i64 = field(metadata={"kafka_type": "int64"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterShareGroupOffsetsRequestTopic:
+    """As in Kafka."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(91)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    topic_name: TopicName = field(metadata={"kafka_type": "string"})
+    partitions: tuple[AlterShareGroupOffsetsRequestPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Records to release from the members that hold them.
+
+    :ivar last_offset: inclusive
+    """
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(91)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    topic_name: TopicName = field(metadata={"kafka_type": "string"})
+    partition_index: i32 = field(metadata={"kafka_type": "int32"})
+    first_offset: i64 = field(metadata={"kafka_type": "int64"})
+    last_offset: i64 = field(metadata={"kafka_type": "int64"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterShareGroupOffsetsRequest:
+    """Kafka's request.
+
+    :ivar releases: with them the request has no ``topics``, and the group may have members
+    """
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(91)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    group_id: GroupId = field(metadata={"kafka_type": "string"})
+    topics: tuple[AlterShareGroupOffsetsRequestTopic, ...]
+    releases: tuple[Release, ...] = field(metadata={"tag": _RELEASES}, default=())
+
+
+REQUESTS: dict[tuple[int, int], Any] = {
+    (90, 1): DescribeShareGroupOffsetsRequest,
+    (91, 0): AlterShareGroupOffsetsRequest,
+}
+RESPONSES: dict[tuple[int, int], Any] = {(90, 1): DescribeShareGroupOffsetsResponse}

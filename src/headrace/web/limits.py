@@ -1,0 +1,82 @@
+"""The limits of the page that are not options."""
+
+from __future__ import annotations
+
+MAX_REQUEST_BODY_BYTES = 1024 * 1024
+"""The body of a request: a form, with the value of a record to produce."""
+
+MAX_URL_BYTES = 8192
+"""The path and the query of a request."""
+
+MAX_CONCURRENT_REQUESTS = 64
+"""Requests in progress; further ones get 503."""
+
+MAX_SESSIONS = 100
+"""Logins that are valid at a time; the oldest ends first."""
+
+SESSION_S = 12 * 3600
+"""The time for which a login is valid."""
+
+MAX_FAILED_LOGINS = 10
+"""Wrong passwords within :data:`FAILED_LOGINS_S`; then logins are refused for that time."""
+
+FAILED_LOGINS_S = 60
+
+MAX_PLANS = 100
+"""Actions that wait for their confirmation; the oldest is forgotten first."""
+
+PLAN_S = 600
+"""The time in which an action must be confirmed."""
+
+MAX_LOGGED_ACTIONS = 500
+"""Actions that the page lists; the log has all."""
+
+HISTORY_POINTS = 180
+"""Points in the history of a group or topic."""
+
+MAX_HISTORIES = 20_000
+"""Groups and topics with a history."""
+
+ROWS_OF_PAGE = 50
+"""Rows of a table of groups or topics."""
+
+PARTITIONS_OF_PAGE = 50
+"""Partitions of a group or topic on one page."""
+
+RECORDS_OF_PAGE = 50
+"""Records on one page, unless a request names another number."""
+
+MAX_RECORDS_OF_PAGE = 200
+
+MAX_SCANNED_BYTES = 16 * 1024 * 1024
+"""Bytes of batches that are read for one page of records."""
+
+MAX_SCANNED_RECORDS = 50_000
+"""Records that are compared with the filters for one page."""
+
+MAX_OPENED_BYTES = 8 * 1024 * 1024
+"""The decompressed size above which a batch is not opened; its records cannot be shown."""
+
+FETCH_BYTES = 1024 * 1024
+"""Bytes of one Fetch request."""
+
+MAX_SHOWN_CHARS = 2_000
+"""Characters of a value in a table of records."""
+
+MAX_VALUE_CHARS = 64 * 1024
+"""Characters of a value on the page of its record."""
+
+MAX_GROUPS_OF_RECORD = 20
+"""Share groups whose state of a record is asked for."""
+
+MAX_DEAD_LETTERS = 5_000
+"""The newest dead letters of a queue in which a record is looked for."""
+
+MAX_REDRIVES = 4
+"""Redrives of dead letters at a time."""
+
+REDRIVE_PLAN_S = 10.0
+"""The time in which a queue is read to show what a redrive would do."""
+
+REDRIVE_WAIT_S = 15.0
+"""The time that a request waits for the end of a redrive, which then goes on."""

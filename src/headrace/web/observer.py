@@ -1,0 +1,360 @@
+"""The state of a cluster, taken again and again in a thread of its own.
+
+While somebody looks, the cluster is asked every few seconds, else rarely. A large cluster is asked
+less often, so that watching it takes a bounded share of one core: see :func:`pause_s`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.client.cluster import Cluster, TopicMetadata
+from headrace.client.configs import ConfigType, describe_configs
+from headrace.client.errors import ClientError
+from headrace.client.lag.group_lines import GroupLine, group_line
+from headrace.client.lag.rows import LagQuery
+from headrace.client.lag.watch import LagWatch
+from headrace.client.list_offsets import LATEST, ListedOffset, ask_leaders
+from headrace.client.settings import Settings
+from headrace.log_lines import LimitedLog, get_logger
+
+from .history import Histories, Point
+from .notes import Note, notes
+
+log = LimitedLog(get_logger("headrace.ui"))
+
+WINDOW_MS = 30_000
+"""The time over which rates are means."""
+ATTENDED_S = 2.0
+"""The time between two looks while somebody watches."""
+UNATTENDED_S = 15.0
+"""The time between two looks while nobody watches."""
+ATTENDED_FOR_S = 30.0
+"""The time after a request for which somebody is said to watch."""
+_ATTENDED_SHARE, _UNATTENDED_SHARE = 0.25, 0.02
+"""The largest share of the time that looks may take."""
+_QUEUES_EVERY_S = 60.0
+"""The time for which the dead-letter queues of the groups are not asked for again."""
+_GROUPS_AT_ONCE = 500
+DEAD_LETTER_CONFIG = "errors.deadletterqueue.topic.name"
+LETTERS_OVER_MS = 300_000
+"""The time over which dead letters are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLine:
+    """A topic as the overview shows it; None for an unknown value.
+
+    :param end_offsets: the sum of the end offsets of its partitions
+    :param groups: the number of groups that have read it
+    :param letters_of: the groups whose dead-letter queue it is
+    """
+
+    name: str
+    partitions: int
+    is_internal: bool
+    end_offsets: int | None
+    produced_per_s: float | None
+    groups: int
+    letters_of: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A cluster at one time.
+
+    :param number: counts the observations from 1
+    :param time_ms: since the epoch
+    :param took_ms: the time that the brokers took to answer
+    :param topics_of: group id → its topics
+    :param queues: group id → its dead-letter queue
+    :param warnings: what could not be determined, one line each
+    """
+
+    number: int
+    time_ms: int
+    took_ms: int
+    cluster_id: str | None
+    brokers: int
+    groups: Mapping[str, GroupLine]
+    topics: Mapping[str, TopicLine]
+    topics_of: Mapping[str, tuple[str, ...]]
+    queues: Mapping[str, str]
+    notes: Sequence[Note]
+    warnings: Sequence[str]
+
+
+def pause_s(took_s: float, *, attended: bool) -> float:
+    """Return the time between the end of a look and the next one.
+
+    :param took_s: the time that the look took
+    """
+    every_s, share = (
+        (ATTENDED_S, _ATTENDED_SHARE) if attended else (UNATTENDED_S, _UNATTENDED_SHARE)
+    )
+    return max(every_s - took_s, took_s / share - took_s, 0.1)
+
+
+@dataclass(slots=True)
+class _Ends:
+    """The end offsets of a topic over the last minutes: (time in ms, sum)."""
+
+    course: deque[tuple[int, int]] = field(default_factory=deque)
+
+    def note(self, now_ms: int, total: int) -> None:
+        course = self.course
+        if course and total < course[-1][1]:
+            course.clear()  # the topic was created again
+        course.append((now_ms, total))
+        while len(course) > 2 and course[1][0] <= now_ms - LETTERS_OVER_MS:
+            course.popleft()
+
+    def rate(self) -> float | None:
+        """Return the records per second over the window."""
+        last_ms, last = self.course[-1]
+        for at_ms, total in self.course:
+            if at_ms >= last_ms - WINDOW_MS and at_ms < last_ms:
+                return (last - total) * 1000 / (last_ms - at_ms)
+        return None
+
+    def growth(self) -> tuple[int, int]:
+        """Return the records that came, and the time in ms in which they came."""
+        (first_ms, first), (last_ms, last) = self.course[0], self.course[-1]
+        return last - first, last_ms - first_ms
+
+
+class Observer:
+    """Looks at a cluster in a thread, from :meth:`start` to :meth:`close`.
+
+    :ivar observation: the newest one; None before the first
+    :ivar problem: why the newest look failed; None if it did not
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.observation: Observation | None = None
+        self.problem: str | None = None
+        self._settings = settings
+        self._groups = Histories()
+        self._topics = Histories()
+        self._lock = threading.Lock()
+        """Guards the histories."""
+        self._ends: dict[str, _Ends] = {}
+        self._queues: dict[str, str] = {}
+        self._asked: frozenset[str] = frozenset()
+        """The share groups whose queues were asked for."""
+        self._queues_due_s = 0.0
+        self._watched_until_s = 0.0
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._wake: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End, and close the connections."""
+        self._stopping = True
+        self._wake_up()
+        if self._thread is not None:
+            self._thread.join()
+
+    def watch(self) -> None:
+        """Note that somebody watches now."""
+        now_s = time.monotonic()
+        was_alone = now_s > self._watched_until_s
+        self._watched_until_s = now_s + ATTENDED_FOR_S
+        if was_alone:
+            self._wake_up()
+
+    def refresh(self) -> None:
+        """Look again at once, as after an action."""
+        self._queues_due_s = 0.0
+        self._wake_up()
+
+    def wait_first(self, timeout_s: float) -> Observation | None:
+        """Return the newest observation; wait for the first one. For threads without a loop."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.observation or self.problem, timeout_s)
+        return self.observation
+
+    def group_history(self, group_id: str) -> tuple[Point, ...]:
+        """Return the course of a group, the oldest point first."""
+        with self._lock:
+            return self._groups.of(group_id)
+
+    def topic_history(self, name: str) -> tuple[Point, ...]:
+        """Return the course of a topic, the oldest point first."""
+        with self._lock:
+            return self._topics.of(name)
+
+    def _wake_up(self) -> None:
+        loop, wake = self._loop, self._wake
+        if loop is not None and wake is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(wake.set)
+
+    def _run(self) -> None:
+        asyncio.run(self._look_on())
+
+    async def _look_on(self) -> None:
+        self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
+        async with self._settings.cluster() as cluster:
+            watch = LagWatch(cluster, LagQuery(), WINDOW_MS)
+            while not self._stopping:
+                self._wake.clear()
+                started_s = time.monotonic()
+                await self._look(cluster, watch)
+                now_s = time.monotonic()
+                attended = now_s < self._watched_until_s
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause_s(now_s - started_s, attended=attended)):
+                        await self._wake.wait()
+
+    async def _look(self, cluster: Cluster, watch: LagWatch) -> None:
+        """Look once; a failure becomes :attr:`problem`."""
+        # A look makes no cycles, but many objects: looking for cycles would take a third of it.
+        gc.disable()
+        try:
+            observation = await self._observe(cluster, watch)
+        except ClientError as error:
+            self.problem = str(error)
+            log.warning("", "cannot look at the cluster: %s", error)
+            await cluster.close()
+        except Exception as error:
+            self.problem = f"cannot look at the cluster: {type(error).__name__}"
+            log.error("", "cannot look at the cluster", exc_info=error)
+            await cluster.close()
+        else:
+            self.observation, self.problem = observation, None
+        finally:
+            gc.enable()
+        with self._changed:
+            self._changed.notify_all()
+
+    async def _observe(self, cluster: Cluster, watch: LagWatch) -> Observation:
+        started_s = time.monotonic()
+        now_ms = time.time_ns() // 1_000_000
+        groups, warnings = await watch.snapshot()
+        lines = {one: group_line(one, groups[one], watch.rates) for one in sorted(groups)}
+        await self._learn_queues(
+            cluster, [one.group for one in lines.values() if one.type == "share"]
+        )
+        topics = await self._look_at_topics(cluster, now_ms, warnings)
+        readers: dict[str, int] = {}
+        for group in groups.values():
+            for topic in group.topics:
+                readers[topic] = readers.get(topic, 0) + 1
+        letters_of: dict[str, list[str]] = {}
+        for group_id, queue in self._queues.items():
+            letters_of.setdefault(queue, []).append(group_id)
+        topic_lines = {
+            name: TopicLine(
+                name,
+                len(topic.leaders),
+                topic.is_internal,
+                self._ends[name].course[-1][1] if name in self._ends else None,
+                self._ends[name].rate() if name in self._ends else None,
+                readers.get(name, 0),
+                tuple(sorted(letters_of.get(name, ()))),
+            )
+            for name, topic in sorted(topics.items())
+        }
+        with self._lock:
+            self._groups.add((one.group, _point(one, now_ms)) for one in lines.values())
+            self._topics.add(
+                (one.name, Point(now_ms, None, None, None, one.produced_per_s))
+                for one in topic_lines.values()
+            )
+            histories = {one: self._groups.of(one) for one, line in lines.items() if line.lag}
+        letters = {
+            group_id: (queue, *self._ends[queue].growth())
+            for group_id, queue in self._queues.items()
+            if queue in self._ends and group_id in lines
+        }
+        return Observation(
+            number=1 if self.observation is None else self.observation.number + 1,
+            time_ms=now_ms,
+            took_ms=int((time.monotonic() - started_s) * 1000),
+            cluster_id=cluster.cluster_id,
+            brokers=len(cluster.nodes),
+            groups=lines,
+            topics=topic_lines,
+            topics_of={one: tuple(group.topics) for one, group in groups.items()},
+            queues=dict(self._queues),
+            notes=notes(lines.values(), histories, letters),
+            warnings=warnings,
+        )
+
+    async def _learn_queues(self, cluster: Cluster, group_ids: Sequence[str]) -> None:
+        """Ask for the dead-letter queues of share groups; without permission they are unknown."""
+        now_s = time.monotonic()
+        asked = frozenset(group_ids)
+        if now_s < self._queues_due_s and asked == self._asked:
+            return
+        found: dict[str, str] = {}
+        try:
+            connection = await cluster.connection()
+            for at in range(0, len(group_ids), _GROUPS_AT_ONCE):
+                described = await describe_configs(
+                    connection,
+                    ConfigType.GROUP,
+                    group_ids[at : at + _GROUPS_AT_ONCE],
+                    keys=[DEAD_LETTER_CONFIG],
+                    timeout_ms=cluster.timeout_ms,
+                )
+                for group_id, configs in described.items():
+                    if configs and configs[0].value:
+                        found[group_id] = configs[0].value
+        except ClientError as error:
+            log.info("", "the dead-letter queues of the groups are unknown: %s", error)
+        self._queues, self._asked = found, asked
+        self._queues_due_s = now_s + _QUEUES_EVERY_S
+
+    async def _look_at_topics(
+        self, cluster: Cluster, now_ms: int, warnings: list[str]
+    ) -> dict[str, TopicMetadata]:
+        """Return all topics, and note the sums of their end offsets."""
+        topics = {
+            name: one
+            for name, one in (await cluster.metadata(None)).items()
+            if isinstance(one, TopicMetadata)
+        }
+        leaders = {
+            (name, number): leader
+            for name, one in topics.items()
+            for number, leader in one.leaders.items()
+        }
+        answers = await ask_leaders(
+            cluster, dict.fromkeys(leaders, LATEST), leaders, timeout_ms=cluster.timeout_ms
+        )
+        totals: dict[str, int] = {}
+        unknown: dict[str, ClientError | None] = {}
+        for (name, _), answer in answers.items():
+            if isinstance(answer, ListedOffset) and answer.offset is not None:
+                totals[name] = totals.get(name, 0) + answer.offset
+            else:
+                unknown[name] = answer if isinstance(answer, ClientError) else None
+        for name, reason in unknown.items():
+            totals.pop(name, None)
+            if reason is not None and len(warnings) < 100:
+                warnings.append(f"the end offsets of topic '{name}' are unknown: {reason}")
+        for gone in self._ends.keys() - totals.keys():
+            del self._ends[gone]
+        for name, total in totals.items():
+            self._ends.setdefault(name, _Ends()).note(now_ms, total)
+        return topics
+
+
+def _point(line: GroupLine, now_ms: int) -> Point:
+    return Point(now_ms, line.lag, line.time_lag_ms, line.consumed_per_s, line.produced_per_s)

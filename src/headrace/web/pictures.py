@@ -1,0 +1,219 @@
+"""Pictures as SVG, drawn on the server: courses over time, and the records in flight. Pure.
+
+Presentation is in attributes and classes, not in styles, which the page's security policy forbids.
+Everything a picture shows is also in its label, or in a table beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from headrace.client.share_inspection import Span
+from headrace.protocol.share_inspection import SpanState
+
+from .texts import count_of, duration, moment
+
+Values = Sequence[tuple[int, float | None]]
+"""(time in ms, value), the oldest first; None for an unknown value."""
+
+_SPARK_WIDTH, _SPARK_HEIGHT = 96, 20
+_CHART_WIDTH, _CHART_HEIGHT = 560, 150
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 8, 18
+_LINES = 3
+"""Lines of the grid of a chart."""
+_BAR_WIDTH, _BAR_HEIGHT = 1000, 26
+_THINNEST = 2.0
+"""The least width of a span in a picture, so that a single record can be seen."""
+_THIN = 8.0
+"""The width below which a span has no border."""
+_MAX_DRAWN = 600
+"""Spans of one picture; further ones would be thinner than a pixel."""
+
+STATE_CLASSES = {
+    SpanState.AVAILABLE: "available",
+    SpanState.LOCKED: "locked",
+    SpanState.FINISHED: "finished",
+    SpanState.WAITING: "waiting",
+}
+
+
+def sparkline(values: Values, meaning: str, shown: Callable[[float | None], str]) -> Markup:
+    """Return a small picture of a course, for a cell of a table.
+
+    :param meaning: of the values, such as "lag"
+    :param shown: formats a value for the label
+    """
+    known = [value for _, value in values if value is not None]
+    if len(known) < 2:
+        return Markup('<span class="none">–</span>')
+    label = (
+        f"{meaning}: {shown(known[0])} to {shown(known[-1])} in "
+        f"{duration(values[-1][0] - values[0][0])}, at most {shown(max(known))}"
+    )
+    top = max(known)
+    first_ms, last_ms = values[0][0], values[-1][0]
+    wide, high = _SPARK_WIDTH - 2, _SPARK_HEIGHT - 4
+
+    def place(time_ms: int, value: float) -> tuple[float, float]:
+        x = 1 + wide * (time_ms - first_ms) / max(1, last_ms - first_ms)
+        return x, 2 + high - (high * value / top if top > 0 else 0)
+
+    paths = _paths(values, place)
+    return Markup(
+        f'<svg class="spark" role="img" width="{_SPARK_WIDTH}" height="{_SPARK_HEIGHT}" '
+        f'viewBox="0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}" aria-label="{escape(label)}">'
+        f"<title>{escape(label)}</title>{paths}</svg>"
+    )
+
+
+def _paths(values: Values, place: Callable[[int, float], tuple[float, float]]) -> str:
+    """Return the line through the known values, broken where one is unknown."""
+    parts: list[str] = []
+    pen = "M"
+    for time_ms, value in values:
+        if value is None:
+            pen = "M"
+            continue
+        x, y = place(time_ms, value)
+        parts.append(f"{pen}{x:.1f} {y:.1f}")
+        pen = "L"
+    return f'<path class="line" d="{"".join(parts)}"/>'
+
+
+class Series(NamedTuple):
+    """A line of a chart.
+
+    :param style: "a" or "b": its colour, and whether it is dashed
+    """
+
+    name: str
+    style: str
+    values: Values
+
+
+def chart(title: str, series: Sequence[Series], shown: Callable[[float | None], str]) -> Markup:
+    """Return a chart of courses over the same time, with a legend.
+
+    :param shown: formats a value of the axis
+    """
+    known = [value for one in series for _, value in one.values if value is not None]
+    times = [time_ms for one in series for time_ms, _ in one.values]
+    if len(known) < 2 or min(times) == max(times):
+        return Markup(
+            f'<figure class="chart"><figcaption>{escape(title)}</figcaption>'
+            '<p class="empty">not enough was seen yet</p></figure>'
+        )
+    first_ms, last_ms, top = min(times), max(times), _round_up(max(known))
+    wide = _CHART_WIDTH - _LEFT - _RIGHT
+    high = _CHART_HEIGHT - _TOP - _BOTTOM
+
+    def place(time_ms: int, value: float) -> tuple[float, float]:
+        x = _LEFT + wide * (time_ms - first_ms) / (last_ms - first_ms)
+        return x, _TOP + high - high * value / top
+
+    grid = []
+    for n in range(_LINES + 1):
+        value = top * n / _LINES
+        y = place(first_ms, value)[1]
+        grid.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{_CHART_WIDTH - _RIGHT}"/>')
+        grid.append(
+            f'<text class="axis" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">'
+            f"{escape(shown(value))}</text>"
+        )
+    ago = duration(last_ms - first_ms)
+    grid.append(f'<text class="axis" x="{_LEFT}" y="{_CHART_HEIGHT - 3}">{ago} ago</text>')
+    grid.append(
+        f'<text class="axis" x="{_CHART_WIDTH - _RIGHT}" y="{_CHART_HEIGHT - 3}" '
+        f'text-anchor="end">{moment(last_ms)[11:19]} UTC</text>'
+    )
+    lines = [f'<g class="series-{one.style}">{_paths(one.values, place)}</g>' for one in series]
+    legend = ""
+    if len(series) > 1:
+        legend = "".join(
+            f'<span class="key series-{one.style}">{escape(one.name)}</span>' for one in series
+        )
+    label = "; ".join(
+        f"{one.name}: now {shown(_last(one.values))}, at most "
+        f"{shown(max((v for _, v in one.values if v is not None), default=None))}"
+        for one in series
+    )
+    return Markup(
+        f'<figure class="chart"><figcaption>{escape(title)} {legend}</figcaption>'
+        f'<svg role="img" viewBox="0 0 {_CHART_WIDTH} {_CHART_HEIGHT}" '
+        f'aria-label="{escape(f"{title} over {ago}: {label}")}">'
+        f"{''.join(grid)}{''.join(lines)}</svg></figure>"
+    )
+
+
+def _last(values: Values) -> float | None:
+    return next((value for _, value in reversed(values) if value is not None), None)
+
+
+def _round_up(value: float) -> float:
+    """Return the next value of 1, 2, 3, 6 and their multiples by ten, which thirds divide well."""
+    if value <= 0:
+        return 1.0
+    step = 1.0
+    while step * 10 <= value:
+        step *= 10
+    while step > value:
+        step /= 10
+    return next(step * factor for factor in (1, 1.5, 3, 6, 9, 15) if step * factor >= value)
+
+
+def in_flight(
+    start_offset: int, end_offset: int, spans: Sequence[Span], holders: dict[str, str]
+) -> Markup:
+    """Return the picture of the records in flight of a partition: a bar from start to end offset,
+    in which each span has the colour and the pattern of its state.
+
+    :param holders: member id → client id
+    """
+    total = end_offset - start_offset
+    if total <= 0 or not spans:
+        return Markup('<p class="empty">nothing is in flight</p>')
+    drawn = spans[:_MAX_DRAWN]
+    widths = [max(_THINNEST, _BAR_WIDTH * one.record_count / total) for one in drawn]
+    factor = _BAR_WIDTH / sum(widths)
+    x = 0.0
+    parts = []
+    for one, width in zip(drawn, widths, strict=True):
+        kind = STATE_CLASSES[one.state]
+        title = escape(span_text(one, holders))
+        thin = "" if width * factor > _THIN else " thin"
+        parts.append(
+            f'<rect class="{kind}{thin}" x="{x:.2f}" y="0" '
+            f'width="{width * factor:.2f}" height="{_BAR_HEIGHT}"><title>{title}</title></rect>'
+        )
+        x += width * factor
+    counts = dict.fromkeys(SpanState, 0)
+    for one in spans:
+        counts[one.state] += one.record_count
+    label = f"offsets {start_offset:,} to {end_offset - 1:,}: " + ", ".join(
+        f"{count:,} {STATE_CLASSES[state]}" for state, count in counts.items() if count
+    )
+    return Markup(
+        f'<svg class="flight" role="img" viewBox="0 0 {_BAR_WIDTH} {_BAR_HEIGHT}" '
+        f'preserveAspectRatio="none" aria-label="{escape(label)}">{"".join(parts)}</svg>'
+    )
+
+
+def span_text(one: Span, holders: dict[str, str]) -> str:
+    """Return a sentence about a span."""
+    offsets = f"{one.first_offset:,}"
+    if one.record_count > 1:
+        offsets += f" to {one.last_offset:,} ({count_of(one.record_count, 'record')})"
+    times = f", delivered {count_of(one.delivery_count, 'time')}" if one.delivery_count else ""
+    left = duration(one.remaining_ms)
+    if one.state is SpanState.LOCKED:
+        holder = holders.get(one.member_id or "") or one.member_id
+        return f"{offsets}: locked by {holder} for {left} more{times}"
+    if one.state is SpanState.WAITING:
+        return f"{offsets}: waits {left} before it is delivered again{times}"
+    if one.state is SpanState.FINISHED:
+        return f"{offsets}: finished"
+    return f"{offsets}: available{times or ', not delivered yet'}"

@@ -1,0 +1,371 @@
+"""The records of a topic: a page from an offset or a time on, by filters, with bounded work."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from headrace.client.cluster import Cluster
+from headrace.client.errors import ClientError, RequestRefused, UnknownTopic, error_name
+from headrace.client.fetch import FetchLimits, FetchPosition, fetch
+from headrace.client.lag.partition_leaders import PartitionLeaders
+from headrace.client.list_offsets import EARLIEST, LATEST
+from headrace.errors import ErrorCode
+from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.record_batch import (
+    CorruptBatch,
+    Opening,
+    Record,
+    header_at,
+    headers,
+    records,
+)
+
+from .limits import (
+    FETCH_BYTES,
+    MAX_OPENED_BYTES,
+    MAX_SCANNED_BYTES,
+    MAX_SCANNED_RECORDS,
+    RECORDS_OF_PAGE,
+)
+
+_LARGEST_BATCH_BYTES = 32 * 1024 * 1024
+_PARTITIONS_WHOLE = 20
+"""The number of partitions above which only some of the newest records of each are read."""
+_OPENING = Opening(MAX_OPENED_BYTES, MAX_SCANNED_RECORDS)
+
+
+class Filter(NamedTuple):
+    """The records to show; empty texts select all. Texts are compared without case.
+
+    :param key: a part of the key
+    :param value: a part of the value
+    :param header: the name of a header, or ``name=part of its value``
+    """
+
+    key: str = ""
+    value: str = ""
+    header: str = ""
+
+    def selects(self, record: Record) -> bool:
+        """Return whether a record is shown."""
+        return (
+            _contains(record.key, self.key)
+            and _contains(record.value, self.value)
+            and self._has_header(record)
+        )
+
+    def _has_header(self, record: Record) -> bool:
+        if not self.header:
+            return True
+        name, separator, wanted = self.header.partition("=")
+        return any(
+            own.lower() == name.strip().lower() and (not separator or _contains(content, wanted))
+            for own, content in record.headers
+        )
+
+
+def _contains(data: bytes | None, wanted: str) -> bool:
+    if not wanted:
+        return True
+    return data is not None and wanted.lower().encode() in data.lower()
+
+
+class Query(NamedTuple):
+    """A question for records.
+
+    :param partition: None for all
+    :param start: "earliest", "latest" (the newest), "offset", "time" or "positions"
+    :param offset: with "offset"
+    :param time_ms: with "time"
+    :param positions: with "positions": partition → offset, where an earlier page ended
+    """
+
+    topic: str
+    partition: int | None = None
+    start: str = "latest"
+    offset: int = 0
+    time_ms: int = 0
+    limit: int = RECORDS_OF_PAGE
+    filter: Filter = Filter()
+    positions: Mapping[int, int] | None = None
+    read_committed: bool = False
+
+
+class FoundRecord(NamedTuple):
+    """A record and its partition."""
+
+    partition: int
+    record: Record
+
+
+@dataclass(slots=True)
+class FoundRecords:
+    """A page of records, by time.
+
+    :ivar positions: partition → where the next page begins; partitions at their end are left out
+    :ivar scanned: the records that were compared with the filters
+    :ivar complete: whether all records up to the end were compared
+    :ivar problems: what could not be read, one line each
+    """
+
+    records: Sequence[FoundRecord]
+    positions: Mapping[int, int]
+    scanned: int
+    complete: bool
+    problems: Sequence[str]
+
+
+async def find_records(cluster: Cluster, query: Query) -> FoundRecords:
+    """Return the first records that a query selects; for "latest" the newest.
+
+    :raises UnknownTopic: the topic or the partition does not exist
+    :raises ClientError: the cluster cannot be reached, or refuses
+    """
+    topics = await cluster.topics([query.topic])
+    numbers = sorted(topics[query.topic].leaders)
+    if query.partition is not None:
+        if query.partition not in numbers:
+            raise UnknownTopic(f"{query.topic}-{query.partition}")
+        numbers = [query.partition]
+    keys = [(query.topic, number) for number in numbers]
+    leaders = PartitionLeaders(cluster)
+    starts = await leaders.offsets(keys, EARLIEST)
+    ends = await leaders.offsets(keys, LATEST, read_committed=query.read_committed)
+    positions = await _positions(leaders, query, keys, starts, ends)
+    scan = _Scan(cluster, leaders, query, positions, ends)
+    return await scan.run()
+
+
+async def _positions(
+    leaders: PartitionLeaders,
+    query: Query,
+    keys: Sequence[TopicPartition],
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Return where to begin in each partition that has records."""
+    found: dict[TopicPartition, int] = {}
+    if query.start == "time":
+        found = await leaders.offsets(keys, query.time_ms)
+        # Without a record since then, the offset is missing: begin at the end.
+        found = {key: found.get(key, ends.get(key, 0)) for key in keys}
+    else:
+        for key in keys:
+            if query.start == "offset":
+                found[key] = query.offset
+            elif query.start == "positions":
+                found[key] = (query.positions or {}).get(key[1], ends.get(key, 0))
+            elif query.start == "latest":
+                found[key] = ends.get(key, 0) - _newest(query, len(keys))
+            else:
+                found[key] = 0
+    return {
+        key: max(position, starts.get(key, 0))
+        for key, position in found.items()
+        if key in ends and max(position, starts.get(key, 0)) < ends[key]
+    }
+
+
+def _newest(query: Query, partitions: int) -> int:
+    """Return how many of the newest records of each partition to read."""
+    if query.filter != Filter():
+        return max(query.limit, MAX_SCANNED_RECORDS // 10 // partitions)
+    if partitions <= _PARTITIONS_WHOLE:
+        return query.limit
+    return max(1, -(-query.limit // partitions))
+
+
+class _Scan:
+    """A search through partitions, a Fetch at a time for those of one broker."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        leaders: PartitionLeaders,
+        query: Query,
+        positions: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> None:
+        self._cluster = cluster
+        self._leaders = leaders
+        self._query = query
+        self._positions = dict(positions)
+        self._ends = ends
+        self._max_bytes = dict.fromkeys(positions, FETCH_BYTES // max(1, min(16, len(positions))))
+        self._found: list[FoundRecord] = []
+        self._left_bytes = MAX_SCANNED_BYTES
+        self._scanned = 0
+        self._problems: dict[str, None] = {}
+
+    async def run(self) -> FoundRecords:
+        """Read until there are enough records, or the limits are reached."""
+        while self._positions and not self._enough:
+            by_broker = self._leaders.by_broker(self._positions)
+            if not by_broker:
+                break
+            before = dict(self._positions)
+            await asyncio.gather(*(self._fetch(node, some) for node, some in by_broker.items()))
+            if before == self._positions and not self._grow():
+                break
+        records, positions = self._page()
+        return FoundRecords(
+            records,
+            positions,
+            self._scanned,
+            not positions,
+            list(self._problems) + list(self._leaders.problems),
+        )
+
+    @property
+    def _enough(self) -> bool:
+        return (
+            (self._query.start != "latest" and len(self._found) >= self._query.limit)
+            or self._left_bytes <= 0
+            or self._scanned >= MAX_SCANNED_RECORDS
+        )
+
+    def _grow(self) -> bool:
+        """Ask for more bytes at a time, for a batch that is larger; False at the limit."""
+        largest = max(self._max_bytes[key] for key in self._positions)
+        for key in self._positions:
+            self._max_bytes[key] *= 4
+        return largest < _LARGEST_BATCH_BYTES
+
+    def _page(self) -> tuple[list[FoundRecord], dict[int, int]]:
+        """Return the records of the page, and where the next one begins."""
+        positions = {number: offset for (_, number), offset in self._positions.items()}
+        limit = self._query.limit
+
+        def order(one: FoundRecord) -> tuple[int, int, int]:
+            return one.record.timestamp_ms, one.partition, one.record.offset
+
+        if self._query.start == "latest":
+            return heapq.nlargest(limit, self._found, key=order), positions
+        # The first ones of each partition; what is cut off begins the next page.
+        by_partition = sorted(self._found, key=lambda one: (one.partition, one.record.offset))
+        if len(by_partition) > limit:
+            kept = sorted(by_partition, key=order)[:limit]
+            last: dict[int, int] = {}
+            for one in kept:
+                last[one.partition] = max(last.get(one.partition, -1), one.record.offset)
+            for one in by_partition:
+                if one.record.offset > last.get(one.partition, -1):
+                    number = one.partition
+                    positions[number] = min(
+                        positions.get(number, one.record.offset), one.record.offset
+                    )
+            by_partition = [
+                one for one in by_partition if one.record.offset <= last.get(one.partition, -1)
+            ]
+        return sorted(by_partition, key=order), positions
+
+    async def _fetch(self, node_id: int, partitions: Sequence[TopicPartition]) -> None:
+        """Read the next batches of partitions that a broker leads."""
+        some = partitions[:16]  # the others follow in the next round
+        positions = {key: FetchPosition(self._positions[key], self._max_bytes[key]) for key in some}
+        connection = await self._cluster.connection(node_id, "records")
+        answers = await fetch(
+            connection,
+            positions,
+            self._leaders.topic_ids,
+            FetchLimits(0, 0, _LARGEST_BATCH_BYTES, int(self._query.read_committed)),
+            timeout_ms=self._cluster.timeout_ms,
+        )
+        for key, answer in answers.items():
+            if answer.error_code:
+                if answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    raise RequestRefused(
+                        f"reading topic '{key[0]}'",
+                        int(answer.error_code),
+                        needs=f"READ on topic '{key[0]}'",
+                    )
+                self._problems[f"{key[0]}-{key[1]}: {error_name(answer.error_code)}"] = None
+                del self._positions[key]
+            else:
+                await self._take(key, bytes(answer.records or b""), answer)
+        for key in some:  # rotate, so that all partitions get their turn
+            if key in self._positions:
+                self._positions[key] = self._positions.pop(key)
+
+    async def _take(self, key: TopicPartition, data: bytes, answer: Any) -> None:
+        self._left_bytes -= len(data)
+        aborted = {
+            (int(one.producer_id), int(one.first_offset))
+            for one in answer.aborted_transactions or ()
+        }
+        position, found, scanned, problems = await asyncio.to_thread(
+            _search, data, self._positions[key], self._ends[key], self._query, aborted
+        )
+        self._found += (FoundRecord(key[1], record) for record in found)
+        self._scanned += scanned
+        self._problems.update(dict.fromkeys(f"{key[0]}-{key[1]}: {one}" for one in problems))
+        if position >= self._ends[key]:
+            del self._positions[key]
+        else:
+            self._positions[key] = position
+
+
+def _search(
+    data: bytes, position: int, end: int, query: Query, aborted: set[tuple[int, int]]
+) -> tuple[int, list[Record], int, list[str]]:
+    """Search batches.
+
+    :returns: the next position, the records found, how many were compared, and what cannot be read
+    """
+    found: list[Record] = []
+    problems: list[str] = []
+    scanned = 0
+    dropping: set[int] = set()
+    try:
+        for at, header in headers(data):
+            if header.base_offset >= end:
+                return end, found, scanned, problems
+            dropping |= {one for one, first in aborted if first <= header.last_offset}
+            if header.is_control:
+                dropping.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in dropping):
+                batch = data[at : at + header.size_bytes]
+                for record in _records(batch, problems):
+                    if position <= record.offset < end:
+                        scanned += 1
+                        if query.filter.selects(record):
+                            found.append(record)
+                            if len(found) >= query.limit and query.start != "latest":
+                                return record.offset + 1, found, scanned, problems
+            position = max(position, header.last_offset + 1)
+    except CorruptBatch as error:
+        problems.append(str(error))
+        position = end
+    return position, found, scanned, problems
+
+
+def _records(batch: bytes, problems: list[str]) -> Iterator[Record]:
+    try:
+        yield from records(batch, _OPENING)
+    except (CorruptBatch, UnicodeDecodeError) as error:
+        problems.append(f"the batch at offset {header_at(batch).base_offset}: {error}")
+
+
+async def record_at(cluster: Cluster, topic: str, partition: int, offset: int) -> Record | None:
+    """Return the record at an offset, or None.
+
+    :raises ClientError: the cluster cannot be reached, or refuses
+    """
+    found = await find_records(cluster, Query(topic, partition, "offset", offset, limit=1))
+    first = next(iter(found.records), None)
+    return first.record if first is not None and first.record.offset == offset else None
+
+
+__all__ = [
+    "ClientError",
+    "Filter",
+    "FoundRecord",
+    "FoundRecords",
+    "Query",
+    "find_records",
+    "record_at",
+]

@@ -1,0 +1,94 @@
+"""Redrives of dead-letter queues: in threads, as they may take long, and end with the page."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Mapping, Sequence
+
+from headrace.client.dead_letters.letters import LetterFilter
+from headrace.client.dead_letters.redrive import Redrive, RedriveCounts, RedriveOptions
+from headrace.client.errors import ClientError
+from headrace.log_lines import get_logger
+
+from .limits import MAX_REDRIVES, REDRIVE_PLAN_S, REDRIVE_WAIT_S
+
+log = get_logger("headrace.ui")
+
+
+class Redrives:
+    """The redrives that run.
+
+    :param config: of librdkafka
+    """
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        self._config = config
+        self._running: dict[asyncio.Task[RedriveCounts], threading.Event] = {}
+
+    def redrive(self, queue: str, wanted: LetterFilter, options: RedriveOptions) -> Redrive:
+        """Return a redrive, which does nothing yet."""
+        return Redrive(self._config, queue, wanted, options)
+
+    async def plan(self, redrive: Redrive) -> RedriveCounts:
+        """Return what a redrive would do; of a large queue, what the first letters become.
+
+        :raises ClientError: the queue cannot be read
+        """
+        stop = threading.Event()
+        timer = asyncio.get_running_loop().call_later(REDRIVE_PLAN_S, stop.set)
+        try:
+            return await asyncio.to_thread(redrive.plan, stop)
+        finally:
+            timer.cancel()
+            stop.set()
+
+    async def run(self, redrive: Redrive) -> str:
+        """Redrive; wait a moment for the end.
+
+        :returns: a sentence about it
+        :raises ClientError: it has failed, or too many run
+        """
+        if len(self._running) >= MAX_REDRIVES:
+            raise ClientError("other redrives are running: wait for their end")
+        stop = threading.Event()
+        task = asyncio.create_task(asyncio.to_thread(redrive.run, stop))
+        self._running[task] = stop
+        task.add_done_callback(self._ended)
+        done, _ = await asyncio.wait((task,), timeout=REDRIVE_WAIT_S)
+        if not done:
+            return "it goes on in the background; the log says when it has ended"
+        return summary(task.result())
+
+    def _ended(self, task: asyncio.Task[RedriveCounts]) -> None:
+        self._running.pop(task, None)
+        if not task.cancelled() and task.exception() is None:
+            log.info("a redrive has ended: %s", summary(task.result()))
+        else:
+            log.warning("a redrive has failed: %s", None if task.cancelled() else task.exception())
+
+    async def close(self) -> None:
+        """Stop all. A later one goes on from there."""
+        for stop in self._running.values():
+            stop.set()
+        for task in list(self._running):
+            with contextlib.suppress(Exception):
+                await task
+
+
+def summary(counts: RedriveCounts) -> str:
+    """Return a sentence about what a redrive did."""
+    parts = [f"{counts.total:,} redriven"]
+    parts += [text for text, _ in skipped(counts)]
+    if counts.stopped:
+        parts.append("stopped before its end: the next one goes on from there")
+    return "; ".join(parts)
+
+
+def skipped(counts: RedriveCounts) -> Sequence[tuple[str, str]]:
+    """Return what was skipped, and its source."""
+    return [
+        (f"{count:,} skipped: {reason}", source)
+        for (source, reason), count in sorted(counts.skipped.items())
+    ]

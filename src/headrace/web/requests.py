@@ -1,0 +1,164 @@
+"""The parameters and forms of requests, and the errors in them."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+
+from .access import Session
+from .limits import MAX_RECORDS_OF_PAGE, RECORDS_OF_PAGE
+from .page import url
+from .records import Filter, FoundRecords, Query
+
+_STARTS = ("latest", "earliest", "offset", "time", "positions")
+_MAX_NAME_CHARS = 1000
+
+
+class BadRequest(Exception):
+    """A request has a parameter that cannot be used; the text is for people."""
+
+
+class NotThere(Exception):
+    """A group, topic or record does not exist; the text is for people."""
+
+
+def records_query(request: Request) -> Query:
+    """Return the question for records that a request asks.
+
+    :raises BadRequest: a parameter cannot be used
+    """
+    start = word_of(request, "start", _STARTS, "latest")
+    positions = None
+    if start == "positions":
+        try:
+            pairs = (one.split(":") for one in text_of(request, "positions").split(",") if one)
+            positions = {int(number): int(offset) for number, offset in pairs}
+        except ValueError:
+            raise BadRequest("The positions are not PARTITION:OFFSET,…") from None
+    partition = text_of(request, "partition")
+    return Query(
+        topic=needed(request, "topic"),
+        partition=number(request, "partition", 0) if partition else None,
+        start=start,
+        offset=number(request, "offset", 0),
+        time_ms=time_of(text_of(request, "time")) if start == "time" else 0,
+        limit=min(max(1, number(request, "limit", RECORDS_OF_PAGE)), MAX_RECORDS_OF_PAGE),
+        filter=Filter(
+            text_of(request, "key"), text_of(request, "value"), text_of(request, "header")
+        ),
+        positions=positions,
+        read_committed=text_of(request, "committed") == "yes",
+    )
+
+
+def more_url(query: Query, form: str, found: FoundRecords, path: str = "/records") -> str:
+    """Return the address of the next page of records; empty if there is none."""
+    if not found.positions or query.start == "latest":
+        return ""
+    return url(
+        path,
+        topic=query.topic,
+        partition="" if query.partition is None else query.partition,
+        start="positions",
+        positions=",".join(f"{number}:{at}" for number, at in sorted(found.positions.items())),
+        key=query.filter.key,
+        value=query.filter.value,
+        header=query.filter.header,
+        limit=query.limit,
+        committed="yes" if query.read_committed else "",
+        format="" if form == "auto" else form,
+    )
+
+
+def time_of(text: str) -> int:
+    """Parse a time: milliseconds since the epoch, or ISO 8601, in UTC unless it names a zone.
+
+    :raises BadRequest: it is neither
+    """
+    text = text.strip()
+    if text.isascii() and text.isdigit() and len(text) < 16:
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadRequest(f"{text!r} is not a time such as 2026-11-22T08:00:00Z") from None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    return max(0, int(found.timestamp() * 1000))
+
+
+def text_of(request: Request, name: str) -> str:
+    """Return a parameter of a request; empty if it is missing."""
+    return request.query_params.get(name, "")[:_MAX_NAME_CHARS]
+
+
+def needed(request: Request, name: str) -> str:
+    """Return a parameter of a request.
+
+    :raises BadRequest: it is missing
+    """
+    if name not in request.query_params:
+        raise BadRequest(f"The parameter {name} is missing.")
+    return text_of(request, name)
+
+
+def number(request: Request, name: str, default: int) -> int:
+    """Return a parameter that is a number.
+
+    :raises BadRequest: it is none
+    """
+    text = request.query_params.get(name, "")
+    if not text:
+        return default
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise BadRequest(f"The parameter {name} is not a number.")
+    return int(text)
+
+
+def word_of(request: Request, name: str, words: Collection[str], default: str) -> str:
+    """Return a parameter that is one of some words.
+
+    :raises BadRequest: it is none
+    """
+    text = request.query_params.get(name, "") or default
+    if text not in words:
+        raise BadRequest(f"The parameter {name} is none of {', '.join(filter(None, words))}.")
+    return text
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """Return the fields of a form; the last one of a name."""
+    body = await request.body()
+    try:
+        found = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=100, errors="strict")
+    except ValueError:
+        raise BadRequest("The form cannot be read.") from None
+    return {name: values[-1] for name, values in found.items()}
+
+
+def require_same_origin(request: Request) -> None:
+    """Refuse a form that another site has sent.
+
+    :raises BadRequest: it has
+    """
+    origin = request.headers.get("origin")
+    site = request.headers.get("sec-fetch-site")
+    if site not in (None, "same-origin", "none"):
+        raise BadRequest("The form came from another site.")
+    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
+        raise BadRequest("The form came from another site.")
+
+
+def check_form(request: Request, session: Session | None, form: Mapping[str, str]) -> None:
+    """Refuse a form that was not made for the login of its sender.
+
+    :raises BadRequest: it was not
+    """
+    require_same_origin(request)
+    given = form.get("csrf", "").encode()
+    if session is None or not hmac.compare_digest(given, session.csrf.encode()):
+        raise BadRequest("The form is no longer valid: go back, load the page again, and repeat.")

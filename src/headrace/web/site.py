@@ -1,0 +1,632 @@
+"""The pages: what they ask the cluster for, and who may see them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from headrace.client.cluster import Cluster
+from headrace.client.errors import ClientError
+from headrace.client.lag.group_lines import GroupLine
+from headrace.client.settings import Settings
+from headrace.log_lines import get_logger
+from headrace.protocol.partitions import TopicPartition
+
+from . import pictures, texts
+from .access import Credentials, Session, Sessions, basic_or_bearer
+from .actions import Planner, Plans
+from .groups import GroupDetail, group_detail
+from .history import Point
+from .limits import (
+    MAX_GROUPS_OF_RECORD,
+    MAX_SHOWN_CHARS,
+    MAX_VALUE_CHARS,
+    PARTITIONS_OF_PAGE,
+)
+from .observer import Observation, Observer
+from .page import Pages, url
+from .records import FoundRecord, find_records, record_at
+from .requests import (
+    BadRequest,
+    NotThere,
+    check_form,
+    form_of,
+    more_url,
+    needed,
+    number,
+    records_query,
+    require_same_origin,
+    text_of,
+    word_of,
+)
+from .standing import Standing, letters_of, standing, standings
+from .topics import topic_detail
+from .views import GROUP_SORTS, TOPIC_SORTS, Listing, listing, totals
+
+log = get_logger("headrace.ui")
+
+COOKIE = "headrace_session"
+_FIRST_LOOK_S = 0.25
+"""The time that a page waits for the first look at the cluster; then it says so and asks again."""
+_OVERVIEW_ROWS = 15
+_SHORT_CHARS = 240
+"""Characters of a value in a list of records, unless its format is chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Somebody who asks for a page.
+
+    :param user: None without a login
+    :param session: the login of a browser; None for others
+    """
+
+    user: str | None
+    session: Session | None = None
+
+
+@dataclass(slots=True)
+class Course:
+    """Releases and rejections of a share group over time, as far as somebody has looked."""
+
+    points: deque[tuple[int, int, int]]
+    """(time in ms, released records, archived records)"""
+
+
+class Site:
+    """The state behind all pages.
+
+    :param settings: of the connections to the cluster
+    :param credentials: of those who may act; without any nobody may
+    :param producer_config: librdkafka's configuration, for records to produce
+    :param login_to_view: whether looking takes a login, too
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        observer: Observer,
+        credentials: Credentials,
+        *,
+        producer_config: Mapping[str, str],
+        login_to_view: bool = False,
+        is_secure: bool = False,
+    ) -> None:
+        self.observer = observer
+        self.credentials = credentials
+        self.login_to_view = login_to_view
+        self.is_secure = is_secure
+        self.sessions = Sessions()
+        self.pages = Pages()
+        self.cluster: Cluster = settings.cluster()
+        self.plans = Plans()
+        self.planner = Planner(self.cluster, producer_config)
+        self._courses: dict[str, Course] = {}
+
+    # Visitors -------------------------------------------------------------------------------------
+
+    def visitor(self, request: Request) -> Visitor:
+        """Return who asks."""
+        header = request.headers.get("authorization")
+        if header is not None and self.credentials:
+            given = basic_or_bearer(header)
+            if given is not None and not self.sessions.refuses_logins:
+                user = self.credentials.admits(*given)
+                if user is None:
+                    self.sessions.failed()
+                return Visitor(user)
+            return Visitor(None)
+        session = self.sessions.get(request.cookies.get(COOKIE))
+        return Visitor(None if session is None else session.user, session)
+
+    def may_view(self, visitor: Visitor) -> bool:
+        """Return whether somebody may look."""
+        return not self.login_to_view or visitor.user is not None
+
+    # Rendering ------------------------------------------------------------------------------------
+
+    def html(
+        self, request: Request, template: str, values: Mapping[str, Any], status: int = 200
+    ) -> Response:
+        """Return a page: the template, around the part of the same name that changes with time.
+
+        With ``part`` in the query only this part is returned; and nothing, if it is what the
+        browser shows already.
+        """
+        visitor = self.visitor(request)
+        live_url = ""
+        query = {k: v for k, v in request.query_params.items() if k != "part"}
+        common = {
+            "visitor": visitor,
+            "may_act": bool(self.credentials),
+            "acting": visitor.user is not None,
+            "csrf": visitor.session.csrf if visitor.session is not None else "",
+            "seen": self.observer.observation,
+            "problem": self.observer.problem,
+            "path": request.url.path,
+            "address": str(request.url.path)
+            + (f"?{request.url.query}" if request.url.query else ""),
+            "query": query,
+        }
+        live = ""
+        if f"{template}_live.html" in self.pages.names:
+            live = self.pages.render(f"{template}_live.html", {**common, **values})
+            digest = hashlib.sha256(live.encode()).hexdigest()[:16]
+            if request.query_params.get("part") == digest:
+                return Response(status_code=204)
+            live_url = url(request.url.path, **query, part=digest)
+        if "part" in request.query_params:
+            body = self.pages.render("live.html", {"live": Markup(live), "live_url": live_url})
+        else:
+            body = self.pages.render(
+                f"{template}.html",
+                {**common, **values, "live": Markup(live), "live_url": live_url},
+            )
+        return HTMLResponse(body, status)
+
+    async def seen(self) -> Observation | None:
+        """Return the newest look at the cluster; wait a moment for the first one."""
+        self.observer.watch()
+        if self.observer.observation is None and self.observer.problem is None:
+            await asyncio.to_thread(self.observer.wait_first, _FIRST_LOOK_S)
+        return self.observer.observation
+
+    # Overview -------------------------------------------------------------------------------------
+
+    async def overview(self, request: Request) -> Response:
+        """Return the overview."""
+        seen = await self.seen()
+        values: dict[str, Any] = {"groups": None, "topics": None, "totals": None}
+        if seen is not None:
+            values["totals"] = totals(seen)
+            values["groups"] = listing(
+                seen.groups.values(),
+                GROUP_SORTS,
+                lambda line: line.group,
+                sort="lag",
+                text="",
+                page=1,
+                rows=_OVERVIEW_ROWS,
+            )
+            values["topics"] = listing(
+                (one for one in seen.topics.values() if not one.is_internal),
+                TOPIC_SORTS,
+                lambda line: line.name,
+                sort="rate",
+                text="",
+                page=1,
+                rows=_OVERVIEW_ROWS,
+            )
+            values["histories"] = self._group_histories(values["groups"])
+            values["courses"] = {
+                one.name: self.observer.topic_history(one.name) for one in values["topics"].rows
+            }
+        return self.html(request, "overview", values)
+
+    async def group_list(self, request: Request) -> Response:
+        """Return the page of all groups."""
+        seen = await self.seen()
+        found = None if seen is None else self.listed_groups(request, seen)
+        return self.html(
+            request,
+            "groups",
+            {"groups": found, "histories": {} if found is None else self._group_histories(found)},
+        )
+
+    def listed_groups(self, request: Request, seen: Observation) -> Listing[GroupLine]:
+        """Return the groups that a request selects."""
+        kind = word_of(request, "type", ("", "share", "consumer", "classic", "streams"), "")
+        return listing(
+            (one for one in seen.groups.values() if not kind or one.type == kind),
+            GROUP_SORTS,
+            lambda line: line.group,
+            sort=word_of(request, "sort", GROUP_SORTS, "lag"),
+            text=text_of(request, "filter"),
+            page=number(request, "page", 1),
+        )
+
+    def _group_histories(self, found: Listing[GroupLine]) -> dict[str, tuple[Point, ...]]:
+        return {one.group: self.observer.group_history(one.group) for one in found.rows}
+
+    async def topic_list(self, request: Request) -> Response:
+        """Return the page of all topics."""
+        seen = await self.seen()
+        found = None if seen is None else self.listed_topics(request, seen)
+        courses = {}
+        if found is not None:
+            courses = {one.name: self.observer.topic_history(one.name) for one in found.rows}
+        return self.html(request, "topics", {"topics": found, "courses": courses})
+
+    def listed_topics(self, request: Request, seen: Observation) -> Listing[Any]:
+        """Return the topics that a request selects."""
+        with_internal = text_of(request, "internal") == "yes"
+        return listing(
+            (one for one in seen.topics.values() if with_internal or not one.is_internal),
+            TOPIC_SORTS,
+            lambda line: line.name,
+            sort=word_of(request, "sort", TOPIC_SORTS, "name"),
+            text=text_of(request, "filter"),
+            page=number(request, "page", 1),
+        )
+
+    # Details --------------------------------------------------------------------------------------
+
+    async def group(self, request: Request) -> Response:
+        """Return the page of a group."""
+        seen = await self.seen()
+        page = number(request, "page", 1)
+        detail = await self.group_detail(request)
+        history = self.observer.group_history(detail.group_id)
+        pages = max(1, -(-detail.partition_count // PARTITIONS_OF_PAGE))
+        line = None if seen is None else seen.groups.get(detail.group_id)
+        return self.html(
+            request,
+            "group",
+            {
+                "group": detail,
+                "line": line,
+                "notes": [one for one in seen.notes if one.group == detail.group_id]
+                if seen is not None
+                else [],
+                "queue": None if seen is None else seen.queues.get(detail.group_id),
+                "charts": self._charts(detail, history),
+                "flights": self._flights(detail),
+                "page": min(page, pages),
+                "pages": pages,
+            },
+        )
+
+    async def group_detail(self, request: Request) -> GroupDetail:
+        """Return the group that a request names.
+
+        :raises NotThere: it does not exist
+        """
+        group_id = needed(request, "id")
+        detail = await group_detail(self.cluster, group_id, number(request, "page", 1))
+        if detail is None:
+            raise NotThere(f"The group {group_id!r} does not exist.")
+        return detail
+
+    def _charts(self, detail: GroupDetail, history: tuple[Point, ...]) -> list[Any]:
+        charts = [
+            pictures.chart(
+                "Lag in records",
+                [pictures.Series("lag", "a", [(one.time_ms, one.lag) for one in history])],
+                texts.number,
+            ),
+            pictures.chart(
+                "Age of the oldest record to finish",
+                [pictures.Series("age", "a", [(one.time_ms, one.time_lag_ms) for one in history])],
+                texts.duration,
+            ),
+            pictures.chart(
+                "Records a second",
+                [
+                    pictures.Series(
+                        "finished", "a", [(one.time_ms, one.consumed_per_s) for one in history]
+                    ),
+                    pictures.Series(
+                        "produced", "b", [(one.time_ms, one.produced_per_s) for one in history]
+                    ),
+                ],
+                texts.number,
+            ),
+        ]
+        if detail.tells_spans:
+            released, archived = self._outcomes(detail)
+            charts.append(
+                pictures.chart(
+                    "Records released and rejected, a second",
+                    [
+                        pictures.Series("released", "a", released),
+                        pictures.Series("rejected", "b", archived),
+                    ],
+                    texts.number,
+                )
+            )
+        return charts
+
+    def _outcomes(
+        self, detail: GroupDetail
+    ) -> tuple[list[tuple[int, float | None]], list[tuple[int, float | None]]]:
+        """Return the rates of releases and rejections, from the looks at the page of a group."""
+        states = [one.share for one in detail.partitions if one.share is not None]
+        released = sum(one.released_count or 0 for one in states)
+        archived = sum(one.archived_count or 0 for one in states)
+        name = f"{detail.group_id} {detail.partitions[0].topic}-{detail.partitions[0].number}"
+        course = self._courses.pop(name, None) or Course(deque(maxlen=180))
+        self._courses[name] = course
+        while len(self._courses) > 100:
+            del self._courses[next(iter(self._courses))]
+        now_ms = time.time_ns() // 1_000_000
+        if not course.points or now_ms - course.points[-1][0] >= 1000:
+            course.points.append((now_ms, released, archived))
+        rates: tuple[list[tuple[int, float | None]], list[tuple[int, float | None]]] = ([], [])
+        points = list(course.points)
+        for earlier, later in pairwise(points):
+            over_s = (later[0] - earlier[0]) / 1000
+            for n in (0, 1):
+                growth = later[n + 1] - earlier[n + 1]
+                rates[n].append((later[0], growth / over_s if growth >= 0 else None))
+        return rates
+
+    def _flights(self, detail: GroupDetail) -> dict[TopicPartition, Any]:
+        """Return the pictures of what is in flight."""
+        found = {}
+        for one in detail.partitions:
+            share = one.share
+            if share is not None and share.spans is not None and share.end_offset is not None:
+                found[one.topic, one.number] = pictures.in_flight(
+                    share.start_offset or 0, share.end_offset, share.spans, detail.holders
+                )
+        return found
+
+    async def topic(self, request: Request) -> Response:
+        """Return the page of a topic."""
+        seen = await self.seen()
+        name = needed(request, "name")
+        page = number(request, "page", 1)
+        detail = await topic_detail(self.cluster, name, page)
+        if detail is None:
+            raise NotThere(f"The topic {name!r} does not exist.")
+        history = self.observer.topic_history(name)
+        values = [(one.time_ms, one.produced_per_s) for one in history]
+        pages = max(1, -(-detail.partition_count // PARTITIONS_OF_PAGE))
+        return self.html(
+            request,
+            "topic",
+            {
+                "topic": detail,
+                "line": None if seen is None else seen.topics.get(name),
+                "readers": self.readers(name),
+                "chart": pictures.chart(
+                    "Records produced a second",
+                    [pictures.Series("produced", "a", values)],
+                    texts.number,
+                ),
+                "page": min(page, pages),
+                "pages": pages,
+            },
+        )
+
+    def readers(self, topic: str, kind: str = "") -> list[GroupLine]:
+        """Return the groups that have read a topic, by name.
+
+        :param kind: only groups of this type
+        """
+        seen = self.observer.observation
+        if seen is None:
+            return []
+        return [
+            seen.groups[group_id]
+            for group_id, topics in seen.topics_of.items()
+            if topic in topics and (not kind or seen.groups[group_id].type == kind)
+        ]
+
+    # Records --------------------------------------------------------------------------------------
+
+    async def records(self, request: Request) -> Response:
+        """Return a page of the records of a topic."""
+        await self.seen()
+        query = records_query(request)
+        form = word_of(request, "format", texts.FORMATS, "auto")
+        found = await find_records(self.cluster, query)
+        groups = [one.group for one in self.readers(query.topic, "share")]
+        shown = groups[:MAX_GROUPS_OF_RECORD]
+        stands = await self._stands(query.topic, shown, found.records)
+        return self.html(
+            request,
+            "records",
+            {
+                "ask": query,
+                "format": form,
+                "found": found,
+                "rows": [_row(one, form) for one in found.records],
+                "stands": stands,
+                "groups": shown,
+                "more": more_url(query, form, found),
+                "partitions": await self._partition_numbers(query.topic),
+                "when": texts.moment(query.time_ms) if query.start == "time" else "",
+            },
+        )
+
+    async def _partition_numbers(self, topic: str) -> Sequence[int]:
+        topics = await self.cluster.topics([topic])
+        return sorted(topics[topic].leaders)
+
+    async def _stands(
+        self, topic: str, group_ids: Sequence[str], found: Sequence[FoundRecord]
+    ) -> dict[TopicPartition, list[Standing]]:
+        """Return where records stand with share groups: (partition, offset) → groups."""
+        keys = [(topic, number) for number in sorted({one.partition for one in found})]
+        if not keys or not group_ids:
+            return {}
+        states = await standings(self.cluster, group_ids, keys)
+        return {
+            (str(one.partition), one.record.offset): [
+                standing(group_id, of_group.get((topic, one.partition)), one.record.offset)
+                for group_id, of_group in states.items()
+            ]
+            for one in found
+        }
+
+    async def record(self, request: Request) -> Response:
+        """Return the page of a record."""
+        await self.seen()
+        topic = needed(request, "topic")
+        partition = number(request, "partition", 0)
+        offset = number(request, "offset", 0)
+        form = word_of(request, "format", texts.FORMATS, "auto")
+        record, stands = await self.record_with_standing(topic, partition, offset)
+        value, value_format, is_cut = texts.rendered(record.value, form, MAX_VALUE_CHARS)
+        key, key_format, _ = texts.rendered(record.key, form, MAX_SHOWN_CHARS)
+        return self.html(
+            request,
+            "record",
+            {
+                "topic": topic,
+                "partition": partition,
+                "record": record,
+                "value": value,
+                "value_format": value_format,
+                "is_cut": is_cut,
+                "key": key,
+                "key_format": key_format,
+                "headers": [
+                    (name, texts.short(content, MAX_SHOWN_CHARS))
+                    for name, content in record.headers
+                ],
+                "format": form,
+                "stands": stands,
+            },
+        )
+
+    async def record_with_standing(
+        self, topic: str, partition: int, offset: int
+    ) -> tuple[Any, list[Standing]]:
+        """Return a record, and where it stands with the share groups of its topic.
+
+        :raises NotThere: there is no such record
+        """
+        record = await record_at(self.cluster, topic, partition, offset)
+        if record is None:
+            raise NotThere(f"There is no record at offset {offset} of {topic}-{partition}.")
+        groups = [one.group for one in self.readers(topic, "share")][:MAX_GROUPS_OF_RECORD]
+        found = await self._stands(topic, groups, [FoundRecord(partition, record)])
+        stands = found.get((str(partition), offset), [])
+        seen = self.observer.observation
+        queues = {} if seen is None else seen.queues
+        letters: dict[str, Any] = {}
+        for n, one in enumerate(stands):
+            queue = queues.get(one.group)
+            if one.kind == "done" and queue:
+                try:
+                    letters[queue] = letters.get(queue) or await letters_of(self.cluster, queue)
+                except ClientError:
+                    continue
+                if (one.group, topic, partition, offset) in letters[queue]:
+                    stands[n] = Standing(one.group, "dead", f"dead-lettered to {queue}")
+        return record, stands
+
+    # Actions --------------------------------------------------------------------------------------
+
+    async def actions(self, request: Request) -> Response:
+        """Return the list of the actions that were executed."""
+        return self.html(request, "actions", {"done": list(self.plans.done)})
+
+    async def plan(self, request: Request) -> Response:
+        """Return what an action would change, with the button that confirms it."""
+        visitor, form = await self._actor(request)
+        plan = await self.planner.plan(request.path_params["action"], form)
+        back = form.get("back", "")
+        plan.back = back if _is_path(back) else "/"
+        values = {"plan": plan, "plan_id": self.plans.keep(visitor.user or "", plan)}
+        return self.html(request, "plan", values)
+
+    async def confirm(self, request: Request) -> Response:
+        """Execute an action that was shown before."""
+        visitor, form = await self._actor(request)
+        plan = self.plans.take(visitor.user or "", form.get("plan", ""))
+        if plan is None:
+            raise BadRequest("This action was executed already, or was shown too long ago.")
+        outcome = await self.plans.execute(visitor.user or "", plan)
+        self.observer.refresh()
+        values = {"title": plan.title, "text": outcome, "tone": "good", "back": plan.back}
+        return self.html(request, "message", values)
+
+    async def _actor(self, request: Request) -> tuple[Visitor, dict[str, str]]:
+        """Return who sends a form, and its fields.
+
+        :raises BadRequest: nobody has logged in, or the form is not that of the login
+        """
+        visitor = self.visitor(request)
+        form = await form_of(request)
+        check_form(request, visitor.session, form)
+        return visitor, form
+
+    # Logins ---------------------------------------------------------------------------------------
+
+    async def login(self, request: Request) -> Response:
+        """Return the form of the login, or check what it was sent with."""
+        back = text_of(request, "back")
+        wrong = ""
+        status = 200
+        if request.method == "POST":
+            require_same_origin(request)
+            form = await form_of(request)
+            back = form.get("back", "")
+            if self.sessions.refuses_logins:
+                wrong, status = "Too many wrong passwords. Wait a minute, and try again.", 429
+            else:
+                user = self.credentials.admits(form.get("name", ""), form.get("password", ""))
+                if user is not None:
+                    return self._logged_in(user, back)
+                self.sessions.failed()
+                wrong, status = "That is not right.", 401
+        values = {"wrong": wrong, "back": back, "has_users": bool(self.credentials.users)}
+        return self.html(request, "login", values, status)
+
+    def _logged_in(self, user: str, back: str) -> Response:
+        log.info("%s logged in", user)
+        response = RedirectResponse(back if _is_path(back) else "/", 303)
+        response.set_cookie(
+            COOKIE,
+            self.sessions.begin(user),
+            httponly=True,
+            samesite="strict",
+            secure=self.is_secure,
+            path="/",
+        )
+        return response
+
+    async def logout(self, request: Request) -> Response:
+        """End a login."""
+        session = self.visitor(request).session
+        form = await form_of(request)
+        check_form(request, session, form)
+        self.sessions.end(request.cookies.get(COOKIE))
+        response = RedirectResponse("/", 303)
+        response.delete_cookie(COOKIE, path="/")
+        return response
+
+    def static(self, request: Request) -> Response:
+        """Return a file of the page."""
+        file = self.pages.files.get(request.path_params["name"])
+        if file is None:
+            raise NotThere("There is no such file.")
+        is_current = request.path_params["version"] == self.pages.version
+        cache = "public, max-age=31536000, immutable" if is_current else "no-store"
+        return Response(file.body, media_type=file.content_type, headers={"cache-control": cache})
+
+
+def _is_path(address: str) -> bool:
+    """Return whether an address is a path on this site: ``//host`` would be elsewhere."""
+    return address.startswith("/") and not address.startswith(("//", "/\\"))
+
+
+def _row(one: FoundRecord, form: str) -> dict[str, Any]:
+    """Return a record as the table shows it."""
+    value, value_format, is_cut = texts.rendered(one.record.value, form, MAX_SHOWN_CHARS)
+    if form == "auto":  # many records on one page
+        value = texts.short(one.record.value, _SHORT_CHARS)
+        is_cut = value.endswith("…")
+    return {
+        "partition": one.partition,
+        "record": one.record,
+        "key": texts.short(one.record.key, 200),
+        "value": value,
+        "format": value_format,
+        "is_cut": is_cut,
+        "size": len(one.record.value or b""),
+        "headers": [(name, texts.short(content, 200)) for name, content in one.record.headers],
+    }

@@ -1,0 +1,102 @@
+"""Where a record stands with the share groups of its topic: done, held, waiting, dead-lettered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from headrace.client.cluster import Cluster
+from headrace.client.errors import ClientError
+from headrace.client.share_inspection import SharePartitionState, Span, share_states
+from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.record_batch import Record
+from headrace.protocol.share_inspection import SpanState
+
+from .limits import MAX_DEAD_LETTERS, MAX_GROUPS_OF_RECORD
+from .records import Query, find_records
+from .texts import count_of, duration
+
+_LETTER = "__dlq.errors."
+
+
+class Standing(NamedTuple):
+    """A record and a share group.
+
+    :param kind: "done", "held", "waiting", "available", "ahead", "dead", "unknown"
+    :param text: a sentence
+    """
+
+    group: str
+    kind: str
+    text: str
+
+
+async def standings(
+    cluster: Cluster, group_ids: Sequence[str], keys: Sequence[TopicPartition]
+) -> dict[str, Mapping[TopicPartition, SharePartitionState]]:
+    """Return the state of share groups in partitions; groups that refuse are left out.
+
+    :raises ClientError: the cluster cannot be reached
+    """
+    found: dict[str, Mapping[TopicPartition, SharePartitionState]] = {}
+    for group_id in group_ids[:MAX_GROUPS_OF_RECORD]:
+        try:
+            found[group_id] = await share_states(cluster, group_id, keys, 10_000)
+        except ClientError:
+            continue
+    return found
+
+
+def standing(group_id: str, state: SharePartitionState | None, offset: int) -> Standing:
+    """Return where the record at an offset stands with a group."""
+    if state is None or state.start_offset is None:
+        return Standing(group_id, "unknown", "the group has not begun with this partition")
+    if offset < state.start_offset:
+        return Standing(group_id, "done", "done")
+    if state.spans is None or state.end_offset is None:
+        return Standing(
+            group_id, "unknown", "not below the start offset; this broker does not tell more"
+        )
+    span = next((one for one in state.spans if one.first_offset <= offset <= one.last_offset), None)
+    if span is None:
+        return Standing(group_id, "ahead", "not delivered yet")
+    return Standing(group_id, *_of_span(span))
+
+
+def _of_span(span: Span) -> tuple[str, str]:
+    times = f", delivered {count_of(span.delivery_count, 'time')}" if span.delivery_count else ""
+    if span.state is SpanState.LOCKED:
+        left = duration(span.remaining_ms)
+        return "held", f"held by {span.member_id} for {left} more{times}"
+    if span.state is SpanState.WAITING:
+        return "waiting", f"waits {duration(span.remaining_ms)} for its next delivery{times}"
+    if span.state is SpanState.FINISHED:
+        return "done", "done"
+    return "available", f"available{times or ', not delivered yet'}"
+
+
+async def letters_of(cluster: Cluster, queue: str) -> dict[tuple[str, str, int, int], Record]:
+    """Return the newest dead letters of a queue by (group, topic, partition, offset) of the record
+    that failed (KIP-1191).
+
+    :raises ClientError: the queue cannot be read
+    """
+    found = await find_records(cluster, Query(queue, start="latest", limit=MAX_DEAD_LETTERS))
+    letters: dict[tuple[str, str, int, int], Record] = {}
+    for one in found.records:
+        named = {name: content for name, content in one.record.headers if name.startswith(_LETTER)}
+        try:
+            key = (
+                _text(named, "group"),
+                _text(named, "topic"),
+                int(_text(named, "partition")),
+                int(_text(named, "offset")),
+            )
+        except (KeyError, ValueError):
+            continue
+        letters.setdefault(key, one.record)
+    return letters
+
+
+def _text(named: Mapping[str, bytes | None], field: str) -> str:
+    return (named[_LETTER + field] or b"").decode()

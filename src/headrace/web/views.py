@@ -1,0 +1,106 @@
+"""Lists with filter, order and pages, for pages and the JSON API. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from headrace.client.lag.group_lines import GroupLine
+
+from .limits import ROWS_OF_PAGE
+from .observer import Observation, TopicLine
+
+T = TypeVar("T")
+
+GROUP_SORTS: Mapping[str, Callable[[GroupLine], Any]] = {
+    "name": lambda line: line.group,
+    "type": lambda line: (line.type, line.group),
+    "state": lambda line: (line.state, line.group),
+    "members": lambda line: line.members,
+    "lag": lambda line: line.lag,
+    "time": lambda line: line.time_lag_ms,
+    "rate": lambda line: line.consumed_per_s,
+    "new": lambda line: line.produced_per_s,
+    "zero": lambda line: math.inf if line.seconds_to_zero == -1 else line.seconds_to_zero,
+}
+TOPIC_SORTS: Mapping[str, Callable[[TopicLine], Any]] = {
+    "name": lambda line: line.name,
+    "partitions": lambda line: line.partitions,
+    "end": lambda line: line.end_offsets,
+    "rate": lambda line: line.produced_per_s,
+    "groups": lambda line: line.groups,
+}
+_ASCENDING = ("name", "type", "state")
+
+
+class Listing(NamedTuple, Generic[T]):
+    """A page of a list.
+
+    :param total: the number of lines on all pages
+    """
+
+    rows: Sequence[T]
+    total: int
+    page: int
+    pages: int
+    sort: str
+    filter: str
+
+
+def listing(
+    lines: Iterable[T],
+    sorts: Mapping[str, Callable[[T], Any]],
+    name: Callable[[T], str],
+    *,
+    sort: str,
+    text: str,
+    page: int,
+    rows: int = ROWS_OF_PAGE,
+) -> Listing[T]:
+    """Return a page of the lines whose name contains a text.
+
+    :param sort: a key of ``sorts``; counts and times with the largest first, unknown ones last
+    """
+    wanted = text.strip().lower()
+    chosen = [one for one in lines if not wanted or wanted in name(one).lower()]
+    key = sorts[sort]
+    known = [one for one in chosen if key(one) is not None]
+    known.sort(key=name)
+    known.sort(key=key, reverse=sort not in _ASCENDING)
+    chosen = known + [one for one in chosen if key(one) is None]
+    pages = max(1, -(-len(chosen) // rows))
+    page = min(max(1, page), pages)
+    shown = chosen[(page - 1) * rows : page * rows]
+    return Listing(shown, len(chosen), page, pages, sort, text)
+
+
+class Totals(NamedTuple):
+    """The sums of an overview; None for an unknown value."""
+
+    groups: int
+    topics: int
+    lag: int
+    time_lag_ms: int | None
+    consumed_per_s: float | None
+    produced_per_s: float | None
+
+
+def totals(seen: Observation) -> Totals:
+    """Return the sums over all groups and topics."""
+    lines = seen.groups.values()
+    times = [one.time_lag_ms for one in lines if one.time_lag_ms is not None]
+    consumed = [one.consumed_per_s for one in lines if one.consumed_per_s is not None]
+    produced = [
+        one.produced_per_s
+        for one in seen.topics.values()
+        if one.produced_per_s is not None and not one.is_internal
+    ]
+    return Totals(
+        len(seen.groups),
+        sum(not one.is_internal for one in seen.topics.values()),
+        sum(one.lag or 0 for one in lines),
+        max(times, default=None),
+        sum(consumed) if consumed else None,
+        sum(produced) if produced else None,
+    )

@@ -1,0 +1,184 @@
+"""`headrace ui` as a process, a browser that looks at it, and a cluster worth looking at."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from headrace.client import ShareConsumer
+from headrace.client.share.types import Acknowledgement, AcknowledgeType
+from tests.cli.command import start
+from tests.clients.confluent import create_topic, produce, share_from_earliest
+from tests.support import ROOT, unique
+
+TOKEN = "a-token-for-tests"
+HOSTILE = b"<script>document.title='owned'</script><img src=x onerror=alert(1)>"
+PICTURES = Path(os.environ.get("HEADRACE_PICTURES", str(ROOT / "out/pictures")))
+"""The folder of the screenshots that tests make."""
+
+CHROMIUM_OPTIONS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--force-device-scale-factor=1",
+    "--window-size=1320,1000",
+)
+
+
+class Page(NamedTuple):
+    """A page that is served.
+
+    :param base: its address, without a slash at the end
+    """
+
+    base: str
+    process: subprocess.Popen[bytes]
+
+
+@contextmanager
+def served(tmp_path: Path, *arguments: str, token: bool = True) -> Iterator[Page]:
+    """Serve the page until the end of the block."""
+    options = list(arguments)
+    if token:
+        file = tmp_path / "token"
+        file.write_text(f"{TOKEN}\n")
+        options += ["--token-file", str(file)]
+    process = start("ui", "--listen", "127.0.0.1:0", *options)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        line = process.stdout.readline().decode()
+        assert line.startswith("the page is at "), process.stderr.read().decode()
+        yield Page(line.split()[-1].rstrip("/"), process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+
+
+def client(page: Page, **options: Any) -> httpx.Client:
+    """Return a client without proxies."""
+    return httpx.Client(base_url=page.base, trust_env=False, timeout=60, **options)
+
+
+def acting(page: Page) -> httpx.Client:
+    """Return a client with the token."""
+    return client(page, headers={"Authorization": f"Bearer {TOKEN}"})
+
+
+def browser_missing() -> str | None:
+    """Return why no browser can be driven here; None if one can."""
+    try:
+        import selenium  # noqa: F401
+    except ImportError:
+        return "selenium is not installed"
+    if shutil.which("chromium") is None or shutil.which("chromedriver") is None:
+        return "chromium and chromedriver are not installed (Debian: chromium, chromium-driver)"
+    return None
+
+
+@contextmanager
+def browsing(*more: str) -> Iterator[Any]:
+    """Drive a browser until the end of the block."""
+    missing = browser_missing()
+    if missing is not None:
+        pytest.skip(missing)
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    profile = tempfile.mkdtemp(prefix="headrace-browser-")
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or ""
+    for option in (*CHROMIUM_OPTIONS, *more, f"--user-data-dir={profile}"):
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(
+        options=options, service=Service(shutil.which("chromedriver") or "chromedriver")
+    )
+    try:
+        driver.set_page_load_timeout(120)
+        yield driver
+    finally:
+        driver.quit()
+        shutil.rmtree(profile, ignore_errors=True)
+
+
+class World(NamedTuple):
+    """A cluster worth looking at.
+
+    :param member_id: of the member that holds records of ``group``
+    """
+
+    bootstrap_servers: str
+    topic: str
+    group: str
+    consumers: str
+    member_id: str
+
+
+@contextmanager
+def world(bootstrap_servers: str) -> Iterator[World]:
+    """Make a topic with hostile records, a share group with a record in each state, and a consumer
+    group without members.
+    """
+    topic = create_topic(bootstrap_servers, unique("orders"), 2)
+    group = share_from_earliest(bootstrap_servers, unique("packers"))
+    consumers = unique("billing")
+    values = [HOSTILE, b'{"sku": "A-1", "count": 3}', b"\xff\x00\x01"]
+    produce(bootstrap_servers, topic, values + [b"plain %d" % n for n in range(7)], partition=0)
+    _commit(bootstrap_servers, consumers, topic)
+    held = threading.Event()
+    ended = threading.Event()
+    member: list[str] = []
+
+    async def hold() -> None:
+        async with ShareConsumer(
+            bootstrap_servers, group, [topic], client_id="<b>worker</b>"
+        ) as one:
+            count = 0
+            while count < 10:
+                acquired = await one.acquire(max_records=10, max_wait_ms=1000)
+                count += sum(r.last_offset - r.first_offset + 1 for r in acquired.ranges)
+            kinds = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
+            await one.acknowledge(
+                Acknowledgement(topic, 0, 2 * n, 2 * n, kind) for n, kind in enumerate(kinds)
+            )
+            member.append(one.member_id)
+            held.set()
+            while not ended.is_set():
+                await asyncio.sleep(0.1)
+                await one.renew(older_than_ms=5000)
+
+    thread = threading.Thread(target=lambda: asyncio.run(hold()), daemon=True)
+    thread.start()
+    try:
+        assert held.wait(60)
+        yield World(bootstrap_servers, topic, group, consumers, member[0])
+    finally:
+        ended.set()
+        thread.join(30)
+
+
+def _commit(bootstrap_servers: str, group: str, topic: str) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 4)], asynchronous=False)
+    consumer.close()

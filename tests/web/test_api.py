@@ -1,0 +1,414 @@
+"""The JSON of the page, on both brokers, as OpenAPI describes it; and its protection."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import pytest
+
+from headrace.client import ShareConsumer
+from headrace.client.share.types import Acknowledgement, AcknowledgeType
+from tests.clients.confluent import create_topic, produce, share_from_earliest
+from tests.support import unique, wait_until
+from tests.web.serving import HOSTILE, TOKEN, Page, World, acting, client
+
+_TYPES: Mapping[str, Any] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "null": type(None),
+}
+
+
+def conforms(value: Any, schema: Mapping[str, Any], document: Mapping[str, Any]) -> bool:
+    """Return whether a value is as a schema of the document says."""
+    if "$ref" in schema:
+        name = schema["$ref"].rsplit("/", 1)[1]
+        return conforms(value, document["components"]["schemas"][name], document)
+    if "oneOf" in schema:
+        return any(conforms(value, one, document) for one in schema["oneOf"])
+    if "enum" in schema and value not in schema["enum"]:
+        return False
+    kinds = schema.get("type", list(_TYPES))
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if not any(isinstance(value, _TYPES[one]) for one in kinds):
+        return False
+    if isinstance(value, bool) and not {"boolean"} & set(kinds):
+        return False
+    if isinstance(value, dict) and "properties" in schema:
+        if set(value) != set(schema["required"]):
+            raise AssertionError(set(value) ^ set(schema["required"]))
+        return all(
+            conforms(value[name], one, document) for name, one in schema["properties"].items()
+        )
+    if isinstance(value, list) and "items" in schema:
+        return all(conforms(one, schema["items"], document) for one in value)
+    return True
+
+
+@pytest.fixture
+def api(page: Page) -> httpx.Client:
+    return client(page)
+
+
+def got(api: httpx.Client, path: str, **query: Any) -> Any:
+    """Ask, check the answer against the document, and return it."""
+    document = api.get("/api/openapi.json").json()
+    answer = api.get(path, params=query)
+    assert answer.status_code == 200, answer.text
+    described = document["paths"][path]["get"]
+    assert set(query) <= {one["name"] for one in described["parameters"]}
+    schema = described["responses"]["200"]["content"]["application/json"]["schema"]
+    assert conforms(answer.json(), schema, document), answer.text
+    return answer.json()
+
+
+def settled(api: httpx.Client, group: str) -> None:
+    """Wait until the page has seen a group."""
+    wait_until(
+        lambda: (
+            api.get("/api/overview").status_code == 200
+            and api.get("/api/groups", params={"filter": group}).json()["groups"]
+        ),
+        60,
+        f"the page to see {group}",
+        0.2,
+    )
+
+
+def test_every_view_is_json_as_described(
+    seen_world: World, api: httpx.Client, is_kafka: bool
+) -> None:
+    world = seen_world
+    settled(api, world.consumers)
+    overview = got(api, "/api/overview")
+    assert overview["totals"]["groups"] >= 2
+    assert [one["kind"] for one in overview["notes"] if one["group"] == world.consumers] == ["idle"]
+    (summary,) = got(api, "/api/groups", filter=world.group)["groups"]
+    assert (summary["type"], summary["members"], summary["lag"]) == ("share", 1, 8)
+    group = got(api, "/api/group", id=world.group)
+    first = next(one for one in group["partitions"] if one["partition"] == 0)
+    # Apache Kafka stores a start offset that has moved with the next outcome.
+    start_offset = 0 if is_kafka else 1
+    assert (first["start_offset"], first["end_offset"], first["lag"]) == (start_offset, 10, 8)
+    assert group["members"][0]["client_id"] == "<b>worker</b>"
+    assert group["tells_in_flight"] is not is_kafka
+    if is_kafka:
+        assert first["in_flight"] is None
+    else:
+        assert [
+            (one["first_offset"], one["last_offset"], one["state"]) for one in first["in_flight"]
+        ] == [
+            (1, 1, "locked"),
+            (2, 2, "available"),
+            (3, 3, "locked"),
+            (4, 4, "finished"),
+            (5, 9, "locked"),
+        ]
+        assert first["in_flight"][0]["member_id"] == world.member_id
+        assert (first["released_count"], first["archived_count"]) == (1, 1)
+    consumers = got(api, "/api/group", id=world.consumers)
+    assert [one["lag"] for one in consumers["partitions"]] == [6]
+    (topic,) = got(api, "/api/topics", filter=world.topic)["topics"]
+    assert (topic["partitions"], topic["end_offsets"], topic["groups"]) == (2, 10, 2)
+    detail = got(api, "/api/topic", name=world.topic)
+    assert [one["end_offset"] for one in detail["partitions"]] == [10, 0]
+    assert set(detail["groups"]) == {world.group, world.consumers}
+    got(api, "/api/actions")
+
+
+def test_records_by_offset_time_and_filters(
+    seen_world: World, api: httpx.Client, is_kafka: bool
+) -> None:
+    topic = seen_world.topic
+    settled(api, seen_world.group)
+    newest = got(api, "/api/records", topic=topic, limit=3)
+    assert [one["offset"] for one in newest["records"]] == [9, 8, 7]
+    first = got(api, "/api/records", topic=topic, start="earliest", limit=4)
+    assert [one["offset"] for one in first["records"]] == [0, 1, 2, 3]
+    assert first["records"][0]["value"] == HOSTILE.decode()
+    assert first["records"][2]["value"] == {"base64": "/wAB"}
+    following = api.get(first["next"]).json()
+    assert [one["offset"] for one in following["records"]] == [4, 5, 6, 7]
+    last = api.get(following["next"]).json()
+    assert ([one["offset"] for one in last["records"]], last["next"]) == ([8, 9], None)
+    found = got(api, "/api/records", topic=topic, start="earliest", value="PLAIN 3")
+    assert [one["offset"] for one in found["records"]] == [6]
+    assert found["complete"]
+    found = got(api, "/api/records", topic=topic, start="offset", offset=8, partition=0)
+    assert [one["offset"] for one in found["records"]] == [8, 9]
+    since_ms = int(time.time() * 1000) + 60_000
+    assert got(api, "/api/records", topic=topic, start="time", time=since_ms)["records"] == []
+    found = got(api, "/api/records", topic=topic, start="time", time="2020-01-01")
+    assert len(found["records"]) == 10
+    kinds = {}
+    for offset in (0, 1, 2, 4):
+        record = got(api, "/api/record", topic=topic, partition=0, offset=offset)
+        kinds[offset] = [one["kind"] for one in record["standing"]]
+    unknown = ["unknown"]
+    assert kinds == (
+        dict.fromkeys((0, 1, 2, 4), unknown)
+        if is_kafka
+        else {0: ["done"], 1: ["held"], 2: ["available"], 4: ["done"]}
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/group", 400),
+        ("/api/group?id=no-such-group", 404),
+        ("/api/topic?name=no-such-topic", 404),
+        ("/api/topic?name=..%2F..%2Fetc", 404),
+        ("/api/records?topic=no-such-topic", 404),
+        ("/api/groups?sort=evil", 400),
+        ("/api/groups?page=x", 400),
+        ("/api/groups?page=-1", 400),
+        ("/api/records?topic=t&start=time&time=yesterday", 400),
+        ("/api/records?topic=t&start=positions&positions=1-2", 400),
+        ("/api/nothing", 404),
+        ("/group?id=%3Cscript%3E", 404),
+        ("/static/x/..%2Fapp.py", 404),
+        ("/static/x/nothing.js", 404),
+    ],
+)
+def test_what_is_wrong_or_missing_is_said(page: Page, path: str, status: int) -> None:
+    answer = client(page).get(path)
+    assert answer.status_code == status, answer.text
+    assert "<script>" not in answer.text.replace("<script src=", "")
+    if path.startswith("/api/"):
+        assert set(answer.json()) == {"error"}
+
+
+def test_every_page_escapes_and_is_protected(seen_world: World, api: httpx.Client) -> None:
+    settled(api, seen_world.group)
+    for path, query in (
+        ("/", {}),
+        ("/groups", {"filter": "<script>alert(1)</script>"}),
+        ("/topics", {"filter": '"><img src=x>', "internal": "yes"}),
+        ("/group", {"id": seen_world.group}),
+        ("/group", {"id": seen_world.consumers}),
+        ("/topic", {"name": seen_world.topic}),
+        ("/records", {"topic": seen_world.topic, "value": '"><svg onload=x>'}),
+        ("/records", {"topic": seen_world.topic, "format": "hex", "start": "earliest"}),
+        ("/record", {"topic": seen_world.topic, "partition": 0, "offset": 0}),
+        ("/actions", {}),
+        ("/api", {}),
+        ("/login", {"back": '"><script>'}),
+    ):
+        answer = api.get(path, params=query)
+        assert answer.status_code == 200, (path, answer.text)
+        for hostile in ("<script>", "<img src=x", "<svg onload", "<b>worker"):
+            assert hostile not in answer.text, path
+        assert " style=" not in answer.text, path
+        assert "http://" not in answer.text.replace("http://www.w3.org/2000/svg", ""), path
+        policy = answer.headers["content-security-policy"]
+        assert "script-src 'self'" in policy
+        assert "unsafe" not in policy
+
+
+def test_a_part_that_has_not_changed_is_not_sent_again(page: Page, api: httpx.Client) -> None:
+    whole = api.get("/api").text  # has no part that changes
+    assert "hx-get" not in whole
+    part = api.get("/topics?filter=no-such-topic-at-all").text
+    url = part.partition('hx-get="')[2].partition('"')[0].replace("&amp;", "&")
+    assert api.get(url).status_code == 204
+
+
+# Who may act --------------------------------------------------------------------------------------
+
+
+def test_nobody_acts_without_a_login(seen_world: World, page: Page) -> None:
+    asked = {"topic": seen_world.topic, "value": "x", "dry_run": False}
+    with client(page) as anybody:
+        assert anybody.post("/api/actions/produce", json=asked).status_code == 401
+        assert anybody.post("/action/produce", data=asked).status_code == 400
+        wrong = {"Authorization": "Bearer wrong"}
+        answer = anybody.post("/api/actions/produce", json=asked, headers=wrong)
+        assert answer.status_code == 401
+    with acting(page) as actor:
+        assert actor.post("/action/produce", data=asked).status_code == 400  # a form of no login
+
+
+def test_forms_are_bound_to_their_login(seen_world: World, page: Page) -> None:
+    fields = {"topic": seen_world.topic, "value": "x"}
+    with client(page) as browser:
+        assert browser.post("/login", data={"password": "wrong"}).status_code == 401
+        evil = {"Origin": "http://evil.example"}
+        answer = browser.post("/login", data={"password": TOKEN}, headers=evil)
+        assert answer.status_code == 400
+        answer = browser.post("/login", data={"password": TOKEN, "back": "//evil.example/"})
+        assert (answer.status_code, answer.headers["location"]) == (303, "/")
+        cookie = answer.headers["set-cookie"].lower()
+        assert "httponly" in cookie
+        assert "samesite=strict" in cookie
+        text = browser.get("/topic", params={"name": seen_world.topic}).text
+        csrf = text.partition('name="csrf" value="')[2].partition('"')[0]
+        assert browser.post("/action/produce", data=fields).status_code == 400
+        forged = {**fields, "csrf": "x" * len(csrf)}
+        assert browser.post("/action/produce", data=forged).status_code == 400
+        right = {**fields, "csrf": csrf}
+        site = {"Sec-Fetch-Site": "cross-site"}
+        assert browser.post("/action/produce", data=right, headers=site).status_code == 400
+        assert browser.post("/action/produce", data=right).status_code == 200
+        assert browser.post("/api/actions/produce", json=fields).status_code == 401
+        confirm = {"csrf": csrf, "plan": "no-such-plan"}
+        assert browser.post("/action/confirm", data=confirm).status_code == 400
+        assert browser.post("/logout", data={"csrf": csrf}).status_code == 303
+        assert browser.post("/action/produce", data=right).status_code == 400
+        assert browser.get("/", headers={"Host": "evil.example"}).status_code == 421
+
+
+# What actions do ----------------------------------------------------------------------------------
+
+
+def act(page: Page, action: str, **fields: Any) -> Any:
+    """Show an action, then execute it; return both answers."""
+    with acting(page) as actor:
+        document = actor.get("/api/openapi.json").json()
+        assert f"/api/actions/{action}" in document["paths"]
+        shown = actor.post(f"/api/actions/{action}", json=fields)
+        assert shown.status_code == 200, shown.text
+        schema = document["components"]["schemas"]["Plan"]
+        assert conforms(shown.json(), schema, document)
+        assert (shown.json()["executed"], shown.json()["outcome"]) == (False, None)
+        done = actor.post(f"/api/actions/{action}", json={**fields, "dry_run": False})
+        assert done.status_code == 200, done.text
+        assert done.json()["executed"]
+        return shown.json(), done.json()
+
+
+def test_records_are_produced(seen_world: World, page: Page) -> None:
+    fields = {
+        "topic": seen_world.topic,
+        "partition": 1,
+        "key": "k",
+        "value": '{"a": 1}',
+        "headers": "trace=1\nother=x=y",
+    }
+    _, done = act(page, "produce", **fields)
+    assert done["outcome"].startswith(f"written to {seen_world.topic}-1 at offset ")
+    with client(page) as api:
+        (found,) = api.get(
+            "/api/records", params={"topic": seen_world.topic, "partition": 1, "limit": 1}
+        ).json()["records"]
+    assert (found["key"], found["value"]) == ("k", '{"a": 1}')
+    assert found["headers"] == [["trace", "1"], ["other", "x=y"]]
+
+
+def test_offsets_of_a_consumer_group_are_set_and_deleted(seen_world: World, page: Page) -> None:
+    group = seen_world.consumers
+    shown, _ = act(page, "reset-offsets", group=group, to="offset", offset=7)
+    assert [(one["before"], one["after"]) for one in shown["changes"]] == [("4", "7")]
+    assert shown["cautions"] == ["Records in between will not be delivered."]
+    shown, _ = act(page, "reset-offsets", group=group, to="earliest")
+    assert [(one["before"], one["after"]) for one in shown["changes"]] == [("7", "0")]
+    act(page, "reset-offsets", group=group, to="latest", topic=seen_world.topic, partition=0)
+    act(page, "reset-offsets", group=group, to="time", time="2020-01-01T00:00:00Z")
+    with client(page) as api:
+        (row,) = api.get("/api/group", params={"id": group}).json()["partitions"]
+        assert row["committed_offset"] == 0
+        shown, _ = act(page, "reset-offsets", group=group, to="offset", offset=4)
+        history = api.get("/api/actions").json()["actions"]
+    assert [one["action"] for one in history[:5]] == ["reset-offsets"] * 5
+    assert history[0]["user"] == "token"
+
+
+def test_a_group_with_members_keeps_its_offsets(seen_world: World, page: Page) -> None:
+    with acting(page) as actor:
+        for action in ("reset-offsets", "delete-offsets"):
+            fields = {"group": seen_world.group, "topic": seen_world.topic, "to": "earliest"}
+            answer = actor.post(f"/api/actions/{action}", json=fields)
+            assert answer.status_code == 400
+            assert "The group has 1 member" in answer.json()["error"]
+        fields = {"group": seen_world.group, "name": "no.such.config", "value": "1"}
+        assert actor.post("/api/actions/set-config", json=fields).status_code >= 400
+        assert actor.post("/api/actions/nothing", json={}).status_code == 404
+        assert actor.post("/api/actions/produce", content=b"[1]").status_code == 400
+        assert actor.post("/api/actions/produce", content=b"{").status_code == 400
+        fields = {"topic": seen_world.topic, "dry_run": "no"}
+        assert actor.post("/api/actions/produce", json=fields).status_code == 400
+
+
+def test_settings_are_changed_and_deleted(seen_world: World, page: Page) -> None:
+    name = "share.delivery.count.limit"
+    shown, _ = act(page, "set-config", group=seen_world.group, name=name, value="7")
+    assert [(one["before"], one["after"]) for one in shown["changes"]] == [("5", "7")]
+    shown, _ = act(page, "set-config", group=seen_world.group, name=name)
+    assert [(one["before"], one["after"]) for one in shown["changes"]] == [("7", "its default")]
+
+
+def test_held_records_are_released(seen_world: World, page: Page, is_kafka: bool) -> None:
+    fields = {"group": seen_world.group, "topic": seen_world.topic, "partition": 0, "first": 6}
+    if is_kafka:
+        with acting(page) as actor:
+            answer = actor.post("/api/actions/release", json=fields)
+            assert answer.status_code == 400
+            assert "cannot release" in answer.json()["error"]
+        return
+    shown, _ = act(page, "release", **fields, last=7)
+    assert [one["after"] for one in shown["changes"]] == ["available"]
+    with client(page) as api:
+        group = api.get("/api/group", params={"id": seen_world.group}).json()
+    spans = next(one for one in group["partitions"] if one["partition"] == 0)["in_flight"]
+    (released,) = [one for one in spans if one["first_offset"] == 6]
+    assert (released["last_offset"], released["state"]) == (7, "available")
+
+
+def test_dead_letters_are_seen_and_redriven(seen_world: World, page: Page) -> None:
+    servers = seen_world.bootstrap_servers
+    topic = create_topic(servers, unique("scans"))
+    queue = create_topic(
+        servers, unique("dlq.scanners"), errors_deadletterqueue_group_enable="true"
+    )
+    group = share_from_earliest(
+        servers,
+        unique("scanners"),
+        errors_deadletterqueue_topic_name=queue,
+        errors_deadletterqueue_copy_record_enable="true",
+    )
+    produce(servers, topic, [b"0", b"1", b"2"])
+
+    async def reject() -> None:
+        async with ShareConsumer(servers, group, [topic]) as member:
+            while not (found := await member.acquire(max_wait_ms=1000)).ranges:
+                pass
+            del found
+            outcomes = [
+                Acknowledgement(topic, 0, 0, 0, AcknowledgeType.ACCEPT),
+                Acknowledgement(topic, 0, 1, 2, AcknowledgeType.REJECT),
+            ]
+            assert len(await member.acknowledge(outcomes)) == 2
+
+    asyncio.run(reject())
+    with client(page) as api:
+
+        def letters() -> bool:
+            answer = api.get("/api/topics", params={"filter": queue}).json()
+            return [
+                (one["end_offsets"], one["dead_letters_of"]) for one in answer.get("topics", ())
+            ] == [(2, [group])]
+
+        wait_until(letters, 60, "two dead letters", 0.2)
+        stands = {}
+        for offset in (0, 1):
+            asked = {"topic": topic, "partition": 0, "offset": offset}
+            (found,) = api.get("/api/record", params=asked).json()["standing"]
+            stands[offset] = found["kind"]
+        assert stands == {0: "done", 1: "dead"}
+        shown, done = act(page, "redrive", queue=queue, source=topic, rate=1000)
+        assert shown["changes"] == [{"what": topic, "before": "", "after": "2 records redriven"}]
+        assert done["outcome"] == "2 redriven"
+        asked = {"topic": topic, "start": "earliest"}
+        found = api.get("/api/records", params=asked).json()["records"]
+        assert [one["value"] for one in found] == ["0", "1", "2", "1", "2"]
+    with acting(page) as actor:  # none is left
+        again = actor.post("/api/actions/redrive", json={"queue": queue})
+        assert again.status_code == 400

@@ -1,0 +1,331 @@
+"""The parts of the page that need no cluster: texts, notes, pictures, access, limits."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any
+
+import pytest
+
+from headrace.client.lag.group_lines import GroupLine
+from headrace.client.share_inspection import SharePartitionState, Span
+from headrace.protocol.record_batch import Record, build
+from headrace.protocol.share_inspection import SpanState
+from headrace.web import pictures, texts
+from headrace.web.access import Credentials, Hosts, Sessions, basic_or_bearer
+from headrace.web.actions import Change, Plan, Plans
+from headrace.web.guard import Guard
+from headrace.web.history import Histories, Point
+from headrace.web.limits import (
+    MAX_FAILED_LOGINS,
+    MAX_PLANS,
+    MAX_REQUEST_BODY_BYTES,
+    MAX_SESSIONS,
+    PLAN_S,
+    SESSION_S,
+)
+from headrace.web.notes import notes
+from headrace.web.observer import pause_s
+from headrace.web.records import Filter, Query, _search
+from headrace.web.standing import standing
+from headrace.web.views import GROUP_SORTS, listing
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "unknown"),
+        (0, "0"),
+        (3.21, "3.2"),
+        (3.0, "3"),
+        (42.4, "42"),
+        (999.4, "999"),
+        (999.6, "1.0k"),
+        (12_345, "12.3k"),
+        (999_999, "1.0M"),
+        (5e15, "5000T"),
+    ],
+)
+def test_numbers_are_short(value: float | None, text: str) -> None:
+    assert texts.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(None, "unknown"), (0, "0 s"), (3210, "3.2 s"), (47_000, "47 s"), (61_000, "1m 01s")],
+)
+def test_durations_have_two_units(milliseconds: int | None, text: str) -> None:
+    assert texts.duration(milliseconds) == text
+
+
+def test_values_are_text_json_or_hex_and_cut() -> None:
+    assert texts.rendered(None, "auto", 10) == ("", "null", False)
+    assert texts.rendered(b'{"a":1}', "auto", 100) == ('{\n  "a": 1\n}', "json", False)
+    assert texts.rendered(b'{"a":1}', "text", 100) == ('{"a":1}', "text", False)
+    assert texts.rendered(b"7", "auto", 100) == ("7", "text", False)
+    assert texts.rendered(b"7", "json", 100) == ("7", "json", False)
+    assert texts.rendered(b"\xff", "auto", 100)[1] == "hex"
+    assert texts.rendered(b"\x1b[2J\0", "text", 100)[0] == "\\x1b[2J\\x00"
+    assert texts.rendered("ä".encode() * 1000, "text", 10) == ("ä" * 10, "text", True)
+    assert texts.rendered(b"[" * 100_000, "json", 1_000_000)[1] == "text"  # too deep for JSON
+    assert texts.short(b"a\nb", 10) == "a b"
+    assert texts.short(b"\xff\x00", 10) == "0x ff 00"
+
+
+def _line(**given: Any) -> GroupLine:
+    line = GroupLine("g", "share", "Stable", 2, 10, 5000, 0.0, 1.0, -1.0)
+    return line._replace(**given)
+
+
+def test_notes_say_what_is_wrong() -> None:
+    still = [Point(n * 10_000, 10, 5000, 0.0, 1.0) for n in range(5)]
+    moving = [point._replace(consumed_per_s=1.0) for point in still]
+    (note,) = notes([_line()], {"g": still}, {})
+    assert note.kind == "stalled"
+    assert "2 members, but nothing was finished for 40 s; 10 records behind" in note.text
+    (note,) = notes([_line(members=0)], {"g": still}, {})
+    assert (note.kind, note.text) == (
+        "idle",
+        "nobody consumes: 10 records behind, the oldest 5.0 s old",
+    )
+    (note,) = notes([_line(consumed_per_s=1.0, produced_per_s=2.0)], {"g": moving}, {})
+    assert note.kind == "growing"
+    assert notes([_line(lag=0), _line(lag=None)], {"g": still}, {}) == []
+    (note,) = notes([_line(lag=0)], {}, {"g": ("dlq", 3, 60_000)})
+    assert (note.kind, note.text) == (
+        "letters",
+        "dead-letters: 3 records came to dlq in the last 1m 00s",
+    )
+
+
+def test_histories_are_bounded_and_forget() -> None:
+    histories = Histories(points=3, most=2)
+    for n in range(5):
+        histories.add((name, Point(n, n, None, None, None)) for name in "abc")
+    assert [point.lag for point in histories.of("a")] == [2, 3, 4]
+    assert histories.of("c") == ()
+    histories.add([("c", Point(9, 9, None, None, None))])
+    assert histories.of("a") == ()
+    assert len(histories.of("c")) == 1
+
+
+def test_pictures_escape_and_tell() -> None:
+    spans = [
+        Span(5, 5, SpanState.LOCKED, 1, "<m>", 1000),
+        Span(6, 7, SpanState.WAITING, 2, None, 2000),
+        Span(8, 99_999, SpanState.FINISHED, 0, None, None),
+    ]
+    drawn = str(pictures.in_flight(5, 100_000, spans, {}))
+    assert "<m>" not in drawn
+    assert "5: locked by &lt;m&gt; for 1.0 s more, delivered 1 time" in drawn
+    assert "offsets 5 to 99,999: 1 locked, 99,992 finished, 2 waiting" in drawn
+    assert "style=" not in drawn
+    many = [Span(n, n, SpanState.LOCKED, 1, "m", 1) for n in range(5000)]
+    assert len(pictures.in_flight(0, 5000, many, {})) < 200_000
+    line = str(pictures.sparkline([(0, 1.0), (5, None), (10, 3.0)], "lag", texts.number))
+    assert line.count("M") == 2  # broken where the value is unknown
+    assert "lag: 1 to 3 in" in line
+    assert "not enough" in pictures.chart("t", [pictures.Series("s", "a", [])], texts.number)
+
+
+def test_a_listing_has_pages_orders_and_filters() -> None:
+    lines = [_line(group=f"g{n:03}", lag=None if n == 5 else n) for n in range(120)]
+
+    def shown(**given: Any) -> Any:
+        asked = {"sort": "lag", "text": "", "page": 1, **given}
+        return listing(lines, GROUP_SORTS, lambda line: line.group, **asked)
+
+    first = shown()
+    assert [one.lag for one in first.rows[:2]] == [119, 118]
+    assert (first.total, first.pages) == (120, 3)
+    assert shown(page=99).rows[-1].lag is None
+    assert [one.group for one in shown(text="G01", sort="name").rows][:2] == ["g010", "g011"]
+
+
+def test_records_are_searched_within_a_batch() -> None:
+    batch = build(
+        [(b"k%d" % n, b"Value %d" % n) for n in range(10)], timestamp_ms=1, base_offset=100
+    )
+    data = bytes(batch)
+    position, found, scanned, problems = _search(data, 103, 110, Query("t", limit=50), set())
+    assert ([one.offset for one in found], scanned, problems) == ([*range(103, 110)], 7, [])
+    assert position == 110
+    asked = Query("t", start="offset", limit=1, filter=Filter(value="value 5"))
+    position, found, _, _ = _search(data, 100, 110, asked, set())
+    assert ([one.offset for one in found], position) == ([105], 106)
+    broken = bytearray(data)
+    broken[70] ^= 0xFF
+    position, _, _, problems = _search(bytes(broken[:61]) + bytes(40), 100, 110, asked, set())
+    assert position in (100, 110)
+    del problems
+
+
+def test_a_filter_compares_without_case() -> None:
+    record = Record(1, 1, b"Key", None, (("Trace", b"ABC"),))
+    assert Filter(key="kEY").selects(record)
+    assert not Filter(value="x").selects(record)
+    assert Filter(header="trace").selects(record)
+    assert Filter(header="trace=ab").selects(record)
+    assert not Filter(header="trace=x").selects(record)
+
+
+def test_where_a_record_stands() -> None:
+    spans = (Span(5, 6, SpanState.LOCKED, 1, "m", 1000),)
+    state = SharePartitionState(5, 3, spans, 7, 0, 0)
+    assert standing("g", state, 4).kind == "done"
+    assert standing("g", state, 6).text == "held by m for 1.0 s more, delivered 1 time"
+    assert standing("g", state, 7).kind == "ahead"
+    assert standing("g", state._replace(spans=None), 6).kind == "unknown"
+    assert standing("g", None, 6).kind == "unknown"
+
+
+def test_looks_take_a_bounded_share_of_the_time() -> None:
+    assert pause_s(0.1, attended=True) == pytest.approx(1.9)
+    assert pause_s(3, attended=True) == pytest.approx(9)
+    assert pause_s(3, attended=False) == pytest.approx(147)
+
+
+# Access -------------------------------------------------------------------------------------------
+
+
+def test_credentials_admit_users_and_the_token() -> None:
+    both = Credentials({"ann": "pw", "bob": "pw"}, "tok")
+    assert both.admits("ann", "pw") == "ann"
+    assert both.admits("bob", "pw") == "bob"
+    assert both.admits("eve", "pw") is None
+    assert both.admits("", "tok") == "token"
+    assert both.admits("ann", "") is None
+    assert not Credentials()
+    assert Credentials().admits("", "") is None
+    assert "pw" not in repr(both)
+    assert "tok" not in repr(both)
+
+
+def test_authorization_headers() -> None:
+    assert basic_or_bearer("Bearer abc") == ("", "abc")
+    assert basic_or_bearer("Basic YW5uOnB3") == ("ann", "pw")
+    for wrong in ("", "Basic", "Basic !!", "Basic YW5u", "Bearer ", "Digest x"):
+        assert basic_or_bearer(wrong) is None
+
+
+def test_logins_end_and_are_bounded() -> None:
+    now_s = 0.0
+    sessions = Sessions(lambda: now_s)
+    ids = [sessions.begin(f"u{n}") for n in range(MAX_SESSIONS + 1)]
+    assert sessions.get(ids[0]) is None
+    found = sessions.get(ids[-1])
+    assert found is not None
+    assert found.user == f"u{MAX_SESSIONS}"
+    now_s = SESSION_S
+    assert sessions.get(ids[-1]) is None
+    assert sessions.get(None) is None
+    for _ in range(MAX_FAILED_LOGINS):
+        assert not sessions.refuses_logins
+        sessions.failed()
+    assert sessions.refuses_logins
+    now_s += 61
+    assert not sessions.refuses_logins
+
+
+def test_plans_are_confirmed_once_by_their_user_and_in_time() -> None:
+    now_s = 0.0
+    plans = Plans(lambda: now_s)
+    ran: list[int] = []
+
+    async def execute() -> str:
+        ran.append(1)
+        return "done"
+
+    plan = Plan("x", "Do x", [Change("a", "b", "c")], execute)
+    plan_id = plans.keep("ann", plan)
+    assert plans.take("bob", plan_id) is None
+    assert plans.take("ann", plan_id) is plan
+    assert plans.take("ann", plan_id) is None
+    late = plans.keep("ann", plan)
+    now_s = PLAN_S
+    assert plans.take("ann", late) is None
+    first = plans.keep("ann", plan)
+    for _ in range(MAX_PLANS):
+        plans.keep("bob", plan)
+    assert plans.take("ann", first) is None
+    assert asyncio.run(plans.execute("ann", plan)) == "done"
+    assert (len(ran), plans.done[0].user, plans.done[0].error) == (1, "ann", None)
+
+
+@pytest.mark.parametrize(
+    ("host", "right"),
+    [
+        ("127.0.0.1:80", True),
+        ("[::1]:9380", True),
+        ("localhost:1", True),
+        ("LOCALHOST.", True),
+        ("queues.example.org", True),
+        ("evil.example.org:9380", False),
+        ("", False),
+        ("127.0.0.1.evil.org", False),
+    ],
+)
+def test_hosts(host: str, right: bool) -> None:
+    assert Hosts(["queues.example.org"]).admits(host) is right
+
+
+def _through_guard(
+    headers: list[tuple[bytes, bytes]], body: list[bytes], method: str = "POST", path: str = "/"
+) -> tuple[int, dict[bytes, bytes]]:
+    """Send a request through the guard to an application that reads its body."""
+    sent: list[dict[str, Any]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    pieces = list(body)
+
+    async def receive() -> dict[str, Any]:
+        piece = pieces.pop(0)
+        return {"type": "http.request", "body": piece, "more_body": bool(pieces)}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": headers,
+    }
+    asyncio.run(Guard(app, Hosts([]))(scope, receive, send))  # type: ignore[arg-type]
+    return sent[0]["status"], dict(sent[0]["headers"])
+
+
+def test_the_guard_refuses_and_protects() -> None:
+    host = (b"host", b"localhost")
+    status, headers = _through_guard([host], [b"x"])
+    assert status == 200
+    assert b"default-src 'none'" in headers[b"content-security-policy"]
+    assert b"unsafe" not in headers[b"content-security-policy"]
+    assert headers[b"cache-control"] == b"no-store"
+    assert headers[b"x-frame-options"] == b"DENY"
+    assert _through_guard([(b"host", b"evil.org")], [b""])[0] == 421
+    assert _through_guard([host, host], [b""])[0] == 421
+    assert _through_guard([], [b""])[0] == 421
+    assert _through_guard([host], [b""], method="TRACE")[0] == 405
+    assert _through_guard([host], [b""], path="/" + "x" * 9000)[0] == 414
+    large = str(MAX_REQUEST_BODY_BYTES + 1).encode()
+    assert _through_guard([host, (b"content-length", large)], [b""])[0] == 413
+    assert _through_guard([host, (b"content-length", b"-1")], [b""])[0] == 413
+    half = bytes(MAX_REQUEST_BODY_BYTES // 2 + 1)
+    assert _through_guard([host], [half, half])[0] == 413
+
+
+def test_batches_of_an_unknown_format_do_not_end_the_search() -> None:
+    old = bytearray(struct.pack(">qi", 0, 49) + bytes(49))
+    asked = Query("t", start="earliest", limit=5)
+    position, found, _, _ = _search(bytes(old), 0, 10, asked, set())
+    assert found == []
+    assert position >= 0
