@@ -29,12 +29,19 @@ import headrace
 from . import data, desk, enrich, report
 from .backlog import Backlog, BacklogWatch
 from .data import AIRPORTS, PipelineError
-from .session import Job, deferred_interrupts, spark_session, wait_until
+from .session import (
+    Job,
+    deferred_interrupts,
+    spark_session,
+    wait_until,
+    wait_until_reading,
+)
 
 _PLOT = "backlog.png"
 _PARQUET = "departures.parquet"
 _SPARK_LOG = "spark.log"
-_DEPARTURES_PARTITIONS = 8
+_DEPARTURES_PARTITIONS = 16
+"""Locks are limited for each partition, so the number of partitions limits the micro-batches."""
 _BATCHES = 5
 """Number of micro-batches of a run. Each costs seconds, whatever its size."""
 _LEAST_BATCH_RECORDS = 1000
@@ -160,12 +167,14 @@ def _run_queries(
         progress.update(joined, completed=inputs - backlog[names.enrich])
 
     with deferred_interrupts() as interrupted, ExitStack() as running:
-        backlog = watch.start(job, [names.enrich, names.desk], show)
-        running.callback(backlog.stop)
-        working = desk.start(job, names.departures, names.desk, job.folder / _PARQUET, add)
-        running.callback(working.stop)
         joining = enrich.start(job, names.weather, names.flights, names.enrich, names.departures)
         running.callback(joining.stop)
+        wait_until_reading(joining, interrupted)
+        working = desk.start(job, names.departures, names.desk, job.folder / _PARQUET, add)
+        running.callback(working.stop)
+        wait_until_reading(working, interrupted)
+        backlog = watch.start(job, [names.enrich, names.desk], show)
+        running.callback(backlog.stop)
         queries = (joining, working, backlog)
         wait_until(
             lambda: not joining.isActive and joining.exception() is None, queries, interrupted

@@ -29,7 +29,7 @@ class BacklogWatch:
     def start(
         self, job: Job, group_ids: Sequence[str], show: Callable[[Backlog], None]
     ) -> StreamingQuery:
-        """Start the query. It takes a snapshot every second and passes the backlog to ``show``."""
+        """Start the query. Every two seconds it takes a snapshot, and passes it to ``show``."""
         lags = (
             job.spark.readStream.format("kafka-lag")
             .option("kafka.bootstrap.servers", job.bootstrap_servers)
@@ -52,7 +52,7 @@ class BacklogWatch:
             lags.writeStream.queryName("backlog")
             .foreachBatch(add_sample)
             .option("checkpointLocation", job.checkpoint("backlog"))
-            .trigger(processingTime="1 second")
+            .trigger(processingTime="2 seconds")
             .start()
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -113,10 +113,15 @@ def produce_with_progress(
     :raises PipelineError: a record was not delivered
     """
     bar = progress.add_task(f"producing {topic}", total=len(wanted))
-    for start in range(0, len(wanted), _POLL_EVERY_RECORDS * 4):
-        part = wanted[start : start + _POLL_EVERY_RECORDS * 4]
-        produce(bootstrap_servers, topic, part)
-        progress.update(bar, completed=start + len(part))
+
+    def shown() -> Iterator[Record]:
+        for count, record in enumerate(wanted):
+            if count % _POLL_EVERY_RECORDS == 0:
+                progress.update(bar, completed=count)
+            yield record
+
+    produce(bootstrap_servers, topic, shown())
+    progress.update(bar, completed=len(wanted))
 
 
 def produce(bootstrap_servers: str, topic: str, wanted: Iterable[Record]) -> int:
@@ -130,13 +135,14 @@ def produce(bootstrap_servers: str, topic: str, wanted: Iterable[Record]) -> int
             "enable.idempotence": True,
             "linger.ms": 20,
             "compression.type": "lz4",
+            "delivery.report.only.error": True,
+            "log_level": _NO_LOG,
         }
     )
     failures: list[str] = []
 
     def delivered(error: object, message: object) -> None:
-        if error is not None:
-            failures.append(str(error))
+        failures.append(str(error))
 
     count = 0
     for count, record in enumerate(wanted, 1):

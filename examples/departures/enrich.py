@@ -28,7 +28,12 @@ FLIGHT = (
 )
 """Columns of a flight, as DDL."""
 OBSERVATION = ", ".join(f"{name} double" for name in WEATHER)
-"""Columns of an observation, as DDL."""
+"""Columns of an observation that departures keep, as DDL."""
+DEPARTURE = (
+    "source struct<partition: int, offset: bigint>, "
+    f"flight struct<{FLIGHT}>, observation struct<{OBSERVATION}>"
+)
+"""Columns of a departure, as DDL."""
 
 _JOINED = (
     "key string, timestamp timestamp, partition int, offset bigint, flight string, "
@@ -59,7 +64,7 @@ def start(job: Job, weather: str, flights: str, group_id: str, departures: str) 
     bootstrap_servers = job.bootstrap_servers  # a job cannot be sent to the executors
 
     def send(batch: DataFrame, batch_id: int) -> None:
-        rows = enriched(batch).select(
+        rows = departures_of(batch).select(
             "key", "value", F.unix_millis("timestamp").alias("timestamp_ms")
         )
         sent = rows.mapInArrow(partial(_send, bootstrap_servers, departures), "sent bigint")
@@ -94,21 +99,27 @@ def join(ordered: DataFrame, weather: str) -> DataFrame:
     )
 
 
-def enriched(joined: DataFrame) -> DataFrame:
+def departures_of(joined: DataFrame) -> DataFrame:
     """Return the records to produce: ``key``, ``value`` and ``timestamp``.
 
-    A value names the flight record that it was made from.
+    A value is a JSON object that names the flight record that it was made from. Flight and
+    observation are JSON already, so they are put into it as they are: to parse and write them
+    again would cost more than all the rest of the query.
     """
-    parsed = joined.select(
-        "timestamp",
-        F.struct("partition", "offset").alias("source"),
-        F.from_json("flight", FLIGHT).alias("f"),
-        F.from_json("observation", OBSERVATION).alias("w"),
+    carrier = F.from_json("flight", "carrier string, flight int")
+    value = F.concat(
+        F.lit('{"source":'),
+        F.to_json(F.struct("partition", "offset")),
+        F.lit(',"flight":'),
+        "flight",
+        F.lit(',"observation":'),
+        F.coalesce("observation", F.lit("null")),
+        F.lit("}"),
     )
-    return parsed.select(
+    return joined.select(
         "timestamp",
-        F.concat("f.carrier", F.col("f.flight").cast("string")).alias("key"),
-        F.to_json(F.struct("source", "f.*", "w.*")).alias("value"),
+        F.concat(carrier["carrier"], carrier["flight"].cast("string")).alias("key"),
+        value.alias("value"),
     )
 
 

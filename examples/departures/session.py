@@ -60,8 +60,9 @@ def spark_session(log: Path) -> Iterator[SparkSession]:
                 .config("spark.driver.host", "127.0.0.1")
                 .config("spark.sql.shuffle.partitions", "3")
                 .config("spark.sql.session.timeZone", "UTC")
-                # A run is too short for the JVM's best compiler, which would take a core of it.
-                .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
+                # A run is too short for the JVM's best compiler, and its heap too small for more
+                # than one thread that collects garbage: they would take a core from the queries.
+                .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
                 .getOrCreate()
             )
         except Exception as error:
@@ -105,6 +106,18 @@ def deferred_interrupts() -> Iterator[threading.Event]:
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)
+
+
+def wait_until_reading(query: StreamingQuery, interrupted: threading.Event) -> None:
+    """Wait until the reader of a query has been started.
+
+    Spark gives a reader's process ten seconds to start. On a busy machine that is not enough for
+    several at once.
+
+    :raises PipelineError: the query failed
+    :raises KeyboardInterrupt: the user pressed Ctrl-C
+    """
+    wait_until(lambda: not query.status["message"].startswith("Initializing"), [query], interrupted)
 
 
 def wait_until(
