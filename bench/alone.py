@@ -15,6 +15,7 @@ from bench import (
     many_topics,
     offset_commits,
     ordered_consumer,
+    pipeline,
     security,
     share_partition,
 )
@@ -155,6 +156,18 @@ def starts(scale: Scale) -> list[Cost]:
     ]
 
 
+def whole_pipeline(scale: Scale) -> list[Cost]:
+    """Run `bench/pipeline.py`: the reference pipeline, with two cores and with one."""
+    two, one = (pipeline.run(scale.pipeline_rows, cores=cores) for cores in (2, 1))
+    what = f"make demo, {scale.pipeline_rows:,} flights"
+    return [
+        Cost(f"{what}, two cores", "s", two.took_s, below=60),
+        Cost("the same: CPU time of all processes", "s", two.cpu_s),
+        Cost(f"{what}, one core", "s", one.took_s),
+        Cost("the same: CPU time of all processes", "s", one.cpu_s),
+    ]
+
+
 def spark_share(scale: Scale) -> list[Cost]:
     """Run `bench/spark_share.py`: kafka-share on Spark."""
     two, one = (
@@ -162,6 +175,7 @@ def spark_share(scale: Scale) -> list[Cost]:
         for cores in (2, 1)
     )
     what = f"kafka-share, {spark_share_source.PARTITIONS} partitions, 1 KiB records"
+    half = spark_share_source.LOCKS // 2
     return [
         Cost(f"{what}, local[2]", "records/s", two["share"], above=30_000),
         Cost(
@@ -175,7 +189,19 @@ def spark_share(scale: Scale) -> list[Cost]:
             "×",
             two["share"] / two["large"],
         ),
+        Cost(
+            f"the same with {spark_share_source.MOST_LOCKS:,} locks per partition",
+            "records/s",
+            two["most_locks"],
+        ),
+        Cost(
+            f"the same in micro-batches of {half:,} records per partition, local[2]",
+            "records/s",
+            two["half"],
+        ),
+        Cost("the same with acquireAhead", "records/s", two["half_ahead"]),
         Cost(f"{what}, local[1]", "records/s", one["share"]),
+        Cost("local[2] beside local[1]", "×", two["share"] / one["share"]),
         Cost("kafka-share, a trigger that finds nothing", "ms", two["idle_ms"], below=500),
     ]
 
@@ -295,6 +321,7 @@ ALONE: Mapping[str, Callable[[Scale], list[Cost]]] = {
     "fetch-sessions": idle_polls,
     "acls": acls,
     "columnar-reader": columnar,
+    "pipeline": whole_pipeline,
     "spark-share": spark_share,
     "spark-lag": spark_lag,
     "spark-ordered": spark_ordered,

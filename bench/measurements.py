@@ -56,6 +56,7 @@ class Scale:
     start_partitions: int = 100_000
     start_commits: int = 1_000_000
     logins: int = 1_000
+    pipeline_rows: int = 336_776
 
     @classmethod
     def quick(cls) -> Scale:
@@ -81,6 +82,7 @@ class Scale:
             1_000,
             10_000,
             100,
+            3_000,
         )
 
 

@@ -37,16 +37,20 @@ def print_measured(
     records: str,
     cores: str,
     bootstrap_servers: str = "",
+    *,
+    configs: Mapping[str, str] | None = None,
 ) -> None:
     """Run the measurement that a module's arguments describe, on a new headrace unless a broker is
     named.
+
+    :param configs: of the new broker
     """
     if bootstrap_servers:
         print(json.dumps(measure(bootstrap_servers, int(records), int(cores))))
         return
     with (
         tempfile.TemporaryDirectory() as directory,
-        HeadraceProcess(Path(directory) / "data", {}) as broker,
+        HeadraceProcess(Path(directory) / "data", configs or {}) as broker,
     ):
         print(json.dumps(measure(broker.bootstrap_servers, int(records), int(cores))))
 

@@ -39,6 +39,9 @@ PRODUCER_BATCH = 500
 """Number of records; a divisor of the locks, because whole batches are acquired."""
 LOCKS = 2000
 """Kafka's default of group.share.partition.max.record.locks, which bounds a micro-batch."""
+MOST_LOCKS = 10_000
+"""The most that brokers can be configured to allow."""
+CONFIGS = {"group.share.max.partition.max.record.locks": str(MOST_LOCKS)}
 ROUNDS = 3
 WARM_UP_BATCHES = 3
 IDLE_TRIGGERS = 10
@@ -130,13 +133,17 @@ class Comparison:
             "auto.offset.reset": "earliest",
         }
 
-    def share(self, topic: str) -> float:
-        """Return records/s."""
+    def share(self, topic: str, warm_up: int = WARM_UP_BATCHES, **more: object) -> float:
+        """Return records/s.
+
+        :param more: further options
+        """
         options = self._options(topic, unique("bench"))
+        options |= {name.replace("__", "."): str(value) for name, value in more.items()}
         query = start(
             self._spark, "kafka-share", self._folder / unique("share"), options, availableNow=True
         )
-        return drained(query, WARM_UP_BATCHES)
+        return drained(query, warm_up)
 
     def plain(self, topic: str, locks: int, warm_up: int) -> float:
         """Return records/s."""
@@ -174,6 +181,13 @@ def measure(bootstrap_servers: str, records: int, cores: int) -> dict[str, float
             rounds.setdefault("share", []).append(comparison.share(many))
             rounds.setdefault("plain", []).append(comparison.plain(many, LOCKS, WARM_UP_BATCHES))
             rounds.setdefault("large", []).append(comparison.plain(many, 10 * LOCKS, 0))
+            rounds.setdefault("most_locks", []).append(
+                comparison.share(many, 0, share__partition__max__record__locks=MOST_LOCKS)
+            )
+            half = {"maxRecordsPerTrigger": LOCKS // 2 * PARTITIONS}
+            rounds.setdefault("half", []).append(comparison.share(many, **half))
+            ahead = comparison.share(many, **half, acquireAhead=True)
+            rounds.setdefault("half_ahead", []).append(ahead)
         idle_ms = comparison.idle_ms(many)
         spark.stop()
     print(rounds, file=sys.stderr)
@@ -182,4 +196,4 @@ def measure(bootstrap_servers: str, records: int, cores: int) -> dict[str, float
 
 
 if __name__ == "__main__":
-    print_measured(measure, *sys.argv[1:])
+    print_measured(measure, *sys.argv[1:], configs=CONFIGS)
