@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from tests.clients.confluent import PATIENCE_S, admin, consumer, create_topic, take
-from tests.peer import SCRIPT, KafkaPeer
+from tests.peer import KafkaPeer, java_program
 from tests.support import HeadraceProcess, free_port_pair, unique, wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -22,13 +22,12 @@ FILE_STREAM = "org.apache.kafka.connect.file.FileStream"
 
 
 @contextmanager
-def running(kafka_libs: Path, main_class: str, *files: Path) -> Iterator[None]:
+def running(main_class: str, *files: Path) -> Iterator[None]:
     """Run a program of Kafka with files of properties; end it with SIGTERM, or kill it when it does
     not end: the shutdown hooks of Connect and of its web server may disturb each other.
     """
     log = files[0].with_suffix(".log")
-    logging = f"-Dlog4j2.configurationFile={SCRIPT.with_name('log4j2.yaml')}"
-    command = ["java", "-Xmx512m", logging, "-cp", f"{kafka_libs}/*", main_class, *map(str, files)]
+    command = java_program(main_class, *map(str, files), options=("-Xmx512m",))
     with log.open("a") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     try:
@@ -135,11 +134,11 @@ def test_standalone(tmp_path: Path, kafka_libs: Path, bootstrap_servers: str) ->
         )
 
     main_class = "org.apache.kafka.connect.cli.ConnectStandalone"
-    with running(kafka_libs, main_class, *files):
+    with running(main_class, *files):
         copied("0", "1", "2")
     with source.open("a") as more:
         more.write("3\n4\n")
-    with running(kafka_libs, main_class, *files):
+    with running(main_class, *files):
         copied("0", "1", "2", "3", "4")
     written = [message.value() for message in records(bootstrap_servers, topic, 6)]
     assert written == [b"0", b"1", b"not JSON", b"2", b"3", b"4"]
@@ -239,6 +238,6 @@ def test_mirror_maker(
         settings[f"{source}->{target}.topics"] = topics[source]
         settings[f"{source}->{target}.groups"] = groups[source]
     file = properties(tmp_path / "mm2.properties", settings)
-    with running(kafka_libs, "org.apache.kafka.connect.mirror.MirrorMaker", file):
+    with running("org.apache.kafka.connect.mirror.MirrorMaker", file):
         for source, target in pairs:
             check_mirrored(servers[target], source, topics[source], groups[source])

@@ -42,7 +42,8 @@ def run_tool(
 
 
 def java_program(name: str, *args: str, options: Iterable[str] = ()) -> list[str]:
-    """Return the command that runs a program of ``tests/clients/java``, in the process itself.
+    """Return the command that runs a class of ``tests/clients/java`` or of Kafka, in the process
+    itself.
 
     :param options: of the Java virtual machine
     """
