@@ -15,6 +15,8 @@ from typing import NamedTuple
 from tests.support import ROOT, free_port_pair
 
 READY = "headrace is listening on "
+TIMEOUT_S = 280
+"""The time that a command gets: less than pytest gives a test, so that its output is shown."""
 
 _BLOCK = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _HEADRACE = """case "$*" in
@@ -147,7 +149,7 @@ class Reader:
 
     def _must_succeed(self, words: list[str], typed: str = "") -> str:
         done = self._run(words, typed)
-        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
     def _run(self, words: list[str], typed: str) -> subprocess.CompletedProcess[str]:
@@ -158,7 +160,7 @@ class Reader:
             env=self._environment,
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=TIMEOUT_S,
             check=False,
         )
 

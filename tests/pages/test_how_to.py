@@ -38,6 +38,7 @@ def test_apache_kafka(reader: Reader) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_spark(reader: Reader) -> None:
     reader.serve("headrace serve")
     reader.follow(*blocks("docs/how-to/spark.md"))
