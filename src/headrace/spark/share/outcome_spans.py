@@ -54,17 +54,14 @@ def spans(batch: pa.RecordBatch) -> Iterator[OutcomeSpan]:
         outcome = batch.column("outcome")
     else:
         outcome = pa.repeat("accept", batch.num_rows)
+    positions = pa.table({name: batch.column(name) for name in POSITION_COLUMNS})
+    rows = positions.append_column("outcome", outcome)
+    keys = ["topic", "partition", "outcome"]
     if RECEIPT_COLUMN in batch.schema.names:
-        receipt = batch.column(RECEIPT_COLUMN)
-    else:
-        receipt = pa.nulls(batch.num_rows, pa.string())
-    columns = {name: batch.column(name) for name in POSITION_COLUMNS}
-    complete = pa.table({**columns, "outcome": outcome, "row": np.arange(batch.num_rows)})
-    complete = complete.drop_null()
-    rows = complete.set_column(4, RECEIPT_COLUMN, receipt.take(complete.column("row")))
-    groups = rows.group_by(["topic", "partition", "outcome", RECEIPT_COLUMN]).aggregate(
-        [("offset", "list")]
-    )
+        keys.append(RECEIPT_COLUMN)
+        # Not null, because rows without a receipt are kept.
+        rows = rows.append_column(RECEIPT_COLUMN, batch.column(RECEIPT_COLUMN).fill_null(""))
+    groups = rows.drop_null().group_by(keys).aggregate([("offset", "list")])
     for group in groups.to_pylist():
         offsets = np.unique(np.asarray(group["offset_list"], dtype=np.int64))
         breaks = np.flatnonzero(np.diff(offsets) != 1)
@@ -77,7 +74,7 @@ def spans(batch: pa.RecordBatch) -> Iterator[OutcomeSpan]:
                 group["outcome"],
                 first,
                 last,
-                group[RECEIPT_COLUMN],
+                group.get(RECEIPT_COLUMN) or None,
             )
 
 
