@@ -96,6 +96,14 @@ def outcome_sink(spark: SparkSession, options: Options, checkpoint: str) -> dict
     return json.loads(query.lastProgress["sources"][0]["latestOffset"])
 
 
+def copy(spark: SparkSession, options: Options, topic: str) -> None:
+    """Write the records of a batch to another topic."""
+    frame = spark.read.format("kafka-ordered").options(**options).load()
+    sink = frame.write.format("kafka-produce").mode("append").option("topic", topic)
+    name = "kafka.bootstrap.servers"
+    sink.option(name, options[name]).save()
+
+
 def main() -> None:
     """Answer commands until stdin ends."""
     tempfile.tempdir = "/nonexistent"
@@ -107,6 +115,7 @@ def main() -> None:
         "table": table,
         "work": work,
         "sink": outcome_sink,
+        "copy": copy,
     }
     for line in sys.stdin:
         name, arguments, keywords = json.loads(line)

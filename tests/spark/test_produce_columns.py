@@ -32,7 +32,8 @@ def test_columns_of_the_sources_may_be_written_back() -> None:
     columns = {"key": BinaryType(), "value": StringType(), "topic": StringType()}
     more = {"partition": IntegerType(), "timestamp": TimestampType(), "headers": HEADERS}
     of_sources = {"offset": IntegerType(), "timestampType": IntegerType()}
-    check_columns(schema(**columns, **more, **of_sources, deliveryCount=IntegerType()), None)
+    of_shares = {"deliveryCount": IntegerType(), "receipt": StringType()}
+    check_columns(schema(**columns, **more, **of_sources, **of_shares), None)
 
 
 @pytest.mark.parametrize(

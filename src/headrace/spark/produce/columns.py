@@ -25,7 +25,7 @@ _TYPES: Mapping[str, tuple[tuple[str, ...], str]] = {
 }
 """Column → accepted names of types, and what to cast to."""
 
-_OF_SOURCES = frozenset({"offset", "timestampType", "deliveryCount"})
+_OF_SOURCES = frozenset({"offset", "timestampType", "deliveryCount", "receipt"})
 """Columns of the sources that a record has only once it is written; the sink leaves them out."""
 
 _UNASSIGNED = -1
