@@ -156,8 +156,13 @@ def test_progress_travels_in_offsets_where_spark_does_not_ask_for_it() -> None:
     reader = SelfPacedReader(inner, "limit")  # type: ignore[arg-type]
     end = reader.latestOffset()
     assert end == {"next": 10, PROGRESS: {"lag": {"a": {"0": 4}}}}
-    shown = SimpleNamespace(latestOffset=None, endOffset=json.dumps(end))
-    assert source_progress(shown) == {"lag": {"a": {"0": 4}}}
+    for text in (json.dumps(end), str(end)):  # as in the events of listeners, and in lastProgress
+        shown = SimpleNamespace(latestOffset=text, endOffset=text)
+        assert source_progress(shown) == {"lag": {"a": {"0": 4}}}
+    assert (
+        source_progress(SimpleNamespace(latestOffset="{'next': 1}", endOffset="{'next': 1}"))
+        is None
+    )
     reader.partitions(reader.initialOffset(), end)
     assert reader.latestOffset() is end, "nothing new is the same offset"
     inner.end = 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from ast import literal_eval
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,11 +18,11 @@ def source_progress(source: Any) -> dict[str, Any] | None:
     :param source: an element of ``query.lastProgress.sources``
     :returns: the fields that ``docs/spark.md`` names for the source; None if it reports nothing
     """
-    reported = _parsed(source.latestOffset)
-    if reported is None:
-        end = _parsed(source.endOffset)
-        reported = None if end is None else _mapping(end.get(PROGRESS))
-    return reported
+    reported, end = _parsed(source.latestOffset), _parsed(source.endOffset)
+    if reported != end:
+        return reported
+    # Before pyspark 4.2 it is an offset, see headrace.spark.progress.in_offsets.
+    return None if end is None else _mapping(end.get(PROGRESS))
 
 
 def source_names(sources: Sequence[Any]) -> list[str]:
@@ -57,12 +58,15 @@ def lag_by_topic(progress: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _parsed(text: Any) -> dict[str, Any] | None:
+    """Return an offset: JSON in events of listeners, Python's form in ``lastProgress``."""
     if not isinstance(text, str):
         return _mapping(text)
-    try:
-        return _mapping(json.loads(text))
-    except ValueError:
-        return None
+    for parse in (json.loads, literal_eval):
+        try:
+            return _mapping(parse(text))
+        except (ValueError, SyntaxError):
+            continue
+    return None
 
 
 def _mapping(value: Any) -> dict[str, Any] | None:
