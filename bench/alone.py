@@ -24,6 +24,7 @@ from bench import spark_lag as spark_lag_source
 from bench import spark_memory as spark_memory_sources
 from bench import spark_ordered as spark_ordered_source
 from bench import spark_share as spark_share_source
+from bench import spark_sink as spark_sink_source
 from bench.measurements import Scale
 from bench.spark_application import spark_application
 from tests.support import HeadraceProcess
@@ -245,6 +246,25 @@ def spark_ordered(scale: Scale) -> list[Cost]:
     ]
 
 
+def spark_sink(scale: Scale) -> list[Cost]:
+    """Run `bench/spark_sink.py`: kafka-produce on Spark."""
+    found = spark_application(spark_sink_source.__name__, scale.spark_records, 2)
+    what = "kafka-produce, a batch of 100 B records, local[2]"
+    costs = [
+        Cost(what, "records/s", found["kafka-produce"]),
+        Cost(f"{what}, in transactions", "records/s", found["in transactions"]),
+        Cost(
+            "the same beside confluent-kafka alone in one process",
+            "×",
+            found["kafka-produce"] / found["confluent-kafka"],
+        ),
+    ]
+    if "Spark's own" in found:
+        ratio = found["kafka-produce"] / found["Spark's own"]
+        costs.append(Cost("the same beside Spark's own Kafka sink", "×", ratio))
+    return costs
+
+
 def spark_history(scale: Scale) -> list[Cost]:
     """Run `bench/spark_history.py`: the internal topics on Spark."""
     records = scale.spark_records * 3 // 2
@@ -325,6 +345,7 @@ ALONE: Mapping[str, Callable[[Scale], list[Cost]]] = {
     "spark-share": spark_share,
     "spark-lag": spark_lag,
     "spark-ordered": spark_ordered,
+    "spark-sink": spark_sink,
     "spark-history": spark_history,
     "spark-memory": spark_memory,
 }

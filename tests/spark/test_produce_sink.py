@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,10 +13,16 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSourceStreamWriter
+from pyspark.sql.types import StructType
 
 import headrace.spark
+from headrace.spark import ProduceDataSource
+from headrace.spark.produce.commit_log import KafkaCommitLog
+from headrace.spark.produce.commits import Decision
 from tests.spark.conftest import Queue
 from tests.support import unique
 
@@ -104,10 +113,37 @@ def test_a_failed_batch_in_transactions_leaves_nothing(
     assert {message.partition() for message in found} == {1}
 
 
-def test_a_stream_in_transactions_is_written_once_and_goes_on(
+class KilledSink(ProduceDataSource):
+    """The sink, whose commit kills its process after the decision, once for each file."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "killed-produce"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        decide, kills = KafkaCommitLog.decide, file_of(self.options["commitTopic"])
+
+        def decide_and_die(log: KafkaCommitLog, decision: Decision) -> None:
+            decide(log, decision)
+            if kills.exists():
+                kills.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        KafkaCommitLog.decide = decide_and_die  # type: ignore[method-assign]
+        return super().streamWriter(schema, overwrite)
+
+
+def file_of(commit_topic: str) -> Path:
+    return Path(tempfile.gettempdir()) / commit_topic
+
+
+def test_a_stream_in_transactions_survives_a_kill_and_goes_on(
     spark: SparkSession, queue: MakeQueue, tmp_path: Path
 ) -> None:
+    """Spark aborts the micro-batch after the failed commit, and replays it when it is restarted."""
     source, target = queue(100, partitions=2), queue(0, partitions=2)
+    commit_topic = unique("commits")
+    spark.dataSource.register(KilledSink)
 
     def run() -> None:
         frame = spark.readStream.format("kafka-ordered").options(
@@ -117,18 +153,22 @@ def test_a_stream_in_transactions_is_written_once_and_goes_on(
                 "startingOffsets": "earliest",
             }
         )
-        writer = frame.load().select("key", "value").writeStream.format("kafka-produce")
+        writer = frame.load().select("key", "value").writeStream.format("killed-produce")
         writer = writer.options(
             **{
                 "kafka.bootstrap.servers": target.bootstrap_servers,
                 "kafka.transactional.id.prefix": target.group_id,
                 "topic": target.topic,
                 "checkpointLocation": str(tmp_path / "checkpoint"),
-                "commitTopic": unique("commits"),
+                "commitTopic": commit_topic,
             }
         )
         headrace.spark.drain(writer)
 
+    file_of(commit_topic).touch()
+    with pytest.raises(StreamingQueryException):
+        run()
+    assert not file_of(commit_topic).exists()
     run()
     assert values(consume(*where(target), count=100)) == sorted(b"%d" % n for n in range(100))
     source.produce(50, start=100)
