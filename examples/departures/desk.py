@@ -75,7 +75,7 @@ def start(
 
 
 def _departed() -> Column:
-    """Return whether a flight departed. To read one field costs a fraction of all fields."""
+    """Return whether a flight departed, from the one field that tells it."""
     departure = F.from_json(F.col("value").cast("string"), "flight struct<dep_time: double>")
     return departure["flight"]["dep_time"].isNotNull()
 

@@ -103,8 +103,7 @@ def departures_of(joined: DataFrame) -> DataFrame:
     """Return the records to produce: ``key``, ``value`` and ``timestamp``.
 
     A value is a JSON object that names the flight record that it was made from. Flight and
-    observation are JSON already, so they are put into it as they are: to parse and write them
-    again would cost more than all the rest of the query.
+    observation are JSON already, so they are put into it as they are.
     """
     carrier = F.from_json("flight", "carrier string, flight int")
     value = F.concat(
