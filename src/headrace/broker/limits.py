@@ -31,6 +31,11 @@ TLS_READS_PER_TURN = 4
 MAX_HANDSHAKES = 1000
 """TLS handshakes that are not complete. One more ends the oldest."""
 
+HANDSHAKE_BYTES = 192 * 1024
+"""The most memory of such a handshake: OpenSSL makes room for the ClientHello that a client claims,
+up to 131,396 bytes, and for a record. One that claims nothing takes about 50 KiB.
+"""
+
 HANDSHAKE_SLICE_S = 0.004
 """The time for TLS handshakes in one turn of the event loop. Each takes about a millisecond with a
 key of 2048 bits.

@@ -1,0 +1,87 @@
+"""TLS handshakes that begin and do not go on: their memory is bounded, and others are served."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.broker.limits import HANDSHAKE_BYTES, MAX_HANDSHAKES
+from headrace.throwaway_ca import ThrowawayCA
+from tests.attacks.harness import peak_bytes, resident_bytes
+from tests.support import HeadraceProcess
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+RECORD_BYTES = 16 * 1024
+LONGEST_HELLO = b"\x01" + (131_396).to_bytes(3, "big")
+"""The header of the longest ClientHello that OpenSSL takes."""
+RECORD = b"\x16\x03\x01" + struct.pack(">H", RECORD_BYTES)
+API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
+
+
+@contextlib.contextmanager
+def broker(folder: Path) -> Iterator[tuple[int, int, ssl.SSLContext]]:
+    """Run a broker with TLS; yield its process id, its port, and the context of its clients."""
+    ca = ThrowawayCA(folder)
+    store = ca.issue("broker").both
+    configs = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(store)}
+    options = [word for name, value in configs.items() for word in ("-c", f"{name}={value}")]
+    with subprocess.Popen(
+        [*HeadraceProcess.command, "--listen", "SSL://127.0.0.1:0", "--ephemeral", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=HeadraceProcess.environment(),
+    ) as process:
+        assert process.stdout is not None
+        try:
+            port = int(process.stdout.readline().rsplit(":", 1)[1])
+            yield process.pid, port, ssl.create_default_context(cafile=ca.certificate)
+        finally:
+            process.terminate()
+
+
+@pytest.fixture
+def many_files() -> None:
+    """Let this process open a file for each attacker."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * MAX_HANDSHAKES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        if hard != resource.RLIM_INFINITY and hard < wanted:
+            pytest.skip(f"needs {wanted} open files")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def is_served(port: int, context: ssl.SSLContext) -> bool:
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as client,
+    ):
+        client.sendall(API_VERSIONS)
+        return client.recv(8)[4:] == struct.pack(">i", 7)
+
+
+@pytest.mark.usefixtures("many_files")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_memory_of_half_handshakes_is_bounded(tmp_path: Path) -> None:
+    """Each claims the longest message, sends a part of it, and holds a part of a record."""
+    half = RECORD + LONGEST_HELLO + bytes(RECORD_BYTES - 4) + RECORD + bytes(RECORD_BYTES - 1)
+    with broker(tmp_path) as (pid, port, context), contextlib.ExitStack() as stack:
+        assert is_served(port, context)
+        before = resident_bytes(pid)
+        for number in range(MAX_HANDSHAKES + 100):
+            attacker = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            attacker.sendall(half)
+            if number % 200 == 0:
+                assert is_served(port, context)
+        assert is_served(port, context)
+        assert peak_bytes(pid) - before <= MAX_HANDSHAKES * HANDSHAKE_BYTES
