@@ -10,6 +10,7 @@ import shutil
 import ssl
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -414,7 +415,8 @@ def test_a_client_that_renegotiates(
             for _ in range(50 if version == "-tls1_3" else 1):
                 client.stdin.write(command)
                 await asyncio.wait_for(client.stdout.readuntil(said), 20)
-            client.stdin.write(b"Q\n")
+            with suppress(RuntimeError, OSError):  # a refused renegotiation may have ended it
+                client.stdin.write(b"Q\n")
             await asyncio.wait_for(client.stdout.read(), 20)
             await asyncio.wait_for(client.wait(), 20)
             await assert_is_served(broker, context(ca))
@@ -493,6 +495,33 @@ def test_a_client_that_does_not_read_holds_one_record(ca: ThrowawayCA) -> None:
             client.writer.transport.resume_reading()  # type: ignore[attr-defined]
             for _ in range(3000):
                 await client.frame()
+
+    run(scene())
+
+
+def test_a_read_that_has_to_answer_first_waits_for_the_socket(ca: ThrowawayCA) -> None:
+    """Such as of a key update, while the socket is full. Before, it was tried without end."""
+
+    async def scene() -> None:
+        async with serving(configs(ca)) as broker:
+            client = await broker.connect("SSL", context(ca))
+            await client.ask(API_VERSIONS, 0)
+            transport: Any = broker.connection.transport
+            receive, watched = transport._receive_into, []
+
+            def cannot_answer(_: memoryview) -> None:
+                transport._receive_into = receive
+                asyncio.get_running_loop().call_soon(note)
+                raise ssl.SSLWantWriteError
+
+            def note() -> None:
+                watched.append((transport.is_reading(), transport._is_writing))
+
+            transport._receive_into = cannot_answer
+            assert not (await client.ask(API_VERSIONS, 0)).error_code
+            assert watched == [(False, True)]
+            assert transport.is_reading()
+            assert not transport._is_writing
 
     run(scene())
 

@@ -41,6 +41,14 @@ HANDSHAKE_SLICE_S = 0.004
 key of 2048 bits.
 """
 
+MAX_TLS_READ_S = 0.05
+"""The time of the processor for one read of a connection with TLS, which takes less than a
+millisecond. A client that sends messages without data takes more, and is closed.
+"""
+
+TLS_READ_CHECK_S = 0.05
+"""How often the time of reads is looked at."""
+
 LOGIN_TIMEOUT_S = 30.0
 """The time for a TLS handshake, and the time for a SASL login. Then the connection is closed."""
 

@@ -23,6 +23,7 @@ from ..limits import (
     TLS_READS_PER_TURN,
     TLS_RECORD_BYTES,
 )
+from .read_watch import ReadWatch
 
 log = LimitedLog(get_logger("headrace.tls"))
 
@@ -33,9 +34,11 @@ class Handshakes:
 
     :param timeout_s: the time for a handshake
     :param limit: the handshakes that may be open. One more ends the oldest
+    :ivar reads: bounds the time of each step, and of each read of these connections
     """
 
     def __init__(self, timeout_s: float, limit: int) -> None:
+        self.reads = ReadWatch()
         self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_s
         self._limit = limit
@@ -80,6 +83,7 @@ class Handshakes:
 
     def close(self) -> None:
         """Give up all handshakes without a word: the broker stops."""
+        self.reads.close()
         if self._timer is not None:
             self._timer.cancel()
         for transport in list(self._open):
@@ -126,6 +130,8 @@ class TlsTransport(asyncio.Transport):
         self._is_reading = False
         self._is_writing = False
         self._is_paused = False
+        self._is_stalled = False
+        """True while nothing is read, because TLS has to answer first, and the socket is full."""
         self._is_closing = False
         self._is_closed = False
         self._is_broken = False
@@ -141,8 +147,13 @@ class TlsTransport(asyncio.Transport):
         """Take as many steps of the handshake as possible without waiting."""
         if self._is_closed:
             return
+        reads = self._handshakes.reads
+        reads.begin(self._socket)
         try:
-            self._socket.do_handshake()
+            try:
+                self._socket.do_handshake()
+            finally:
+                reads.end()
         except ssl.SSLWantReadError:
             self._watch_writing(False)
             self._watch_reading(True)
@@ -193,7 +204,12 @@ class TlsTransport(asyncio.Transport):
             try:
                 # no name for the buffer: the protocol may enlarge it while it is not in use
                 received, is_all = self._receive_into(self._protocol.get_buffer(-1))
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            except ssl.SSLWantReadError:
+                return
+            except ssl.SSLWantWriteError:
+                self._is_stalled = True
+                self._watch_reading(False)
+                self._watch_writing(True)
                 return
             except (OSError, ValueError) as error:
                 self._lose(error)
@@ -217,21 +233,38 @@ class TlsTransport(asyncio.Transport):
         :returns: the number of bytes, 0 at the end of input; and whether there is no more, as far
             as the polling of the socket can tell
         """
-        sock = self._socket
-        received = sock.recv_into(room)
+        received = self._receive(room)
         while received:
             if received == len(room):
                 return received, False
-            if received % TLS_RECORD_BYTES and not sock.pending():
+            if received % TLS_RECORD_BYTES and not self._socket.pending():
                 break  # not a full record, so probably the last one
             try:
-                more = sock.recv_into(room[received:])
+                more = self._receive(room[received:])
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 break
             if not more:
                 return received, False  # the next read tells that, too
             received += more
         return received, True
+
+    def _receive(self, room: memoryview) -> int:
+        """Decrypt a record.
+
+        :raises ConnectionAbortedError: the client has sent nothing but messages without data
+        """
+        reads = self._handshakes.reads
+        reads.begin(self._socket)
+        try:
+            return self._socket.recv_into(room)
+        finally:
+            if reads.end():
+                log.warning(
+                    self._peer[0],
+                    "closing the connection from /%s: it sends TLS messages without data",
+                    self._peer[0],
+                )
+                raise ConnectionAbortedError
 
     def _end_of_input(self) -> None:
         self._watch_reading(False)
@@ -244,7 +277,7 @@ class TlsTransport(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self._is_paused = False
-        if self._is_closed or self._is_closing:
+        if self._is_closed or self._is_closing or self._is_stalled:
             return
         self._watch_reading(True)
         if self._protocol is not None:
@@ -322,9 +355,14 @@ class TlsTransport(asyncio.Transport):
         self._watch_writing(False)
         if self._is_closing:
             self._shut_down()
-        elif self._is_full:
+            return
+        if self._is_full:
             self._is_full = False
             self._protocol.resume_writing()
+        if self._is_stalled:
+            self._is_stalled = False
+            if not self._is_paused:
+                self.resume_reading()
 
     def _check_full(self) -> None:
         if not self._is_full and self._unsent_bytes > self._high_water:

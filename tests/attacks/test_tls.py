@@ -1,4 +1,6 @@
-"""TLS handshakes that begin and do not go on: their memory is bounded, and others are served."""
+"""TLS handshakes that do not go on, and connections that send messages without data: their memory
+and time are bounded, and others are served.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ import pytest
 from headrace.broker.limits import HANDSHAKE_BYTES, MAX_HANDSHAKES
 from headrace.throwaway_ca import ThrowawayCA
 from tests.attacks.harness import peak_bytes, resident_bytes
+from tests.attacks.key_updates import APPLICATION_DATA, KeyUpdates
 from tests.support import HeadraceProcess
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -85,3 +88,42 @@ def test_the_memory_of_half_handshakes_is_bounded(tmp_path: Path) -> None:
                 assert is_served(port, context)
         assert is_served(port, context)
         assert peak_bytes(pid) - before <= MAX_HANDSHAKES * HANDSHAKE_BYTES
+
+
+UPDATES = 30_000
+"""They take a second of the processor."""
+ANSWER_BYTES = 20 * 27 + 4
+"""More than the answers to 20 updates."""
+
+
+def attacker(port: int, folder: Path) -> KeyUpdates:
+    context = ssl.create_default_context(cafile=folder / "ca.pem")
+    return KeyUpdates(port, context, folder / "keys")
+
+
+def flood(client: KeyUpdates) -> None:
+    for _ in range(20):
+        client.socket.sendall(client.updates(UPDATES, wants_answers=False))
+
+
+def test_key_updates_do_not_hold_the_broker(tmp_path: Path) -> None:
+    """OpenSSL does not return while they arrive. Before, others waited for as long as they came."""
+    with broker(tmp_path) as (_, port, context):
+        client = attacker(port, tmp_path)
+        with pytest.raises(ConnectionError):
+            flood(client)
+        client.socket.close()
+        assert is_served(port, context)
+
+
+def test_a_few_key_updates_are_answered(tmp_path: Path) -> None:
+    with broker(tmp_path) as (_, port, _context):
+        client = attacker(port, tmp_path)
+        client.socket.sendall(client.updates(20, wants_answers=True))
+        client.socket.sendall(client.record(APPLICATION_DATA, API_VERSIONS))
+        received = 0
+        while received < ANSWER_BYTES:
+            part = client.socket.recv(65536)
+            assert part
+            received += len(part)
+        client.socket.close()
