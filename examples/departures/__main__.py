@@ -29,6 +29,7 @@ import headrace
 from . import data, desk, enrich, report
 from .backlog import Backlog, BacklogWatch
 from .data import AIRPORTS, PipelineError
+from .page import keep, page
 from .session import (
     Job,
     deferred_interrupts,
@@ -82,8 +83,15 @@ def main() -> int:
     unfinished.mkdir(parents=True)
     try:
         with _broker(arguments.bootstrap) as (bootstrap_servers, suffix):
-            _run(bootstrap_servers, Names.ending_in(suffix), arguments.rows, unfinished, console)
-        _publish(unfinished, out)
+            with page(bootstrap_servers) as address:
+                names = Names.ending_in(suffix)
+                _run(bootstrap_servers, names, arguments.rows, unfinished, console)
+                _publish(unfinished, out)
+                console.print(
+                    f"plot     {out / _PLOT}\nParquet  {out / _PARQUET}\nlog      {out / _SPARK_LOG}",
+                    highlight=False,
+                )
+                keep(address, console)
     except PipelineError as error:
         console.print(f"[red]the pipeline failed:[/] {error}", highlight=False)
         log = unfinished / _SPARK_LOG
@@ -95,10 +103,6 @@ def main() -> int:
         return 130
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    console.print(
-        f"plot     {out / _PLOT}\nParquet  {out / _PARQUET}\nlog      {out / _SPARK_LOG}",
-        highlight=False,
-    )
     return 0
 
 

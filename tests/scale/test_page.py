@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
 ALL_PARTITIONS = 10_000
 FIRST_VIEW_S, INTERACTION_S = 0.5, 0.2
-IDLE_SHARE, THROUGHPUT_SHARE = 0.01, 0.9
+IDLE_S, IDLE_SHARE, THROUGHPUT_SHARE = 10, 0.01, 0.9
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def cpu_s(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def throughput(bootstrap_servers: str, records: int = 100_000) -> float:
+def throughput(bootstrap_servers: str, records: int = 50_000) -> float:
     """Return the records per second that one producer gets acknowledged."""
     producer = Producer({"bootstrap.servers": bootstrap_servers, "queue.buffering.max.messages": 0})
     started_s = time.monotonic()
@@ -152,19 +152,24 @@ def test_cost_of_a_page_beside_a_broker(tmp_path: Path) -> None:
         process = psutil.Process(server.pid)
         time.sleep(3)  # the start is over
         before_s = cpu_s(process)
-        time.sleep(20)
-        return (cpu_s(process) - before_s) / 20
+        time.sleep(IDLE_S)
+        return (cpu_s(process) - before_s) / IDLE_S
 
-    def busy(server: Any, address: str) -> float:
+    def busy(server: Any, address: str) -> tuple[float, float]:
+        """Return the throughput without and with an open page; the better one of three each."""
+        rates: dict[str, list[float]] = {"about:blank": [], address: []}
         with browsing() as browser:
-            if address:
-                browser.get(address)
-            throughput(server.bootstrap_servers, 20_000)
-            return max(throughput(server.bootstrap_servers) for _ in range(3))
+            throughput(server.bootstrap_servers, 10_000)
+            for _ in range(3):  # alternately, as other programs use the machine, too
+                for where, found in rates.items():
+                    browser.get(where)
+                    found.append(throughput(server.bootstrap_servers))
+            browser.get("about:blank")
+        return max(rates["about:blank"]), max(rates[address])
 
     alone, beside = measured((), idle), measured(("--ui-port", "0"), idle)
     print(f"an idle broker uses {alone:.2%} of a core, with a page {beside:.2%}")
     assert beside <= alone + IDLE_SHARE
-    without, with_page = measured((), busy), measured(("--ui-port", "0"), busy)
+    without, with_page = measured(("--ui-port", "0"), busy)
     print(f"produce {without:,.0f} records/s, with a page open {with_page:,.0f}")
     assert with_page >= THROUGHPUT_SHARE * without
