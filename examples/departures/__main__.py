@@ -82,16 +82,16 @@ def main() -> int:
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     try:
-        with _broker(arguments.bootstrap) as (bootstrap_servers, suffix):
-            with page(bootstrap_servers) as address:
-                names = Names.ending_in(suffix)
-                _run(bootstrap_servers, names, arguments.rows, unfinished, console)
-                _publish(unfinished, out)
-                console.print(
-                    f"plot     {out / _PLOT}\nParquet  {out / _PARQUET}\nlog      {out / _SPARK_LOG}",
-                    highlight=False,
-                )
-                keep(address, console)
+        with (
+            _broker(arguments.bootstrap) as (bootstrap_servers, suffix),
+            page(bootstrap_servers) as address,
+        ):
+            names = Names.ending_in(suffix)
+            _run(bootstrap_servers, names, arguments.rows, unfinished, console)
+            _publish(unfinished, out)
+            for name, file in (("plot", _PLOT), ("Parquet", _PARQUET), ("log", _SPARK_LOG)):
+                console.print(f"{name:8} {out / file}", highlight=False)
+            keep(address, console)
     except PipelineError as error:
         console.print(f"[red]the pipeline failed:[/] {error}", highlight=False)
         log = unfinished / _SPARK_LOG

@@ -76,5 +76,6 @@ def test_the_whole_pipeline(request: pytest.FixtureRequest, target: str, tmp_pat
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "each equal to that of a batch join with pandas" in ran.stdout
+    assert "page     http://127.0.0.1:" in ran.stdout.splitlines()[-1]
     assert (tmp_path / "out" / "backlog.png").stat().st_size > 10_000
     assert len(report.read(tmp_path / "out" / "departures.parquet")) > ROWS * 0.9
