@@ -8,7 +8,7 @@ import pytest
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
-from headrace.share.records import ARCHIVED, AVAILABLE, ArchiveReason, StateBatch
+from headrace.share.records import ACQUIRED, ARCHIVED, AVAILABLE, ArchiveReason, StateBatch
 from headrace.share.share_partition import SharePartition
 from tests.machines.share_shelf import KEY, Shelf
 
@@ -764,3 +764,26 @@ def test_lag_after_a_reset_counts_from_there():
     assert s.fetch() == [(5, 9, 1)]
     s.ack((5, 6, ACCEPT))
     assert s.lag == 3
+
+
+# --- inspection and release by others ---
+
+
+def test_a_range_is_released_whoever_holds_it():
+    s = shelf(4, 4, 4)
+    s.fetch(max_records=4)
+    s.fetch("n", max_records=4)
+    s.ack((0, 0, ACCEPT), (2, 2, REJECT))
+    outcome = s.partition.release_range(1, 5, s.now_ms, s.settings)
+    assert outcome.reply == 4  # 1 and 3 of m, 4 and 5 of n
+    s.apply(outcome)
+    told = [(one.first_offset, one.last_offset, one.state) for one in s.partition.in_flight_spans()]
+    assert [one for one in told if one[0] >= 1] == [
+        (1, 1, AVAILABLE),
+        (2, 2, ARCHIVED),
+        (3, 5, AVAILABLE),
+        (6, 7, ACQUIRED),
+    ]
+    (held,) = [one for one in s.partition.in_flight_spans() if one.state == ACQUIRED]
+    assert (held.member_id, held.delivery_count) == ("n", 1)
+    assert s.partition.release_range(0, 5, s.now_ms, s.settings).reply == 0
