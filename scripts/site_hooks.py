@@ -47,8 +47,6 @@ def on_page_markdown(markdown: str, page: Any, **_others: Any) -> str:
 
     def follow(link: re.Match[str]) -> str:
         text, target, anchor = link.group(1), link.group(2), link.group(3) or ""
-        if link.string[link.start() - 1 : link.start()] == "!":
-            return link.group()
         meant = posixpath.normpath(posixpath.join(folder, target))
         found = _on_the_site(meant)
         if found is None:
@@ -61,12 +59,12 @@ def on_page_markdown(markdown: str, page: Any, **_others: Any) -> str:
 
 
 def _on_the_site(path: str) -> str | None:
-    """Return the page of the site for a path of the repository."""
+    """Return the page or picture of the site for a path of the repository."""
     if path in OUTSIDE:
         return OUTSIDE[path]
     if path in FOLDERS:
         return FOLDERS[path]
-    if path.startswith("docs/") and path.endswith(".md"):
+    if path.startswith("docs/") and path.endswith((".md", ".png")):
         return path.removeprefix("docs/")
     return None
 
