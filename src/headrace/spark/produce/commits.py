@@ -26,7 +26,7 @@ from headrace.spark.errors import SourceError
 
 
 class TaskTransaction(NamedTuple):
-    """What one task has written.
+    """The records that one task has written.
 
     :param task: the number of the task in its micro-batch
     :param records: the number of its records

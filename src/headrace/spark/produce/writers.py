@@ -34,7 +34,7 @@ _BEGIN_TIMEOUT_S = 60.0
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task has written.
+    """The records that one task has written.
 
     :param query_id: None without transactions
     :param transaction: None without transactions, and without records
