@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.web.serving import Page, World, browsing, served, world
+from tests.support import wait_until
+from tests.web.serving import Page, World, browsing, client, served, world
 
 BOTH = ["headrace", pytest.param("kafka", marks=pytest.mark.java)]
 
@@ -28,9 +29,13 @@ def is_kafka(request: pytest.FixtureRequest, seen_world: World) -> bool:
 
 @pytest.fixture(scope="module")
 def page(seen_world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """The page of the world."""
+    """The page of the world, which has seen it."""
     folder = tmp_path_factory.mktemp("page")
     with served(folder, "--bootstrap-server", seen_world.bootstrap_servers) as found:
+        with client(found) as api:
+            wait_until(
+                lambda: api.get("/api/overview").status_code == 200, 60, "the first look", 0.1
+            )
         yield found
 
 
