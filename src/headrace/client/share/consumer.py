@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from headrace.client.cluster import Cluster, TopicMetadata
@@ -36,6 +38,9 @@ from .types import (
     FetchLimits,
 )
 
+if TYPE_CHECKING:
+    from headrace.client.tracing import Tracing
+
 _log = get_logger(__name__)
 
 _RETRY_PAUSE_MS = 100
@@ -62,6 +67,7 @@ class ShareConsumer:
     :param rack_id: this member's rack, or None
     :param timeout_ms: timeout of one request, retries included
     :param security: TLS and login
+    :param tracing: traces and metrics of OpenTelemetry (:mod:`headrace.client.tracing`), or None
     """
 
     def __init__(
@@ -74,12 +80,14 @@ class ShareConsumer:
         rack_id: str | None = None,
         timeout_ms: int = 30_000,
         security: Security = PLAINTEXT,
+        tracing: Tracing | None = None,
     ) -> None:
         self.group_id = group_id
         self.member_id = urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode()
         self.cluster = Cluster(
             bootstrap_servers, client_id=client_id, timeout_ms=timeout_ms, security=security
         )
+        self._tracing = None if tracing is None else tracing.member(group_id, client_id)
         self._rack_id = rack_id
         self._timeout_ms = timeout_ms
         self._membership = ShareMembership(self.member_id, tuple(sorted(set(topics))))
@@ -98,6 +106,7 @@ class ShareConsumer:
         topics: Iterable[str],
         *,
         rack_id: str | None = None,
+        tracing: Tracing | None = None,
     ) -> ShareConsumer:
         """Create a member from the configuration of a client: addresses, timeouts, TLS and login.
 
@@ -113,6 +122,7 @@ class ShareConsumer:
             rack_id=rack_id,
             timeout_ms=read.request_timeout_ms,
             security=read.security,
+            tracing=tracing,
         )
 
     async def __aenter__(self) -> ShareConsumer:
@@ -153,6 +163,8 @@ class ShareConsumer:
                     await self._send_heartbeat(self._membership.leave_epoch(), None)
         except (TimeoutError, ClientError) as problem:
             _log.warning("leaving group %s: %s", self.group_id, problem or "timed out")
+        if self._tracing is not None:
+            self._tracing.closed()
         await self.cluster.close()
 
     def subscribe(self, topics: Iterable[str]) -> None:
@@ -233,10 +245,19 @@ class ShareConsumer:
         :param keep_data: False drops the record batches, if only the offsets matter
         :raises ClientError: the membership has ended
         """
-        if not await self.wait_for_assignment(max_wait_ms):
+        limits = FetchLimits(max_records, max_wait_ms, max_bytes, batch_size or max_records, mode)
+        if self._tracing is None:
+            return await self._acquire(limits, keep_data)
+        began_s = time.monotonic()
+        acquired = await self._acquire(limits, keep_data)
+        self._tracing.acquired(acquired, time.monotonic() - began_s)
+        return acquired
+
+    async def _acquire(self, limits: FetchLimits, keep_data: bool) -> Acquired:
+        if not await self.wait_for_assignment(limits.max_wait_ms):
             return Acquired(complete=False)
         wanted = await self._wanted_by_node()
-        limits = FetchLimits(max_records, max_wait_ms, max_bytes, batch_size or max_records, mode)
+        max_wait_ms = limits.max_wait_ms
         # First ask all leaders without waiting, so that an idle one does not delay the others.
         if len(wanted) > 1:
             acquired = await self._acquire_from(
@@ -321,6 +342,16 @@ class ShareConsumer:
 
         :returns: the accepted acknowledgements
         """
+        if self._tracing is None:
+            return await self._acknowledge(acknowledgements)
+        began_s, sent = time.monotonic(), list(acknowledgements)
+        accepted = await self._acknowledge(sent)
+        self._tracing.acknowledged(sent, accepted, time.monotonic() - began_s)
+        return accepted
+
+    async def _acknowledge(
+        self, acknowledgements: Iterable[Acknowledgement]
+    ) -> list[Acknowledgement]:
         by_name = {topic.name: topic_id for topic_id, topic in self._topics.items()}
         wanted: dict[tuple[TopicIdPartition, AcknowledgeType], list[Span]] = {}
         for a in acknowledgements:
@@ -342,6 +373,15 @@ class ShareConsumer:
                         Acknowledgement(name, partition[1], *batch) for batch in batches[partition]
                     )
         return accepted
+
+    def processing(self, topic: str, partition: int, offset: int) -> AbstractContextManager[object]:
+        """Return a context in which spans are children of the delivery of an acquired record.
+
+        Without ``tracing`` it does nothing.
+        """
+        if self._tracing is None:
+            return nullcontext()
+        return self._tracing.processing((topic, partition, offset))
 
     async def renew(self, older_than_ms: int = 0) -> None:
         """Renew the acquisition locks of all held records, if the brokers support it.

@@ -1,0 +1,304 @@
+"""Traces and metrics of OpenTelemetry, from the producer to the outcome of each delivery."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import ResourceType
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from headrace.client import Acknowledgement, AcknowledgeType, Acquired, ShareConsumer, tracing
+from headrace.client.dead_letters.letters import LetterFilter
+from headrace.client.dead_letters.redrive import Redrive, RedriveOptions
+from headrace.client.share.types import AcquiredRange
+from headrace.client.tracing import Tracing
+from headrace.protocol import record_batch
+from tests.cli.command import ENVIRONMENT
+from tests.clients.confluent import (
+    PATIENCE_S,
+    consumer,
+    create_topic,
+    set_configs,
+    share_from_earliest,
+    take,
+)
+from tests.support import unique
+
+WAIT_MS = int(PATIENCE_S * 1000)
+
+
+class Recorded:
+    """A :class:`Tracing` whose spans and metrics stay in memory.
+
+    :ivar tracing: to pass to clients
+    """
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self._reader = InMemoryMetricReader()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.provider = provider
+        self.tracing = Tracing(provider, MeterProvider([self._reader]))
+
+    def spans(self, prefix: str) -> list[ReadableSpan]:
+        """Return the ended spans whose name begins so, by their start."""
+        found = [one for one in self._exporter.get_finished_spans() if one.name.startswith(prefix)]
+        return sorted(found, key=lambda one: one.start_time or 0)
+
+    def counts(self, name: str, label: str) -> Counter[object]:
+        """Return the number of measurements of a metric by the value of a label."""
+        counts: Counter[object] = Counter()
+        data: Any = self._reader.get_metrics_data()
+        for resource in data.resource_metrics:
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    for point in metric.data.data_points if metric.name == name else ():
+                        number = getattr(point, "count", None) or getattr(point, "value", 0)
+                        counts[point.attributes.get(label)] += number
+        return counts
+
+
+@pytest.fixture
+def recorded() -> Recorded:
+    return Recorded()
+
+
+def produce(recorded: Recorded, servers: str, topic: str, *values: bytes, **more: Any) -> None:
+    producer = Producer({"bootstrap.servers": servers, "log_level": 2})
+    for value in values:
+        recorded.tracing.produce(producer, topic, value, b"k", **more)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+async def deliver(
+    member: ShareConsumer, outcomes: Sequence[AcknowledgeType], recorded: Recorded
+) -> list[int]:
+    """Acquire a record for each outcome, in a span of its processing; return the offsets."""
+    seen: list[int] = []
+    while len(seen) < len(outcomes):
+        acquired = await member.acquire(max_wait_ms=1000)
+        for one in acquired.ranges:
+            with_data = offsets_of(acquired.data[one.topic, one.partition])
+            for offset in range(one.first_offset, one.last_offset + 1):
+                kind = AcknowledgeType.GAP  # the marker of a transaction
+                if offset in with_data:
+                    kind = outcomes[len(seen)]
+                    seen.append(offset)
+                    with (
+                        member.processing(one.topic, one.partition, offset),
+                        recorded.provider.get_tracer("test").start_as_current_span("work"),
+                    ):
+                        pass
+                ack = Acknowledgement(one.topic, one.partition, offset, offset, kind)
+                assert await member.acknowledge([ack]) == [ack]
+    return seen
+
+
+def offsets_of(data: bytes) -> set[int]:
+    """Return the offsets of the records in batches."""
+    return {
+        record.offset
+        for start, header in record_batch.headers(data)
+        if not header.is_control
+        for record in record_batch.records(data[start : start + header.size_bytes])
+    }
+
+
+def test_a_record_from_the_producer_to_each_outcome(
+    recorded: Recorded, bootstrap_servers: str, topic_name: str, group_id: str
+) -> None:
+    create_topic(bootstrap_servers, topic_name)
+    share_from_earliest(bootstrap_servers, group_id)
+    reported: list[object] = []
+    produce(
+        recorded,
+        bootstrap_servers,
+        topic_name,
+        b"x",
+        headers={"shop": "7"},
+        on_delivery=lambda error, message: reported.append((error, message.offset())),
+    )
+    assert reported == [(None, 0)]
+
+    async def work() -> None:
+        async with ShareConsumer(
+            bootstrap_servers, group_id, [topic_name], tracing=recorded.tracing
+        ) as member:
+            outcomes = [AcknowledgeType.RELEASE, AcknowledgeType.ACCEPT]
+            assert await deliver(member, outcomes, recorded) == [0, 0]
+
+    asyncio.run(work())
+    (sent,) = recorded.spans("send ")
+    first, second = recorded.spans("process ")
+    assert (sent.name, sent.kind) == (f"send {topic_name}", SpanKind.PRODUCER)
+    assert sent.attributes is not None and sent.context is not None
+    assert dict(sent.attributes) == {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": topic_name,
+        "messaging.kafka.message.key": "k",
+        "messaging.destination.partition.id": "0",
+        "messaging.kafka.offset": 0,
+    }
+    for span, count, outcome in ((first, 1, "release"), (second, 2, "accept")):
+        assert (span.name, span.kind) == (f"process {topic_name}", SpanKind.CONSUMER)
+        assert span.parent is not None and span.parent.span_id == sent.context.span_id
+        assert span.context is not None and span.context.trace_id == sent.context.trace_id
+        assert span.attributes == {
+            "messaging.system": "kafka",
+            "messaging.operation.name": "process",
+            "messaging.operation.type": "process",
+            "messaging.destination.name": topic_name,
+            "messaging.consumer.group.name": group_id,
+            "messaging.client.id": "headrace",
+            "messaging.kafka.message.key": "k",
+            "messaging.destination.partition.id": "0",
+            "messaging.kafka.offset": 0,
+            "headrace.delivery_count": count,
+            "headrace.outcome": outcome,
+        }
+    works = [one.parent and one.parent.span_id for one in recorded.spans("work")]
+    assert works == [one.context and one.context.span_id for one in (first, second)]
+    for received in recorded.spans("acquire "):
+        assert received.kind is SpanKind.CLIENT and received.attributes is not None
+        assert received.attributes["messaging.operation.type"] == "receive"
+        assert received.attributes["messaging.batch.message_count"] == 1
+        assert [link.context.span_id for link in received.links] == [sent.context.span_id]
+    by_topic = "messaging.destination.name"
+    assert recorded.counts("messaging.client.sent.messages", by_topic) == {topic_name: 1}
+    assert recorded.counts("messaging.client.consumed.messages", by_topic) == {topic_name: 2}
+    for name in ("headrace.client.settled.messages", "messaging.process.duration"):
+        assert recorded.counts(name, "headrace.outcome") == {"accept": 1, "release": 1}
+    assert recorded.counts("messaging.client.operation.duration", "messaging.operation.name") == {
+        "send": 1,
+        "acquire": 2,
+        "acknowledge": 2,
+    }
+
+
+def test_the_context_is_kept_into_the_dead_letter_queue_and_back(
+    recorded: Recorded, bootstrap_servers: str, topic_name: str, group_id: str, target: str
+) -> None:
+    if target == "kafka":
+        pytest.skip("Apache Kafka has dead-letter queues from 4.4 on")
+    create_topic(bootstrap_servers, topic_name)
+    queue = create_topic(
+        bootstrap_servers, unique("dlq.t"), errors_deadletterqueue_group_enable="true"
+    )
+    share_from_earliest(bootstrap_servers, group_id)
+    set_configs(
+        bootstrap_servers,
+        ResourceType.GROUP,
+        group_id,
+        errors_deadletterqueue_topic_name=queue,
+        errors_deadletterqueue_copy_record_enable="true",
+    )
+    produce(recorded, bootstrap_servers, topic_name, b"x")
+
+    async def work(outcome: AcknowledgeType) -> None:
+        async with ShareConsumer(
+            bootstrap_servers, group_id, [topic_name], tracing=recorded.tracing
+        ) as member:
+            await deliver(member, [outcome], recorded)
+
+    asyncio.run(work(AcknowledgeType.REJECT))
+    with consumer(bootstrap_servers, unique("g")) as reader:
+        reader.subscribe([queue])
+        (letter,) = take(reader, 1)
+    (sent,) = recorded.spans("send ")
+    assert sent.context is not None
+    trace_id, span_id = f"{sent.context.trace_id:032x}", f"{sent.context.span_id:016x}"
+    carried = dict(letter.headers() or ())["traceparent"]
+    assert carried is not None and carried.decode().startswith(f"00-{trace_id}-{span_id}-")
+    config = {"bootstrap.servers": bootstrap_servers}
+    redrive = Redrive(config, queue, LetterFilter(), RedriveOptions())
+    assert redrive.run(threading.Event()).total == 1
+    asyncio.run(work(AcknowledgeType.ACCEPT))
+    rejected, accepted = recorded.spans("process ")
+    assert rejected.status.status_code is StatusCode.ERROR
+    assert rejected.attributes and rejected.attributes["error.type"] == "reject"
+    assert accepted.status.status_code is StatusCode.UNSET
+    for span in (rejected, accepted):
+        assert span.context is not None and span.context.trace_id == sent.context.trace_id
+
+
+def test_a_refused_record(recorded: Recorded, bootstrap_servers: str, topic_name: str) -> None:
+    create_topic(bootstrap_servers, topic_name, max_message_bytes="1000")
+    produce(recorded, bootstrap_servers, topic_name, bytes(2000))
+    (span,) = recorded.spans("send ")
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.attributes and span.attributes["error.type"] == "MSG_SIZE_TOO_LARGE"
+    assert recorded.counts("messaging.client.sent.messages", "error.type") == {
+        "MSG_SIZE_TOO_LARGE": 1
+    }
+
+
+def acquired(first: int, last: int, delivery_count: int = 1) -> Acquired:
+    found = AcquiredRange("t", 0, first, last, delivery_count)
+    return Acquired((found,), {("t", 0): record_batch.build([(None, b"x")] * 9, timestamp_ms=0)})
+
+
+def acknowledgement(first: int, last: int, kind: AcknowledgeType) -> Acknowledgement:
+    return Acknowledgement("t", 0, first, last, kind)
+
+
+def outcomes(recorded: Recorded) -> list[tuple[object, object]]:
+    """Return the offset and the outcome of each ended delivery."""
+    found = [one.attributes or {} for one in recorded.spans("process ")]
+    return [(one["messaging.kafka.offset"], one["headrace.outcome"]) for one in found]
+
+
+def test_lost_locks_and_the_end_of_a_member(recorded: Recorded) -> None:
+    member = recorded.tracing.member("g", "c")
+    member.acquired(acquired(2, 5), 0.1)
+    sent = [
+        acknowledgement(2, 2, AcknowledgeType.ACCEPT),
+        acknowledgement(3, 3, AcknowledgeType.ACCEPT),
+        acknowledgement(4, 4, AcknowledgeType.RENEW),
+    ]
+    member.acknowledged(sent, [sent[0], sent[2]], 0.1)
+    assert outcomes(recorded) == [(2, "accept"), (3, "lost")]
+    member.acquired(acquired(4, 4, delivery_count=2), 0.1)
+    assert outcomes(recorded)[2:] == [(4, "lost")]
+    member.closed()
+    assert sorted(outcomes(recorded)[2:], key=str) == [
+        (4, "lost"),
+        (4, "release"),
+        (5, "release"),
+    ]
+
+
+def test_open_deliveries_have_a_limit(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "MAX_OPEN_DELIVERIES", 3)
+    member = recorded.tracing.member("g", "c")
+    member.acquired(acquired(0, 8), 0.1)
+    member.acknowledged([], [acknowledgement(0, 8, AcknowledgeType.ACCEPT)], 0.1)
+    assert outcomes(recorded) == [(0, "accept"), (1, "accept"), (2, "accept")]
+    label = "messaging.destination.name"
+    assert recorded.counts("messaging.client.consumed.messages", label) == {"t": 9}
+    assert recorded.counts("headrace.client.settled.messages", label) == {"t": 9}
+
+
+def test_without_tracing_nothing_of_it_is_imported() -> None:
+    program = (
+        "import sys; sys.modules['opentelemetry'] = None; import headrace.client; "
+        "member = headrace.client.ShareConsumer('127.0.0.1:9', 'g', ['t']); "
+        "member.processing('t', 0, 0).__enter__(); "
+        "assert not [one for one in sys.modules if one.startswith('opentelemetry.')]"
+    )
+    subprocess.run([sys.executable, "-c", program], env=ENVIRONMENT, check=True)
