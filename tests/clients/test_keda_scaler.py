@@ -20,7 +20,9 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from grpc_tools import protoc
 
+from headrace.cli.keda.clusters import Clusters
 from headrace.cli.keda.collector import BacklogCollector
+from headrace.cli.keda.scaled_object import parse
 from headrace.client import Connection
 from headrace.client.lag.backlog import BacklogQuery
 from headrace.client.settings import settings
@@ -354,6 +356,23 @@ def test_many_scaled_objects_share_the_requests(
     first, second = asyncio.run(look())
     assert first <= 10, sent
     assert second == 0, "the answers are younger than the interval"
+
+
+def test_calls_at_once_share_a_collector(bootstrap_servers: str) -> None:
+    """Another one, with connections of its own, is for another cluster only."""
+    wanted = parse({"group": "g"})
+    other = parse({"group": "g", "bootstrapServers": "127.0.0.1:1"})
+
+    async def open_all() -> int:
+        config = {"bootstrap.servers": bootstrap_servers}
+        clusters = Clusters(config, None, interval_s=1, keep_s=1, timeout_ms=1000)
+        try:
+            calls = [clusters.collector(one) for one in (wanted, other) * 5]
+            return len(set(await asyncio.gather(*calls)))
+        finally:
+            await clusters.close()
+
+    assert asyncio.run(open_all()) == 2
 
 
 def test_tls_and_logins(

@@ -58,9 +58,12 @@ class Clusters:
         """
         config = self._config_of(wanted)
         key = tuple(sorted((name, str(value)) for name, value in config.items()))
-        found = self._collectors.get(key)
-        if found is None:
+        if key not in self._collectors:
             await self._close_unused()
+        found = self._collectors.get(key)  # another call may have made it meanwhile
+        if found is None:
+            if len(self._collectors) >= MAX_CLUSTERS:
+                raise InvalidMetadata(f"more than {MAX_CLUSTERS} clusters are in use")
             try:
                 read = settings(config)
             except UnsupportedSetting as error:
@@ -68,8 +71,8 @@ class Clusters:
             read = replace(
                 read, request_timeout_ms=self._timeout_ms, connect_timeout_ms=self._timeout_ms
             )
-            found = BacklogCollector(read, self._interval_s, self._keep_s)
-            self._collectors[key] = found
+            found = self._collectors[key] = BacklogCollector(read, self._interval_s, self._keep_s)
+        found.used_s = time.monotonic()
         return found
 
     async def close(self) -> None:
@@ -80,12 +83,13 @@ class Clusters:
 
     async def _close_unused(self) -> None:
         limit_s = time.monotonic() - UNUSED_S
-        for key, one in list(self._collectors.items()):
-            if not one.is_watched and one.used_s < limit_s:
-                del self._collectors[key]
-                await one.close()
-        if len(self._collectors) >= MAX_CLUSTERS:
-            raise InvalidMetadata(f"more than {MAX_CLUSTERS} clusters are in use")
+        unused = [
+            key
+            for key, one in self._collectors.items()
+            if not one.is_watched and one.used_s < limit_s
+        ]
+        for one in [self._collectors.pop(key) for key in unused]:
+            await one.close()
 
     def _config_of(self, wanted: ScaledObject) -> Mapping[str, Any]:
         servers = wanted.bootstrap_servers

@@ -82,7 +82,7 @@ class BacklogCollector:
         """
         asked_s = self.used_s = time.monotonic()
         known = self._known.get(query)
-        if known is None or known.error is not None or known.round_s < asked_s - self._interval_s:
+        if known is None or known.round_s < asked_s - self._interval_s:
             self._asked[query] = None
             self._wake.set()
             async with self._round_ended:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ from headrace.client.errors import ClientError, RequestRefused
 from headrace.client.group_listing import list_groups
 from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
 
+from .positions import QueuePosition
 from .reading import QueueReader
 from .redrive import position_group, read_positions
 
@@ -31,12 +33,12 @@ _NAMES_AT_ONCE = 1000
 class LetterCount:
     """Letters of one share group, source topic and reason.
 
-    :ivar pending: those that were not redriven
+    :ivar pending: those that were not redriven; None if the user may not read the progress
     :ivar oldest_ms: the time of the oldest one that was read; likewise ``newest_ms``
     """
 
     letters: int = 0
-    pending: int = 0
+    pending: int | None = 0
     oldest_ms: int = 0
     newest_ms: int = 0
 
@@ -148,7 +150,9 @@ def count_letters(
     group_id = position_group(queue)
     with QueueReader(config, queue, group_id) as reader:
         bounds = reader.bounds(reader.partition_counts())
-        positions = read_positions(reader, group_id, bounds)
+        positions: Mapping[int, QueuePosition] | None = None
+        with suppress(RequestRefused):
+            positions = read_positions(reader, group_id, bounds)
         summary = QueueSummary(queue, len(bounds), groups)
         summary.records = sum(end - first for first, end in bounds.values())
         share = max(1, max_records // max(1, len(bounds)))
@@ -167,6 +171,9 @@ def count_letters(
                 count.oldest_ms = min(count.oldest_ms, at_ms) if count.letters else at_ms
                 count.newest_ms = max(count.newest_ms, at_ms)
                 count.letters += 1
-                count.pending += not positions[letter.partition].is_done(letter.offset)
+                if positions is None:
+                    count.pending = None
+                elif not positions[letter.partition].is_done(letter.offset):
+                    count.pending = (count.pending or 0) + 1
         summary.read = sum(ends[number] - start for number, start in starts.items())
         return summary

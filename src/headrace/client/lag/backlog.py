@@ -54,8 +54,8 @@ class Backlog:
     """The work of a group.
 
     :param records: those that it still has to finish. A partition in which it has no position, and
-        begins with the newest record, counts as one if it has had records: a member must come to
-        set the position
+        begins with the newest record, counts as one if it has records: a member must come to set
+        the position
     :param partitions: number of partitions of its topics
     """
 
@@ -216,7 +216,7 @@ def _backlog(
         if start is None or end is None:
             return ClientError(f"the end of {place[0]}-{place[1]} is unknown")
         if position is None and not query.from_earliest:
-            records += end > 0
+            records += end > start
         else:
             records += max(0, end - start)
     return Backlog(records, len(places))
