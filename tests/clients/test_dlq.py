@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import threading
@@ -19,7 +20,7 @@ from confluent_kafka.admin import ResourceType
 
 from headrace.cli.main import main
 from headrace.client.dead_letters.letters import LetterFilter
-from headrace.client.dead_letters.redrive import Redrive, RedriveOptions
+from headrace.client.dead_letters.redrive import Redrive, RedriveCounts, RedriveOptions
 from headrace.client.errors import ClientError
 from headrace.protocol import dead_letters
 from headrace.secure_broker import SecureBroker
@@ -217,7 +218,7 @@ def test_what_cannot_be_redriven_is_skipped_and_told(
 
     expected = {
         "redriven 3 times before": source,
-        "the topic does not exist": "deleted-topic",
+        "the topic does not exist, or the user may not describe it": "deleted-topic",
         "partition 7 does not exist": source,
         "the queue has no copy of the record, and the topic no longer has it": source,
     }
@@ -507,3 +508,37 @@ def test_a_secured_cluster(
     words = ["dlq", "redrive", queue.name, "--execute", "--json", "--command-config", str(file)]
     assert main([*words, "--bootstrap-server", secured["bootstrap.servers"]]) == 0
     assert json.loads(capsys.readouterr().out)["redriven"] == {source: 1}
+
+
+def test_a_missing_permission_is_named(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The permissions of the documentation suffice; without one the error names it."""
+    if target == "kafka":
+        pytest.skip("Apache Kafka of the tests has no authorizer")
+    with SecureBroker(users=("ann",)) as broker:
+        queue, source = Queue(broker.client_config(), unique("dlq.s")), unique("source")
+        producer = Producer({**broker.client_config(), "log_level": 2})
+        producer.produce(source, b"original")
+        assert producer.flush(PATIENCE_S) == 0
+        queue.write(source, 0)
+        queue.flush()
+        config, group = broker.client_config("ann"), f"headrace-redrive-{queue.name}"
+
+        def attempt() -> RedriveCounts:
+            redrive = Redrive(config, queue.name, LetterFilter(), RedriveOptions())
+            return redrive.run(threading.Event())
+
+        for operation, kind, name, complaint in (
+            ("READ", "TOPIC", queue.name, f"topic '{queue.name}' does not exist"),
+            ("WRITE", "TRANSACTIONAL_ID", group, f"WRITE on transactional id '{group}'"),
+            ("READ", "GROUP", group, f"DESCRIBE on group '{group}'"),
+            ("READ", "TOPIC", source, None),
+            ("WRITE", "TOPIC", source, f"WRITE on topic '{source}'"),
+        ):
+            if complaint is None:
+                ((_, reason),) = attempt().skipped
+                assert reason == "the topic does not exist, or the user may not describe it"
+            else:
+                with pytest.raises(ClientError, match=re.escape(complaint)):
+                    attempt()
+            broker.allow("ann", operation, kind, name)
+        assert attempt().total == 1

@@ -18,7 +18,6 @@ from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import Getter, Setter
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 
-from headrace import __version__
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import CorruptBatch, Record, headers, records
 
@@ -90,8 +89,8 @@ class Tracing:
         tracer_provider: trace.TracerProvider | None = None,
         meter_provider: metrics.MeterProvider | None = None,
     ) -> None:
-        self.tracer = trace.get_tracer("headrace", __version__, tracer_provider)
-        meter = metrics.get_meter("headrace", __version__, meter_provider)
+        self.tracer = trace.get_tracer("headrace", tracer_provider=tracer_provider)
+        meter = metrics.get_meter("headrace", meter_provider=meter_provider)
         self.sent = meter.create_counter("messaging.client.sent.messages", "{message}")
         self.consumed = meter.create_counter("messaging.client.consumed.messages", "{message}")
         self.settled = meter.create_counter("headrace.client.settled.messages", "{message}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -18,8 +19,10 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from headrace.client.errors import ConnectionFailed, UnknownTopic
-from headrace.client.settings import librdkafka_config
+from headrace.client.cluster import Cluster
+from headrace.client.errors import ClientError, ConnectionFailed, UnknownTopic
+from headrace.client.group_requests import asking_for_commits
+from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
 
 from .letters import DeadLetter, LetterFilter, parse_letter
 from .librdkafka_errors import client_error, client_errors
@@ -62,6 +65,8 @@ class QueueReader:
 
     def __init__(self, config: Mapping[str, Any], queue: str, group_id: str = _NO_GROUP) -> None:
         self.queue = queue
+        self._config = config
+        self._group_id = group_id
         self._needs = f"READ on topic '{queue}'"
         with client_errors("the client configuration", self._needs):
             self.consumer = Consumer(
@@ -87,6 +92,18 @@ class QueueReader:
         trace: TracebackType | None,
     ) -> None:
         self.consumer.close()
+
+    def check_group(self) -> None:
+        """Check that the user may read the offsets of the group: librdkafka would try again until
+        its timeout. Do nothing if only librdkafka supports the settings of security.
+
+        :raises ClientError: the user may not, or no broker answers
+        """
+        try:
+            cluster = settings(librdkafka_config(self._config)).cluster()
+        except UnsupportedSetting:
+            return
+        asyncio.run(_check_group(cluster, self._group_id))
 
     def partition_counts(self) -> dict[str, int]:
         """Return the number of partitions of each topic of the cluster.
@@ -165,6 +182,15 @@ class QueueReader:
     def _end(self, unread: set[int], number: int) -> None:
         unread.discard(number)
         self.consumer.pause([TopicPartition(self.queue, number)])
+
+
+async def _check_group(cluster: Cluster, group_id: str) -> None:
+    async with cluster:
+        asking = asking_for_commits({group_id: {}})
+        answers = await cluster.coordinators.ask([group_id], asking, int(TIMEOUT_S * 1000))
+        answer = answers[group_id]
+        if isinstance(answer, ClientError):
+            raise answer
 
 
 def _record(message: Any) -> QueueRecord:

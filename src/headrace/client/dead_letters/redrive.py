@@ -24,7 +24,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, UnknownTopic
 from headrace.client.settings import librdkafka_config
 from headrace.client.share.spans import Span
 
@@ -157,6 +157,8 @@ class Redrive:
         """
         with ExitStack() as opened:
             reader = self._open(opened)
+            if self._queue not in reader.partition_counts():
+                raise UnknownTopic(self._queue)
             # Aborts what an earlier run has left open, and fences that run, before the progress is
             # read.
             sender = _Sender(self._config, self.group_id, reader)
@@ -175,6 +177,7 @@ def read_positions(
     :param group_id: the group of the reader
     :raises ClientError: no broker answers, or the group is used for something else
     """
+    reader.check_group()
     asked = [TopicPartition(reader.queue, number) for number in bounds]
     what = f"reading the offsets of group '{group_id}'"
     with client_errors(what, f"READ on group '{group_id}'"):
@@ -299,7 +302,7 @@ class _Pass:
         """Return why a letter cannot be redriven; None if it can."""
         topic, partition = letter.source
         if topic not in self._partition_counts:
-            return "the topic does not exist"
+            return "the topic does not exist, or the user may not describe it"
         if partition >= self._partition_counts[topic]:
             return f"partition {partition} does not exist"
         if not letter.has_content:
@@ -455,7 +458,7 @@ class _Sender:
                 )
             _retried(lambda: self._producer.commit_transaction(TIMEOUT_S))
         except KafkaException as error:
-            raise self._failure(error) from error
+            raise self._failure(error, letters) from error
         except ClientError:
             self._abort()
             raise
@@ -499,7 +502,7 @@ class _Sender:
                 )
         return errors[0][1].name() if errors else None
 
-    def _failure(self, error: KafkaException) -> ClientError:
+    def _failure(self, error: KafkaException, letters: Sequence[DeadLetter]) -> ClientError:
         kafka_error = error.args[0]
         if kafka_error.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
             return _fenced(self._group_id)
@@ -508,6 +511,9 @@ class _Sender:
         needs = self._needs
         if kafka_error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             needs = f"READ on group '{self._group_id}'"
+        elif kafka_error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            topics = sorted({letter.source[0] for letter in letters})
+            needs = " and ".join(f"WRITE on topic '{topic}'" for topic in topics)
         return client_error("redriving", error, needs)
 
     def _abort(self) -> None:
