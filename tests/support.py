@@ -211,7 +211,7 @@ class HeadraceProcess:
         """Note the port in the line that says where the process listens."""
         self.port = int(line.rsplit(":", 1)[1])
 
-    def start(self, timeout_s: float = 30) -> HeadraceProcess:
+    def start(self, timeout_s: float = 90) -> HeadraceProcess:
         """Start it and wait for its readiness line."""
         process = self.spawn()
         deadline = time.monotonic() + timeout_s
