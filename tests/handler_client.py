@@ -5,11 +5,10 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from kio.index import load_request_schema
-
 from headrace.broker.broker import Broker
 from headrace.handlers import APIS, handler
 from headrace.handlers.context import RequestContext
+from headrace.protocol.messages import codec
 from tests.wire_client import message
 
 HOST, PORT = "broker.test", 9092
@@ -34,7 +33,7 @@ def call(
     context = RequestContext(
         latest if version is None else version, "client", "/127.0.0.1", connection_id, HOST, PORT
     )
-    request = message(load_request_schema(api_key, latest), **fields)
+    request = message(codec(api_key, latest).request_type, **fields)
     return handler(api_key)(broker, request, context)
 
 

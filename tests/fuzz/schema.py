@@ -1,4 +1,4 @@
-"""The fields of requests, read from kio's message classes."""
+"""The fields of requests, read from their message classes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import typing
 from functools import cache
 from typing import Any, NamedTuple
 
-from kio.index import load_request_schema
-
 from headrace.handlers import APIS
+from headrace.protocol.messages import codec
 from headrace.protocol.writer import nested_type
 
 
@@ -71,7 +70,7 @@ def schema_of(message_type: Any) -> Schema:
 @cache
 def version_of(api_key: int, api_version: int) -> Version:
     """Return the schema of a request."""
-    request_type = load_request_schema(api_key, api_version)
+    request_type = codec(api_key, api_version).request_type
     has_tagged_header = request_type.__header_schema__.__version__ >= 2
     return Version(api_key, api_version, schema_of(request_type), has_tagged_header)
 

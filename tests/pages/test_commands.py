@@ -33,12 +33,12 @@ def command_lines(page: str) -> list[list[str]]:
         if block.language not in ("", "sh") or block.title:
             continue
         for line in block.text.replace("\\\n", " ").splitlines():
-            parser = shlex.shlex(line, posix=True, punctuation_chars="|<>")
+            parser = shlex.shlex(line, posix=True, punctuation_chars="|<>&")
             parser.whitespace_split = True
             words = list(parser)
             while "headrace" in words:
                 words = words[words.index("headrace") + 1 :]
-                ends = [words.index(sign) for sign in "|<>" if sign in words]
+                ends = [words.index(sign) for sign in "|<>&" if sign in words]
                 found.append(words[: min(ends, default=len(words))])
     return found
 
