@@ -63,7 +63,7 @@ class Result:
 
 
 def python(*arguments: object) -> list[str]:
-    return [sys.executable, "-u", *map(str, arguments)]
+    return [sys.executable, "-X", "faulthandler", "-u", *map(str, arguments)]
 
 
 def pytest(*arguments: object) -> list[str]:
