@@ -362,7 +362,9 @@ def test_held_records_are_released(seen_world: World, page: Page, is_kafka: bool
     assert (released["last_offset"], released["state"]) == (7, "available")
 
 
-def test_dead_letters_are_seen_and_redriven(seen_world: World, page: Page) -> None:
+def test_dead_letters_are_seen_and_redriven(seen_world: World, page: Page, is_kafka: bool) -> None:
+    if is_kafka:
+        pytest.skip("Apache Kafka has dead-letter queues from 4.4 on")
     servers = seen_world.bootstrap_servers
     topic = create_topic(servers, unique("scans"))
     queue = create_topic(

@@ -130,12 +130,14 @@ class Login:
         self.state = State.HANDSHAKE
 
     def may_begin_again(self, now_ms: int) -> bool:
-        """Return whether a client that is logged in may log in again now.
+        """Return whether a client that is logged in may log in again now: only in a session that
+        ends, the first time whenever it likes, and then once a second.
 
         :param now_ms: the steady time
         """
         return (
             self._can_reauthenticate
+            and self.expires_ms is not None
             and now_ms - self._began_again_ms >= MIN_REAUTHENTICATION_INTERVAL_MS
         )
 
