@@ -129,7 +129,7 @@ class StandaloneCluster:
         return worker
 
     def submit(self, command: str, folder: Path, log: Path) -> subprocess.Popen[str]:
-        """Run a command of ``spark-submit`` in a folder.
+        """Run a command of ``spark-submit`` in a folder, with variables before it.
 
         :param log: the file with the lines of the driver
         """
@@ -141,7 +141,7 @@ class StandaloneCluster:
         }
         with log.open("a") as output:
             driver = subprocess.Popen(
-                shlex.split(command.replace("\\\n", " ")),
+                ["env", *shlex.split(command.replace("\\\n", " "))],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

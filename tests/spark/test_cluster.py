@@ -57,7 +57,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def documented_command() -> str:
     """Return the command of docs/spark.md that submits an application."""
     page = (ROOT / "docs/spark.md").read_text()
-    found = re.search(r"^spark-submit.*?(?=^```)", page, re.M | re.S)
+    found = re.search(r"^PYSPARK_PYTHON=\S+ spark-submit.*?(?=^```)", page, re.M | re.S)
     assert found is not None
     return found[0]
 
@@ -231,7 +231,7 @@ def test_mistakes_that_executors_see(
         "spark.pyspark.python": "./environment/bin/python",
         "spark.task.maxFailures": "1",
     }
-    command = ["spark-submit", "--master", cluster.url]
+    command = ["PYSPARK_PYTHON=./environment/bin/python", "spark-submit", "--master", cluster.url]
     command += [word for conf in confs.items() for word in ("--conf", "=".join(conf))]
     command += [str(ROOT / "tests/spark/executor_mistakes.py"), *words]
     driver = cluster.submit(shlex.join(command), home, tmp_path / "driver.log")
