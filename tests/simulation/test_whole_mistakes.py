@@ -39,7 +39,7 @@ from .whole import flips
 
 pytestmark = pytest.mark.slow
 
-RUNS, STEPS = 15, 400
+RUNS, STEPS = 40, 400
 Patch = pytest.MonkeyPatch
 MISTAKES: list[Callable[[Patch], None]] = []
 
