@@ -25,7 +25,7 @@ MEMBERS_KEPT_S = 5.0
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of a group.
+    """The last known backlog of a group.
 
     :ivar backlog: the last one; None if there is none
     :ivar backlog_s: its time
@@ -66,7 +66,7 @@ class BacklogCollector:
 
     @property
     def is_watched(self) -> bool:
-        """Whether a stream watches a group."""
+        """True while a stream watches a group."""
         return bool(self._watched)
 
     async def close(self) -> None:

@@ -35,7 +35,7 @@ class InvalidMetadata(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ScaledObject:
-    """What a ScaledObject asks for.
+    """The metadata of a ScaledObject, checked.
 
     :param bootstrap_servers: None for those of the scaler
     :param command_config: the name of a file of client configs; None for that of the scaler

@@ -80,7 +80,7 @@ def position_group(queue: str) -> str:
 
 @dataclass(slots=True)
 class RedriveCounts:
-    """What a redrive did, or would do.
+    """The counts of a redrive, or of its dry run.
 
     :ivar redriven: by source topic
     :ivar skipped: by source topic and reason
@@ -105,7 +105,7 @@ class RedriveCounts:
 
 @dataclass(slots=True)
 class _Decision:
-    """What becomes of one record of the queue.
+    """The decision about one record of the queue.
 
     :ivar letter: to redrive; None to leave it where it is
     :ivar is_done: whether no later redrive shall read it
