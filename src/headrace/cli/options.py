@@ -148,6 +148,17 @@ def address(text: str) -> Address:
     return Address(bare, port_number(port))
 
 
+def page_address(text: str) -> Address:
+    """Parse ``HOST:PORT``, or ``:PORT`` for all addresses.
+
+    :raises ArgumentTypeError: it is neither
+    """
+    try:
+        return address(f"0.0.0.0{text}" if text.startswith(":") else text)
+    except ArgumentTypeError:
+        raise ArgumentTypeError(f"{text!r} is not of the form HOST:PORT or :PORT") from None
+
+
 def listen_address(text: str) -> ListenAddress:
     """Parse ``[NAME://]HOST:PORT``; without a name, it is PLAINTEXT.
 

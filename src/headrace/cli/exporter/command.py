@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.groups.options import known_words
 from headrace.cli.log_output import log_to_stderr
 from headrace.cli.metrics_access import metrics_access
-from headrace.cli.options import Address, address, positive_seconds
+from headrace.cli.options import Address, page_address, positive_seconds
 
 if TYPE_CHECKING:
     from headrace.broker.metrics.server import MetricsAccess
@@ -43,7 +43,7 @@ def declare(parser: ArgumentParser) -> None:
     client_options(parser)
     parser.add_argument(
         "--listen",
-        type=listen_address,
+        type=page_address,
         default=DEFAULT_LISTEN,
         metavar="[HOST]:PORT",
         help=(
@@ -104,17 +104,6 @@ def declare(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="a file of NAME:PASSWORD lines: who may read the metrics (default: everybody)",
     )
-
-
-def listen_address(text: str) -> Address:
-    """Parse ``HOST:PORT``, or ``:PORT`` for all addresses.
-
-    :raises ArgumentTypeError: it is neither
-    """
-    try:
-        return address(f"{DEFAULT_LISTEN.host}{text}" if text.startswith(":") else text)
-    except ArgumentTypeError:
-        raise ArgumentTypeError(f"{text!r} is not of the form HOST:PORT or :PORT") from None
 
 
 def run(options: Namespace) -> int:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli.client_options import client_config, client_options, connection_settings
 from headrace.cli.errors import BadUsage, Failure, one_line_error
-from headrace.cli.exporter.command import listen_address
 from headrace.cli.log_output import log_to_stderr
-from headrace.cli.options import Address, positive_seconds
+from headrace.cli.options import Address, page_address, positive_seconds
 
 if TYPE_CHECKING:
     from .clusters import Clusters
@@ -41,7 +40,7 @@ def declare(parser: ArgumentParser) -> None:
     client_options(parser)
     parser.add_argument(
         "--listen",
-        type=listen_address,
+        type=page_address,
         default=DEFAULT_LISTEN,
         metavar="[HOST]:PORT",
         help=(

@@ -9,7 +9,7 @@ import secrets
 import signal
 import socket
 import threading
-from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from headrace.cli.client_options import client_config, client_options, connection_settings
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.log_output import log_to_stderr
-from headrace.cli.options import Address, address
+from headrace.cli.options import Address, page_address
 
 if TYPE_CHECKING:
     from headrace.web.access import Credentials
@@ -41,7 +41,7 @@ def declare(parser: ArgumentParser) -> None:
     client_options(parser)
     parser.add_argument(
         "--listen",
-        type=listen_address,
+        type=page_address,
         default=DEFAULT_LISTEN,
         metavar="[HOST]:PORT",
         help=f"address to serve the page on; port 0: a free port (default: {DEFAULT_LISTEN})",
@@ -77,17 +77,6 @@ def declare(parser: ArgumentParser) -> None:
         action="store_true",
         help="stop at the end of the standard input, as a part of another program",
     )
-
-
-def listen_address(text: str) -> Address:
-    """Parse ``HOST:PORT``, or ``:PORT`` for all addresses.
-
-    :raises ArgumentTypeError: it is neither
-    """
-    try:
-        return address(f"0.0.0.0{text}" if text.startswith(":") else text)
-    except ArgumentTypeError:
-        raise ArgumentTypeError(f"{text!r} is not of the form HOST:PORT or :PORT") from None
 
 
 def run(options: Namespace) -> int:
