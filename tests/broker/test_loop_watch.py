@@ -69,7 +69,7 @@ def test_a_timer_that_holds_the_loop_is_named(
     assert any("TopicLogs._retain" in line for line in caplog.messages), caplog.messages
 
 
-def test_the_cycle_collector_is_named() -> None:
+def test_the_cycle_collector_is_named(caplog: pytest.LogCaptureFixture) -> None:
     metrics = LoopMetrics()
 
     async def collect() -> None:
@@ -82,5 +82,7 @@ def test_the_cycle_collector_is_named() -> None:
         await asyncio.sleep(0.3)
         watch.close()
 
-    asyncio.run(collect())
+    with caplog.at_level(logging.INFO, "headrace.loop"):
+        asyncio.run(collect())
     assert set(metrics.held_ms) == {"cycle collector"}
+    assert {record.levelname for record in caplog.records} == {"INFO"}

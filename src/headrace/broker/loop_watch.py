@@ -100,12 +100,22 @@ class LoopWatch:
         holder, self._holder = self._holder, None
         self._metrics.delayed(delay_ms)
         if delay_ms >= LOOP_HELD_MS:
-            holder = holder or UNKNOWN
-            self._metrics.held(holder.name, delay_ms)
+            self._held(holder or UNKNOWN, delay_ms)
+        self._schedule(loop)
+
+    def _held(self, holder: Holder, delay_ms: float) -> None:
+        self._metrics.held(holder.name, delay_ms)
+        if holder in (UNKNOWN, COLLECTOR):  # no warning in an embedding program's output
+            log.info(
+                holder.name,
+                "the event loop stood still for %d ms while the broker did nothing: the cycle "
+                "collector, another thread of the process, or the machine was busy",
+                int(delay_ms),
+            )
+        else:
             log.warning(
                 holder.name, "the event loop was held for %d ms by %s", int(delay_ms), holder
             )
-        self._schedule(loop)
 
     # In the thread --------------------------------------------------------------------------------
 
