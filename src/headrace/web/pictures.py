@@ -21,8 +21,11 @@ Values = Sequence[tuple[int, float | None]]
 """(time in ms, value), the oldest first; None for an unknown value."""
 
 _SPARK_WIDTH, _SPARK_HEIGHT = 96, 20
-_CHART_WIDTH, _CHART_HEIGHT = 560, 150
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 8, 18
+_CHART_WIDTH, _CHART_HEIGHT = 320, 120
+"""In the units of the text of a chart, which grows with its picture."""
+WIDE_CHART = 440
+"""The width of a chart that has half of a page."""
+_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 4, 8, 18
 _LINES = 3
 """Lines of the grid of a chart."""
 _BAR_WIDTH, _BAR_HEIGHT = 1000, 26
@@ -95,7 +98,12 @@ class Series(NamedTuple):
     values: Values
 
 
-def chart(title: str, series: Sequence[Series], shown: Callable[[float | None], str]) -> Markup:
+def chart(
+    title: str,
+    series: Sequence[Series],
+    shown: Callable[[float | None], str],
+    width: int = _CHART_WIDTH,
+) -> Markup:
     """Return a chart of courses over the same time, with a legend.
 
     :param shown: formats a value of the axis
@@ -108,7 +116,7 @@ def chart(title: str, series: Sequence[Series], shown: Callable[[float | None], 
             '<p class="empty">not enough was seen yet</p></figure>'
         )
     first_ms, last_ms, top = min(times), max(times), _round_up(max(known))
-    wide = _CHART_WIDTH - _LEFT - _RIGHT
+    wide = width - _LEFT - _RIGHT
     high = _CHART_HEIGHT - _TOP - _BOTTOM
 
     def place(time_ms: int, value: float) -> tuple[float, float]:
@@ -119,7 +127,7 @@ def chart(title: str, series: Sequence[Series], shown: Callable[[float | None], 
     for n in range(_LINES + 1):
         value = top * n / _LINES
         y = place(first_ms, value)[1]
-        grid.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{_CHART_WIDTH - _RIGHT}"/>')
+        grid.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{width - _RIGHT}"/>')
         grid.append(
             f'<text class="axis" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">'
             f"{escape(shown(value))}</text>"
@@ -127,7 +135,7 @@ def chart(title: str, series: Sequence[Series], shown: Callable[[float | None], 
     ago = duration(last_ms - first_ms)
     grid.append(f'<text class="axis" x="{_LEFT}" y="{_CHART_HEIGHT - 3}">{ago} ago</text>')
     grid.append(
-        f'<text class="axis" x="{_CHART_WIDTH - _RIGHT}" y="{_CHART_HEIGHT - 3}" '
+        f'<text class="axis" x="{width - _RIGHT}" y="{_CHART_HEIGHT - 3}" '
         f'text-anchor="end">{moment(last_ms)[11:19]} UTC</text>'
     )
     lines = [f'<g class="series-{one.style}">{_paths(one.values, place)}</g>' for one in series]
@@ -143,7 +151,7 @@ def chart(title: str, series: Sequence[Series], shown: Callable[[float | None], 
     )
     return Markup(
         f'<figure class="chart"><figcaption>{escape(title)} {legend}</figcaption>'
-        f'<svg role="img" viewBox="0 0 {_CHART_WIDTH} {_CHART_HEIGHT}" '
+        f'<svg role="img" viewBox="0 0 {width} {_CHART_HEIGHT}" '
         f'aria-label="{escape(f"{title} over {ago}: {label}")}">'
         f"{''.join(grid)}{''.join(lines)}</svg></figure>"
     )

@@ -1,6 +1,5 @@
 "use strict";
-// Times that grow between two answers, and the part of a page that a poll replaces: opened details
-// and the focus stay.
+// A poll replaces a part of the page. Opened details and the focus stay as they are.
 document.addEventListener("htmx:beforeSwap", (event) => {
   const target = event.detail.target;
   const open = [...target.querySelectorAll("details[open][id]")].map((one) => one.id);
@@ -19,6 +18,11 @@ document.addEventListener("htmx:beforeSwap", (event) => {
 document.addEventListener("htmx:afterRequest", (event) => {
   const state = document.getElementById("live");
   if (!state) return;
-  state.classList.toggle("stale", event.detail.failed === true);
-  if (event.detail.failed) state.textContent = "no answer";
+  const failed = event.detail.failed === true;
+  state.classList.toggle("stale", failed);
+  state.textContent = failed ? "no answer" : "live";
+});
+// A page that nobody sees asks for nothing.
+document.addEventListener("htmx:beforeRequest", (event) => {
+  if (document.hidden) event.preventDefault();
 });
