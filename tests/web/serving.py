@@ -9,13 +9,14 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from headrace.client import ShareConsumer
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
@@ -143,42 +144,66 @@ def world(bootstrap_servers: str) -> Iterator[World]:
     consumers = unique("billing")
     values = [HOSTILE, b'{"sku": "A-1", "count": 3}', b"\xff\x00\x01"]
     produce(bootstrap_servers, topic, values + [b"plain %d" % n for n in range(7)], partition=0)
-    _commit(bootstrap_servers, consumers, topic)
-    held = threading.Event()
-    ended = threading.Event()
-    member: list[str] = []
+    commit(bootstrap_servers, consumers, topic, 4)
+    kinds = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
+    outcomes = [Acknowledgement(topic, 0, 2 * n, 2 * n, kind) for n, kind in enumerate(kinds)]
+    with holding(
+        bootstrap_servers, group, topic, 10, outcomes, client_id="<b>worker</b>"
+    ) as member_id:
+        yield World(bootstrap_servers, topic, group, consumers, member_id)
+
+
+@contextmanager
+def holding(
+    bootstrap_servers: str,
+    group: str,
+    topic: str,
+    count: int,
+    outcomes: Iterable[Acknowledgement] = (),
+    **options: Any,
+) -> Iterator[str]:
+    """Hold records of a share group until the end of the block; yield the id of the member.
+
+    :param count: how many records to acquire
+    :param outcomes: of some of them
+    """
+    held, ended = threading.Event(), threading.Event()
+    member_ids: list[str] = []
 
     async def hold() -> None:
-        async with ShareConsumer(
-            bootstrap_servers, group, [topic], client_id="<b>worker</b>"
-        ) as one:
-            count = 0
-            while count < 10:
-                acquired = await one.acquire(max_records=10, max_wait_ms=1000)
-                count += sum(r.last_offset - r.first_offset + 1 for r in acquired.ranges)
-            kinds = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
-            await one.acknowledge(
-                Acknowledgement(topic, 0, 2 * n, 2 * n, kind) for n, kind in enumerate(kinds)
-            )
-            member.append(one.member_id)
+        async with ShareConsumer(bootstrap_servers, group, [topic], **options) as member:
+            acquired = 0
+            while acquired < count:
+                for one in (await member.acquire(max_wait_ms=1000)).ranges:
+                    acquired += one.last_offset - one.first_offset + 1
+            await member.acknowledge(outcomes)
+            member_ids.append(member.member_id)
             held.set()
             while not ended.is_set():
                 await asyncio.sleep(0.1)
-                await one.renew(older_than_ms=5000)
+                await member.renew(older_than_ms=5000)
 
     thread = threading.Thread(target=lambda: asyncio.run(hold()), daemon=True)
     thread.start()
     try:
         assert held.wait(60)
-        yield World(bootstrap_servers, topic, group, consumers, member[0])
+        yield member_ids[0]
     finally:
         ended.set()
         thread.join(30)
 
 
-def _commit(bootstrap_servers: str, group: str, topic: str) -> None:
-    from confluent_kafka import Consumer, TopicPartition
-
+def commit(bootstrap_servers: str, group: str, topic: str, offset: int) -> str:
+    """Commit an offset of partition 0 for a group without members, and return its id."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group})
-    consumer.commit(offsets=[TopicPartition(topic, 0, 4)], asynchronous=False)
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
     consumer.close()
+    return group
+
+
+async def begin_sharing(bootstrap_servers: str, group: str, topic: str) -> None:
+    """Make a share group that has begun with a topic, and has no members."""
+    share_from_earliest(bootstrap_servers, group)
+    async with ShareConsumer(bootstrap_servers, group, [topic]) as member:
+        while not (await member.acquire(max_wait_ms=1000)).ranges:
+            pass

@@ -136,11 +136,12 @@ def test_a_listing_has_pages_orders_and_filters() -> None:
         asked = {"sort": "lag", "text": "", "page": 1, **given}
         return listing(lines, GROUP_SORTS, lambda line: line.group, **asked)
 
-    first = shown()
+    first = shown().page
     assert [one.lag for one in first.rows[:2]] == [119, 118]
-    assert (first.total, first.pages) == (120, 3)
-    assert shown(page=99).rows[-1].lag is None
-    assert [one.group for one in shown(text="G01", sort="name").rows][:2] == ["g010", "g011"]
+    assert (first.total, first.count) == (120, 3)
+    assert shown(page=99).page.rows[-1].lag is None
+    found = shown(text="G01", sort="name").page
+    assert [one.group for one in found.rows][:2] == ["g010", "g011"]
 
 
 def test_records_are_searched_within_a_batch() -> None:
@@ -176,6 +177,7 @@ def test_where_a_record_stands() -> None:
     assert standing("g", state, 4).kind == "done"
     assert standing("g", state, 6).text == "held by m for 1.0 s more, delivered 1 time"
     assert standing("g", state, 7).kind == "ahead"
+    assert standing("g", state._replace(is_cut=True), 7).kind == "unknown"
     assert standing("g", state._replace(spans=None), 6).kind == "unknown"
     assert standing("g", None, 6).kind == "unknown"
 

@@ -157,8 +157,8 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 """Kafka's own: the partitions that one request may create."""
 
 MAX_IN_FLIGHT_SPANS = 20_000
-"""The spans of records in flight in one response of DescribeShareGroupOffsets; the partitions after
-them have none.
+"""The spans of records in flight in one response of DescribeShareGroupOffsets; partitions whose
+spans do not fit are answered as by a broker that does not tell them.
 """
 
 MAX_RELEASES_PER_REQUEST = 1000

@@ -59,6 +59,7 @@ class SharePartitionState(NamedTuple):
     :param end_offset: the offset after the last span; None if the broker does not tell
     :param released_count: records released since the broker loaded the share-partition; likewise
     :param archived_count: records archived since then that were not accepted; likewise
+    :param is_cut: whether more spans may follow
     """
 
     start_offset: int | None
@@ -67,6 +68,7 @@ class SharePartitionState(NamedTuple):
     end_offset: int | None
     released_count: int | None
     archived_count: int | None
+    is_cut: bool = False
 
 
 async def share_states(
@@ -119,13 +121,13 @@ async def share_states(
     if isinstance(answer, ClientError):
         raise answer
     return {
-        (str(topic.topic_name), int(p.partition_index)): _state(p)
+        (str(topic.topic_name), int(p.partition_index)): _state(p, spans_of_partition)
         for topic in answer.topics
         for p in topic.partitions
     }
 
 
-def _state(answer: Any) -> SharePartitionState:
+def _state(answer: Any, spans_limit: int) -> SharePartitionState:
     end_offset = getattr(answer, "in_flight_end", -1)
     lag = getattr(answer, "lag", -1)
     tells = end_offset >= 0
@@ -136,6 +138,7 @@ def _state(answer: Any) -> SharePartitionState:
         int(end_offset) if tells else None,
         int(answer.released_count) if tells else None,
         int(answer.archived_count) if tells else None,
+        tells and len(answer.in_flight) >= spans_limit,
     )
 
 

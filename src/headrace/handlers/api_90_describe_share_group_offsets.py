@@ -80,10 +80,12 @@ class _Spans:
         """True if partitions shall have their spans."""
         return self._limit > 0
 
-    def of(self, broker: Broker, key: SharePartitionKey) -> tuple[InFlightSpan, ...]:
-        """Return the first spans of a partition."""
+    def of(self, broker: Broker, key: SharePartitionKey) -> tuple[InFlightSpan, ...] | None:
+        """Return the first spans of a partition; None if they do not fit into the response."""
         partitions = broker.share
-        found = partitions.in_flight(key)[: min(self._limit, self._left)]
+        found = partitions.in_flight(key)[: self._limit]
+        if len(found) > self._left:
+            return None
         self._left -= len(found)
         now_ms = partitions.clock.now_ms()
         return tuple(
@@ -174,7 +176,7 @@ def _partition(
     broker: Broker, spans: _Spans, group_id: str, topic: Topic | None, partition: int
 ) -> DescribeShareGroupOffsetsResponsePartition:
     summary: StateSummary | Refusal = StateSummary()
-    in_flight: tuple[InFlightSpan, ...] = ()
+    in_flight: tuple[InFlightSpan, ...] | None = () if spans.wanted else None
     loaded = None
     if topic is not None:
         key = SharePartitionKey(group_id, topic.topic_id, partition)
@@ -190,8 +192,8 @@ def _partition(
         leader_epoch=summary.leader_epoch,
         lag=_lag(broker, topic, partition, summary),
         error_code=ErrorCode.NONE,
-        in_flight=in_flight,
-        in_flight_end=_end(in_flight, summary) if spans.wanted else UNKNOWN,
+        in_flight=in_flight or (),
+        in_flight_end=UNKNOWN if in_flight is None else _end(in_flight, summary),
         released_count=0 if loaded is None else loaded.released_count,
         archived_count=0 if loaded is None else loaded.archived_count,
     )

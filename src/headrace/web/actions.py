@@ -28,7 +28,7 @@ from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.share_inspection import SpanState
 
 from .groups import group_rows
-from .limits import MAX_LOGGED_ACTIONS, MAX_PLANS, PLAN_S
+from .limits import MAX_LOGGED_ACTIONS, MAX_PLANS, MAX_SPANS_OF_RECORD, PLAN_S
 from .redriving import Redrives, skipped
 from .requests import BadRequest, NotThere, time_of
 from .texts import count_of, short, whole
@@ -179,7 +179,7 @@ class Planner:
         :raises BadRequest: the group has members
         """
         group_id = _field(form, "group")
-        rows, _ = await group_rows(self._cluster, group_id)
+        rows = await group_rows(self._cluster, group_id)
         if not rows:
             raise NotThere(f"The group {group_id!r} does not exist.")
         members = {row.member_id for row in rows if row.member_id is not None}
@@ -362,7 +362,7 @@ class Planner:
         key = (topic, _whole(form, "partition"))
         first = _whole(form, "first")
         last = _whole(form, "last") if form.get("last") else first
-        state = (await share_states(self._cluster, group_id, [key], 10_000)).get(key)
+        state = (await share_states(self._cluster, group_id, [key], MAX_SPANS_OF_RECORD)).get(key)
         if state is None or state.spans is None:
             raise BadRequest("This broker cannot release records that members hold.")
         held = [

@@ -14,11 +14,12 @@ from headrace.client.configs import Config
 
 from .groups import GroupDetail
 from .history import Point
+from .observer import Observation
 from .openapi import document
+from .paging import Page
 from .records import find_records
-from .requests import BadRequest, NotThere, more_url, needed, number, records_query
+from .requests import BadRequest, more_url, needed, number, records_query
 from .site import Site
-from .topics import topic_detail
 from .views import totals
 
 
@@ -58,16 +59,9 @@ class Api:
         seen = await self._site.seen()
         if seen is None:
             return _not_ready(self._site)
-        found = self._site.listed_groups(request, seen)
-        return JSONResponse(
-            {
-                "time_ms": seen.time_ms,
-                "count": found.total,
-                "page": found.page,
-                "pages": found.pages,
-                "groups": [one._asdict() for one in found.rows],
-            }
-        )
+        page = self._site.listed_groups(request, seen).page
+        rows = [one._asdict() for one in page.rows]
+        return JSONResponse({**_head(seen, page), "groups": rows})
 
     async def group(self, request: Request) -> Response:
         """Return a group."""
@@ -90,41 +84,31 @@ class Api:
         seen = await self._site.seen()
         if seen is None:
             return _not_ready(self._site)
-        found = self._site.listed_topics(request, seen)
-        return JSONResponse(
+        page = self._site.listed_topics(request, seen).page
+        rows = [
             {
-                "time_ms": seen.time_ms,
-                "count": found.total,
-                "page": found.page,
-                "pages": found.pages,
-                "topics": [
-                    {
-                        "name": one.name,
-                        "partitions": one.partitions,
-                        "is_internal": one.is_internal,
-                        "end_offsets": one.end_offsets,
-                        "produced_per_s": one.produced_per_s,
-                        "groups": one.groups,
-                        "dead_letters_of": list(one.letters_of),
-                    }
-                    for one in found.rows
-                ],
+                "name": one.name,
+                "partitions": one.partitions,
+                "is_internal": one.is_internal,
+                "end_offsets": one.end_offsets,
+                "produced_per_s": one.produced_per_s,
+                "groups": one.groups,
+                "dead_letters_of": list(one.letters_of),
             }
-        )
+            for one in page.rows
+        ]
+        return JSONResponse({**_head(seen, page), "topics": rows})
 
     async def topic(self, request: Request) -> Response:
         """Return a topic."""
         await self._site.seen()
-        name = needed(request, "name")
-        detail = await topic_detail(self._site.cluster, name, number(request, "page", 1))
-        if detail is None:
-            raise NotThere("The topic does not exist.")
+        detail = await self._site.topic_detail(request)
         return JSONResponse(
             {
                 "name": detail.name,
                 "topic_id": detail.topic_id,
                 "is_internal": detail.is_internal,
-                "partition_count": detail.partition_count,
+                "partition_count": detail.page.total,
                 "partitions": [
                     {
                         "partition": one.info.number,
@@ -137,7 +121,7 @@ class Api:
                     for one in detail.partitions
                 ],
                 "configs": _configs(detail.configs),
-                "groups": [one.group for one in self._site.readers(name)],
+                "groups": [one.group for one in self._site.readers(detail.name)],
                 "warnings": list(detail.warnings),
             }
         )
@@ -227,12 +211,22 @@ def _not_ready(site: Site) -> Response:
     return JSONResponse({"error": text}, status_code=503)
 
 
+def _head(seen: Observation, page: Page[Any]) -> dict[str, Any]:
+    """Return what precedes the rows of a page."""
+    return {
+        "time_ms": seen.time_ms,
+        "count": page.total,
+        "page": page.number,
+        "pages": page.count,
+    }
+
+
 def _group(detail: GroupDetail) -> dict[str, Any]:
     return {
         "id": detail.group_id,
         "type": detail.type,
         "state": detail.state,
-        "partition_count": detail.partition_count,
+        "partition_count": detail.page.total,
         "tells_in_flight": detail.tells_spans,
         "partitions": [
             {

@@ -20,7 +20,7 @@ from .api import Api, NotAllowed
 from .guard import Guard
 from .openapi import document
 from .page import url
-from .requests import BadRequest, NotThere
+from .requests import BadRequest, NotThere, is_part
 from .site import Site
 
 Handle = Callable[[Request], Awaitable[Response]]
@@ -109,7 +109,7 @@ def _failed(site: Site) -> Callable[[Request, Exception], Response]:
         title, status, text = _explained(error)
         if request.url.path.startswith("/api/"):
             return JSONResponse({"error": text}, status)
-        if "part" in request.query_params:  # the part that is shown stays
+        if is_part(request):  # the part that is shown stays
             return Response(status_code=status)
         values = {"title": title, "text": text, "tone": "bad", "back": ""}
         return site.html(request, "message", values, status)

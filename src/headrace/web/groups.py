@@ -1,7 +1,12 @@
-"""A group in detail: its partitions, members, settings, and what is in flight."""
+"""A group in detail: its partitions, members, settings, and what is in flight.
+
+The cost of a page follows the partitions on it, not those of the group: only their ends, the times
+of their records and their spans are asked for.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +15,28 @@ from typing import NamedTuple
 from headrace.client.cluster import Cluster
 from headrace.client.configs import Config, ConfigType, describe_configs
 from headrace.client.errors import ClientError
+from headrace.client.group_listing import ListedGroup
+from headrace.client.lag.group_lines import GroupLine
+from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.lag.rows import LagQuery, LagRow
-from headrace.client.lag.snapshot import lag_snapshot, wanted_groups
-from headrace.client.share_inspection import SharePartitionState, share_states
+from headrace.client.lag.snapshot import (
+    Progress,
+    lag_snapshot,
+    progress_rows,
+    read_progress,
+    wanted_groups,
+)
+from headrace.client.share_inspection import (
+    SPANS_OF_PARTITION,
+    SharePartitionState,
+    share_states,
+)
 from headrace.protocol.partitions import TopicPartition
 
-from .limits import PARTITIONS_OF_PAGE
+from .limits import LEAST_SPANS_OF_PARTITION, MAX_SPANS_OF_PAGE, PARTITIONS_OF_PAGE
+from .paging import Page, page_of
+
+_UNKNOWN_NODE = -1
 
 
 class MemberOfGroup(NamedTuple):
@@ -59,22 +80,27 @@ class PartitionOfGroup(NamedTuple):
 class GroupDetail:
     """A group in detail.
 
-    :param partitions: those of the page
-    :param partition_count: of all pages
-    :param configs: None if the broker does not tell them
+    :param page: of the partitions
+    :param configs: None if the broker does not tell them; empty if they were not asked for
     :param tells_spans: whether the broker tells what is in flight; None if there is nothing to tell
+    :param spans_limit: the spans of a partition that were asked for
     :param warnings: what could not be determined, one line each
     """
 
     group_id: str
     type: str
     state: str
-    partitions: Sequence[PartitionOfGroup]
-    partition_count: int
+    page: Page[PartitionOfGroup]
     members: Sequence[MemberOfGroup]
     configs: Sequence[Config] | None
     tells_spans: bool | None
+    spans_limit: int
     warnings: Sequence[str]
+
+    @property
+    def partitions(self) -> Sequence[PartitionOfGroup]:
+        """The partitions of the page."""
+        return self.page.rows
 
     @property
     def holders(self) -> dict[str, str]:
@@ -82,62 +108,124 @@ class GroupDetail:
         return {one.member_id: f"{one.client_id} {one.host}".strip() for one in self.members}
 
 
-async def group_rows(cluster: Cluster, group_id: str) -> tuple[list[LagRow], list[str]]:
-    """Return the rows of a group, by topic and partition; none if there is no such group.
+async def group_rows(cluster: Cluster, group_id: str) -> list[LagRow]:
+    """Return the rows of a group, by topic and partition, without times; none if there is no such
+    group.
 
-    :returns: the rows, and what could not be determined
     :raises ClientError: the cluster cannot be reached, or refuses
     """
-    query = LagQuery(groups=(group_id,))
-    listed, warnings = await wanted_groups(cluster, query)
+    query = LagQuery(groups=(group_id,), time_lag=False, complete_counts=False)
+    listed, _ = await wanted_groups(cluster, query)
     rows: list[LagRow] = []
-    now_ms = time.time_ns() // 1_000_000
-    async for part in lag_snapshot(cluster, listed, query, now_ms):
+    async for part in lag_snapshot(cluster, listed, query, time.time_ns() // 1_000_000):
         rows += part.rows
-        warnings += part.warnings
-    return rows, warnings
+    return rows
 
 
-async def group_detail(cluster: Cluster, group_id: str, page: int = 1) -> GroupDetail | None:
+async def group_detail(
+    cluster: Cluster,
+    group_id: str,
+    page: int = 1,
+    *,
+    known: GroupLine | None = None,
+    with_configs: bool = True,
+) -> GroupDetail | None:
     """Return a group, or None if it does not exist.
 
     :param page: of its partitions, from 1
+    :param known: the group as it was seen last, which saves a list of all groups
     :raises ClientError: the cluster cannot be reached, or refuses
     """
-    rows, warnings = await group_rows(cluster, group_id)
-    if not rows:
+    leaders = PartitionLeaders(cluster)
+    query = LagQuery(groups=(group_id,), complete_counts=False)
+    warnings: list[str] = []
+    progress = await _progress(cluster, query, leaders, known, warnings)
+    if progress is None:
         return None
-    with_partition = [row for row in rows if row.topic is not None]
-    first = (page - 1) * PARTITIONS_OF_PAGE
-    shown = with_partition[first : first + PARTITIONS_OF_PAGE]
-    is_share = rows[0].group_type == "share"
-    states: Mapping[TopicPartition, SharePartitionState] = {}
-    if is_share and shown:
-        keys = [(row.topic or "", row.partition or 0) for row in shown]
-        states = await share_states(cluster, group_id, keys)
-    partitions = [
-        PartitionOfGroup(row, states.get((row.topic or "", row.partition or 0))) for row in shown
-    ]
-    tells = None
-    if partitions and is_share:
-        tells = any(one.share is not None and one.share.spans is not None for one in partitions)
-    configs = await configs_of(cluster, ConfigType.GROUP, group_id, warnings)
-    others = tuple(
-        f"{one}." for one in ("share", "consumer", "streams") if one != rows[0].group_type
+    shown = page_of(sorted(progress.partitions()), page, PARTITIONS_OF_PAGE)
+    keys = set(shown.rows)
+    spans_limit = _spans_limit(len(keys))
+    now_ms = time.time_ns() // 1_000_000
+    rows, states, configs = await asyncio.gather(
+        progress_rows(cluster, [progress.within(keys)], query, leaders, now_ms),
+        _states(cluster, progress, shown.rows, spans_limit),
+        _configs(cluster, progress, warnings) if with_configs else no_configs(),
     )
-    if configs is not None:
-        configs = [one for one in configs if not one.name.startswith(others)]
+    partitions = []
+    for row in rows:
+        if row.topic is not None and row.partition is not None:  # others are idle members
+            share = states.get((row.topic, row.partition))
+            partitions.append(PartitionOfGroup(row, share))
+    tells = None
+    if partitions and progress.group.type == "share":
+        tells = any(one.share is not None and one.share.spans is not None for one in partitions)
     return GroupDetail(
         group_id,
-        rows[0].group_type,
-        rows[0].group_state,
-        partitions,
-        len(with_partition),
-        members_of(rows),
+        progress.group.type,
+        progress.state,
+        Page(partitions, shown.number, shown.count, shown.total),
+        members_of(progress),
         configs,
         tells,
-        warnings,
+        spans_limit,
+        [*warnings, *leaders.problems],
     )
+
+
+async def _progress(
+    cluster: Cluster,
+    query: LagQuery,
+    leaders: PartitionLeaders,
+    known: GroupLine | None,
+    warnings: list[str],
+) -> Progress | None:
+    """Return the progress of the group of a query, or None if it does not exist."""
+    if known is not None:
+        group = ListedGroup(known.group, known.type, "", known.state, _UNKNOWN_NODE)
+        said: list[str] = []
+        found = await read_progress(cluster, [group], query, leaders, said)
+        if found:
+            warnings += said
+            return found[0]
+    # It may be new, or have come again with another type.
+    listed, said = await wanted_groups(cluster, query)
+    warnings += said
+    for one in listed:
+        cluster.coordinators.assume(one.group_id, one.node_id)
+    found = await read_progress(cluster, listed, query, leaders, warnings)
+    return found[0] if found else None
+
+
+def _spans_limit(partitions: int) -> int:
+    """Return the number of spans to show of each partition of a page."""
+    fair = MAX_SPANS_OF_PAGE // max(1, partitions)
+    return min(max(LEAST_SPANS_OF_PARTITION, fair), SPANS_OF_PARTITION)
+
+
+async def _states(
+    cluster: Cluster, progress: Progress, keys: Sequence[TopicPartition], spans_limit: int
+) -> Mapping[TopicPartition, SharePartitionState]:
+    """Return what is in flight; empty for other groups than share groups."""
+    if progress.group.type != "share" or not keys:
+        return {}
+    return await share_states(cluster, progress.group.group_id, keys, spans_limit)
+
+
+async def _configs(
+    cluster: Cluster, progress: Progress, warnings: list[str]
+) -> Sequence[Config] | None:
+    """Return the configs that a group of this type has."""
+    group = progress.group
+    configs = await configs_of(cluster, ConfigType.GROUP, group.group_id, warnings)
+    others = tuple(f"{one}." for one in ("share", "consumer", "streams") if one != group.type)
+    if configs is None:
+        return None
+    return [one for one in configs if not one.name.startswith(others)]
+
+
+async def no_configs() -> Sequence[Config]:
+    """Return no configs, where nobody looks at them."""
+    return ()
 
 
 async def configs_of(
@@ -153,25 +241,21 @@ async def configs_of(
     return found.get(name, [])
 
 
-def members_of(rows: Sequence[LagRow]) -> list[MemberOfGroup]:
-    """Return the members that rows name, by client id."""
-    named: dict[str, tuple[str, str]] = {}
+def members_of(progress: Progress) -> list[MemberOfGroup]:
+    """Return the members of a group, by client id."""
+    members = {one.member_id: one for one in progress.idle}
     assigned: dict[str, dict[str, list[int]]] = {}
-    for row in rows:
-        if row.member_id is None:
-            continue
-        parts = zip(
-            row.member_id.split(","),
-            (row.client_id or "").split(","),
-            (row.host or "").split(","),
-            strict=False,
-        )
-        for member_id, client_id, host in parts:
-            named[member_id] = (client_id, host.removeprefix("/"))
-            if row.topic is not None and row.partition is not None:
-                assigned.setdefault(member_id, {}).setdefault(row.topic, []).append(row.partition)
+    for (topic, number), holders in sorted(progress.members.items()):
+        for one in holders:
+            members[one.member_id] = one
+            assigned.setdefault(one.member_id, {}).setdefault(topic, []).append(number)
     found = [
-        MemberOfGroup(member_id, *names, sorted(assigned.get(member_id, {}).items()))
-        for member_id, names in named.items()
+        MemberOfGroup(
+            one.member_id,
+            one.client_id,
+            one.host.removeprefix("/"),
+            sorted(assigned.get(one.member_id, {}).items()),
+        )
+        for one in members.values()
     ]
     return sorted(found, key=lambda one: (one.client_id, one.member_id))

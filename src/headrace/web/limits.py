@@ -43,6 +43,12 @@ ROWS_OF_PAGE = 50
 PARTITIONS_OF_PAGE = 50
 """Partitions of a group or topic on one page."""
 
+MAX_SPANS_OF_PAGE = 2_000
+"""Spans of records in flight on the page of a group, shared by its partitions."""
+
+LEAST_SPANS_OF_PARTITION = 20
+"""The spans of a partition on a page with many partitions."""
+
 RECORDS_OF_PAGE = 50
 """Records on one page, unless a request names another number."""
 
@@ -68,6 +74,9 @@ MAX_VALUE_CHARS = 64 * 1024
 
 MAX_GROUPS_OF_RECORD = 20
 """Share groups whose state of a record is asked for."""
+
+MAX_SPANS_OF_RECORD = 10_000
+"""Spans of a partition in which a record is looked for."""
 
 MAX_DEAD_LETTERS = 5_000
 """The newest dead letters of a queue in which a record is looked for."""

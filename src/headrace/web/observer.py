@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.configs import ConfigType, describe_configs
+from headrace.client.dead_letters import queues
 from headrace.client.errors import ClientError
 from headrace.client.lag.group_lines import GroupLine, group_line
 from headrace.client.lag.rows import LagQuery
@@ -43,7 +44,6 @@ _ATTENDED_SHARE, _UNATTENDED_SHARE = 0.25, 0.02
 _QUEUES_EVERY_S = 60.0
 """The time for which the dead-letter queues of the groups are not asked for again."""
 _GROUPS_AT_ONCE = 500
-DEAD_LETTER_CONFIG = "errors.deadletterqueue.topic.name"
 LETTERS_OVER_MS = 300_000
 """The time over which dead letters are counted."""
 
@@ -310,7 +310,7 @@ class Observer:
                     connection,
                     ConfigType.GROUP,
                     group_ids[at : at + _GROUPS_AT_ONCE],
-                    keys=[DEAD_LETTER_CONFIG],
+                    keys=[queues.TOPIC_NAME],
                     timeout_ms=cluster.timeout_ms,
                 )
                 for group_id, configs in described.items():

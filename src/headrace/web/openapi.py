@@ -41,6 +41,7 @@ _RECORD = {
     "value": _BYTES,
     "headers": _array({"type": "array"}),
 }
+_HEAD_OF_PAGE = {name: {"type": "integer"} for name in ("time_ms", "count", "page", "pages")}
 SCHEMAS: dict[str, Any] = {
     "Error": _object(error=_TEXT),
     "Totals": _object(
@@ -76,13 +77,7 @@ SCHEMAS: dict[str, Any] = {
         produced_per_s=_NUMBER,
         seconds_to_zero={**_NUMBER, "description": "-1 if the lag does not shrink"},
     ),
-    "Groups": _object(
-        time_ms={"type": "integer"},
-        count={"type": "integer"},
-        page={"type": "integer"},
-        pages={"type": "integer"},
-        groups=_array(_ref("GroupSummary")),
-    ),
+    "Groups": _object(**_HEAD_OF_PAGE, groups=_array(_ref("GroupSummary"))),
     "Span": _object(
         first_offset={"type": "integer"},
         last_offset={"type": "integer"},
@@ -105,7 +100,7 @@ SCHEMAS: dict[str, Any] = {
         in_flight={
             "type": ["array", "null"],
             "items": _ref("Span"),
-            "description": "null if the broker does not tell",
+            "description": "the first spans; null if the broker does not tell",
         },
     ),
     "Member": _object(member_id=_TEXT, client_id=_TEXT, host=_TEXT, partitions={"type": "object"}),
@@ -133,13 +128,7 @@ SCHEMAS: dict[str, Any] = {
         groups={"type": "integer"},
         dead_letters_of=_array(_TEXT),
     ),
-    "Topics": _object(
-        time_ms={"type": "integer"},
-        count={"type": "integer"},
-        page={"type": "integer"},
-        pages={"type": "integer"},
-        topics=_array(_ref("TopicSummary")),
-    ),
+    "Topics": _object(**_HEAD_OF_PAGE, topics=_array(_ref("TopicSummary"))),
     "TopicPartition": _object(
         partition={"type": "integer"},
         leader={"type": "integer"},

@@ -6,7 +6,7 @@ import asyncio
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError, RequestRefused, UnknownTopic, error_name
@@ -33,6 +33,10 @@ from .limits import (
 )
 
 _LARGEST_BATCH_BYTES = 32 * 1024 * 1024
+_PARTITIONS_AT_ONCE = 50
+"""The number of partitions in one Fetch request."""
+_GROWTH = 8
+"""The factor by which more bytes of a partition are asked for, if its next batch has not fitted."""
 _PARTITIONS_WHOLE = 20
 """The number of partitions above which only some of the newest records of each are read."""
 _OPENING = Opening(MAX_OPENED_BYTES, MAX_SCANNED_RECORDS)
@@ -110,6 +114,7 @@ class FoundRecords:
     :ivar scanned: the records that were compared with the filters
     :ivar complete: whether all records up to the end were compared
     :ivar problems: what could not be read, one line each
+    :ivar numbers: all partitions of the topic
     """
 
     records: Sequence[FoundRecord]
@@ -117,6 +122,7 @@ class FoundRecords:
     scanned: int
     complete: bool
     problems: Sequence[str]
+    numbers: Sequence[int]
 
 
 async def find_records(cluster: Cluster, query: Query) -> FoundRecords:
@@ -125,19 +131,22 @@ async def find_records(cluster: Cluster, query: Query) -> FoundRecords:
     :raises UnknownTopic: the topic or the partition does not exist
     :raises ClientError: the cluster cannot be reached, or refuses
     """
-    topics = await cluster.topics([query.topic])
-    numbers = sorted(topics[query.topic].leaders)
+    leaders = PartitionLeaders(cluster)
+    await leaders.learn([query.topic])
+    numbers = leaders.partitions(query.topic)
+    if numbers is None:
+        numbers = sorted((await cluster.topics([query.topic]))[query.topic].leaders)
+    chosen = numbers
     if query.partition is not None:
         if query.partition not in numbers:
             raise UnknownTopic(f"{query.topic}-{query.partition}")
-        numbers = [query.partition]
-    keys = [(query.topic, number) for number in numbers]
-    leaders = PartitionLeaders(cluster)
+        chosen = [query.partition]
+    keys = [(query.topic, number) for number in chosen]
     starts = await leaders.offsets(keys, EARLIEST)
     ends = await leaders.offsets(keys, LATEST, read_committed=query.read_committed)
     positions = await _positions(leaders, query, keys, starts, ends)
     scan = _Scan(cluster, leaders, query, positions, ends)
-    return await scan.run()
+    return await scan.run(numbers)
 
 
 async def _positions(
@@ -195,21 +204,25 @@ class _Scan:
         self._query = query
         self._positions = dict(positions)
         self._ends = ends
-        self._max_bytes = dict.fromkeys(positions, FETCH_BYTES // max(1, min(16, len(positions))))
+        together = max(1, min(_PARTITIONS_AT_ONCE, len(positions)))
+        self._max_bytes = dict.fromkeys(positions, FETCH_BYTES // together)
         self._found: list[FoundRecord] = []
         self._left_bytes = MAX_SCANNED_BYTES
         self._scanned = 0
         self._problems: dict[str, None] = {}
 
-    async def run(self) -> FoundRecords:
-        """Read until there are enough records, or the limits are reached."""
+    async def run(self, numbers: Sequence[int]) -> FoundRecords:
+        """Read until there are enough records, or the limits are reached.
+
+        :param numbers: all partitions of the topic
+        """
         while self._positions and not self._enough:
             by_broker = self._leaders.by_broker(self._positions)
             if not by_broker:
                 break
             before = dict(self._positions)
             await asyncio.gather(*(self._fetch(node, some) for node, some in by_broker.items()))
-            if before == self._positions and not self._grow():
+            if before == self._positions and not self._can_grow:
                 break
         records, positions = self._page()
         return FoundRecords(
@@ -218,6 +231,7 @@ class _Scan:
             self._scanned,
             not positions,
             list(self._problems) + list(self._leaders.problems),
+            numbers,
         )
 
     @property
@@ -228,12 +242,10 @@ class _Scan:
             or self._scanned >= MAX_SCANNED_RECORDS
         )
 
-    def _grow(self) -> bool:
-        """Ask for more bytes at a time, for a batch that is larger; False at the limit."""
-        largest = max(self._max_bytes[key] for key in self._positions)
-        for key in self._positions:
-            self._max_bytes[key] *= 4
-        return largest < _LARGEST_BATCH_BYTES
+    @property
+    def _can_grow(self) -> bool:
+        """True if a partition without an answer is to be asked for more bytes."""
+        return any(self._max_bytes[key] < _LARGEST_BATCH_BYTES for key in self._positions)
 
     def _page(self) -> tuple[list[FoundRecord], dict[int, int]]:
         """Return the records of the page, and where the next one begins."""
@@ -265,7 +277,7 @@ class _Scan:
 
     async def _fetch(self, node_id: int, partitions: Sequence[TopicPartition]) -> None:
         """Read the next batches of partitions that a broker leads."""
-        some = partitions[:16]  # the others follow in the next round
+        some = partitions[:_PARTITIONS_AT_ONCE]  # the others follow in the next round
         positions = {key: FetchPosition(self._positions[key], self._max_bytes[key]) for key in some}
         connection = await self._cluster.connection(node_id, "records")
         answers = await fetch(
@@ -275,6 +287,7 @@ class _Scan:
             FetchLimits(0, 0, _LARGEST_BATCH_BYTES, int(self._query.read_committed)),
             timeout_ms=self._cluster.timeout_ms,
         )
+        read: dict[TopicPartition, _Read] = {}
         for key, answer in answers.items():
             if answer.error_code:
                 if answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -286,36 +299,75 @@ class _Scan:
                 self._problems[f"{key[0]}-{key[1]}: {error_name(answer.error_code)}"] = None
                 del self._positions[key]
             else:
-                await self._take(key, bytes(answer.records or b""), answer)
+                aborted = {
+                    (int(one.producer_id), int(one.first_offset))
+                    for one in answer.aborted_transactions or ()
+                }
+                data = bytes(answer.records or b"")
+                if not data:  # its next batch is larger
+                    more = _GROWTH * self._max_bytes[key]
+                    self._max_bytes[key] = min(more, _LARGEST_BATCH_BYTES)
+                read[key] = _Read(data, self._positions[key], self._ends[key], aborted)
+        # Opening batches takes time, which other requests do not wait for.
+        for key, outcome in (await asyncio.to_thread(_search_all, read, self._query)).items():
+            self._take(key, len(read[key].data), outcome)
         for key in some:  # rotate, so that all partitions get their turn
             if key in self._positions:
                 self._positions[key] = self._positions.pop(key)
 
-    async def _take(self, key: TopicPartition, data: bytes, answer: Any) -> None:
-        self._left_bytes -= len(data)
-        aborted = {
-            (int(one.producer_id), int(one.first_offset))
-            for one in answer.aborted_transactions or ()
-        }
-        position, found, scanned, problems = await asyncio.to_thread(
-            _search, data, self._positions[key], self._ends[key], self._query, aborted
+    def _take(self, key: TopicPartition, size_bytes: int, outcome: _Searched) -> None:
+        """Take what was found in batches of a partition."""
+        self._left_bytes -= size_bytes
+        self._found += (FoundRecord(key[1], record) for record in outcome.found)
+        self._scanned += outcome.scanned
+        self._problems.update(
+            dict.fromkeys(f"{key[0]}-{key[1]}: {one}" for one in outcome.problems)
         )
-        self._found += (FoundRecord(key[1], record) for record in found)
-        self._scanned += scanned
-        self._problems.update(dict.fromkeys(f"{key[0]}-{key[1]}: {one}" for one in problems))
-        if position >= self._ends[key]:
+        if outcome.position >= self._ends[key]:
             del self._positions[key]
         else:
-            self._positions[key] = position
+            self._positions[key] = outcome.position
+
+
+class _Read(NamedTuple):
+    """Batches of a partition that were read.
+
+    :param aborted: (producer id, first offset) of aborted transactions
+    """
+
+    data: bytes
+    position: int
+    end: int
+    aborted: set[tuple[int, int]]
+
+
+class _Searched(NamedTuple):
+    """The outcome of a search in batches.
+
+    :param position: the next one
+    :param scanned: how many records were compared
+    :param problems: what cannot be read
+    """
+
+    position: int
+    found: list[Record]
+    scanned: int
+    problems: list[str]
+
+
+def _search_all(
+    read: Mapping[TopicPartition, _Read], query: Query
+) -> dict[TopicPartition, _Searched]:
+    return {
+        key: _search(one.data, one.position, one.end, query, one.aborted)
+        for key, one in read.items()
+    }
 
 
 def _search(
     data: bytes, position: int, end: int, query: Query, aborted: set[tuple[int, int]]
-) -> tuple[int, list[Record], int, list[str]]:
-    """Search batches.
-
-    :returns: the next position, the records found, how many were compared, and what cannot be read
-    """
+) -> _Searched:
+    """Search batches."""
     found: list[Record] = []
     problems: list[str] = []
     scanned = 0
@@ -323,7 +375,7 @@ def _search(
     try:
         for at, header in headers(data):
             if header.base_offset >= end:
-                return end, found, scanned, problems
+                return _Searched(end, found, scanned, problems)
             dropping |= {one for one, first in aborted if first <= header.last_offset}
             if header.is_control:
                 dropping.discard(header.producer_id)
@@ -335,12 +387,12 @@ def _search(
                         if query.filter.selects(record):
                             found.append(record)
                             if len(found) >= query.limit and query.start != "latest":
-                                return record.offset + 1, found, scanned, problems
+                                return _Searched(record.offset + 1, found, scanned, problems)
             position = max(position, header.last_offset + 1)
     except CorruptBatch as error:
         problems.append(str(error))
         position = end
-    return position, found, scanned, problems
+    return _Searched(position, found, scanned, problems)
 
 
 def _records(batch: bytes, problems: list[str]) -> Iterator[Record]:

@@ -130,6 +130,11 @@ def word_of(request: Request, name: str, words: Collection[str], default: str) -
     return text
 
 
+def is_part(request: Request) -> bool:
+    """Return whether only the part of a page is wanted that changes with time."""
+    return "part" in request.query_params
+
+
 async def form_of(request: Request) -> dict[str, str]:
     """Return the fields of a form; the last one of a name."""
     body = await request.body()

@@ -31,9 +31,8 @@ from .limits import (
     MAX_GROUPS_OF_RECORD,
     MAX_SHOWN_CHARS,
     MAX_VALUE_CHARS,
-    PARTITIONS_OF_PAGE,
 )
-from .observer import Observation, Observer
+from .observer import Observation, Observer, TopicLine
 from .page import Pages, url
 from .records import FoundRecord, find_records, record_at
 from .requests import (
@@ -41,6 +40,7 @@ from .requests import (
     NotThere,
     check_form,
     form_of,
+    is_part,
     more_url,
     needed,
     number,
@@ -50,7 +50,7 @@ from .requests import (
     word_of,
 )
 from .standing import Standing, letters_of, standing, standings
-from .topics import topic_detail
+from .topics import TopicDetail, topic_detail
 from .views import GROUP_SORTS, TOPIC_SORTS, Listing, listing, totals
 
 log = get_logger("headrace.ui")
@@ -165,7 +165,7 @@ class Site:
             if request.query_params.get("part") == digest:
                 return Response(status_code=204)
             live_url = url(request.url.path, **query, part=digest)
-        if "part" in request.query_params:
+        if is_part(request):
             body = self.pages.render("live.html", {"live": Markup(live), "live_url": live_url})
         else:
             body = self.pages.render(
@@ -208,9 +208,7 @@ class Site:
                 rows=_OVERVIEW_ROWS,
             )
             values["histories"] = self._group_histories(values["groups"])
-            values["courses"] = {
-                one.name: self.observer.topic_history(one.name) for one in values["topics"].rows
-            }
+            values["courses"] = self._topic_histories(values["topics"])
         return self.html(request, "overview", values)
 
     async def group_list(self, request: Request) -> Response:
@@ -236,18 +234,22 @@ class Site:
         )
 
     def _group_histories(self, found: Listing[GroupLine]) -> dict[str, tuple[Point, ...]]:
-        return {one.group: self.observer.group_history(one.group) for one in found.rows}
+        return {one.group: self.observer.group_history(one.group) for one in found.page.rows}
+
+    def _topic_histories(self, found: Listing[TopicLine]) -> dict[str, tuple[Point, ...]]:
+        return {one.name: self.observer.topic_history(one.name) for one in found.page.rows}
 
     async def topic_list(self, request: Request) -> Response:
         """Return the page of all topics."""
         seen = await self.seen()
         found = None if seen is None else self.listed_topics(request, seen)
-        courses = {}
-        if found is not None:
-            courses = {one.name: self.observer.topic_history(one.name) for one in found.rows}
-        return self.html(request, "topics", {"topics": found, "courses": courses})
+        return self.html(
+            request,
+            "topics",
+            {"topics": found, "courses": {} if found is None else self._topic_histories(found)},
+        )
 
-    def listed_topics(self, request: Request, seen: Observation) -> Listing[Any]:
+    def listed_topics(self, request: Request, seen: Observation) -> Listing[TopicLine]:
         """Return the topics that a request selects."""
         with_internal = text_of(request, "internal") == "yes"
         return listing(
@@ -264,10 +266,8 @@ class Site:
     async def group(self, request: Request) -> Response:
         """Return the page of a group."""
         seen = await self.seen()
-        page = number(request, "page", 1)
         detail = await self.group_detail(request)
         history = self.observer.group_history(detail.group_id)
-        pages = max(1, -(-detail.partition_count // PARTITIONS_OF_PAGE))
         line = None if seen is None else seen.groups.get(detail.group_id)
         return self.html(
             request,
@@ -281,8 +281,6 @@ class Site:
                 "queue": None if seen is None else seen.queues.get(detail.group_id),
                 "charts": self._charts(detail, history),
                 "flights": self._flights(detail),
-                "page": min(page, pages),
-                "pages": pages,
             },
         )
 
@@ -292,7 +290,14 @@ class Site:
         :raises NotThere: it does not exist
         """
         group_id = needed(request, "id")
-        detail = await group_detail(self.cluster, group_id, number(request, "page", 1))
+        seen = self.observer.observation
+        detail = await group_detail(
+            self.cluster,
+            group_id,
+            number(request, "page", 1),
+            known=None if seen is None else seen.groups.get(group_id),
+            with_configs=not is_part(request),
+        )
         if detail is None:
             raise NotThere(f"The group {group_id!r} does not exist.")
         return detail
@@ -375,13 +380,9 @@ class Site:
         """Return the page of a topic."""
         seen = await self.seen()
         name = needed(request, "name")
-        page = number(request, "page", 1)
-        detail = await topic_detail(self.cluster, name, page)
-        if detail is None:
-            raise NotThere(f"The topic {name!r} does not exist.")
+        detail = await self.topic_detail(request)
         history = self.observer.topic_history(name)
         values = [(one.time_ms, one.produced_per_s) for one in history]
-        pages = max(1, -(-detail.partition_count // PARTITIONS_OF_PAGE))
         return self.html(
             request,
             "topic",
@@ -393,11 +394,23 @@ class Site:
                     "Records produced a second",
                     [pictures.Series("produced", "a", values)],
                     texts.number,
+                    pictures.WIDE_CHART,
                 ),
-                "page": min(page, pages),
-                "pages": pages,
             },
         )
+
+    async def topic_detail(self, request: Request) -> TopicDetail:
+        """Return the topic that a request names.
+
+        :raises NotThere: it does not exist
+        """
+        name = needed(request, "name")
+        detail = await topic_detail(
+            self.cluster, name, number(request, "page", 1), with_configs=not is_part(request)
+        )
+        if detail is None:
+            raise NotThere(f"The topic {name!r} does not exist.")
+        return detail
 
     def readers(self, topic: str, kind: str = "") -> list[GroupLine]:
         """Return the groups that have read a topic, by name.
@@ -435,14 +448,10 @@ class Site:
                 "stands": stands,
                 "groups": shown,
                 "more": more_url(query, form, found),
-                "partitions": await self._partition_numbers(query.topic),
+                "partitions": found.numbers,
                 "when": texts.moment(query.time_ms) if query.start == "time" else "",
             },
         )
-
-    async def _partition_numbers(self, topic: str) -> Sequence[int]:
-        topics = await self.cluster.topics([topic])
-        return sorted(topics[topic].leaders)
 
     async def _stands(
         self, topic: str, group_ids: Sequence[str], found: Sequence[FoundRecord]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import Record
 from headrace.protocol.share_inspection import SpanState
 
-from .limits import MAX_DEAD_LETTERS, MAX_GROUPS_OF_RECORD
+from .limits import MAX_DEAD_LETTERS, MAX_GROUPS_OF_RECORD, MAX_SPANS_OF_RECORD
 from .records import Query, find_records
 from .texts import count_of, duration
 
@@ -38,12 +39,18 @@ async def standings(
 
     :raises ClientError: the cluster cannot be reached
     """
+    asked = group_ids[:MAX_GROUPS_OF_RECORD]
+    answers = await asyncio.gather(
+        *(share_states(cluster, group_id, keys, MAX_SPANS_OF_RECORD) for group_id in asked),
+        return_exceptions=True,
+    )
     found: dict[str, Mapping[TopicPartition, SharePartitionState]] = {}
-    for group_id in group_ids[:MAX_GROUPS_OF_RECORD]:
-        try:
-            found[group_id] = await share_states(cluster, group_id, keys, 10_000)
-        except ClientError:
+    for group_id, answer in zip(asked, answers, strict=True):
+        if isinstance(answer, ClientError):
             continue
+        if isinstance(answer, BaseException):
+            raise answer
+        found[group_id] = answer
     return found
 
 
@@ -58,6 +65,8 @@ def standing(group_id: str, state: SharePartitionState | None, offset: int) -> S
             group_id, "unknown", "not below the start offset; this broker does not tell more"
         )
     span = next((one for one in state.spans if one.first_offset <= offset <= one.last_offset), None)
+    if span is None and state.is_cut:
+        return Standing(group_id, "unknown", "too many runs of records are in flight to tell")
     if span is None:
         return Standing(group_id, "ahead", "not delivered yet")
     return Standing(group_id, *_of_span(span))

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
 from headrace.client.configs import Config, ConfigType
+from headrace.client.dead_letters import queues
 from headrace.client.errors import RequestRefused
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.list_offsets import EARLIEST, LATEST
 from headrace.client.topics import PartitionInfo, describe_topics
 from headrace.errors import ErrorCode
+from headrace.protocol.partitions import TopicPartition
 
-from .groups import configs_of
+from .groups import configs_of, no_configs
 from .limits import PARTITIONS_OF_PAGE
+from .paging import Page, page_of
 
 
 class PartitionOfTopic(NamedTuple):
@@ -37,28 +41,40 @@ class PartitionOfTopic(NamedTuple):
 class TopicDetail:
     """A topic in detail.
 
-    :param partitions: those of the page
-    :param partition_count: of all pages
-    :param configs: None if the broker does not tell them
+    :param page: of the partitions
+    :param configs: None if the broker does not tell them; empty if they were not asked for
     :param warnings: what could not be determined, one line each
     """
 
     name: str
     topic_id: str
     is_internal: bool
-    partitions: Sequence[PartitionOfTopic]
-    partition_count: int
+    page: Page[PartitionOfTopic]
     configs: Sequence[Config] | None
     warnings: Sequence[str]
 
+    @property
+    def partitions(self) -> Sequence[PartitionOfTopic]:
+        """The partitions of the page."""
+        return self.page.rows
 
-async def topic_detail(cluster: Cluster, name: str, page: int = 1) -> TopicDetail | None:
+    @property
+    def may_have_letters(self) -> bool:
+        """True if groups may use it as their dead-letter queue, or its name is that of one."""
+        enabled = any(
+            one.name == queues.GROUP_ENABLE and one.value == "true" for one in self.configs or ()
+        )
+        return enabled or self.name.startswith(queues.DEFAULT_PREFIX)
+
+
+async def topic_detail(
+    cluster: Cluster, name: str, page: int = 1, *, with_configs: bool = True
+) -> TopicDetail | None:
     """Return a topic, or None if it does not exist.
 
     :param page: of its partitions, from 1
     :raises ClientError: the cluster cannot be reached, or refuses
     """
-    await cluster.metadata()
     topic = (await describe_topics(cluster, [name])).get(name)
     if isinstance(topic, RequestRefused):
         missing = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -67,23 +83,31 @@ async def topic_detail(cluster: Cluster, name: str, page: int = 1) -> TopicDetai
         raise topic
     if topic is None:
         return None
-    first = (page - 1) * PARTITIONS_OF_PAGE
     partitions = sorted(topic.partitions, key=lambda one: one.number)
-    shown = partitions[first : first + PARTITIONS_OF_PAGE]
+    shown = page_of(partitions, page, PARTITIONS_OF_PAGE)
     leaders = PartitionLeaders(cluster)
-    keys = [(name, one.number) for one in shown]
-    starts = await leaders.offsets(keys, EARLIEST)
-    ends = await leaders.offsets(keys, LATEST)
-    warnings = list(leaders.problems)
+    warnings: list[str] = []
+    bounds, configs = await asyncio.gather(
+        _bounds(leaders, [(name, one.number) for one in shown.rows]),
+        configs_of(cluster, ConfigType.TOPIC, name, warnings) if with_configs else no_configs(),
+    )
+    starts, ends = bounds
+    rows = [
+        PartitionOfTopic(one, starts.get((name, one.number)), ends.get((name, one.number)))
+        for one in shown.rows
+    ]
     return TopicDetail(
         name,
         str(topic.topic_id),
         topic.is_internal,
-        [
-            PartitionOfTopic(one, starts.get((name, one.number)), ends.get((name, one.number)))
-            for one in shown
-        ],
-        len(partitions),
-        await configs_of(cluster, ConfigType.TOPIC, name, warnings),
-        warnings,
+        Page(rows, shown.number, shown.count, shown.total),
+        configs,
+        [*warnings, *leaders.problems],
     )
+
+
+async def _bounds(
+    leaders: PartitionLeaders, keys: Sequence[TopicPartition]
+) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
+    """Return the start and end offsets of partitions."""
+    return await leaders.offsets(keys, EARLIEST), await leaders.offsets(keys, LATEST)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from headrace.client.lag.group_lines import GroupLine
 
 from .limits import ROWS_OF_PAGE
 from .observer import Observation, TopicLine
+from .paging import Page, page_of
 
 T = TypeVar("T")
 
@@ -35,15 +36,9 @@ _ASCENDING = ("name", "type", "state")
 
 
 class Listing(NamedTuple, Generic[T]):
-    """A page of a list.
+    """A page of the lines that a request selects, and the request."""
 
-    :param total: the number of lines on all pages
-    """
-
-    rows: Sequence[T]
-    total: int
-    page: int
-    pages: int
+    page: Page[T]
     sort: str
     filter: str
 
@@ -69,10 +64,7 @@ def listing(
     known.sort(key=name)
     known.sort(key=key, reverse=sort not in _ASCENDING)
     chosen = known + [one for one in chosen if key(one) is None]
-    pages = max(1, -(-len(chosen) // rows))
-    page = min(max(1, page), pages)
-    shown = chosen[(page - 1) * rows : page * rows]
-    return Listing(shown, len(chosen), page, pages, sort, text)
+    return Listing(page_of(chosen, page, rows), sort, text)
 
 
 class Totals(NamedTuple):

@@ -24,8 +24,10 @@ DEFAULT_PREFIX = "dlq."
 SCANNED_RECORDS = 10_000
 """The number of records of a queue that are read to count letters, unless a caller chooses."""
 
-_TOPIC_NAME = "errors.deadletterqueue.topic.name"
-_GROUP_ENABLE = "errors.deadletterqueue.group.enable"
+TOPIC_NAME = "errors.deadletterqueue.topic.name"
+"""The config of a share group that names its dead-letter queue."""
+GROUP_ENABLE = "errors.deadletterqueue.group.enable"
+"""The config of a topic that allows groups to use it as their dead-letter queue."""
 _NAMES_AT_ONCE = 1000
 
 
@@ -97,11 +99,11 @@ async def _find(cluster: Cluster, prefix: str) -> dict[str, tuple[str, ...]]:
         listed, _ = await list_groups(cluster, (), ("share",), cluster.timeout_ms)
         group_ids = sorted(group.group_id for group in listed)
         for group_id, name in (
-            await _values(cluster, ConfigType.GROUP, group_ids, _TOPIC_NAME)
+            await _values(cluster, ConfigType.GROUP, group_ids, TOPIC_NAME)
         ).items():
             if name in topics:
                 users.setdefault(name, []).append(group_id)
-        enabled = await _values(cluster, ConfigType.TOPIC, sorted(topics), _GROUP_ENABLE)
+        enabled = await _values(cluster, ConfigType.TOPIC, sorted(topics), GROUP_ENABLE)
         return {
             name: tuple(users.get(name, ()))
             for name in sorted(topics)

@@ -74,6 +74,8 @@ class LagQuery:
     :param topics_excluded: a regular expression of whole topic names to leave out; None for none
     :param read_committed: compute the lag to the last stable offset, except for share groups
     :param time_lag: determine ``time_lag_ms``, which requires reading records
+    :param complete_counts: determine ``delivery_complete_count``, which requires reading the end
+        offsets of share groups twice
     """
 
     groups: tuple[str, ...] = ()
@@ -83,6 +85,7 @@ class LagQuery:
     topics_pattern: str | None = None
     read_committed: bool = False
     time_lag: bool = True
+    complete_counts: bool = True
     groups_excluded: str | None = None
     topics_excluded: str | None = None
 

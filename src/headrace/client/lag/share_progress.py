@@ -39,6 +39,23 @@ class SharePosition:
 ShareProgress = Mapping[TopicPartition, SharePosition]
 
 
+async def share_positions(
+    cluster: Cluster, group_ids: Sequence[str]
+) -> dict[str, ShareProgress | ClientError]:
+    """Return the progress of share groups in all partitions with a state, without the
+    delivery-complete counts.
+
+    :returns: group id → progress, or the error that stands in its place
+    """
+    answers = await cluster.coordinators.ask(
+        group_ids, asking_for_share_offsets({}), cluster.timeout_ms
+    )
+    return {
+        group_id: answer if isinstance(answer, ClientError) else _positions(answer)
+        for group_id, answer in answers.items()
+    }
+
+
 async def share_progress(
     cluster: Cluster,
     leaders: PartitionLeaders,
@@ -61,15 +78,12 @@ async def share_progress(
     for _ in range(2):
         if not open_ids:
             break
-        answers = await cluster.coordinators.ask(
-            open_ids, asking_for_share_offsets({}), cluster.timeout_ms
-        )
-        positions: dict[str, dict[TopicPartition, SharePosition]] = {}
-        for group_id, answer in answers.items():
+        positions: dict[str, ShareProgress] = {}
+        for group_id, answer in (await share_positions(cluster, open_ids)).items():
             if isinstance(answer, ClientError):
                 found.setdefault(group_id, answer)
             else:
-                positions[group_id] = _positions(answer)
+                positions[group_id] = answer
         with_lag = {
             key
             for of_group in positions.values()

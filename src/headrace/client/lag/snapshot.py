@@ -9,8 +9,8 @@ after the committed offsets keeps lags from being negative.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from headrace.client.cluster import Cluster
@@ -33,7 +33,7 @@ from headrace.protocol.partitions import TopicPartition
 from .partition_leaders import PartitionLeaders
 from .record_times import RepeatedTimes, Times, record_times
 from .rows import LagPart, LagQuery, LagRow
-from .share_progress import SharePosition, ShareProgress, share_progress
+from .share_progress import SharePosition, ShareProgress, share_positions, share_progress
 
 GROUPS_AT_ONCE = 50
 """The number of groups in one request."""
@@ -84,6 +84,15 @@ class Progress:
     def partitions(self) -> set[TopicPartition]:
         """Return all partitions of the group."""
         return self.members.keys() | self.commits.keys() | self.shared.keys()
+
+    def within(self, partitions: Collection[TopicPartition]) -> Progress:
+        """Return the progress in some of the partitions."""
+        return replace(
+            self,
+            members={one: at for one, at in self.members.items() if one in partitions},
+            commits={one: at for one, at in self.commits.items() if one in partitions},
+            shared={one: at for one, at in self.shared.items() if one in partitions},
+        )
 
 
 async def wanted_groups(cluster: Cluster, query: LagQuery) -> tuple[list[ListedGroup], list[str]]:
@@ -142,16 +151,16 @@ async def lag_snapshot(
         await cluster.metadata()
     for start in range(0, len(groups), GROUPS_AT_ONCE):
         some = groups[start : start + GROUPS_AT_ONCE]
-        held += await _progress(cluster, some, query, leaders, warnings)
+        held += await read_progress(cluster, some, query, leaders, warnings)
         last = start + GROUPS_AT_ONCE >= len(groups)
         if last or sum(one.size for one in held) >= ROWS_AT_ONCE:
-            rows = await _rows(cluster, held, query, leaders, snapshot_time_ms, repeated)
+            rows = await progress_rows(cluster, held, query, leaders, snapshot_time_ms, repeated)
             yield LagPart(rows, [*warnings, *leaders.problems])
             held, warnings = [], []
             leaders.problems.clear()
 
 
-async def _progress(
+async def read_progress(
     cluster: Cluster,
     groups: Sequence[ListedGroup],
     query: LagQuery,
@@ -200,9 +209,12 @@ async def _progress(
             _add_members(progress, answer, query, leaders)
         known[group.group_id] = progress
     shared = [one for one in known.values() if one.group.type == _SHARE]
-    assigned = {partition for one in shared for partition in one.members}
     share_ids = [one.group.group_id for one in shared]
-    progress_of = await share_progress(cluster, leaders, share_ids, assigned)
+    if query.complete_counts:
+        assigned = {partition for one in shared for partition in one.members}
+        progress_of = await share_progress(cluster, leaders, share_ids, assigned)
+    else:
+        progress_of = await share_positions(cluster, share_ids) if share_ids else {}
     for group_id, of_group in progress_of.items():
         if isinstance(of_group, ClientError):
             warnings.append(f"group '{group_id}' is left out: {of_group}")
@@ -275,15 +287,19 @@ class _Ends:
     stable: Mapping[TopicPartition, int]
 
 
-async def _rows(
+async def progress_rows(
     cluster: Cluster,
     held: Sequence[Progress],
     query: LagQuery,
     leaders: PartitionLeaders,
     snapshot_time_ms: int,
-    repeated: RepeatedTimes | None,
+    repeated: RepeatedTimes | None = None,
 ) -> list[LagRow]:
-    """Return the rows of groups whose positions are known."""
+    """Return the rows of groups whose positions are known.
+
+    :param snapshot_time_ms: time of the snapshot, since the epoch
+    :param repeated: the timestamps of earlier snapshots, and the limit of requests for new ones
+    """
     partitions = {partition for progress in held for partition in progress.partitions()}
     # After the commits, and in this order: no position can be beyond the end that is read last.
     stable = await leaders.offsets(partitions, LATEST, read_committed=True)
