@@ -91,7 +91,8 @@ bench: $(STAMP) jars
 conformance-kafka: $(STAMP) jars kcat prometheus
 	$(PYTEST) -n 2 --dist loadfile $(SECOND_TRY) tests/conformance tests/clients \
 	  tests/cli/test_console_share_consumer.py tests/cli/test_perf.py \
-	  tests/protocol/test_bad_input.py tests/protocol/test_produce_templates.py tests/spark tests/examples --target kafka
+	  tests/protocol/test_bad_input.py tests/protocol/test_produce_templates.py tests/spark tests/examples tests/web/test_secured.py \
+	  --target kafka
 
 conformance-secured: $(STAMP)
 	$(PYTEST) -n 2 --dist loadfile $(SECOND_TRY) -m "not java" --listener sasl_ssl tests/conformance

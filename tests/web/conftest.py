@@ -23,7 +23,7 @@ def seen_world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 @pytest.fixture
 def is_kafka(request: pytest.FixtureRequest, seen_world: World) -> bool:
-    """Whether the world is one on Apache Kafka, which does not tell what is in flight."""
+    """True if the world is on Apache Kafka, which does not tell what is in flight."""
     return bool(request.node.callspec.params["seen_world"] == "kafka")
 
 

@@ -12,9 +12,11 @@ import pytest
 
 from headrace.client import ShareConsumer
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
+from headrace.protocol.dead_letters import REDRIVE_COUNT
 from tests.clients.confluent import create_topic, produce, share_from_earliest
+from tests.clients.test_dlq import Queue
 from tests.support import unique, wait_until
-from tests.web.serving import HOSTILE, TOKEN, Page, World, acting, client
+from tests.web.serving import HOSTILE, TOKEN, Page, World, acting, begin_sharing, client, commit
 
 _TYPES: Mapping[str, Any] = {
     "object": dict,
@@ -337,6 +339,28 @@ def test_a_group_with_members_keeps_its_offsets(seen_world: World, page: Page) -
         assert actor.post("/api/actions/produce", json=fields).status_code == 400
 
 
+def test_offsets_of_groups_without_members_are_deleted(seen_world: World, page: Page) -> None:
+    servers, topic = seen_world.bootstrap_servers, seen_world.topic
+    consumers, sharers = commit(servers, unique("leaving"), topic, 3), unique("leaving-sharers")
+    asyncio.run(begin_sharing(servers, sharers, topic))
+    for group, kind in ((consumers, "committed_offset"), (sharers, "start_offset")):
+        shown, _ = act(page, "reset-offsets", group=group, topic=topic, to="offset", offset=2)
+        assert (f"{topic}-0", "2") in [(one["what"], one["after"]) for one in shown["changes"]]
+        with client(page) as api:
+            found = api.get("/api/group", params={"id": group}).json()["partitions"]
+            (offset,) = [one[kind] for one in found if one["partition"] == 0]
+            assert offset == 2
+            shown, done = act(page, "delete-offsets", group=group, topic=topic)
+            assert {one["after"] for one in shown["changes"]} == {"none"}
+            assert "deleted" in done["outcome"]
+            rest = api.get("/api/group", params={"id": group})
+            assert rest.status_code == 404 or rest.json()["partitions"] == []
+            again = acting(page).post(
+                "/api/actions/delete-offsets", json={"group": group, "topic": topic}
+            )
+            assert again.status_code == 404
+
+
 def test_settings_are_changed_and_deleted(seen_world: World, page: Page) -> None:
     name = "share.delivery.count.limit"
     shown, _ = act(page, "set-config", group=seen_world.group, name=name, value="7")
@@ -362,9 +386,47 @@ def test_held_records_are_released(seen_world: World, page: Page, is_kafka: bool
     assert (released["last_offset"], released["state"]) == (7, "available")
 
 
-def test_dead_letters_are_seen_and_redriven(seen_world: World, page: Page, is_kafka: bool) -> None:
+def test_letters_of_any_writer_are_redriven(seen_world: World, page: Page) -> None:
+    """Letters by KIP-1191's headers, on a broker that need not know of dead-letter queues."""
+    servers = seen_world.bootstrap_servers
+    source = create_topic(servers, unique("scans"), 2)
+    queue = Queue({"bootstrap.servers": servers}, create_topic(servers, unique("dlq.scans"), 2))
+    for offset in range(4):
+        queue.write(source, offset, b"v%d" % offset, b"k%d" % offset, partition=offset % 2)
+    queue.write(source, 4, b"other", group="others", partition=0)
+    queue.write(source, 5, b"worn", headers=((REDRIVE_COUNT, b"3"),), partition=1)
+    queue.flush()
+    fields = {"queue": queue.name, "source": source, "group": "workers"}
+    shown, done = act(page, "redrive", **fields, key="k2")
+    assert shown["changes"] == [{"what": source, "before": "", "after": "1 record redriven"}]
+    assert done["outcome"] == "1 redriven"
+    shown, done = act(page, "redrive", **fields, max=1)
+    assert done["outcome"] == "1 redriven"
+    shown, done = act(page, "redrive", **fields, rate=1000)
+    assert shown["changes"] == [
+        {"what": source, "before": "", "after": "2 records redriven"},
+        {"what": source, "before": "", "after": "1 skipped: redriven 3 times before"},
+    ]
+    assert done["outcome"] == "2 redriven; 1 skipped: redriven 3 times before"
+    _, done = act(page, "redrive", queue=queue.name, max_redrives=4)
+    assert done["outcome"] == "2 redriven"
+    with acting(page) as actor:
+        asked = {"topic": source, "start": "earliest"}
+        found = actor.get("/api/records", params=asked).json()["records"]
+        values = sorted(one["value"] for one in found)
+        assert values == ["other", "v0", "v1", "v2", "v3", "worn"]
+        counts = {one["value"]: dict(one["headers"])[REDRIVE_COUNT] for one in found}
+        assert (counts["v2"], counts["worn"]) == ("1", "4")
+        again = actor.post("/api/actions/redrive", json={"queue": queue.name})
+        assert again.status_code == 400
+        assert again.json()["error"] == "No such dead letters are pending in this queue."
+
+
+def test_letters_of_the_broker_are_seen_and_redriven(
+    seen_world: World, page: Page, is_kafka: bool
+) -> None:
     if is_kafka:
-        pytest.skip("Apache Kafka has dead-letter queues from 4.4 on")
+        pytest.skip("Apache Kafka writes dead letters from 4.4 on")
     servers = seen_world.bootstrap_servers
     topic = create_topic(servers, unique("scans"))
     queue = create_topic(

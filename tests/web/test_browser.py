@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clients.confluent import produce
-from tests.support import wait_until
+from tests.clients.confluent import create_topic, produce
+from tests.clients.test_dlq import Queue
+from tests.support import unique, wait_until
 from tests.web.serving import (
     PICTURES,
     TOKEN,
@@ -19,6 +20,7 @@ from tests.web.serving import (
     World,
     browser_missing,
     client,
+    commit,
 )
 from tests.web.test_api import settled
 
@@ -74,6 +76,32 @@ def text(browser: Any) -> str:
 def wait_for(browser: Any, wanted: str) -> None:
     """Wait until a text is on the page."""
     wait_until(lambda: wanted in text(browser), PATIENCE_S, f"{wanted!r} on the page", 0.2)
+
+
+def log_in(browser: Any, address: str) -> None:
+    """Log in on a page, and wait until it is back there."""
+    browser.find_element("link text", "Log in to act").click()
+    browser.find_element("id", "password").send_keys(TOKEN)
+    browser.find_element("css selector", "main button").click()
+    wait_until(lambda: address in browser.current_url, PATIENCE_S, "the page again")
+
+
+def fill(browser: Any, action: str, fields: Mapping[str, str]) -> None:
+    """Fill in the form of an action, send it, and wait for what it would change.
+
+    :param fields: id → text
+    """
+    form = browser.find_element("css selector", f"form[action='/action/{action}']")
+    for name, typed in fields.items():
+        form.find_element("id", name).send_keys(typed)
+    form.find_element("css selector", "button").click()
+    wait_for(browser, "Nothing has changed yet")
+
+
+def confirm(browser: Any, outcome: str) -> None:
+    """Confirm an action, and wait for its outcome."""
+    browser.find_element("css selector", "button.danger").click()
+    wait_for(browser, outcome)
 
 
 def addresses(world: World) -> dict[str, str]:
@@ -174,45 +202,71 @@ def test_actions_are_shown_confirmed_and_listed(
     group = f"/group?id={world.consumers}"
     browser.get(page.base + group)
     assert not browser.find_elements("css selector", "form[action^='/action/']")
-    browser.find_element("link text", "Log in to act").click()
-    browser.find_element("id", "password").send_keys(TOKEN)
-    browser.find_element("css selector", "main button").click()
-    wait_until(lambda: group in browser.current_url, PATIENCE_S, "the group again")
+    log_in(browser, group)
     form = browser.find_element("css selector", "form[action='/action/reset-offsets']")
     assert violations(browser) == []
     form.find_element("css selector", "select[name=to] option[value=offset]").click()
-    form.find_element("id", "reset-offset").send_keys("5")
-    form.find_element("css selector", "button").click()
-    wait_for(browser, "Nothing has changed yet")
+    fill(browser, "reset-offsets", {"reset-offset": "5"})
     assert violations(browser) == []
     picture(browser, f"confirm{'-kafka' if is_kafka else ''}")
-    browser.find_element("css selector", "button.danger").click()
-    wait_for(browser, "1 partition set")
+    confirm(browser, "1 partition set")
+    leaving = commit(world.bootstrap_servers, unique("leaving"), world.topic, 3)
+    browser.get(f"{page.base}/group?id={leaving}")
+    fill(browser, "delete-offsets", {})
+    confirm(browser, "the offsets of 1 partition are deleted")
     browser.get(f"{page.base}/topic?name={world.topic}")
-    browser.find_element("id", "produce-value").send_keys("from the page")
-    browser.find_element("id", "produce-partition").send_keys("1")
-    browser.find_element("css selector", "form[action='/action/produce'] button").click()
-    wait_for(browser, "Nothing has changed yet")
-    browser.find_element("css selector", "button.danger").click()
-    wait_for(browser, f"written to {world.topic}-1 at offset")
+    fill(browser, "produce", {"produce-value": "from the page", "produce-partition": "1"})
+    confirm(browser, f"written to {world.topic}-1 at offset")
     browser.get(f"{page.base}/group?id={world.group}")
     assert violations(browser) == []
+    option = "select[name=name] option[value='share.session.timeout.ms']"
+    browser.find_element("css selector", option).click()
+    fill(browser, "set-config", {"config-value": "46000"})
+    confirm(browser, "share.session.timeout.ms is 46000")
+    browser.get(f"{page.base}/group?id={world.group}")
     releases = browser.find_elements("css selector", "form[action='/action/release']")
     assert bool(releases) is not is_kafka
     if releases:
         picture(browser, "share-group-acting")
-        releases[0].find_element("id", "release-partition").send_keys("0")
-        releases[0].find_element("id", "release-first").send_keys("9")
-        releases[0].find_element("css selector", "button").click()
-        wait_for(browser, "Nothing has changed yet")
-        browser.find_element("css selector", "button.danger").click()
-        wait_for(browser, "released")
+        fill(browser, "release", {"release-partition": "0", "release-first": "9"})
+        confirm(browser, "released")
+    else:
+        assert "This broker cannot release records that members hold." in text(browser)
     browser.get(f"{page.base}/actions")
     assert "Set the offsets of group" in text(browser)
+    assert "Delete the offsets of group" in text(browser)
+    assert violations(browser) == []
+    picture(browser, f"actions-done{'-kafka' if is_kafka else ''}")
     browser.find_element("css selector", "header form button").click()
     wait_until(
         lambda: browser.find_elements("link text", "Log in to act"), PATIENCE_S, "the log-out"
     )
+
+
+def test_dead_letters_are_redriven(
+    seen_world: World, page: Page, browser: Any, is_kafka: bool
+) -> None:
+    servers = seen_world.bootstrap_servers
+    source = create_topic(servers, unique("scans"))
+    queue = Queue({"bootstrap.servers": servers}, create_topic(servers, unique("dlq.scans")))
+    for offset in range(3):
+        queue.write(source, offset, b"v%d" % offset)
+    queue.flush()
+    address = f"/topic?name={queue.name}"
+    browser.get(page.base + address)
+    assert not browser.find_elements("css selector", "form[action='/action/redrive']")
+    log_in(browser, address)
+    assert violations(browser) == []
+    picture(browser, f"redrive{'-kafka' if is_kafka else ''}")
+    fill(browser, "redrive", {"redrive-source": source, "redrive-max": "2"})
+    assert "2 records redriven" in text(browser)
+    confirm(browser, "2 redriven")
+    browser.get(page.base + address)
+    fill(browser, "redrive", {})
+    confirm(browser, "1 redriven")
+    browser.get(f"{page.base}/records?topic={source}&start=earliest")
+    found = [one.text for one in browser.find_elements("css selector", "tbody pre.value")]
+    assert sorted(found) == ["v0", "v1", "v2"]
 
 
 def test_dark_and_narrow(seen_world: World, page: Page, browser: Any, is_kafka: bool) -> None:

@@ -1,0 +1,178 @@
+"""The pictures of the documentation: ``python -m tests.web.pictures`` makes them anew, in a minute.
+
+They show a small world at work: orders that two packers share, a slow consumer of bills, a report
+that nobody writes any more, and a scanner that holds its records and finishes none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer
+
+from headrace.client import ShareConsumer
+from headrace.client.share.types import Acknowledgement, AcknowledgeType, AcquireMode
+from tests.clients.confluent import create_topic, share_from_earliest
+from tests.support import ROOT, HeadraceProcess, wait_until
+from tests.web.serving import browsing, commit, served
+
+FOLDER = ROOT / "docs/pictures"
+WATCHED_S = 60
+"""The time for which the page watches before the pictures are made."""
+BACKLOG, BACKLOG_MS = 6_000, 1_200_000
+ORDERS_PER_S, SCANS_PER_S = 50, 7
+_KINDS = (AcknowledgeType.ACCEPT,) * 17 + (AcknowledgeType.RELEASE,) * 2 + (AcknowledgeType.REJECT,)
+
+
+class World:
+    """The world at work, in threads, until it is stopped."""
+
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def begin(self) -> None:
+        """Make topics and groups, and begin the work."""
+        servers = self._servers
+        create_topic(servers, "orders", 3)
+        create_topic(servers, "scans", 2)
+        create_topic(servers, "invoices")
+        create_topic(servers, "dlq.packers", errors_deadletterqueue_group_enable="true")
+        share_from_earliest(
+            servers,
+            "packers",
+            errors_deadletterqueue_topic_name="dlq.packers",
+            errors_deadletterqueue_copy_record_enable="true",
+            share_release_backoff_ms="20000",
+        )
+        share_from_earliest(servers, "stuck-scanners")
+        self._fill()
+        commit(servers, "old-report", "orders", 0)
+        for work in (self._produce, self._bill, *self._members()):
+            thread = threading.Thread(target=work)
+            thread.start()
+            self._threads.append(thread)
+
+    def end(self) -> None:
+        """End the work."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _members(self) -> list[Callable[[], None]]:
+        return [
+            lambda: asyncio.run(self._pack("packers-worker-1")),
+            lambda: asyncio.run(self._pack("packers-worker-2")),
+            lambda: asyncio.run(self._hold()),
+        ]
+
+    def _fill(self) -> None:
+        """Produce the records of the last twenty minutes."""
+        producer = Producer({"bootstrap.servers": self._servers})
+        begin_ms = int(time.time() * 1000) - BACKLOG_MS
+        for number in range(BACKLOG):
+            at_ms = begin_ms + number * BACKLOG_MS // BACKLOG
+            self._one(producer, number, at_ms)
+        assert producer.flush(60) == 0
+
+    @staticmethod
+    def _one(producer: Producer, number: int, at_ms: int) -> None:
+        order = b'{"order": %d, "sku": "A-%d", "count": %d}' % (number, number % 40, number % 7 + 1)
+        topic = "scans" if number % (ORDERS_PER_S + SCANS_PER_S) < SCANS_PER_S else "orders"
+        producer.produce(topic, order, b"%d" % number, timestamp=at_ms)
+
+    def _produce(self) -> None:
+        producer = Producer({"bootstrap.servers": self._servers})
+        number = BACKLOG
+        while not self._stop.wait(1 / (ORDERS_PER_S + SCANS_PER_S)):
+            number += 1
+            self._one(producer, number, int(time.time() * 1000))
+            producer.poll(0)
+        producer.flush(60)
+
+    def _bill(self) -> None:
+        """Consume half of the orders that come."""
+        config = {
+            "bootstrap.servers": self._servers,
+            "group.id": "billing",
+            "client.id": "billing-1",
+            "auto.offset.reset": "earliest",
+        }
+        consumer = Consumer(config)
+        consumer.subscribe(["orders"])
+        while not self._stop.wait(1 / ORDERS_PER_S):
+            consumer.poll(1)
+        consumer.close()
+
+    async def _pack(self, client_id: str) -> None:
+        """Finish most records one after the other, some out of order; release and reject a few."""
+        chance = random.Random(client_id)
+        async with ShareConsumer(
+            self._servers, "packers", ["orders"], client_id=client_id
+        ) as member:
+            held: list[tuple[int, int]] = []
+            while not self._stop.is_set():
+                if len(held) < 60:
+                    acquired = await member.acquire(max_records=40, mode=AcquireMode.RECORD_LIMIT)
+                    for one in acquired.ranges:
+                        offsets = range(one.first_offset, one.last_offset + 1)
+                        held += [(one.partition, offset) for offset in offsets]
+                chance.shuffle(held)
+                done, held = held[:8], held[8:]
+                await member.acknowledge(
+                    Acknowledgement("orders", partition, offset, offset, chance.choice(_KINDS))
+                    for partition, offset in done
+                )
+                await member.renew(older_than_ms=10_000)
+                await asyncio.sleep(0.4)
+
+    async def _hold(self) -> None:
+        async with ShareConsumer(
+            self._servers, "stuck-scanners", ["scans"], client_id="scanner-1"
+        ) as member:
+            await member.acquire(max_records=200, mode=AcquireMode.RECORD_LIMIT)
+            while not self._stop.is_set():
+                await asyncio.sleep(0.5)
+                await member.renew(older_than_ms=10_000)
+
+
+def main() -> None:
+    """Make the pictures."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        HeadraceProcess() as broker,
+        served(Path(folder), "--bootstrap-server", broker.bootstrap_servers) as page,
+        browsing() as browser,
+    ):
+        world = World(broker.bootstrap_servers)
+        world.begin()
+        try:
+            browser.get(f"{page.base}/group?id=packers")  # it watches what it is shown
+            time.sleep(WATCHED_S)
+            for name, address, ready in (
+                ("share-group", "/group?id=packers", "figure.chart svg"),
+                ("overview", "/", "svg.spark"),
+            ):
+                browser.set_window_size(1320, 800)
+                browser.get(page.base + address)
+                wait_until(
+                    lambda ready=ready: browser.find_elements("css selector", ready), 60, name
+                )
+                height = browser.execute_script("return document.documentElement.scrollHeight")
+                browser.set_window_size(1320, height)
+                assert browser.save_screenshot(str(FOLDER / f"{name}.png"))
+                print(FOLDER / f"{name}.png")
+            browser.get("about:blank")
+        finally:
+            world.end()
+
+
+if __name__ == "__main__":
+    main()
