@@ -95,7 +95,8 @@ class ShareConsumer:
         self._heartbeats: asyncio.Task[None] | None = None
         self._ended: ClientError | None = None
         self._topics: dict[UUID, TopicMetadata] = {}
-        self._nodes: dict[int, ShareNode] = {}
+        self._nodes: Mapping[int, ShareNode] = {}
+        """Replaced, never changed: calls that wait iterate over it."""
         self._paused: set[TopicPartition] = set()
 
     @classmethod
@@ -475,8 +476,8 @@ class ShareConsumer:
         return wanted
 
     def _node(self, node_id: int) -> ShareNode:
-        if node_id not in self._nodes:
-            self._nodes[node_id] = ShareNode(
-                self.cluster, node_id, self.group_id, self.member_id, self._timeout_ms
-            )
-        return self._nodes[node_id]
+        node = self._nodes.get(node_id)
+        if node is None:
+            node = ShareNode(self.cluster, node_id, self.group_id, self.member_id, self._timeout_ms)
+            self._nodes = {**self._nodes, node_id: node}
+        return node
