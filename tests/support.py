@@ -91,6 +91,12 @@ def story_in(
     return decorate
 
 
+def write_properties(file: Path, configs: Mapping[str, object]) -> Path:
+    """Write client configs as ``--command-config`` and Kafka's tools read them; return the file."""
+    file.write_text("".join(f"{name}={value}\n" for name, value in configs.items()))
+    return file
+
+
 def unique(prefix: str) -> str:
     """Return a topic or group name that no other test, in this run or another, has used."""
     return f"{prefix}-{os.getpid()}-{time.time_ns() % 10**10}-{next(_counter)}"

@@ -7,7 +7,7 @@ import os
 import pty
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,10 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from headrace.cli.main import main
-from headrace.secure_broker import SecureBroker
 from tests.cli.command import ENVIRONMENT, HEADRACE, start
 from tests.clients.confluent import PATIENCE_S, create_topic, produce
 from tests.peer import run_tool
-from tests.secure_kafka import SecureKafka
-from tests.support import unique, wait_until
+from tests.support import unique, wait_until, write_properties
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -504,37 +502,11 @@ def test_top_on_a_terminal(
 # Secured clusters ---------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def client_properties(
-    request: pytest.FixtureRequest, target: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, str]]:
-    """The bootstrap servers of a broker with SASL_SSL, and a file of client configs for it."""
-    file = tmp_path_factory.mktemp("client") / "client.properties"
-
-    def written(config: dict[str, str]) -> tuple[str, str]:
-        file.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
-        return config["bootstrap.servers"], str(file)
-
-    if target == "kafka":
-        secure: SecureKafka = request.getfixturevalue("secure_kafka")
-        yield written(
-            {
-                "bootstrap.servers": secure.sasl_tls,
-                "security.protocol": "SASL_SSL",
-                "sasl.mechanism": "PLAIN",
-                "sasl.username": "ann",
-                "sasl.password": "s3cret",
-                "ssl.ca.location": str(secure.folder / "ca.pem"),
-            }
-        )
-    else:
-        with SecureBroker() as broker:
-            yield written(broker.client_config())
-
-
-def test_one_command_config_for_all(client_properties: tuple[str, str], topic_name: str) -> None:
-    servers, file = client_properties
-    where = ("--bootstrap-server", servers, "--command-config", file)
+def test_one_command_config_for_all(
+    secured: dict[str, str], topic_name: str, tmp_path: Path
+) -> None:
+    file = write_properties(tmp_path / "client.properties", secured)
+    where = ("--bootstrap-server", secured["bootstrap.servers"], "--command-config", str(file))
     assert ran("topics create", topic_name, *where)[0] == 0
     assert ran("configs describe", "--topic", topic_name, *where)[0] == 0
     assert ran("produce", topic_name, *where, stdin=b"one\ntwo\n")[0] == 0

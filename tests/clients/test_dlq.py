@@ -36,8 +36,7 @@ from tests.clients.confluent import (
     share_consumer,
     share_from_earliest,
 )
-from tests.secure_kafka import SecureKafka
-from tests.support import unique
+from tests.support import unique, write_properties
 
 REJECTED = "Offset rejected by client."
 WORN_OUT = "Offset delivery count exceeded the threshold."
@@ -474,26 +473,6 @@ def test_the_letters_of_a_group(
     assert counts["letters"][0]["letters"] == 4
 
 
-@pytest.fixture(scope="module", params=["headrace", "kafka"])
-def secured(request: pytest.FixtureRequest, target: str) -> Any:
-    """The client configuration of a broker with SASL_SSL."""
-    if request.param != target:
-        pytest.skip(f"tested with --target {request.param}")
-    if request.param == "headrace":
-        with SecureBroker() as broker:
-            yield broker.client_config()
-    else:
-        secure: SecureKafka = request.getfixturevalue("secure_kafka")
-        yield {
-            "bootstrap.servers": secure.sasl_tls,
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": "ann",
-            "sasl.password": "s3cret",
-            "ssl.ca.location": str(secure.folder / "ca.pem"),
-        }
-
-
 def test_a_secured_cluster(
     secured: dict[str, str], tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -503,8 +482,7 @@ def test_a_secured_cluster(
     assert producer.flush(PATIENCE_S) == 0
     queue.write(source, 0)
     queue.flush()
-    file = tmp_path / "client.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in secured.items()))
+    file = write_properties(tmp_path / "client.properties", secured)
     words = ["dlq", "redrive", queue.name, "--execute", "--json", "--command-config", str(file)]
     assert main([*words, "--bootstrap-server", secured["bootstrap.servers"]]) == 0
     assert json.loads(capsys.readouterr().out)["redriven"] == {source: 1}

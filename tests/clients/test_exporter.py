@@ -23,7 +23,6 @@ from headrace.cli.exporter.scraper import Scraper
 from headrace.client import Connection
 from headrace.client.lag.rows import LagQuery
 from headrace.client.settings import settings
-from headrace.secure_broker import SecureBroker
 from tests.cli.command import start
 from tests.clients.confluent import (
     PATIENCE_S,
@@ -35,8 +34,7 @@ from tests.clients.confluent import (
     share_from_earliest,
     take,
 )
-from tests.secure_kafka import SecureKafka
-from tests.support import ROOT, free_port_pair, unique, wait_until
+from tests.support import ROOT, free_port_pair, unique, wait_until, write_properties
 
 Metrics = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -352,28 +350,6 @@ def test_the_requests_for_records_have_a_limit(
         pass
 
 
-@pytest.fixture(scope="module", params=["headrace", "kafka"])
-def secured(
-    request: pytest.FixtureRequest, target: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, str]]:
-    """The client configuration of a broker with SASL_SSL, in Kafka's names."""
-    if request.param != target:
-        pytest.skip(f"tested with --target {request.param}")
-    if request.param == "headrace":
-        with SecureBroker() as broker:
-            yield broker.client_config()
-    else:
-        secure: SecureKafka = request.getfixturevalue("secure_kafka")
-        yield {
-            "bootstrap.servers": secure.sasl_tls,
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": "ann",
-            "sasl.password": "s3cret",
-            "ssl.ca.location": str(secure.folder / "ca.pem"),
-        }
-
-
 def test_a_secured_cluster(
     secured: dict[str, str], group_id: str, topic_name: str, tmp_path: Path
 ) -> None:
@@ -381,8 +357,7 @@ def test_a_secured_cluster(
     producer.produce(topic_name, b"x")
     assert producer.flush(PATIENCE_S) == 0
     commit(secured, group_id, topic_name, {0: 0})
-    file = tmp_path / "client.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in secured.items()))
+    file = write_properties(tmp_path / "client.properties", secured)
     with Running("--command-config", str(file), servers=secured["bootstrap.servers"]) as running:
         page = running.get()
     labels = {("group", group_id), ("type", "classic"), ("topic", topic_name)}

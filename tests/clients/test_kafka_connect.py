@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,13 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 
 from tests.clients.confluent import PATIENCE_S, admin, consumer, create_topic, take
 from tests.peer import KafkaPeer, java_program
-from tests.support import HeadraceProcess, free_port_pair, unique, wait_until
+from tests.support import (
+    HeadraceProcess,
+    free_port_pair,
+    unique,
+    wait_until,
+    write_properties,
+)
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -42,11 +48,6 @@ def running(main_class: str, *files: Path) -> Iterator[None]:
             process.wait()
 
 
-def properties(path: Path, values: Mapping[str, object]) -> Path:
-    path.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
-    return path
-
-
 def records(bootstrap_servers: str, topic: str, count: int) -> list[Message]:
     """Return the first records of partition 0 for a read_committed consumer."""
     with consumer(bootstrap_servers, unique("reader")) as reader:
@@ -71,7 +72,7 @@ def test_standalone(tmp_path: Path, kafka_libs: Path, bootstrap_servers: str) ->
     source.write_text("0\n1\nnot JSON\n2\n")
     string = "org.apache.kafka.connect.storage.StringConverter"
     files = [
-        properties(
+        write_properties(
             tmp_path / "worker.properties",
             {
                 "bootstrap.servers": bootstrap_servers,
@@ -83,7 +84,7 @@ def test_standalone(tmp_path: Path, kafka_libs: Path, bootstrap_servers: str) ->
                 "plugin.discovery": "service_load",
             },
         ),
-        properties(
+        write_properties(
             tmp_path / "source.properties",
             {
                 "name": unique("source"),
@@ -94,7 +95,7 @@ def test_standalone(tmp_path: Path, kafka_libs: Path, bootstrap_servers: str) ->
                 "topic.creation.default.replication.factor": 1,
             },
         ),
-        properties(
+        write_properties(
             tmp_path / "sink.properties",
             {
                 "name": sink,
@@ -237,7 +238,7 @@ def test_mirror_maker(
         settings[f"{source}->{target}.enabled"] = "true"
         settings[f"{source}->{target}.topics"] = topics[source]
         settings[f"{source}->{target}.groups"] = groups[source]
-    file = properties(tmp_path / "mm2.properties", settings)
+    file = write_properties(tmp_path / "mm2.properties", settings)
     with running("org.apache.kafka.connect.mirror.MirrorMaker", file):
         for source, target in pairs:
             check_mirrored(servers[target], source, topics[source], groups[source])

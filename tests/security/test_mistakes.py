@@ -23,7 +23,7 @@ from headrace.cli.main import main
 from headrace.client import AuthenticationFailed, ClientError, OrderedConsumer, ShareConsumer
 from headrace.client.settings import check_access, settings
 from headrace.secure_broker import SecureBroker
-from tests.support import unique
+from tests.support import unique, write_properties
 
 pytestmark = pytest.mark.broker
 
@@ -271,8 +271,7 @@ def run(
     command: str, config: Mapping[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> tuple[int, str]:
     """Run a command with ``--command-config``; return its status and the last line of stderr."""
-    file = tmp_path / "client.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+    file = write_properties(tmp_path / "client.properties", config)
     servers = config["bootstrap.servers"]
     status = main([*command.split(), "--bootstrap-server", servers, "--command-config", str(file)])
     errors = capsys.readouterr().err.splitlines()

@@ -38,7 +38,7 @@ from tests.security.oauth import (
     token,
     token_endpoint,
 )
-from tests.support import free_port_pair, unique
+from tests.support import free_port_pair, unique, write_properties
 
 pytestmark = pytest.mark.broker
 
@@ -182,8 +182,7 @@ def test_clients(
     options = GivenOptions({f"kafka.{name}": value for name, value in config.items()}, ()).kafka()
     options.check()
     assert rows(options) == 10
-    file = tmp_path / "client.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+    file = write_properties(tmp_path / "client.properties", config)
     servers = "--bootstrap-server", config["bootstrap.servers"]
     for command in ("groups --list", f"topics describe {TOPIC}"):
         assert main([*command.split(), *servers, "--command-config", str(file)]) == 0

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.secure_broker import SecureBroker
 from tests.cli.command import run, start
-from tests.support import wait_until
+from tests.support import wait_until, write_properties
 from tests.web.serving import acting, client, served
 
 pytestmark = pytest.mark.broker
@@ -90,9 +90,8 @@ def test_a_secured_broker_shows_what_the_user_may_see(
     producer.produce("orders", b"one")
     assert producer.flush(30) == 0
     broker.allow("alice", "DESCRIBE", "TOPIC", "orders")
-    file = tmp_path / "client.properties"
     config = {k: v for k, v in broker.client_config("alice").items() if k != "bootstrap.servers"}
-    file.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+    file = write_properties(tmp_path / "client.properties", config)
     options = ("--bootstrap-server", broker.bootstrap_servers, "--command-config", str(file))
     with served(tmp_path, *options, "--login-to-view") as page:
         with client(page) as anybody:
