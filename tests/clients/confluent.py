@@ -125,13 +125,13 @@ def unsubscribe(source: Consumer) -> None:
             break
 
 
-def take(source: Consumer, count: int) -> list[Message]:
+def take(source: Consumer, count: int, timeout_s: float = PATIENCE_S) -> list[Message]:
     """Return the next `count` messages.
 
     :raises AssertionError: fewer come in time
     """
     messages: list[Message] = []
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + timeout_s
     while len(messages) < count:
         assert time.monotonic() < deadline, f"got {len(messages)} of {count} messages"
         for message in source.consume(count - len(messages), timeout=1.0):

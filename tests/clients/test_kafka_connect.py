@@ -22,8 +22,12 @@ from tests.support import (
     write_properties,
 )
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(1200)]
 
+CONNECT_S = 180.0
+"""The time in which Connect has done something: a JVM starts, then workers, connectors and tasks,
+one after the other, each with clients of its own. That takes minutes on a busy machine.
+"""
 FILE_STREAM = "org.apache.kafka.connect.file.FileStream"
 
 
@@ -52,7 +56,7 @@ def records(bootstrap_servers: str, topic: str, count: int) -> list[Message]:
     """Return the first records of partition 0 for a read_committed consumer."""
     with consumer(bootstrap_servers, unique("reader")) as reader:
         reader.assign([TopicPartition(topic, 0, 0)])
-        return take(reader, count)
+        return take(reader, count, CONNECT_S)
 
 
 def committed(bootstrap_servers: str, group_id: str, topic: str) -> int:
@@ -119,18 +123,18 @@ def test_standalone(tmp_path: Path, kafka_libs: Path, bootstrap_servers: str) ->
         def is_there() -> bool:
             return target.exists() and target.read_text().splitlines() == list(lines)
 
-        wait_until(is_there, PATIENCE_S, f"{lines} in {target}")
+        wait_until(is_there, CONNECT_S, f"{lines} in {target}")
         end = len(lines) + 1
         wait_until(
             lambda: committed(bootstrap_servers, f"connect-{sink}", topic) == end,
-            PATIENCE_S,
+            CONNECT_S,
             "the sink to commit",
             interval_s=0.5,
         )
         position = b'{"position":%d}' % source.stat().st_size
         wait_until(
             lambda: offsets.exists() and position in offsets.read_bytes(),
-            PATIENCE_S,
+            CONNECT_S,
             "the source to store its offset",
         )
 
@@ -175,7 +179,7 @@ def check_mirrored(bootstrap_servers: str, source: str, topic: str, group_id: st
     copy = f"{source}.{topic}"
     wait_until(
         lambda: copy in admin(bootstrap_servers).list_topics(timeout=PATIENCE_S).topics,
-        PATIENCE_S,
+        CONNECT_S,
         f"the topic {copy}",
         interval_s=0.5,
     )
@@ -185,7 +189,7 @@ def check_mirrored(bootstrap_servers: str, source: str, topic: str, group_id: st
     assert messages[0].headers() == [("from", source.encode())]
     wait_until(
         lambda: committed(bootstrap_servers, group_id, copy) == 7,
-        PATIENCE_S,
+        CONNECT_S,
         "the offset of the group",
         interval_s=0.5,
     )
