@@ -180,9 +180,6 @@ def _run_queries(
         backlog = watch.start(job, [names.enrich, names.desk], show)
         running.callback(backlog.stop)
         queries = (joining, working, backlog)
-        wait_until(
-            lambda: not joining.isActive and joining.exception() is None, queries, interrupted
-        )
         wait_until(lambda: totals["accepted"] + totals["rejected"] >= flights, queries, interrupted)
         wait_until(lambda: watch.is_drained(names.enrich, names.desk), queries, interrupted)
     return totals, watch

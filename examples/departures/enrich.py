@@ -43,7 +43,7 @@ _STATE = "observation string"
 
 
 def start(job: Job, weather: str, flights: str, group_id: str, departures: str) -> StreamingQuery:
-    """Start the query that reads two topics to their end and produces to a third.
+    """Start the query that joins two topics and produces to a third, until it is stopped.
 
     Among records with the same timestamp observations come first, because their topic is named
     first.
@@ -75,7 +75,7 @@ def start(job: Job, weather: str, flights: str, group_id: str, departures: str) 
         .writeStream.queryName("enrich")
         .foreachBatch(send)
         .option("checkpointLocation", job.checkpoint("enrich"))
-        .trigger(availableNow=True)
+        .trigger(processingTime="1 second")
         .start()
     )
 
