@@ -287,7 +287,7 @@ async def test_write_now_in_a_decision_follows_earlier_commands_of_its_key(stand
 async def test_many_commands_take_turns_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "COMMANDS_AT_ONCE", 3)
     monkeypatch.setattr(runtime, "ANSWERS_AT_ONCE", 2)
-    monkeypatch.setattr(runtime, "SLICE_MS", 0)
+    monkeypatch.setattr(runtime, "TURN_MS", 0)
     stand = Stand()
     answers = [stand.add("a", 1) for _ in range(10)]
     await asyncio.sleep(0)
@@ -303,7 +303,7 @@ async def test_many_waiting_requests_are_answered_over_several_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(runtime, "ANSWERS_AT_ONCE", 2)
-    monkeypatch.setattr(runtime, "SLICE_MS", 0)
+    monkeypatch.setattr(runtime, "TURN_MS", 0)
     stand = Stand()
     waiting = [stand.wait("a") for _ in range(9)]
     await asyncio.sleep(0)

@@ -101,11 +101,18 @@ def test_a_failure_is_answered_and_the_connection_lives_on(
 def test_a_topic_that_is_deleted_before_the_turn_ends_gets_no_offsets(
     client: Connection, served: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    make, brokers = CommitTemplate.__init__, []
+
+    def noting(template: CommitTemplate, broker: Any, *values: Any, **named: Any) -> None:
+        brokers.append(broker)
+        make(template, broker, *values, **named)
+
+    monkeypatch.setattr(CommitTemplate, "__init__", noting)
     assert commit(client, 1) == {ErrorCode.NONE}
     try_serve, left = CommitTemplate.try_serve, []
 
     def deleting(template: CommitTemplate, frame: memoryview, correlation_id: bytes) -> object:
-        broker, answer = template._broker, try_serve(template, frame, correlation_id)
+        (broker,), answer = brokers, try_serve(template, frame, correlation_id)
         broker.delete_topic(broker.catalog.topics["t"])
         left.append(broker.groups.offsets.committed)
         return answer

@@ -487,7 +487,8 @@ class Connection(asyncio.BufferedProtocol):
                 answer = error
             if answer is not None:
                 if isinstance(answer, Deferred):
-                    self._pause_charge()
+                    if self._charge is not None:
+                        self._charge.pause()
                     self.task = answer
                     self._templated = bytes(frame), started
                     answer.waiter = self._finish_templated

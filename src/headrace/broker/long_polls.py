@@ -128,9 +128,8 @@ class LongPolls:
 
     def notify(self, key: Hashable) -> None:
         """Wake all waiters of ``key`` in order of arrival, and notify its watchers."""
-        waiters = self._waiting.get(key)
-        if waiters:
-            for waiter in waiters:
+        if self._waiting:
+            for waiter in self._waiting.get(key, ()):
                 waiter.notified()
         if self._watching:
             for watcher in self._watching.pop(key, ()):

@@ -26,6 +26,12 @@ DEAD_LETTER_COMPLAINT_MS = 60_000
 RETRY_MS = 1000
 """The time before a timeout that failed is tried again."""
 
+TURN_MS = 10
+"""The time of one turn of the event loop in which commands are decided and written, and the time in
+which requests are answered. It takes 500 offset commits together, as many small turns would write
+many small batches.
+"""
+
 ANSWERS_AT_ONCE = 100
 """The requests that are answered before the time of a turn of the event loop is checked."""
 

@@ -17,7 +17,7 @@ it would have completed are answered with the error.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from itertools import count
 from time import perf_counter
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -27,10 +27,9 @@ from headrace.hashing import internal_partition
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Completion, Coordinator, Outcome, Position, make
 from headrace.protocol import record_batch
-from headrace.time_slices import SLICE_MS
 from headrace.transactions.producer import NO_PRODUCER, Producer
 
-from .limits import ANSWERS_AT_ONCE, COMMANDS_AT_ONCE
+from .limits import ANSWERS_AT_ONCE, COMMANDS_AT_ONCE, TURN_MS
 from .logs import InternalLogs
 
 log = LimitedLog(get_logger("headrace.coordinators"))
@@ -172,30 +171,8 @@ class ParkableWrite(Write):
 Pair = tuple[bytes, bytes | None]
 """Key and value of an encoded record."""
 
-
-class _Batch:
-    """The decided commands of one partition whose records wait to be appended together.
-
-    :ivar decided: the commands with their outcomes
-    :ivar encoded: the records of all of them, in the same order
-    """
-
-    __slots__ = ("decided", "encoded")
-
-    def __init__(self) -> None:
-        self.decided: list[tuple[Command[Any], Outcome[Any, Any]]] = []
-        self.encoded: list[Pair] = []
-
-    def each(self) -> Iterator[_Batch]:
-        """Yield one batch for each command."""
-        begin = 0
-        for command, outcome in self.decided:
-            end = begin + len(outcome.records)
-            one = _Batch()
-            one.decided = [(command, outcome)]
-            one.encoded = self.encoded[begin:end]
-            yield one
-            begin = end
+Decided = tuple[Command[Any], Outcome[Any, Any]]
+"""A command and its outcome."""
 
 
 class CoordinatorRuntime(Generic[C]):
@@ -228,7 +205,7 @@ class CoordinatorRuntime(Generic[C]):
         self._is_scheduled = False
         # Decided commands of this turn whose records wait to be appended, by partition; and their
         # keys, True if the commands of the key commute.
-        self._waiting: dict[int, _Batch] = {}
+        self._waiting: dict[int, list[Decided]] = {}
         self._waiting_keys: dict[str, bool] = {}
         self._wall_ms = 0  # of this turn
         self._flushing: set[asyncio.Task[None]] = set()
@@ -340,12 +317,12 @@ class CoordinatorRuntime(Generic[C]):
         """Decide commands and write their records, those of one partition together.
 
         :returns: the number of decided commands. Writing takes about as long as deciding, so
-            deciding ends after half a slice
+            deciding ends after half the time of a turn
         """
-        end_s = perf_counter() + SLICE_MS / 2000
+        end_s = perf_counter() + TURN_MS / 2000
         now_ms = self._clock.now_ms()
         wall_ms = self._wall_ms = self._clock.wall_ms()
-        encode, waiting_keys = self.coordinator.encode, self._waiting_keys
+        waiting_keys = self._waiting_keys
         partitions = decided = 0
         for command in commands:
             if decided % COMMANDS_AT_ONCE == 0 and decided and perf_counter() >= end_s:
@@ -359,7 +336,6 @@ class CoordinatorRuntime(Generic[C]):
                 if not outcome.records:
                     self._finish(command, outcome)
                     continue
-                encoded = list(map(encode, outcome.records))
                 if not partitions:
                     partitions = self._logs.partition_count(self.coordinator.topic)
             except Exception as error:
@@ -369,9 +345,9 @@ class CoordinatorRuntime(Generic[C]):
             place = internal_partition(key, partitions)
             batch = self._waiting.get(place)
             if batch is None:
-                batch = self._waiting[place] = _Batch()
-            batch.decided.append((command, outcome))
-            batch.encoded += encoded
+                self._waiting[place] = [(command, outcome)]
+            else:
+                batch.append((command, outcome))
         self._append_waiting()
         self._schedule_timer()
         return decided
@@ -384,30 +360,31 @@ class CoordinatorRuntime(Generic[C]):
             error = self._append_batch(partition, batch)
             if error is None:
                 continue
-            if len(batch.decided) == 1:
-                self._fail(*batch.decided[0], error)
+            if len(batch) == 1:
+                self._fail(*batch[0], error)
                 continue
-            for one in batch.each():  # the whole batch may be too large: try each command alone
-                error = self._append_batch(partition, one)
+            # The whole batch may be too large, or one command's records cannot be encoded.
+            for one in batch:
+                error = self._append_batch(partition, [one])
                 if error is not None:
-                    self._fail(*one.decided[0], error)
+                    self._fail(*one, error)
 
-    def _append_batch(self, partition: int, batch: _Batch) -> Exception | None:
+    def _append_batch(self, partition: int, batch: Sequence[Decided]) -> Exception | None:
         """Append a batch, replay it and finish its commands.
 
         :returns: the error if the append failed; then nothing has changed
         """
         started = perf_counter()
+        written = [record for _, outcome in batch for record in outcome.records]
         try:
-            offset = self._append(partition, batch.encoded, self._wall_ms, NO_PRODUCER)
+            encoded = map(self.coordinator.encode, written)
+            offset = self._append(partition, encoded, self._wall_ms, NO_PRODUCER)
         except Exception as error:
             return error
         replay, answers, producer_id = self.coordinator.replay, self._answers, NO_PRODUCER[0]
-        written: list[Any] = []
-        for command, outcome in batch.decided:
+        for command, outcome in batch:
             reply, records, completions, deletable, apply = outcome
             first, offset = offset, offset + len(records)
-            written += records
             try:
                 for record in records:
                     replay(record, make(Position, (partition, first, producer_id)))
@@ -422,7 +399,7 @@ class CoordinatorRuntime(Generic[C]):
         return None
 
     def _append(
-        self, partition: int, encoded: Sequence[Pair], wall_ms: int, producer: Producer
+        self, partition: int, encoded: Iterable[Pair], wall_ms: int, producer: Producer
     ) -> int:
         data = record_batch.build(
             encoded,
@@ -516,7 +493,7 @@ def _send(answers: Iterator[tuple[Deferred[Any], Any]]) -> None:
     """Answer requests. If they are many, as the members of a large group are, the next turns of the
     event loop continue.
     """
-    end_s = perf_counter() + SLICE_MS / 1000
+    end_s = perf_counter() + TURN_MS / 1000
     for number, (deferred, answer) in enumerate(answers, 1):
         try:
             deferred.answer(answer)

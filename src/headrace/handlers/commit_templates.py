@@ -48,12 +48,12 @@ class CommitTemplate:
     """
 
     __slots__ = (
-        "_broker",
         "_by_name",
         "_codec",
         "_constants",
         "_frame_bytes",
         "_partitions",
+        "_submit",
         "_unpack_offsets",
         "accepted",
         "check",
@@ -80,8 +80,8 @@ class CommitTemplate:
         self.check = committer.check
         self.topic = topic
         self.places = [(committer.group_id, topic.name, partition) for partition in partitions]
-        self._broker = broker
         self.topics = broker.catalog.topics
+        self._submit = broker.group_runtime.submit
         self._codec = codec(API_KEY, version)
         self._by_name = by_name
         self._partitions = partitions
@@ -100,7 +100,7 @@ class CommitTemplate:
         offsets = self._unpack_offsets(frame, self.prefix_bytes)
         if offsets[2::3] != self._constants:
             return None
-        return self._broker.group_runtime.submit(TemplatedCommit(self, correlation_id, offsets))
+        return self._submit(TemplatedCommit(self, correlation_id, offsets))
 
     def gone(self, correlation_id: bytes) -> bytes:
         """Return the response's frame for a topic that no longer exists."""
@@ -136,12 +136,14 @@ class TemplatedCommit(Command[bytes]):
         self._offsets = offsets
 
     def decide(self, now_ms: int, wall_ms: int) -> Outcome[GroupRecord, bytes]:
-        template, offsets, topic = self._template, self._offsets, self._template.topic
+        template = self._template
+        topic = template.topic
         if template.topics.get(topic.name) is not topic:  # deleted in this turn
             return Outcome(template.gone(self._correlation_id))
         topic_id, commits = topic.topic_id, []
-        for place, offset, leader_epoch in zip(
-            template.places, offsets[0::3], offsets[1::3], strict=True
+        values = iter(self._offsets)
+        for place, offset, leader_epoch, _ in zip(
+            template.places, values, values, values, strict=True
         ):
             value = make(
                 CommittedOffset, (offset, leader_epoch, "", wall_ms, NO_TIMESTAMP, topic_id)

@@ -45,6 +45,11 @@ one.
 """
 
 
+_Unpack = Callable[[memoryview], tuple[Any, ...]]
+"""Returns api key and version, correlation id and the rest of the prefix of a frame."""
+_ByPrefix = dict[tuple[bytes, bytes], RequestTemplate]
+
+
 class RequestTemplates:
     """The templates of one API on one connection.
 
@@ -57,15 +62,15 @@ class RequestTemplates:
     def __init__(self, make: MakeTemplate, max_templates: int) -> None:
         self._make = make
         self._max_templates = max_templates
-        self._by_length: dict[int, tuple[Struct, dict[tuple[bytes, bytes], RequestTemplate]]] = {}
+        self._by_length: dict[int, tuple[_Unpack, _ByPrefix]] = {}
         self._count = 0
 
     def try_serve(self, frame: memoryview) -> Any:
         """Serve a request by the template with its prefix, as in :class:`RequestTemplate`."""
         frame_bytes = len(frame)
-        for prefix_bytes, (prefix, templates) in self._by_length.items():
+        for prefix_bytes, (unpack, templates) in self._by_length.items():
             if frame_bytes > prefix_bytes:
-                version, correlation_id, rest = prefix.unpack_from(frame)
+                version, correlation_id, rest = unpack(frame)
                 template = templates.get((version, rest))
                 if template is not None:
                     return template.try_serve(frame, correlation_id)
@@ -97,9 +102,9 @@ class RequestTemplates:
             self._count, is_new_length = 0, True
         if is_new_length:
             rest_bytes = length - 2 * SIZE.size
-            self._by_length[length] = Struct(f">{_FIXED_PREFIX}{rest_bytes}s"), {}
-        prefix, templates = self._by_length[length]
-        version, _, rest = prefix.unpack_from(frame)
+            self._by_length[length] = Struct(f">{_FIXED_PREFIX}{rest_bytes}s").unpack_from, {}
+        unpack, templates = self._by_length[length]
+        version, _, rest = unpack(frame)
         self._count += (version, rest) not in templates
         templates[version, rest] = template
 

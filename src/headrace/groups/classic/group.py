@@ -34,6 +34,10 @@ from .transition import GroupTransition
 
 R = TypeVar("R")
 
+# Looked up once, as this takes long for members of an enumeration, and every commit needs them.
+_EMPTY = State.EMPTY
+_ACCEPTED = ErrorCode.NONE, None
+
 
 def new_generation(wall_ms: int) -> Generation:
     """Return the generation of a group that begins now, which is its first record."""
@@ -211,8 +215,8 @@ class ClassicGroup:
         A member's commit counts as a heartbeat, unless it is part of a transaction.
         """
         membership = self._membership
-        if generation_id < 0 and membership.is_empty:
-            return ErrorCode.NONE, None
+        if generation_id < 0 and membership.state is _EMPTY:
+            return _ACCEPTED
         if generation_id < 0 and not member_id and instance_id is None:
             # an administrator, while the group has members
             return (ErrorCode.UNKNOWN_MEMBER_ID, None)

@@ -24,6 +24,9 @@ from .expiration import PAUSE_MS, OffsetExpiration
 
 NO_MEMBER = MemberIdentity("")
 
+_ACCEPTED = ErrorCode.NONE, None
+"""The result of most checks."""
+
 
 class OffsetService:
     """Commands on the committed offsets of all groups. The coordinator replays their records.
@@ -96,9 +99,9 @@ class OffsetService:
                 if knows_group_id_not_found
                 else ErrorCode.ILLEGAL_GENERATION
             )
-            return (ErrorCode.NONE if generation_id < 0 else unknown), None
+            return _ACCEPTED if generation_id < 0 else (unknown, None)
         if transactional and generation_id < 0 and member == NO_MEMBER:
-            return ErrorCode.NONE, None
+            return _ACCEPTED
         if isinstance(group, ClassicGroup):
             return group.check_commit(
                 member.member_id, member.group_instance_id, generation_id, now_ms, transactional
