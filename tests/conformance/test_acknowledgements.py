@@ -29,7 +29,9 @@ def test_what_is_accepted_may_be_accepted_again(member: Member) -> None:  # case
     assert member.fetch() == "2-9 c2"
 
 
-def test_one_batch_of_three_kinds(member: Member) -> None:  # case 32
+def test_one_batch_of_three_kinds(world: World) -> None:  # case 32
+    member = world.earliest_group().join(world.topic(records=10))
+    assert member.fetch() == "0-9 c1"  # offsets 0 to 9, delivered for the first time
     assert member.ack("1-3 accept,release,reject") == OK
     assert member.fetch() == "2-2 c2"
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,31 +16,65 @@ from typing import NamedTuple
 
 from tests.support import ROOT, free_port_pair
 
+from .not_followed import INSTALLING, reason
+
+PAGES = sorted(
+    str(page.relative_to(ROOT))
+    for pages in (
+        ROOT.glob("*.md"),
+        *((ROOT / folder).rglob("*.md") for folder in ("bench", "deploy", "docs", "examples")),
+    )
+    for page in pages
+)
+"""The pages of the documentation."""
+
 READY = "headrace is listening on "
 TIMEOUT_S = 280
 """The time that a command gets: less than pytest gives a test, so that its output is shown."""
 
+PORTS = ("9092", "9093", "9308", "9309", "9380", "9404")
+"""Ports on the pages. The reader has others."""
+
 _BLOCK = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _HEADRACE = """case "$*" in
-  serve*|*--bootstrap-server*) exec {python} -m headrace "$@" ;;
+  serve*|backup*|restore*|verify*|recover*|*--bootstrap-server*) exec {python} -m headrace "$@" ;;
   *) exec {python} -m headrace "$@" --bootstrap-server 127.0.0.1:{port} ;;
 esac
 """
 """The command, whose default is the port of the reader's broker."""
 
-_INSTALLING = ("pip install", "python3 -m venv", ". .venv/")
+_SERVERS = {
+    "headrace serve": (READY, "9092"),
+    "headrace ui": ("the page is at ", "9380"),
+    "headrace exporter": ("metrics are at ", "9308"),
+    "headrace keda-scaler": ("the scaler listens on ", "9309"),
+}
+"""Commands that serve until they are stopped → the start of the line that says that they do, and
+the port without ``--listen``.
+"""
+
+_ENDS = {"--max-messages", "--to-end", "--to-time", "--timeout-ms"}
+"""Options of ``headrace consume`` of which one ends it."""
 
 
 class Block(NamedTuple):
     """A block of code of a page.
 
     :ivar language: ``sh`` for commands, ``text`` for what the commands above it print
-    :ivar title: the name of the file that it is, or empty
+    :ivar title: the name of the file that it is, or empty. A file of this repository has the block
+        as a part
+    :ivar page: path of the page below the repository's root, or empty
     """
 
     language: str
     title: str
     text: str
+    page: str = ""
+
+    @property
+    def is_quoted(self) -> bool:
+        """Whether it is a part of a file of this repository."""
+        return bool(self.title) and (ROOT / self.title).is_file()
 
 
 def blocks(page: str, section: str | None = None) -> list[Block]:
@@ -48,40 +84,65 @@ def blocks(page: str, section: str | None = None) -> list[Block]:
     """
     text = (ROOT / page).read_text(encoding="utf-8")
     if section is not None:
-        (text,) = re.findall(rf"^## {section}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
-    return [Block(*found) for found in _BLOCK.findall(text)]
+        heading = re.escape(section)
+        (text,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    return [Block(*found, page) for found in _BLOCK.findall(text)]
+
+
+def command_lines(text: str) -> list[str]:
+    """Return the commands of a block, each on one line."""
+    return text.replace("\\\n", "").splitlines()
 
 
 class Reader:
-    """A reader with an empty directory, whose brokers have ports of their own.
+    """A reader with an empty directory, whose servers have ports of their own.
 
     :param typed: command → what the reader types when it asks
     :param port: the port of a broker that runs already
+    :param changes: text of the page → text that is carried out
+    :ivar followed: the blocks that were carried out
     """
 
     def __init__(
-        self, folder: Path, typed: Mapping[str, str] | None = None, port: str | None = None
+        self,
+        folder: Path,
+        typed: Mapping[str, str] | None = None,
+        port: str | None = None,
+        changes: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
+        self.followed: list[Block] = []
         self._typed = typed or {}
-        self._ports = {"9092": port or str(free_port_pair()), "9093": str(free_port_pair())}
-        self._brokers: list[subprocess.Popen[str]] = []
-        programs = folder / "bin"
-        programs.mkdir()
-        for name, text in {
-            "headrace": _HEADRACE.format(python=sys.executable, port=self._ports["9092"]),
-            "python": f'exec {sys.executable} "$@"\n',
-            "pytest": f'exec {sys.executable} -m pytest "$@"\n',
-        }.items():
-            command = programs / name
+        self._ports: dict[str, str] = {}
+        for named in PORTS:
+            self._ports[named] = str(free_port_pair(*map(int, self._ports.values())))
+        if port is not None:
+            self._ports["9092"] = port
+        self._changes = {
+            "broker.example.com": "127.0.0.1",
+            "broker:9092": "127.0.0.1:9092",
+            "/var/lib/": f"{folder}/var/lib/",
+            "/backups/": f"{folder}/backups/",
+            **(changes or {}),
+        }
+        self._servers: dict[str, subprocess.Popen[str]] = {}
+        for name in ("bin", "backups", "var/lib"):
+            (folder / name).mkdir(parents=True)
+        for name, text in self._programs().items():
+            command = folder / "bin" / name
             command.write_text(f"#!/bin/sh\n{text}")
             command.chmod(0o755)
         self._environment = {
             **os.environ,
-            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT / "src"),
+            "PYTHONUNBUFFERED": "1",
             "PYSPARK_PYTHON": sys.executable,
         }
+
+    def port(self, named: str) -> str:
+        """Return the reader's port in the place of one on the pages."""
+        return self._ports[named]
 
     def follow(self, *followed: Block) -> list[str]:
         """Carry out blocks, and compare what they print with what the page says.
@@ -90,40 +151,43 @@ class Reader:
         """
         printed: list[str] = []
         for block in followed:
-            text = self._with_own_ports(block.text)
-            if block.title:
+            text = self._as_typed(block.text)
+            if block.is_quoted or block.language in ("yaml", "json"):
+                printed.append("")
+            elif block.title:
                 (self.folder / block.title).write_text(text)
                 printed.append("")
             elif block.language == "text":
-                assert printed[-1] == text, f"printed:\n{printed[-1]}\nexpected:\n{text}"
+                assert _same(printed[-1]) == _same(text), f"{printed[-1]}\nexpected:\n{text}"
                 printed.append(text)
             elif block.language == "python":
                 printed.append(self._must_succeed([sys.executable, "-c", text]))
             else:
                 assert block.language == "sh", block
-                lines = text.replace("\\\n", "").splitlines()
-                printed.append("".join(self._type(line) for line in lines))
+                lines = [line for line in command_lines(block.text) if not reason(block.page, line)]
+                printed.append("".join(self._type(self._as_typed(line)) for line in lines))
+            self.followed.append(block)
         return printed
+
+    def follow_as_one_program(self, *followed: Block) -> None:
+        """Carry out the Python of a page as one program, and compare what it prints with the text
+        blocks of the page.
+        """
+        program = "".join(block.text for block in followed if block.language == "python")
+        printed = "".join(block.text for block in followed if block.language == "text")
+        self.follow(Block("python", "", program), Block("text", "", printed))
+        self.followed += followed
 
     def run(self, line: str) -> subprocess.CompletedProcess[str]:
         """Run a command line, which may fail."""
-        return self._run(["bash", "-c", self._with_own_ports(line)], "")
+        return self._run(["bash", "-c", self._as_typed(line)], "")
 
-    def serve(self, line: str) -> None:
-        """Start a broker, and wait until it is ready."""
-        if "--listen" not in line and "--config" not in line:
-            line += f" --listen 127.0.0.1:{self._ports['9092']}"
-        broker = subprocess.Popen(
-            ["bash", "-c", f"exec {self._with_own_ports(line)}"],
-            cwd=self.folder,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self._brokers.append(broker)
-        assert broker.stdout is not None
-        assert broker.stdout.readline().startswith(READY)
+    def serve(self, line: str, name: str = "") -> None:
+        """Start a server, and wait until it is ready.
+
+        :param name: of a further server of the same command; without it the one before is stopped
+        """
+        self._serve(self._as_typed(line), name)
 
     def rewrite(self, name: str, before: str, after: str) -> None:
         """Change a file as an editor does."""
@@ -133,19 +197,77 @@ class Reader:
         file.write_text(text.replace(before, after))
 
     def close(self) -> None:
-        """End the brokers."""
-        for broker in self._brokers:
-            broker.terminate()
-            broker.communicate(timeout=20)
+        """Stop the servers, the last one first."""
+        for name in reversed([*self._servers]):
+            self._stop(name)
+
+    def _programs(self) -> dict[str, str]:
+        """Return the commands that the reader has besides those of the machine, as scripts."""
+        programs = {
+            "headrace": _HEADRACE.format(python=sys.executable, port=self._ports["9092"]),
+            "python": f'exec {sys.executable} "$@"\n',
+            "pytest": f'exec {sys.executable} -m pytest "$@"\n',
+        }
+        curl = shutil.which("curl")
+        if curl is not None:  # a page answers with 503 before its first look at the cluster
+            programs["curl"] = f'exec {curl} -sS --fail --retry 20 --retry-delay 1 "$@"\n'
+        if shutil.which("jq") is None:
+            programs["jq"] = "cat > /dev/null\n"
+        return programs
+
+    def _serve(self, line: str, name: str = "") -> None:
+        command = next(start for start in _SERVERS if line.startswith(start))
+        ready, port = _SERVERS[command]
+        self._stop(command + name)
+        line = re.sub(r"\s+(#.*|&)$", "", line)
+        if "--listen" not in line and "--config" not in line:
+            line += f" --listen 127.0.0.1:{self._ports[port]}"
+        server = subprocess.Popen(
+            ["bash", "-c", f"exec {line}"],
+            cwd=self.folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._servers[command + name] = server
+        _await_line(server, ready)
+        if "--ui-port" in line:
+            _await_line(server, "the page is at ")
+
+    def _stop(self, name: str) -> None:
+        server = self._servers.pop(name, None)
+        if server is not None:
+            server.terminate()
+            server.communicate(timeout=60)
+            assert server.returncode == 0, f"{name} ended with {server.returncode}"
 
     def _type(self, line: str) -> str:
-        if line.startswith(_INSTALLING):
+        if line.startswith(INSTALLING):
             return ""
-        if line.startswith("headrace serve"):
-            self.serve(line)
+        if line.startswith(tuple(_SERVERS)):
+            self._serve(line)
             return ""
+        if _is_endless(line):
+            return self._watch(line)
         answer = next((said for start, said in self._typed.items() if line.startswith(start)), "")
         return self._must_succeed(["bash", "-c", f"set -o pipefail; {line}"], answer)
+
+    def _watch(self, line: str) -> str:
+        """Run a command until it has printed a line, then end it with Ctrl-C."""
+        running = subprocess.Popen(
+            ["bash", "-c", f"exec {line}"],
+            cwd=self.folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert running.stdout is not None
+        first = running.stdout.readline()
+        running.send_signal(signal.SIGINT)
+        rest, _ = running.communicate(timeout=60)
+        assert first, line
+        assert running.returncode in (0, 128 + signal.SIGINT), line
+        return first + rest
 
     def _must_succeed(self, words: list[str], typed: str = "") -> str:
         done = self._run(words, typed)
@@ -164,5 +286,32 @@ class Reader:
             check=False,
         )
 
-    def _with_own_ports(self, text: str) -> str:
-        return re.sub(r"\b909[23]\b", lambda port: self._ports[port.group()], text)
+    def _as_typed(self, text: str) -> str:
+        """Return a text of a page with the ports, folders and hosts of this machine."""
+        for shown, meant in self._changes.items():
+            text = text.replace(shown, meant)
+        return re.sub(rf"\b({'|'.join(PORTS)})\b", lambda port: self._ports[port.group()], text)
+
+
+def _is_endless(line: str) -> bool:
+    """Return whether a command runs until Ctrl-C."""
+    words = line.split()
+    if words[:2] == ["headrace", "top"]:
+        return "--iterations" not in words
+    if words[:2] == ["headrace", "consume"]:
+        return not _ENDS.intersection(words)
+    return "--watch" in words
+
+
+def _await_line(server: subprocess.Popen[str], start: str) -> None:
+    """Read the output of a server up to a line that starts so."""
+    assert server.stdout is not None
+    for line in server.stdout:
+        if line.startswith(start):
+            return
+    raise AssertionError(f"{server.args} has ended with {server.wait()} before '{start}'")
+
+
+def _same(printed: str) -> str:
+    """Return an output without what differs each time: times, and the width of their columns."""
+    return re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+(\+\d\d:\d\d|Z)", "<time>", printed)

@@ -1,36 +1,37 @@
 """The command lines of all pages: each names a command with options that it has; and those of
-docs/command-line.md work.
+docs/command-line.md, docs/dead-letters.md and docs/backup.md work.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
-from pathlib import Path
+from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import NewTopic
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 
 from headrace import Broker
 from headrace.admin import AdminClient
 from headrace.cli import main as command_line
 from headrace.cli.commands import COMMANDS, load
-from tests.support import ROOT
+from headrace.protocol.dead_letters import HEADERS
+from tests.clients.confluent import PATIENCE_S, create_topic, produce, share_from_earliest
+from tests.conformance.streams import HEARTBEAT, heartbeat, subtopology
+from tests.conformance.world import World
 
-from .reader import Block, Reader, blocks
+from .reader import PAGES, Block, Reader, blocks
 
-PAGES = sorted(
-    str(page.relative_to(ROOT))
-    for folder in (".", "docs", "docs/how-to", "docs/behaviour", "examples", "deploy")
-    for page in (ROOT / folder).glob("*.md")
-)
+PAGE = "docs/command-line.md"
+Test = TypeVar("Test", bound=Callable[..., None])
 
 
-def command_lines(page: str) -> list[list[str]]:
+def called(page: str) -> list[list[str]]:
     """Return the words of each call of ``headrace`` in the blocks of a page."""
     found: list[list[str]] = []
     for block in blocks(page):
-        if block.language not in ("", "sh") or block.title:
+        if block.language != "sh":
             continue
         for line in block.text.replace("\\\n", " ").splitlines():
             parser = shlex.shlex(line, posix=True, punctuation_chars="|<>&")
@@ -43,10 +44,10 @@ def command_lines(page: str) -> list[list[str]]:
     return found
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if command_lines(page)])
+@pytest.mark.parametrize("page", [page for page in PAGES if called(page)])
 def test_options(page: str) -> None:
     wrong = []
-    for words in command_lines(page):
+    for words in called(page):
         name = next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
         if name is None:
             wrong.append(shlex.join(words))
@@ -58,19 +59,60 @@ def test_options(page: str) -> None:
     assert wrong == []
 
 
-SECTIONS = ("topics", "configs", "produce", "consume", "quotas", "share-groups", "consumer-groups")
-"""Sections of docs/command-line.md whose lines are run. Those of the others need more than a
-broker, or do not end; they have tests of their own.
-"""
+def follows_sections(*names: str) -> Callable[[Test], Test]:
+    """Mark a test that follows sections of the page, by the names of their commands."""
 
-ENDLESS = ("headrace consume orders --partition 3",)
+    def decorate(test: Test) -> Test:
+        for name in reversed(names):
+            test = pytest.mark.follows(PAGE, f"`headrace {name}`")(test)
+        return test
+
+    return decorate
+
+
+@pytest.fixture
+def changes() -> dict[str, str]:
+    """Let tests of speed be short."""
+    return {"1000000": "2000", "--throughput 0.5": "--throughput 60"}
+
+
+@pytest.fixture
+def typed() -> dict[str, str]:
+    return {"headrace users add": "a password\n", "headrace acls remove": "y\n"}
+
+
+@pytest.fixture
+def servers(headrace_broker: Broker) -> str:
+    return headrace_broker.bootstrap_servers
+
+
+@pytest.fixture
+def port(request: pytest.FixtureRequest) -> str | None:
+    """Return the port of `headrace_broker` in tests that use it."""
+    if "servers" not in request.fixturenames:
+        return None
+    servers: str = request.getfixturevalue("servers")
+    return servers.rpartition(":")[2]
+
+
+def section(name: str) -> list[Block]:
+    return blocks(PAGE, f"`headrace {name}`")
+
+
+def follow(reader: Reader, *followed: Block) -> None:
+    """Run commands, and look for the headings of the tables that the page shows below them."""
+    printed = ""
+    for block in followed:
+        if block.language == "text":
+            heading = block.text.splitlines()[0].split()
+            assert heading in [line.split() for line in printed.splitlines()], heading
+        else:
+            (printed,) = reader.follow(block)
 
 
 @pytest.mark.broker
-def test_command_line(tmp_path: Path, headrace_broker: Broker) -> None:
-    """Run the lines on one broker, in the order of the page."""
-    servers = headrace_broker.bootstrap_servers
-    reader = Reader(tmp_path, port=servers.rpartition(":")[2])
+@follows_sections("topics", "configs", "produce", "consume", "quotas")
+def test_topics_and_records(reader: Reader, servers: str) -> None:
     reader.follow(
         Block("", "lines.txt", "".join(f"{number} boxes\n" for number in range(200))),
         Block("", "lines-1.txt", "origin:web\tkey-1\tone box\n"),
@@ -78,30 +120,156 @@ def test_command_line(tmp_path: Path, headrace_broker: Broker) -> None:
     )
     (reader.folder / "images").mkdir()
     (reader.folder / "images/one.png").write_bytes(b"\x89PNG\x00")
-    with AdminClient({"bootstrap.servers": servers}) as admin:
-        new = [NewTopic(name, 1) for name in ("test-1", "scans", "copy")]
-        for made in admin.create_topics(new).values():
-            made.result()
-        failed = []
-        for section in SECTIONS:
-            if section == "share-groups":
-                start_groups(admin)
-            lines = [
-                line
-                for block in blocks("docs/command-line.md", f"`headrace {section}`")
-                for line in block.text.splitlines()
-                if line.startswith("headrace ") and not line.startswith(ENDLESS)
-            ]
-            assert lines, section
-            for line in lines:
-                ran = reader.run(line)
-                if ran.returncode != 0:
-                    failed.append((line, ran.stdout, ran.stderr))
-    assert failed == []
+    for name in ("test-1", "scans", "copy"):
+        create_topic(servers, name)
+    for name in ("topics", "configs", "produce"):
+        follow(reader, *section(name))
+    produce(servers, "orders", (b"%d" % number for number in range(4800)), partition=3)
+    for name in ("consume", "quotas"):
+        follow(reader, *section(name))
 
 
-def start_groups(admin: AdminClient) -> None:
+@pytest.mark.broker
+@follows_sections("share-groups", "consumer-groups", "streams-groups")
+def test_groups(reader: Reader, servers: str) -> None:
+    create_topic(servers, "orders", 4)
+    produce(servers, "orders", [b"a box"] * 4)
+    start_groups(servers)
+    for name in ("share-groups", "consumer-groups"):
+        follow(reader, *section(name))
+    run_application(servers)
+    follow(reader, *section("streams-groups"))
+
+
+@pytest.mark.broker
+@follows_sections("top", "lag show")
+def test_lag(reader: Reader, servers: str) -> None:
+    create_topic(servers, "orders", 4)
+    produce(servers, "orders", [b"a box"] * 4)
+    start_groups(servers)
+    for name in ("top", "lag show"):
+        follow(reader, *section(name))
+
+
+def start_groups(servers: str) -> None:
     """Give the groups of the page offsets."""
-    admin.alter_share_group_offsets("packers", [TopicPartition("orders", 0, 0)])
-    billing = ConsumerGroupTopicPartitions("billing", [TopicPartition("orders", 0, 0)])
-    admin.alter_consumer_group_offsets([billing])["billing"].result()
+    with AdminClient({"bootstrap.servers": servers}) as admin:
+        admin.alter_share_group_offsets("packers", [TopicPartition("orders", 0, 0)])
+        billing = ConsumerGroupTopicPartitions("billing", [TopicPartition("orders", 0, 0)])
+        admin.alter_consumer_group_offsets([billing])["billing"].result()
+
+
+def run_application(servers: str) -> None:
+    """Let a member of the page's streams group come and go."""
+    world = World(servers, "headrace")
+    topology = {"epoch": 0, "subtopologies": [subtopology("0", "orders")]}
+    for fields in (
+        heartbeat("word-count", "m", 0, topology=topology),
+        heartbeat("word-count", "m", -1),
+    ):
+        assert world.ask(HEARTBEAT, 0, **fields).error_code == 0
+    world.close()
+
+
+@pytest.mark.broker
+@follows_sections("console-share-consumer", "perf produce", "perf share-consume")
+def test_records_of_share_groups(reader: Reader, servers: str) -> None:
+    create_topic(servers, "orders", 2)
+    produce(servers, "orders", [b"a box"] * 20)
+    for group in ("console-share-consumer", "workers", "perf-share-consumer"):
+        share_from_earliest(servers, group)
+    for name in ("console-share-consumer", "perf produce", "perf share-consume"):
+        follow(reader, *section(name))
+
+
+@pytest.mark.broker
+@follows_sections("dlq")
+@pytest.mark.follows("docs/dead-letters.md")
+def test_dead_letters(reader: Reader, page: list[Block], servers: str) -> None:
+    create_topic(servers, "orders")
+    create_topic(servers, "dlq.orders")
+    write_letters(servers, 4)
+    of_pages = [block for block in page if block.page != PAGE]
+    (listed, table, worked) = of_pages
+    reader.follow(listed, table, worked)
+    write_letters(servers, 2)
+    follow(reader, *section("dlq"))
+    redriven = reader.run("headrace consume orders --from-beginning --to-end")
+    assert redriven.stdout == "a box\n" * 6
+
+
+def write_letters(servers: str, count: int) -> None:
+    """Write letters of records of ``orders`` that were rejected."""
+    producer = Producer({"bootstrap.servers": servers})
+    for offset in range(count):
+        values = ("orders", 0, offset, "packers", 1, "Offset rejected by client.")
+        headers = list(zip(HEADERS, (str(value).encode() for value in values), strict=True))
+        producer.produce("dlq.orders", b"a box", headers=headers)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+@pytest.mark.broker
+@follows_sections("ui", "exporter", "keda-scaler")
+def test_servers(reader: Reader, servers: str) -> None:
+    reader.follow(Block("", "client.properties", "client.id=page\n"))
+    for name in ("ui", "exporter", "keda-scaler"):
+        follow(reader, *section(name))
+
+
+@pytest.mark.broker
+@follows_sections("users", "acls")
+def test_users_and_permissions(reader: Reader) -> None:
+    reader.serve(
+        "headrace serve -c super.users=User:ANONYMOUS "
+        "-c authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    )
+    reader.follow(
+        Block("", "admin.properties", "client.id=page\n"),
+        Block("", "secret.txt", "a password\n"),
+    )
+    for name in ("users", "acls"):
+        follow(reader, *section(name))
+
+
+@pytest.mark.broker
+@follows_sections("serve", "backup`, `headrace restore", "verify", "recover")
+@pytest.mark.follows("docs/backup.md")
+def test_data_directories(reader: Reader, page: list[Block]) -> None:
+    reader.follow(Block("", "broker.properties", BROKER_PROPERTIES))
+    follow(reader, *section("serve"))
+    produced = "headrace topics create orders && seq 3 | headrace produce orders"
+
+    reader.serve("headrace serve --data-dir /var/lib/headrace")
+    assert reader.run(produced).returncode == 0
+    moving, looking = blocks("docs/backup.md")
+    follow(reader, moving, looking)
+    reader.close()
+    for name in ("backups/monday", "var/lib/restored"):
+        assert (reader.folder / name / "orders-0").is_dir()
+        (reader.folder / name).rename(reader.folder / f"{name}-of-page")
+
+    reader.serve("headrace serve")
+    assert reader.run(produced).returncode == 0
+    follow(reader, *section("backup`, `headrace restore"))
+    reader.close()
+    verified, damage = section("verify")
+    follow(reader, verified, *section("recover"))
+    (log,) = (reader.folder / "var/lib/headrace/orders-0").glob("*.log")
+    stored = bytearray(log.read_bytes())
+    stored[-1] ^= 1
+    log.write_bytes(stored)
+    told = reader.run("headrace verify --data-dir /var/lib/headrace")
+    assert told.returncode == 1
+    assert without_numbers(told.stdout.replace(str(reader.folder), "")) == without_numbers(
+        damage.text
+    )
+
+
+BROKER_PROPERTIES = """\
+listeners=SASL_PLAINTEXT://127.0.0.1:9093
+sasl.enabled.mechanisms=SCRAM-SHA-512
+"""
+
+
+def without_numbers(text: str) -> str:
+    return re.sub(r"\d+( to \d+)?", "N", text)

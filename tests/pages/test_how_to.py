@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import pytest
 
-from .reader import Reader, blocks
+from .reader import Block, Reader
 
 pytestmark = pytest.mark.broker
 
 
-def test_tutorial(reader: Reader) -> None:
-    reader.follow(*blocks("docs/tutorial.md"))
+@pytest.mark.follows("docs/tutorial.md")
+def test_tutorial(reader: Reader, page: list[Block]) -> None:
+    reader.follow(*page)
 
 
-def test_test_fixtures(reader: Reader) -> None:
-    printed = reader.follow(*blocks("docs/how-to/test-fixtures.md"))
+@pytest.mark.follows("docs/how-to/test-fixtures.md")
+def test_test_fixtures(reader: Reader, page: list[Block]) -> None:
+    printed = reader.follow(*page)
     assert sum("1 passed" in text for text in printed) == 3
 
 
-def test_dead_letters(reader: Reader) -> None:
+@pytest.mark.follows("docs/how-to/dead-letters.md")
+def test_dead_letters(reader: Reader, page: list[Block]) -> None:
     reader.serve("headrace serve")
-    reader.follow(*blocks("docs/how-to/dead-letters.md"))
+    reader.follow(*page)
 
 
-def test_apache_kafka(reader: Reader) -> None:
+@pytest.mark.follows("docs/how-to/apache-kafka.md")
+def test_apache_kafka(reader: Reader, page: list[Block]) -> None:
     """A second broker stands for the cluster."""
     reader.serve("headrace serve")
-    reader.serve("headrace serve --listen 127.0.0.1:9093 --data-dir cluster")
+    reader.serve("headrace serve --listen 127.0.0.1:9093 --data-dir cluster", "of the cluster")
     produced = reader.run("headrace topics create orders && seq 20 | headrace produce orders")
     assert produced.returncode == 0, produced.stderr
-    reader.follow(*blocks("docs/how-to/apache-kafka.md"))
+    reader.follow(*page)
     moved = reader.run(
         "headrace consume orders --from-beginning --to-end --bootstrap-server 127.0.0.1:9093"
     )
@@ -39,6 +43,7 @@ def test_apache_kafka(reader: Reader) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_spark(reader: Reader) -> None:
+@pytest.mark.follows("docs/how-to/spark.md")
+def test_spark(reader: Reader, page: list[Block]) -> None:
     reader.serve("headrace serve")
-    reader.follow(*blocks("docs/how-to/spark.md"))
+    reader.follow(*page)

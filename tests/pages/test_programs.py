@@ -1,23 +1,47 @@
-"""The programs of README.md and docs/admin.md do what the pages say."""
+"""The programs of README.md, docs/admin.md and docs/opentelemetry.md do what the pages say."""
 
 from __future__ import annotations
 
+import json
+import re
+
 import pytest
 
-from .reader import Block, Reader, blocks
+from .reader import Block, Reader
 
 pytestmark = pytest.mark.broker
 
 
-def test_the_first_queue(reader: Reader) -> None:
-    (example,) = [block for block in blocks("README.md") if block.language == "python"]
-    assert reader.follow(example) == ["packing b'three blue boxes'\n"]
+@pytest.mark.follows("README.md")
+def test_the_first_queue(reader: Reader, page: list[Block]) -> None:
+    printed = reader.follow(*page)
+    assert printed[0] == "packing b'three blue boxes'\n"
 
 
-def test_administration(reader: Reader) -> None:
+@pytest.mark.follows("docs/admin.md")
+def test_administration(reader: Reader, page: list[Block]) -> None:
     """The Python of the page is one program; what is in the text blocks is what it prints."""
-    page = blocks("docs/admin.md")
-    program = "".join(block.text for block in page if block.language == "python")
-    printed = "".join(block.text for block in page if block.language == "text")
-    assert printed
-    reader.follow(Block("python", "", program), Block("text", "", printed))
+    reader.follow_as_one_program(*page)
+
+
+@pytest.mark.follows("examples/README.md")
+def test_examples(reader: Reader, page: list[Block]) -> None:
+    diagram, *code = page
+    assert diagram.language == "text"
+    reader.follow(*code)
+
+
+@pytest.mark.follows("docs/opentelemetry.md")
+def test_tracing(reader: Reader, page: list[Block]) -> None:
+    """The spans that the program prints are those of the page, in one trace."""
+    reader.serve("headrace serve")
+    printed = "".join(reader.follow(*page))
+    spans = [
+        json.loads(text) for text in re.findall(r"^\{.*?^\}", printed, re.DOTALL | re.MULTILINE)
+    ]
+    by_name = {span["name"]: span for span in spans}
+    assert set(by_name) == {"send orders", "acquire orders", "process orders", "pack"}
+    sent, processed = by_name["send orders"], by_name["process orders"]
+    assert processed["parent_id"] == sent["context"]["span_id"]
+    assert by_name["pack"]["parent_id"] == processed["context"]["span_id"]
+    assert processed["attributes"]["headrace.outcome"] == "accept"

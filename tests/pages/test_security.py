@@ -1,15 +1,19 @@
-"""docs/security.md leads from nothing to a broker with TLS, users and ACLs."""
+"""docs/security.md leads from nothing to a broker with TLS, users, ACLs and quotas."""
 
 from __future__ import annotations
 
+import re
 import shutil
 
 import pytest
 
-from .reader import Reader, blocks
+from headrace.broker.config.broker_config import Config
 
-pytestmark = pytest.mark.broker
+from .reader import Block, Reader, blocks
 
+PAGE = "docs/security.md"
+NOTHING = "From nothing to a broker with TLS and users"
+QUOTAS = "Quotas and limits of connections"
 TYPED = {
     "headrace users add alice": "her password\n",
     "headrace users add admin": "another\n",
@@ -21,9 +25,19 @@ def typed() -> dict[str, str]:
     return TYPED
 
 
+@pytest.mark.broker
+@pytest.mark.follows(PAGE, "In a test: one line")
+def test_in_a_test(reader: Reader, page: list[Block]) -> None:
+    printed = reader.follow(*page)
+    assert "1 passed" in printed[-1]
+
+
+@pytest.mark.broker
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
-def test_from_nothing_to_a_broker_with_tls_users_and_acls(reader: Reader) -> None:
-    section = blocks("docs/security.md", "From nothing to a broker with TLS and users")
+@pytest.mark.follows(PAGE, NOTHING)
+@pytest.mark.follows(PAGE, QUOTAS)
+def test_from_nothing_to_a_broker_with_tls_users_acls_and_quotas(reader: Reader) -> None:
+    section = blocks(PAGE, NOTHING)
     printed = reader.follow(*section)
     assert [block.language for block in section].count("python") == 1, "the client"
     (listed,) = [text for text in printed if "Current ACLs" in text]
@@ -41,3 +55,17 @@ def test_from_nothing_to_a_broker_with_tls_users_and_acls(reader: Reader) -> Non
     with_the_new_one = reader.run(users)
     assert (with_the_new_one.returncode, with_the_new_one.stderr) == (0, "")
     assert "alice" in with_the_new_one.stdout
+
+    (listed,) = reader.follow(*blocks(PAGE, QUOTAS))
+    assert re.search(r"^alice .* request_percentage +200$", listed, re.MULTILINE)
+
+
+def test_the_listeners_of_the_example() -> None:
+    (example,) = [block for block in blocks(PAGE, "Listeners") if block.language == "properties"]
+    config = Config(dict(line.split("=", 1) for line in example.text.splitlines()))
+    assert [
+        (one.name, one.protocol.value, one.advertised_host) for one in config.listeners(None)
+    ] == [
+        ("INSIDE", "PLAINTEXT", "127.0.0.1"),
+        ("OUTSIDE", "SASL_SSL", "broker.example.com"),
+    ]

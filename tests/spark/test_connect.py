@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pyspark
 import pytest
 
 from headrace.spark.pyspark_capabilities import HAS_ADMISSION_CONTROL
+from tests.pages.reader import blocks
 from tests.spark.application import python_environment
 from tests.spark.conftest import QUERY_TIMEOUT_S, Queue
 from tests.spark.connect import ClientError, ConnectClient, ConnectServer, connect_server
@@ -155,6 +157,22 @@ def test_a_pipeline(
     # Before pyspark 4.2 the records of invoices are released: see docs/spark.md.
     for name in ("invoices", "shipments") if HAS_ADMISSION_CONTROL else ("shipments",):
         assert replace(orders, group_id=f"{orders.group_id}-{name}").is_drained()
+
+
+def test_the_program_of_the_page(server: ConnectServer) -> None:
+    """A client that is a process of its own runs the program of docs/spark.md."""
+    (block,) = [one for one in blocks("docs/spark.md", "Spark Connect") if one.language == "python"]
+    program = block.text.replace("sc://spark.example:15002", server.url)
+    assert server.url in program
+    ran = subprocess.run(
+        [sys.executable, "-c", f"{program}\nprint(spark.range(3).count())"],
+        capture_output=True,
+        text=True,
+        env=python_environment(),
+        timeout=QUERY_TIMEOUT_S,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (0, "3\n"), ran.stderr
 
 
 @pytest.fixture(scope="module")
