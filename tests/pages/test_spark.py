@@ -121,9 +121,8 @@ def metrics_page(port: str) -> str:
 
 def run_secured(notebook: Notebook, block: Block, broker: SecureBroker) -> None:
     """Run the program with the permissions of the page's table, and with no others."""
-    AdminClient(dict(broker.client_config())).create_topics([NewTopic("flights", 1)])[
-        "flights"
-    ].result(PATIENCE_S)
+    admin = AdminClient(dict(broker.client_config()))
+    admin.create_topics([NewTopic("flights", 1)])["flights"].result(PATIENCE_S)
     for operation in ("READ", "DESCRIBE"):
         broker.allow("alice", operation, "TOPIC", "flights")
         broker.allow("alice", operation, "GROUP", "flight-desk")
