@@ -23,10 +23,30 @@ closed. One more closes the oldest.
 """
 
 TLS_RECORD_BYTES = 16 * 1024
-"""The most bytes of a TLS record, and those of a connection that wait for a full socket."""
+"""The most bytes of data in a TLS record."""
 
-TLS_READS_PER_TURN = 4
-"""The buffers of received data from one connection with TLS in one turn of the event loop."""
+MAX_TLS_RECORD_BYTES = 5 + TLS_RECORD_BYTES + 2048
+"""The most bytes of an encrypted TLS record with its header (RFC 5246, section 6.2.3)."""
+
+TLS_RECEIVE_BYTES = 32 * 1024
+"""The bytes that one system call receives from a connection with TLS, and the most that wait in it
+to be decrypted.
+"""
+
+TLS_SEND_BYTES = 2 * TLS_RECORD_BYTES
+"""The encrypted bytes that are sent with one system call. So many of a connection wait for a full
+socket, and a record more.
+"""
+
+TLS_RECORDS_PER_TURN = 64
+"""The TLS records of one connection that are read in one turn of the event loop: up to 1 MiB of
+data. A record without data ends its turn.
+"""
+
+MAX_EMPTY_TLS_RECORDS = 100
+"""A connection that sends more TLS records without data, such as key updates, beyond those with
+data, is closed.
+"""
 
 MAX_HANDSHAKES = 1000
 """TLS handshakes that are not complete. One more ends the oldest."""
@@ -36,18 +56,13 @@ HANDSHAKE_BYTES = 192 * 1024
 up to 131,396 bytes, and for a record. One that claims nothing takes about 50 KiB.
 """
 
+HANDSHAKE_PIECE_BYTES = 4096
+"""The bytes that OpenSSL gets at a time in a handshake: the memory they pass through is kept."""
+
 HANDSHAKE_SLICE_S = 0.004
 """The time for TLS handshakes in one turn of the event loop. Each takes about a millisecond with a
 key of 2048 bits.
 """
-
-MAX_TLS_READ_S = 0.05
-"""The time of the processor for one read of a connection with TLS, which takes less than a
-millisecond. A client that sends messages without data takes more, and is closed.
-"""
-
-TLS_READ_CHECK_S = 0.05
-"""How often the time of reads is looked at."""
 
 LOGIN_TIMEOUT_S = 30.0
 """The time for a TLS handshake, and the time for a SASL login. Then the connection is closed."""

@@ -1,8 +1,11 @@
 """An asyncio transport with TLS on a non-blocking socket.
 
-asyncio's own TLS copies all bytes through memory buffers and cannot say how much of an answer
-the socket takes, which bounds the memory of clients that do not read. Here at most one TLS record
-waits for the socket, beside what ``write`` was given.
+asyncio's own TLS cannot say how much of an answer the socket takes, which bounds the memory of
+clients that do not read. Here at most :data:`TLS_SEND_BYTES` wait for the socket, beside what
+``write`` was given.
+
+OpenSSL gets one record at a time. Given more, it would read on while messages without data arrive,
+such as key updates of TLS 1.3, and hold the event loop for as long as a client sends them.
 """
 
 from __future__ import annotations
@@ -19,13 +22,20 @@ from headrace.log_lines import LimitedLog, get_logger
 
 from ..acceptor import Connected
 from ..limits import (
+    HANDSHAKE_PIECE_BYTES,
     HANDSHAKE_SLICE_S,
-    TLS_READS_PER_TURN,
+    MAX_EMPTY_TLS_RECORDS,
+    MAX_TLS_RECORD_BYTES,
+    TLS_RECEIVE_BYTES,
     TLS_RECORD_BYTES,
+    TLS_RECORDS_PER_TURN,
+    TLS_SEND_BYTES,
 )
-from .read_watch import ReadWatch
+from .records import HEADER_BYTES, record_bytes
 
 log = LimitedLog(get_logger("headrace.tls"))
+
+_NOTHING = memoryview(b"")
 
 
 class Handshakes:
@@ -34,11 +44,11 @@ class Handshakes:
 
     :param timeout_s: the time for a handshake
     :param limit: the handshakes that may be open. One more ends the oldest
-    :ivar reads: bounds the time of each step, and of each read of these connections
+    :ivar buffer: these connections receive into it, one after the other
     """
 
     def __init__(self, timeout_s: float, limit: int) -> None:
-        self.reads = ReadWatch()
+        self.buffer = memoryview(bytearray(TLS_RECEIVE_BYTES))
         self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_s
         self._limit = limit
@@ -83,7 +93,6 @@ class Handshakes:
 
     def close(self) -> None:
         """Give up all handshakes without a word: the broker stops."""
-        self.reads.close()
         if self._timer is not None:
             self._timer.cancel()
         for transport in list(self._open):
@@ -119,19 +128,39 @@ class TlsTransport(asyncio.Transport):
         super().__init__()
         self._loop = asyncio.get_running_loop()
         self._peer = sock.getpeername()
-        self._socket = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-        self._fd = self._socket.fileno()
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._connected = connected
         self._handshakes = handshakes
         self._ended: Callable[[], None] | None = ended
         self._protocol: Any = None
+        self._arrived = _NOTHING
+        """The bytes that OpenSSL has not got: less than a header, unless the turn is over."""
+        self._missing_bytes = 0
+        """The bytes of the present record that OpenSSL has not got."""
+        self._has_record = False
+        """True while OpenSSL has a whole record that is not read to its end."""
+        self._records_left = 0
+        """The records that may be read in this turn of the event loop."""
+        self._empty_records = 0
+        """Records without data, less those with data."""
+        self._is_drained = False
+        """True if the socket had nothing more."""
+        self._is_at_end = False
+        """True when the client sends no more."""
         self._unsent: deque[bytes | memoryview] = deque()
+        """The encrypted bytes that wait for the socket."""
         self._unsent_bytes = 0
         self._is_reading = False
         self._is_writing = False
         self._is_paused = False
+        self._is_read_scheduled = False
         self._is_stalled = False
         """True while nothing is read, because TLS has to answer first, and the socket is full."""
+        self._is_complete = False
+        """True when the handshake is complete."""
         self._is_closing = False
         self._is_closed = False
         self._is_broken = False
@@ -147,30 +176,47 @@ class TlsTransport(asyncio.Transport):
         """Take as many steps of the handshake as possible without waiting."""
         if self._is_closed:
             return
-        reads = self._handshakes.reads
-        reads.begin(self._socket)
+        self._begin_turn()
         try:
-            try:
-                self._socket.do_handshake()
-            finally:
-                reads.end()
-        except ssl.SSLWantReadError:
-            self._watch_writing(False)
-            self._watch_reading(True)
-            return
-        except ssl.SSLWantWriteError:
-            self._watch_writing(True)
-            return
-        except (OSError, ValueError) as error:
+            self._is_complete = self._is_complete or self._shake_hands()
+        except OSError as error:
+            self._flush()  # the alert
             self.give_up("%s", getattr(error, "reason", None) or error)
             return
-        self._watch_writing(False)
+        if not self._flush():
+            return
+        if not self._is_complete:
+            if self._records_left:
+                self._watch_reading(True)
+            else:
+                self._handshakes.take_step(self)
+            return
+        self._has_record = False
         self._end_handshake()
         self._protocol = self._connected()
         self._protocol.connection_made(self)
         if not self._is_closed and not self._is_closing and not self._is_paused:
             self._watch_reading(True)
             self._read()
+
+    def _shake_hands(self) -> bool:
+        """Take steps of the handshake for what has arrived; return True if it is complete.
+
+        :raises OSError: when it fails
+        """
+        try:
+            while self._feed(HANDSHAKE_PIECE_BYTES):
+                try:
+                    self._tls.do_handshake()
+                except ssl.SSLWantReadError:
+                    continue
+                return True
+            if self._is_at_end:
+                self._incoming.write_eof()
+                self._tls.do_handshake()
+            return False
+        finally:
+            self._leave_buffer()
 
     def give_up(self, reason: str, *values: object) -> None:
         """Close a connection whose handshake fails."""
@@ -194,77 +240,158 @@ class TlsTransport(asyncio.Transport):
         if self._protocol is None:
             self._watch_reading(False)
             self._handshakes.take_step(self)
-        else:
+        elif not self._is_read_scheduled:
             self._read()
 
     def _read(self) -> None:
-        for _ in range(TLS_READS_PER_TURN):
-            if not self._is_reading:
-                return
+        """Give the protocol what has arrived, as much as one turn of the event loop may take."""
+        self._begin_turn()
+        while self._is_reading:
             try:
                 # no name for the buffer: the protocol may enlarge it while it is not in use
                 received, is_all = self._receive_into(self._protocol.get_buffer(-1))
-            except ssl.SSLWantReadError:
-                return
-            except ssl.SSLWantWriteError:
-                self._is_stalled = True
-                self._watch_reading(False)
-                self._watch_writing(True)
-                return
-            except (OSError, ValueError) as error:
+            except OSError as error:
+                self._flush()  # the alert
                 self._lose(error)
                 return
-            if not received:
+            if self._outgoing.pending and not self._flush():
+                self._is_stalled = True
+                self._watch_reading(False)
+            if received:
+                self._protocol.buffer_updated(received)
+            if self._is_at_end:
                 self._end_of_input()
                 return
-            self._protocol.buffer_updated(received)
             if is_all:
                 return
+            if not self._records_left:
+                break
         if self._is_reading:
+            self._schedule_read()
+
+    def _schedule_read(self) -> None:
+        """Read in the next turn: decrypted bytes may wait, which no poll sees."""
+        if not self._is_read_scheduled:
+            self._is_read_scheduled = True
             self._loop.call_soon(self._read_more)
 
     def _read_more(self) -> None:
+        self._is_read_scheduled = False
         if self._is_reading and self._protocol is not None:
             self._read()
 
+    def _begin_turn(self) -> None:
+        self._records_left = TLS_RECORDS_PER_TURN
+        self._is_drained = False
+
     def _receive_into(self, room: memoryview) -> tuple[int, bool]:
-        """Decrypt what has arrived into a buffer.
+        """Decrypt records into a buffer, as many as it and the turn have room for.
 
-        :returns: the number of bytes, 0 at the end of input; and whether there is no more, as far
-            as the polling of the socket can tell
+        :returns: the number of bytes, and whether no further record has arrived
+        :raises OSError: when the connection is lost
         """
-        received = self._receive(room)
-        while received:
-            if received == len(room):
-                return received, False
-            if received % TLS_RECORD_BYTES and not self._socket.pending():
-                break  # not a full record, so probably the last one
-            try:
-                more = self._receive(room[received:])
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                break
-            if not more:
-                return received, False  # the next read tells that, too
-            received += more
-        return received, True
-
-    def _receive(self, room: memoryview) -> int:
-        """Decrypt a record.
-
-        :raises ConnectionAbortedError: the client has sent nothing but messages without data
-        """
-        reads = self._handshakes.reads
-        reads.begin(self._socket)
+        received = 0
         try:
-            return self._socket.recv_into(room)
+            while received < len(room):
+                if not self._has_record:
+                    if not self._feed(MAX_TLS_RECORD_BYTES):
+                        break
+                    continue
+                try:
+                    # typeshed knows only the form that returns bytes
+                    part: Any = self._tls.read(len(room) - received, room[received:])
+                except ssl.SSLWantReadError:
+                    self._has_record = False
+                    self._count_empty_record()
+                    break
+                except OSError:
+                    if received:
+                        break  # the next read fails, too
+                    raise
+                if not part:
+                    self._is_at_end = True
+                    break
+                received += part
+                self._has_record = received == len(room) and self._tls.pending() > 0
+                if self._empty_records:
+                    self._empty_records -= 1
         finally:
-            if reads.end():
-                log.warning(
-                    self._peer[0],
-                    "closing the connection from /%s: it sends TLS messages without data",
-                    self._peer[0],
-                )
-                raise ConnectionAbortedError
+            self._leave_buffer()
+        return received, received < len(room) and self._records_left > 0
+
+    def _count_empty_record(self) -> None:
+        """End the turn: a key update takes as long as 16 KiB of data.
+
+        :raises ConnectionAbortedError: the client has sent too many of them
+        """
+        self._records_left = 0
+        self._empty_records += 1
+        if self._empty_records > MAX_EMPTY_TLS_RECORDS:
+            log.warning(
+                self._peer[0],
+                "closing the connection from /%s: it sends TLS messages without data",
+                self._peer[0],
+            )
+            raise ConnectionAbortedError
+
+    def _feed(self, most_bytes: int) -> bool:
+        """Give OpenSSL what has arrived of a record, or the next part of it; return False if that
+        is nothing, or the turn is over.
+        """
+        if not self._records_left:
+            return False
+        if self._missing_bytes:
+            if not self._arrived and not self._receive():
+                return False
+        else:
+            while len(self._arrived) < HEADER_BYTES:
+                if not self._receive():
+                    return False
+            self._missing_bytes = record_bytes(self._arrived)
+            if not self._missing_bytes:
+                self._refuse()
+                return True
+        piece = self._arrived[: min(self._missing_bytes, most_bytes)]
+        self._incoming.write(piece)
+        self._arrived = self._arrived[len(piece) :]
+        self._missing_bytes -= len(piece)
+        if not self._missing_bytes:
+            self._has_record = True
+            self._records_left -= 1
+        return True
+
+    def _refuse(self) -> None:
+        """Give OpenSSL what is no record, so that it tells what is wrong, and no more."""
+        self._incoming.write(self._arrived)
+        self._incoming.write_eof()
+        self._arrived = _NOTHING
+        self._has_record = True
+
+    def _receive(self) -> bool:
+        """Receive bytes behind those that wait; return False if there are none.
+
+        :raises OSError: when the connection is lost
+        """
+        if self._is_drained or self._is_at_end:
+            return False
+        buffer, held = self._handshakes.buffer, len(self._arrived)
+        buffer[:held] = self._arrived
+        try:
+            received = self._socket.recv_into(buffer[held:])
+        except BlockingIOError:
+            self._is_drained = True
+            return False
+        self._arrived = buffer[: held + received]
+        self._is_drained = held + received < len(buffer)
+        self._is_at_end = not received
+        return received > 0
+
+    def _leave_buffer(self) -> None:
+        """Copy what waits: the buffer belongs to all connections."""
+        if not self._arrived:
+            self._arrived = _NOTHING
+        elif self._arrived.obj is self._handshakes.buffer.obj:
+            self._arrived = memoryview(bytes(self._arrived))
 
     def _end_of_input(self) -> None:
         self._watch_reading(False)
@@ -281,7 +408,7 @@ class TlsTransport(asyncio.Transport):
             return
         self._watch_reading(True)
         if self._protocol is not None:
-            self._loop.call_soon(self._read_more)  # decrypted bytes may wait, which no poll sees
+            self._schedule_read()
 
     def is_reading(self) -> bool:
         return self._is_reading
@@ -292,7 +419,7 @@ class TlsTransport(asyncio.Transport):
         """Send what the socket takes now; return how many bytes that are. Of a broken connection
         that is everything. Do not call it while writing is paused.
 
-        The last record may wait in the transport for the socket. Then the protocol's
+        The last bytes may wait in the transport for the socket. Then the protocol's
         ``pause_writing`` was called.
         """
         if self._is_broken:
@@ -301,58 +428,72 @@ class TlsTransport(asyncio.Transport):
         for view in views:
             view = memoryview(view)
             for start in range(0, len(view), TLS_RECORD_BYTES):
-                record = view[start : start + TLS_RECORD_BYTES]
-                sent += len(record)
-                if not self._send_record(record):
+                sent += self._encrypt(view[start : start + TLS_RECORD_BYTES])
+                if self._outgoing.pending >= TLS_SEND_BYTES and not self._flush():
                     return sent
+        self._flush()
         return sent
 
     def write(self, data: Any) -> None:
         view = memoryview(data)
-        taken = 0 if self._unsent else self.send_views((view,))
-        if taken < len(view) and not self._is_broken:
-            rest = bytes(view[taken:])
-            self._unsent.append(rest)
-            self._unsent_bytes += len(rest)
+        sent = 0 if self._unsent else self.send_views((view,))
+        for start in range(sent, len(view), TLS_RECORD_BYTES):
+            self._encrypt(view[start : start + TLS_RECORD_BYTES])
+            self._keep_encrypted()
         self._check_full()
 
     def writelines(self, pieces: Any) -> None:
         for piece in pieces:
             self.write(piece)
 
-    def _send_record(self, record: memoryview) -> bool:
-        """Send one record; return False if it is kept, because the socket is full."""
-        try:
-            taken = self._socket.send(record)
-        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
-            taken = 0
-        except (OSError, ValueError) as error:
-            self._is_broken = True
-            self._loop.call_soon(self._lose, error)
-            return False
-        if taken == len(record):
-            return True
-        # OpenSSL has encrypted the record, so exactly these bytes have to follow.
-        self._unsent.appendleft(bytes(record[taken:]))
-        self._unsent_bytes += len(record) - taken
-        self._watch_writing(True)
-        self._check_full()
-        return False
+    def _encrypt(self, data: memoryview) -> int:
+        """Encrypt the data of one record, and return its size. A broken connection drops it."""
+        if not self._is_broken:
+            try:
+                self._tls.write(data)
+            except OSError as error:
+                self._break(error)
+        return len(data)
+
+    def _keep_encrypted(self) -> None:
+        """Take what OpenSSL has to send. It waits for the socket."""
+        piece = self._outgoing.read()
+        if piece:
+            self._unsent.append(piece)
+            self._unsent_bytes += len(piece)
+
+    def _flush(self) -> bool:
+        """Send what OpenSSL has to send; return False if some of it waits for the socket."""
+        self._keep_encrypted()
+        unsent = self._unsent
+        while unsent:
+            piece = unsent.popleft()
+            try:
+                sent = 0 if self._is_broken else self._socket.send(piece)
+            except BlockingIOError:
+                sent = 0
+            except OSError as error:
+                self._break(error)
+                sent = 0
+            self._unsent_bytes -= sent
+            if sent < len(piece):
+                unsent.appendleft(memoryview(piece)[sent:])
+                self._watch_writing(True)
+                self._check_full()
+                return False
+        return True
+
+    def _break(self, error: OSError) -> None:
+        self._is_broken = True
+        self._loop.call_soon(self._lose, error)
 
     def _writable(self) -> None:
+        if not self._flush():
+            return
+        self._watch_writing(False)
         if self._protocol is None:
-            self._watch_writing(False)
             self._handshakes.take_step(self)
             return
-        while self._unsent:
-            first = self._unsent.popleft()
-            record = memoryview(first)[:TLS_RECORD_BYTES]
-            self._unsent_bytes -= len(record)
-            if len(first) > len(record):
-                self._unsent.appendleft(memoryview(first)[len(record) :])
-            if not self._send_record(record):
-                return
-        self._watch_writing(False)
         if self._is_closing:
             self._shut_down()
             return
@@ -365,7 +506,9 @@ class TlsTransport(asyncio.Transport):
                 self.resume_reading()
 
     def _check_full(self) -> None:
-        if not self._is_full and self._unsent_bytes > self._high_water:
+        if self._protocol is None or self._is_full:
+            return
+        if self._unsent_bytes > self._high_water:
             self._is_full = True
             self._protocol.pause_writing()
 
@@ -384,9 +527,9 @@ class TlsTransport(asyncio.Transport):
         if name == "peername":
             return self._peer
         if name == "peer_certificate":
-            return self._socket.getpeercert(binary_form=True)
+            return self._tls.getpeercert(binary_form=True)
         if name == "cipher":
-            return self._socket.cipher()
+            return self._tls.cipher()
         return default
 
     def is_closing(self) -> bool:
@@ -407,9 +550,10 @@ class TlsTransport(asyncio.Transport):
 
     def _shut_down(self) -> None:
         try:
-            self._socket.unwrap()
-        except (OSError, ValueError):
-            pass  # the client has not answered the alert, or is gone
+            self._tls.unwrap()
+        except OSError:
+            pass  # the client has not answered the alert
+        self._flush()
         self._lose(None)
 
     def _lose(self, error: Exception | None) -> None:
@@ -430,6 +574,7 @@ class TlsTransport(asyncio.Transport):
         self._watch_writing(False)
         self._unsent.clear()
         self._unsent_bytes = 0
+        self._arrived = _NOTHING
         self._socket.close()
 
     def _watch_reading(self, wanted: bool) -> None:
