@@ -112,6 +112,7 @@ class Desk:
             logs=None,
             meters=Meters(),
             notify=lambda key: None,
+            opener=None,
         )
         made = Coordinators(environment)
         made.group_runtime._tickets = count(self.tickets + 1)  # no ticket is used twice

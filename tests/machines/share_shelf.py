@@ -64,6 +64,7 @@ class Shelf:
             ),
             meters=Meters(),
             notify=lambda key: None,
+            opener=None,
         )
         return Coordinators(environment)
 

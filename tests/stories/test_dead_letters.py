@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from headrace.coordinators import dead_letters
 from headrace.coordinators.dead_letters import DeadLetterCounts
-from headrace.coordinators.limits import COPY_OPENED_BYTES
-from headrace.errors import ErrorCode, Refusal, StorageError
+from headrace.coordinators.limits import COPY_OPENED_BYTES, LETTERS_ON_LOOP
+from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol import record_batch
 from headrace.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from headrace.protocol.limits import OPENED_ON_LOOP_RECORDS
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE
 from tests.bombs import size_bomb
-from tests.stories.share_stage import GROUP, Stage, on_stage, stage
-from tests.support import story
+from tests.stories.share_stage import GROUP, Stage, begun, on_stage, stage
+from tests.support import HANG_S, story
 
 OK = (ErrorCode.NONE, None)
 REJECTED, EXCEEDED = "Offset rejected by client.", "Offset delivery count exceeded the threshold."
@@ -350,10 +352,144 @@ async def test_letters_are_on_disk_before_their_records_are_archived(
     unflushed.clear()
     assert [offset for offset, _, _ in letters(s)] == [0, 1]
     monkeypatch.setattr(PartitionLog, "flush", failing_flush)
-    with pytest.raises(StorageError):
-        await m.ack((2, 2, REJECT))
+    assert (await m.ack((2, 2, REJECT)))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert not unflushed
     assert s.lag() == 1
+
+
+class Flushes:
+    """The flushes of logs, which wait until :meth:`let_go`.
+
+    :ivar begun: the topic and the thread of each flush
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun: list[tuple[str, threading.Thread]] = []
+        self._may_end = threading.Event()
+        flush = PartitionLog.flush
+
+        def held(log: PartitionLog) -> None:
+            self.begun.append((log.topic, threading.current_thread()))
+            if threading.current_thread() is not threading.main_thread():
+                assert self._may_end.wait(HANG_S)
+            flush(log)
+
+        monkeypatch.setattr(PartitionLog, "flush", held)
+
+    def __enter__(self) -> Flushes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.let_go()
+
+    def let_go(self) -> None:
+        self._may_end.set()
+
+    @property
+    def topics(self) -> set[str]:
+        return {topic for topic, _ in self.begun}
+
+    @property
+    def on_loop(self) -> list[str]:
+        """The topics whose flushes have held the event loop."""
+        return [topic for topic, thread in self.begun if thread is threading.main_thread()]
+
+
+async def seen(condition: Callable[[], object]) -> None:
+    """Wait until something that other tasks and threads do has happened."""
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+@on_stage(**QUEUE)
+async def test_a_flush_of_the_queue_does_not_hold_the_event_loop(
+    s: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    """It was made on the loop: a slow disk stalled everybody."""
+    open_queue(s, flush_messages="1")
+    s.produce(3)
+    m = s.member()
+    await m.fetch()
+    with Flushes(monkeypatch) as flushes:
+        rejected = await begun(m.ack((0, 1, REJECT)))
+        await seen(lambda: "dlq.t" in flushes.topics)
+        assert not flushes.on_loop
+        assert [offset for offset, _, _ in letters(s)] == [0, 1]
+        assert s.lag() > 0  # nothing is archived before its letter is on disk
+        assert not rejected.done()
+        flushes.let_go()
+        assert await rejected == OK
+        assert await m.ack((2, 2, REJECT)) == OK
+        assert [offset for offset, _, _ in letters(s)] == [0, 1, 2]
+        assert s.lag() == 0
+        assert not flushes.on_loop
+
+
+@on_stage(share_delivery_count_limit="2", share_record_lock_duration_ms="1000", **QUEUE)
+async def test_letters_of_lost_members_and_locks_are_flushed_elsewhere(
+    s: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    open_queue(s, flush_messages="1")
+    s.clock.stop()
+    s.produce(2, 1)
+    m, n = s.member(), s.member("n")
+    assert await m.fetch(max_records=1) == [(0, 1, 1)]
+    assert await n.fetch() == [(2, 2, 1)]
+    assert await m.ack((0, 1, RELEASE)) == OK
+    assert await m.fetch(max_records=1) == [(0, 1, 2)]
+    assert await n.ack((2, 2, RELEASE)) == OK
+    assert await n.fetch() == [(2, 2, 2)]
+    with Flushes(monkeypatch) as flushes:
+        m.vanish()
+        s.pass_ms(1000)
+        assert s.lag() == 3
+        flushes.let_go()
+        await seen(lambda: s.lag() == 0)
+        assert letters(s) == [(0, 2, EXCEEDED), (1, 2, EXCEEDED), (2, 2, EXCEEDED)]
+        assert not flushes.on_loop
+
+
+@on_stage(**QUEUE)
+async def test_an_acknowledgement_in_a_fetch_waits_for_its_letters(
+    s: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    open_queue(s, flush_messages="1")
+    s.produce(1, 1)
+    m = s.member()
+    assert await m.fetch(max_records=1) == [(0, 0, 1)]
+    with Flushes(monkeypatch) as flushes:
+        fetching = await begun(m.fetch((0, 0, REJECT)))
+        await seen(lambda: flushes.begun)
+        assert not fetching.done()
+        flushes.let_go()
+        assert await fetching == [(1, 1, 1)]
+        assert letters(s) == [(0, 1, REJECTED)]
+        assert s.lag() == 1
+        assert not flushes.on_loop
+
+
+@on_stage(**QUEUE)
+async def test_an_acknowledgement_of_a_lost_member_is_applied(
+    s: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    """The records stay locked while their letters are written, so nobody else gets them."""
+    open_queue(s, flush_messages="1")
+    s.produce(2)
+    m = s.member()
+    await m.fetch()
+    with Flushes(monkeypatch) as flushes:
+        rejected = await begun(m.ack((0, 0, REJECT)))
+        await seen(lambda: flushes.begun)
+        m.vanish()
+        rejected.cancel()  # as with the connection
+        n = s.member("n")
+        fetching = await begun(n.fetch(wait_ms=HANG_S * 1000))
+        assert not fetching.done()
+        flushes.let_go()
+        assert await fetching == [(1, 1, 2)]
+        assert [offset for offset, _, _ in letters(s)] == [0]
+        assert await n.ack((1, 1, ACCEPT)) == OK
+        assert s.lag() == 0
 
 
 def failing_flush(self: PartitionLog) -> None:
@@ -572,3 +708,81 @@ async def test_the_last_records_of_a_large_batch_are_copied(s):
             acked = [(start, end - 1, ACCEPT), (end, end, REJECT)] if is_last else []
             assert await m.ack(*(acked or [(start, end, ACCEPT)])) == OK
     assert [one.value for one in records(s)] == [b"4999"]
+
+
+def watch_threads(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[bool]:
+    """Note for each call of a function whether the event loop made it."""
+    on_loop: list[bool] = []
+    function = getattr(owner, name)
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        on_loop.append(threading.current_thread() is threading.main_thread())
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, watched)
+    return on_loop
+
+
+@on_stage(**COPYING)
+async def test_a_large_batch_is_opened_in_a_thread(s: Stage, monkeypatch: pytest.MonkeyPatch):
+    """All batches were opened on the event loop, up to 64 MiB at a time."""
+    open_queue(s)
+    pairs = [(None, b"%d" % number) for number in range(OPENED_ON_LOOP_RECORDS + 1)]
+    s.broker.append(s.log(), record_batch.build(pairs, timestamp_ms=1, codec=ZSTD))
+    s.produce(1, value=b"small")
+    m = s.member()
+    last = OPENED_ON_LOOP_RECORDS
+    assert await m.fetch() == [(0, last, 1)]
+    assert await m.fetch() == [(last + 1, last + 1, 1)]
+    on_loop = watch_threads(monkeypatch, record_batch, "record_spans")
+    assert await m.ack((0, last - 1, ACCEPT), (last, last, REJECT)) == OK
+    assert await m.ack((last + 1, last + 1, REJECT)) == OK
+    assert on_loop == [False, True]
+    monkeypatch.undo()
+    assert [one.value for one in records(s)] == [b"%d" % last, b"small"]
+    assert s.lag() == 0
+
+
+@on_stage(**COPYING)
+async def test_many_letters_are_built_in_a_thread(s: Stage, monkeypatch: pytest.MonkeyPatch):
+    open_queue(s, max_message_bytes="20000")
+    s.produce(LETTERS_ON_LOOP + 1)
+    m = s.member()
+    await m.fetch()
+    on_loop = watch_threads(monkeypatch, dead_letters, "_batch")
+    assert await m.ack((0, LETTERS_ON_LOOP, REJECT)) == OK
+    assert on_loop and not any(on_loop)
+    assert [offset for offset, _, _ in letters(s)] == list(range(LETTERS_ON_LOOP + 1))
+    assert {one.value for one in records(s)} == {b"v"}
+    assert s.lag() == 0
+
+
+@on_stage(**QUEUE)
+async def test_letters_that_the_queue_refuses_are_tried_once(
+    s: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(dead_letters, "LETTERS_ON_LOOP", 0)
+    open_queue(s, cleanup_policy="compact")
+    s.produce(1)
+    m = s.member()
+    await m.fetch()
+    assert await m.ack((0, 0, REJECT)) == OK
+    assert "Compacted topic cannot accept message without key" in caplog.text
+    assert s.lag() == 0
+    assert s.broker.share.dead_letters.counts[GROUP] == DeadLetterCounts(writes=1, failed_writes=1)
+
+
+@on_stage(share_delivery_count_limit="2", **QUEUE)
+async def test_a_broker_that_closes_writes_its_last_letters(
+    s: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    open_queue(s, flush_messages="1")
+    s.produce(1)
+    m = s.member()
+    await m.fetch()
+    assert await m.ack((0, 0, RELEASE)) == OK
+    assert await m.fetch() == [(0, 0, 2)]
+    s.broker.coordinators.close()
+    assert letters(s) == [(0, 2, EXCEEDED)]
+    assert not s.log(topic="dlq.t").unflushed_records
+    assert s.lag() == 0

@@ -144,6 +144,7 @@ class Broker:
                 topic_logs,
                 self.metrics,
                 self.long_polls.notify,
+                self.opener,
             )
         )
         self.listeners: Sequence[Listener] = ()

@@ -4,35 +4,37 @@ A record that a member rejects, or that has reached the delivery count limit, is
 the topic ``errors.deadletterqueue.topic.name`` of its group, and then archived. After a crash in
 between it is delivered again, so the queue may get it twice. Headers and errors:
 ``docs/behaviour/dead-letter-queue.md``.
+
+A few letters are written at once. Many letters, and copies from large batches, are built in the
+thread that opens batches; a queue with ``flush.messages`` is flushed in the thread of the flusher.
+Meanwhile :class:`LettersPending` is raised, and the change that archives the records is decided
+again when the letters are written.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from headrace.errors import ErrorCode, Refusal, StorageError
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import get_logger
 from headrace.protocol import dead_letters, record_batch
-from headrace.share.records import Archived, ArchiveReason, SharePartitionKey
+from headrace.protocol.limits import OPENED_ON_LOOP_BYTES, OPENED_ON_LOOP_RECORDS
+from headrace.share.records import Archived, ArchiveReason, SharePartitionKey, StateUpdate
 
+from .dead_letter_originals import LoopBudget, OpenElsewhere, Originals
 from .environment import Environment
-from .limits import (
-    COPY_OPENED_BYTES,
-    COPY_OPENED_RECORDS,
-    COPY_OPENED_TOGETHER_BYTES,
-    COPY_READ_BYTES,
-    DEAD_LETTER_COMPLAINT_MS,
-)
+from .limits import COPY_OPENED_TOGETHER_BYTES, DEAD_LETTER_COMPLAINT_MS, LETTERS_ON_LOOP
 
 if TYPE_CHECKING:
     from headrace.groups.settings import Topic
     from headrace.log.partition_log import PartitionLog
+    from headrace.protocol.record_batch import Opening
 
 log = get_logger("headrace.dead_letters")
-limited = LimitedLog(log)
 
 TOPIC_NAME, COPY_RECORD = (
     "errors.deadletterqueue.topic.name",
@@ -48,12 +50,26 @@ MESSAGES = {
 reasons are not dead letters.
 """
 
-OPEN_TO_COPY = record_batch.Opening(COPY_OPENED_BYTES, COPY_OPENED_RECORDS)
-"""The limits on opening a batch to copy records of it, on the event loop."""
-
-_ASSUMED_RECORD_BYTES = 4096  # to estimate how much of the log to read
 _OVERHEAD_BYTES = 32  # upper bound: a record's attributes, lengths, deltas and header count
 _HEADER_OVERHEAD_BYTES = 10
+_LETTERS_BETWEEN_PAUSES = 100
+
+Batch = tuple[bytes, list[int]]
+"""A batch of letters, and the offsets of their records."""
+
+
+class LettersPending(Exception):
+    """Dead letters are being written: the records must not be archived yet.
+
+    Decide again in a callback of ``written``. The callbacks keep the order of the changes.
+
+    :ivar written: done when the letters are as durable as the flush settings of the queue require;
+        fails with StorageError. Do not cancel it
+    """
+
+    def __init__(self, written: asyncio.Future[None]) -> None:
+        super().__init__()
+        self.written = written
 
 
 class Letter(NamedTuple):
@@ -87,11 +103,44 @@ class DeadLetterCounts:
     failed_writes: int = 0
 
 
-@dataclass(slots=True)
-class _Budget:
-    """The bytes of records that may still be read, decompressed."""
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """The letters that one change of a share-partition needs.
 
-    left_bytes: int
+    :ivar runs: the records that become archived
+    :ivar written: their offsets that have a letter already
+    :ivar originals: the records to copy; None for letters without copies
+    """
+
+    key: SharePartitionKey
+    topic: str
+    queue: PartitionLog
+    runs: Sequence[Archived]
+    written: frozenset[int]
+    originals: Originals | None
+    wall_ms: int
+
+    def batches(self, pause: Callable[[], object] | None = None) -> Iterator[Batch]:
+        """Yield the letters in batches; see :func:`_batches`.
+
+        :param pause: called after some letters
+        """
+        originals = iter(() if self.originals is None else self.originals.records)
+        letters = _letters(self.key, self.topic, self.runs, originals, self.written)
+        if pause is not None:
+            letters = _paced(letters, pause)
+        return _batches(letters, self.queue.config.max_message_bytes, self.wall_ms)
+
+    def all_batches(self, opening: Opening) -> list[Batch]:
+        """Return all batches; called in the thread that opens batches."""
+        return list(self.batches(opening.pause))
+
+
+class _Pending(NamedTuple):
+    """Letters that are being written for the records with these offsets."""
+
+    offsets: frozenset[int]
+    task: asyncio.Task[None]
 
 
 class DeadLetters:
@@ -105,12 +154,28 @@ class DeadLetters:
         self._config = environment.config
         self._catalog = environment.catalog
         self._logs = environment.logs
+        self._opener = environment.opener
         self.counts: dict[str, DeadLetterCounts] = {}
-        # Offsets that are in the queue but not archived yet. A retry skips them.
+        # Offsets that are in the queue, or were refused by it, and not archived yet. A retry skips
+        # them.
         self._written: dict[SharePartitionKey, set[int]] = {}
+        self._pending: dict[SharePartitionKey, list[_Pending]] = {}
+        self._copying = asyncio.Lock()
+        """Held while letters are built in the thread: only one writer's copies are in memory."""
         self._complained_ms: dict[str, int] = {}
-        self._budget: _Budget | None = None
-        """The budget of this turn of the event loop; None if nothing was read in it."""
+        self._budget: LoopBudget | None = None
+        """The work that this turn of the event loop may still do; None before the first letter."""
+        self._is_closed = False
+
+    def check_pending(self, key: SharePartitionKey, update: StateUpdate) -> None:
+        """Check that no letters are being written for the records that an update changes.
+
+        :raises LettersPending: if some are
+        """
+        for pending in self._pending.get(key, ()):
+            for first, last, _, _ in (*update.archived, *update.state_batches):
+                if not pending.offsets.isdisjoint(range(first, last + 1)):
+                    raise LettersPending(pending.task)
 
     def write(
         self, key: SharePartitionKey, source: PartitionLog, archived: Sequence[Archived]
@@ -120,6 +185,7 @@ class DeadLetters:
         If the queue is misconfigured, log an error and write nothing, as Kafka does.
 
         :param source: the log of the records
+        :raises LettersPending: while the letters are on their way to the disk
         :raises StorageError: when the disk fails; the records must not be archived
         """
         config = self._config
@@ -127,66 +193,153 @@ class DeadLetters:
         dead = [run for run in archived if run.reason in MESSAGES] if name else []
         if not dead:
             return
-        counts = self.counts.setdefault(key.group_id, DeadLetterCounts())
+        offsets = frozenset(_offsets(dead))
+        written = frozenset(self._written.get(key, ()))
+        if offsets <= written and not self._is_closed:
+            return
         queue = self._queue(key, source.topic, name)
         if isinstance(queue, str):
-            counts.failed_writes += 1
+            self._counts(key).failed_writes += 1
             self._complain(key.group_id, queue)
             return
-        originals = (
-            _originals(source, dead, self._budget_of_turn())
-            if config.group_value(key.group_id, COPY_RECORD) == "true"
-            else iter(())
-        )
-        written = self._written.setdefault(key, set())
-        letters = _letters(key, source.topic, dead, originals, frozenset(written))
-        for data, offsets in _batches(
-            letters, queue.config.max_message_bytes, self._clock.wall_ms()
-        ):
+        copies = config.group_value(key.group_id, COPY_RECORD) == "true"
+        originals = Originals(source, dead, COPY_OPENED_TOGETHER_BYTES) if copies else None
+        wall_ms = self._clock.wall_ms()
+        writing = _Writing(key, source.topic, queue, dead, written, originals, wall_ms)
+        if self._is_closed:
+            self._write_last(writing)
+        elif not self._fits_turn(len(offsets - written), originals):
+            self._begin(key, offsets, self._write_later(writing))
+        else:
+            self._append(writing, writing.batches())
+            if _must_flush(queue):
+                self._begin(key, offsets, _wait(self._logs.durable()))
+
+    def _fits_turn(self, letters: int, originals: Originals | None) -> bool:
+        """Return True if this turn of the event loop may write so many letters; then the records to
+        copy are read.
+        """
+        budget = self._budget
+        if budget is None:
+            budget = self._budget = LoopBudget(
+                LETTERS_ON_LOOP, OPENED_ON_LOOP_BYTES, OPENED_ON_LOOP_RECORDS
+            )
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        if letters > budget.left_letters:
+            return False
+        budget.left_letters -= letters
+        try:
+            while originals is not None and (data := originals.read()):
+                originals.open(data, budget)
+        except OpenElsewhere:
+            return False
+        return True
+
+    def _end_turn(self) -> None:
+        self._budget = None
+
+    def _begin(
+        self, key: SharePartitionKey, offsets: frozenset[int], work: Coroutine[None, None, None]
+    ) -> NoReturn:
+        """Have letters written later.
+
+        :raises LettersPending: always
+        """
+        task = asyncio.get_running_loop().create_task(work)
+        pending = _Pending(offsets, task)
+        self._pending.setdefault(key, []).append(pending)
+        task.add_done_callback(partial(self._end, key, pending))
+        raise LettersPending(task)
+
+    def _end(self, key: SharePartitionKey, pending: _Pending, done: asyncio.Task[None]) -> None:
+        if not done.cancelled():
+            done.exception()  # mark it as retrieved, as there may be no waiter
+        left = [one for one in self._pending.get(key, ()) if one is not pending]
+        if left:
+            self._pending[key] = left
+        else:
+            self._pending.pop(key, None)
+
+    async def _write_later(self, writing: _Writing) -> None:
+        """Read the records to copy on the event loop, a piece at a time, and open them in the
+        thread. Build the letters there, too.
+
+        :raises StorageError: when the disk fails
+        """
+        originals = writing.originals
+        async with self._copying:
+            if originals is not None:
+                while await self._opener.run(originals.prepare):
+                    pass
+            batches = await self._opener.run(lambda: writing.all_batches)
+            for batch in batches or ():
+                self._append(writing, (batch,))
+                await asyncio.sleep(0)
+        if _must_flush(writing.queue):
+            await self._logs.durable()
+
+    def _write_last(self, writing: _Writing) -> None:
+        """Write letters while the broker closes: the event loop serves nobody any more.
+
+        :raises StorageError: when the disk fails
+        """
+        originals = writing.originals
+        while originals is not None and (data := originals.read()):
+            originals.open(data)
+        self._append(writing, writing.batches())
+        queue = writing.queue
+        if _must_flush(queue):
+            try:
+                queue.flush()
+            except OSError as error:
+                raise StorageError(
+                    f"cannot flush the dead-letter queue {queue.topic}: {error}"
+                ) from error
+
+    def _append(self, writing: _Writing, batches: Iterable[Batch]) -> None:
+        """Append batches of letters, and remember the offsets.
+
+        :raises StorageError: when the disk fails
+        """
+        key, queue = writing.key, writing.queue
+        counts = self._counts(key)
+        for data, offsets in batches:
             counts.writes += 1
             appended = self._logs.append(queue, data)
             if isinstance(appended, Refusal):
                 counts.failed_writes += 1
                 message = (
-                    f"cannot write to the dead-letter queue {name}: "
+                    f"cannot write to the dead-letter queue {queue.topic}: "
                     f"{appended.message or appended.code.name}"
                 )
                 if appended.code == ErrorCode.KAFKA_STORAGE_ERROR:
                     raise StorageError(message)
                 self._complain(key.group_id, f"{message}, share group: {key.group_id}")
-                continue
-            counts.records += len(offsets)
-            written.update(offsets)
-        self._make_durable(queue)
+            else:
+                counts.records += len(offsets)
+            self._written.setdefault(key, set()).update(offsets)
 
-    def _budget_of_turn(self) -> _Budget:
-        if self._budget is None:
-            self._budget = _Budget(COPY_OPENED_TOGETHER_BYTES)
-            asyncio.get_running_loop().call_soon(self._end_turn)
-        return self._budget
+    def _counts(self, key: SharePartitionKey) -> DeadLetterCounts:
+        return self.counts.setdefault(key.group_id, DeadLetterCounts())
 
-    def _end_turn(self) -> None:
-        self._budget = None
-
-    def _make_durable(self, queue: PartitionLog) -> None:
-        """Force the letters to disk if the flush settings of the queue require it. Otherwise a
-        power cut could keep the state of the records, which is in another log, and lose the
-        letters.
-
-        :raises StorageError: when the disk fails
-        """
-        if queue.unflushed_records < queue.config.flush_messages:
-            return
-        try:
-            queue.flush()
-        except OSError as error:
-            raise StorageError(
-                f"cannot flush the dead-letter queue {queue.topic}: {error}"
-            ) from error
-
-    def archiving_ended(self, key: SharePartitionKey) -> None:
+    def archiving_ended(self, key: SharePartitionKey, archived: Sequence[Archived]) -> None:
         """End a :meth:`write`: the records are archived, or cannot be."""
+        written = self._written.get(key)
+        if written is not None:
+            written.difference_update(_offsets(archived))
+            if not written:
+                del self._written[key]
+
+    def forget(self, key: SharePartitionKey) -> None:
+        """Forget the letters of a share-partition whose state is changed elsewhere."""
         self._written.pop(key, None)
+
+    def close(self) -> None:
+        """Write letters at once from now on, and give up those that are being written."""
+        self._is_closed = True
+        for pending in [one for several in self._pending.values() for one in several]:
+            pending.task.cancel()
+        self._pending.clear()
 
     def _queue(self, key: SharePartitionKey, source_topic: str, name: str) -> PartitionLog | str:
         """Return the dead-letter queue's partition for a share-partition, or Kafka's message that
@@ -251,6 +404,30 @@ class DeadLetters:
             log.error("%s: records are archived without a dead letter", message.rstrip("."))
 
 
+def _must_flush(queue: PartitionLog) -> bool:
+    """Return True if the flush settings of the queue require a flush. Otherwise a power cut could
+    keep the state of the records, which is in another log, and lose the letters.
+    """
+    return queue.unflushed_records >= queue.config.flush_messages
+
+
+async def _wait(durable: Awaitable[None]) -> None:
+    await durable
+
+
+def _offsets(runs: Iterable[Archived]) -> Iterator[int]:
+    for run in runs:
+        yield from range(run.first_offset, run.last_offset + 1)
+
+
+def _paced(letters: Iterator[Letter], pause: Callable[[], object]) -> Iterator[Letter]:
+    """Yield the letters, with a pause after some of them."""
+    for number, letter in enumerate(letters, 1):
+        yield letter
+        if number % _LETTERS_BETWEEN_PAUSES == 0:
+            pause()
+
+
 def _letters(
     key: SharePartitionKey,
     topic: str,
@@ -284,9 +461,7 @@ def _letters(
                 yield Letter(offset, None, None, context)
 
 
-def _batches(
-    letters: Iterator[Letter], max_bytes: int, wall_ms: int
-) -> Iterator[tuple[bytes, list[int]]]:
+def _batches(letters: Iterator[Letter], max_bytes: int, wall_ms: int) -> Iterator[Batch]:
     """Yield batches of at most ``max_bytes``, each with the offsets of its letters.
 
     A letter that is too large alone is written without key, value and headers of the record. If it
@@ -316,83 +491,3 @@ def _batch(letters: Sequence[Letter], wall_ms: int) -> bytes:
     return record_batch.build(
         records, timestamp_ms=wall_ms, headers=[letter.headers for letter in letters]
     )
-
-
-def _originals(
-    source: PartitionLog, runs: Sequence[Archived], budget: _Budget
-) -> Iterator[record_batch.Record]:
-    """Yield the records of the batches that contain ``runs``, ascending, each batch once.
-
-    Records that were deleted or cannot be read are left out, and so are all that come after the
-    budget is spent.
-    """
-    wanted = sum(run.last_offset - run.first_offset + 1 for run in runs)
-    last = runs[-1].last_offset
-    position = max(runs[0].first_offset, source.log_start_offset)
-    at = 0
-    while position <= last:
-        data = source.read(position, min(COPY_READ_BYTES, wanted * _ASSUMED_RECORD_BYTES))
-        if isinstance(data, Refusal) or not data:
-            limited.error(
-                source.path,
-                "cannot read %s-%d at offset %d for dead letters",
-                source.topic,
-                source.partition,
-                position,
-            )
-            return
-        for start, header in record_batch.headers(data):
-            while at < len(runs) and runs[at].last_offset < header.base_offset:
-                at += 1
-            if (
-                at < len(runs)
-                and runs[at].first_offset <= header.last_offset
-                and not header.is_control
-            ):
-                if budget.left_bytes <= 0:
-                    limited.error(
-                        source.path,
-                        "dead letters of %s-%d have no records from offset %d on: more than %d "
-                        "bytes of records would be read at a time",
-                        source.topic,
-                        source.partition,
-                        header.base_offset,
-                        COPY_OPENED_TOGETHER_BYTES,
-                    )
-                    return
-                batch = memoryview(data)[start : start + header.size_bytes]
-                try:
-                    yield from _records_from(batch, header, runs[at].first_offset, budget)
-                except record_batch.CorruptBatch as error:
-                    limited.error(
-                        source.path,
-                        "cannot copy records of %s-%d: %s",
-                        source.topic,
-                        source.partition,
-                        error,
-                    )
-            position = header.last_offset + 1
-
-
-def _records_from(
-    batch: memoryview, header: record_batch.BatchHeader, offset: int, budget: _Budget
-) -> Iterator[record_batch.Record]:
-    """Yield the records of a batch from ``offset`` on. Those before it are passed over, unless
-    compaction has removed some.
-
-    :param budget: reduced by what is read
-    :raises CorruptBatch: the batch cannot be read, or is larger than :data:`OPEN_TO_COPY` or the
-        budget
-    """
-    is_complete = header.record_count == header.last_offset_delta + 1
-    passed = offset - header.base_offset if is_complete else 0
-    before = budget.left_bytes
-    opening = OPEN_TO_COPY._replace(max_bytes=min(COPY_OPENED_BYTES, before))
-    try:
-        for index, span in enumerate(record_batch.record_spans(batch, header, opening)):
-            budget.left_bytes -= span[2] - span[1]
-            if index >= passed:
-                yield record_batch.decode_record(*span, header)
-    except record_batch.TooLargeToOpen:
-        budget.left_bytes = before - opening.max_bytes
-        raise

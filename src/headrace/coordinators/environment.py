@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
 from headrace.clock import Clock
@@ -15,7 +15,10 @@ from .runtime import WriteMeter
 
 if TYPE_CHECKING:
     from headrace.groups.settings import Topic
+    from headrace.protocol.record_batch import Opening
     from headrace.share.records import SharePartitionKey
+
+T = TypeVar("T")
 
 
 class Configuration(Protocol):
@@ -94,6 +97,17 @@ class Meters(Protocol):
     def share(self) -> ShareMeters: ...
 
 
+class BatchOpener(Protocol):
+    """The thread that opens large batches, one after the other."""
+
+    async def run(self, prepare: Callable[[], Callable[[Opening], T] | None]) -> T | None:
+        """Wait for the turn of this call, prepare it on the loop, and run it in the thread.
+
+        :param prepare: returns the function to run, or None if nothing is left to do
+        :returns: the result of the function, or None
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
     """The parts of the broker that the coordinators use.
@@ -111,3 +125,4 @@ class Environment:
     logs: TopicLogs
     meters: Meters
     notify: Callable[[Hashable], object]
+    opener: BatchOpener

@@ -7,17 +7,22 @@ COPY_READ_BYTES = 1024 * 1024
 
 COPY_OPENED_BYTES = 4 * 1024 * 1024
 """The decompressed size above which a compressed batch is not opened to copy records of it: their
-dead letters have no key, value and headers. This happens on the event loop.
+dead letters have no key, value and headers.
 """
 
 COPY_OPENED_RECORDS = 50_000
 """The number of records above which a batch is not opened to copy some of them."""
 
 COPY_OPENED_TOGETHER_BYTES = 64 * 1024 * 1024
-"""The decompressed bytes of records that are read in one turn of the event loop to copy them to
-dead-letter queues; the further dead letters of this turn have no key, value and headers. A member
+"""The decompressed bytes of records that are read to copy the records of one acknowledgement of a
+partition to a dead-letter queue; its further dead letters have no key, value and headers. A member
 may reject thousands of batches together. A consumer that fetches 50 MiB at a time, the default,
 reaches this with compressed records only.
+"""
+
+LETTERS_ON_LOOP = 1000
+"""The dead letters that are built in one turn of the event loop, in about 10 ms. Further ones are
+built in the thread that opens large batches.
 """
 
 DEAD_LETTER_COMPLAINT_MS = 60_000

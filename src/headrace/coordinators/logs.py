@@ -85,3 +85,10 @@ class TopicLogs(Protocol):
 
     def appended(self, partition_log: PartitionLog) -> None:
         """Schedule the flush of what was just appended, and wake the requests that wait for it."""
+
+    def durable(self) -> Awaitable[None]:
+        """Return an awaitable that completes when everything appended before this call is as
+        durable as the flush settings require.
+
+        :raises StorageError: from the awaitable, when a flush failed
+        """

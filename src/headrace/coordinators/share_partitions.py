@@ -8,8 +8,10 @@ keeps the durable state.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import heappop, heappush
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -26,7 +28,7 @@ from headrace.share.share_partition import InFlight, SharePartition
 from headrace.share.share_session import ShareSession, ShareSessions
 from headrace.share.share_state import FENCED_STATE_EPOCH, NOT_HOSTED, ReadState, ShareCoordinator
 
-from .dead_letters import DeadLetters
+from .dead_letters import DeadLetters, LettersPending
 from .environment import Environment
 from .limits import RETRY_MS
 from .runtime import CoordinatorRuntime
@@ -203,6 +205,7 @@ class SharePartitions:
         """Apply a member's acknowledgements of one partition, all or none.
 
         :returns: the error, None for success
+        :raises LettersPending: as :meth:`apply`
         :raises StorageError: when the disk fails; nothing has changed
         """
         loaded = self.loaded(session.group_id, topic_id, partition)
@@ -240,6 +243,7 @@ class SharePartitions:
         """Release the records of a range that members hold.
 
         :returns: their number, or the error if the share coordinator refuses
+        :raises LettersPending: as :meth:`apply`
         :raises StorageError: when the disk fails; nothing has changed
         """
         loaded = self.loaded(*key)
@@ -262,17 +266,36 @@ class SharePartitions:
 
     def _release(self, session: ShareSession) -> None:
         group_id = session.group_id
-        settings = self.settings(group_id)
-        now_ms = self.clock.now_ms()
         for loaded in list(self._groups.get(group_id, {}).values()):
-            try:
-                self.apply(loaded, loaded.partition.release(session.member_id, now_ms, settings))
-            except StorageError as error:  # the acquisition locks will expire
-                message = "cannot release what %s holds of %s: %s"
-                log.error(group_id, message, session.member_id, loaded.key, error)
+            self._release_from(loaded, session.member_id)
         if not self.sessions.in_group(group_id):
             self._fenced.pop(group_id, None)
             self._unload_idle(group_id)
+
+    def _release_from(self, loaded: LoadedPartition, member_id: str) -> None:
+        group_id = loaded.key.group_id
+        released = loaded.partition.release(member_id, self.clock.now_ms(), self.settings(group_id))
+        try:
+            self.apply(loaded, released)
+        except LettersPending as pending:
+            pending.written.add_done_callback(partial(self._release_again, loaded, member_id))
+        except StorageError as error:  # the acquisition locks will expire
+            message = "cannot release what %s holds of %s: %s"
+            log.error(group_id, message, member_id, loaded.key, error)
+
+    def _release_again(
+        self, loaded: LoadedPartition, member_id: str, letters: asyncio.Future[None]
+    ) -> None:
+        """Release the records of a member whose dead letters are written, unless the member has a
+        new session. If they could not be written, the acquisition locks will expire.
+        """
+        group_id = loaded.key.group_id
+        if not _succeeded(letters) or self.sessions.has(group_id, member_id):
+            return
+        if self.loaded(*loaded.key) is loaded:
+            self._release_from(loaded, member_id)
+            if not self.sessions.in_group(group_id):
+                self._unload_idle(group_id)
 
     def _unload_idle(self, group_id: str) -> None:
         """Unload the idle share-partitions of a group without sessions.
@@ -294,6 +317,8 @@ class SharePartitions:
 
         :returns: None for success; the error if the share coordinator refuses the update. Then the
             share-partition is dropped, as its state was changed elsewhere
+        :raises LettersPending: while dead letters are being written; nothing has changed. Decide
+            again when they are written
         :raises StorageError: when the append failed; nothing has changed
         """
         for update in outcome.records:
@@ -308,11 +333,13 @@ class SharePartitions:
                 self.clock.wall_ms(),
                 self._partitions(key.topic_id),
             )
-            if update.archived and write.reply is None:
-                self.dead_letters.write(key, loaded.log, update.archived)
+            if write.reply is None:
+                self.dead_letters.check_pending(key, update)
+                if update.archived:
+                    self.dead_letters.write(key, loaded.log, update.archived)
             refusal = self._runtime.write_now(loaded.coordinator_key, write)
             if update.archived:
-                self.dead_letters.archiving_ended(key)
+                self.dead_letters.archiving_ended(key, update.archived)
             if refusal is not None:
                 self.drop(key.group_id, key.topic_id, key.partition)
                 code = _COORDINATOR_ERRORS.get(refusal.code, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -368,6 +395,9 @@ class SharePartitions:
                 if self.apply(loaded, outcome) is None:
                     timeouts = sum(map(_changed_records, outcome.records))
                     self._meters.share.lock_timeouts[loaded.key] += timeouts
+            except LettersPending as pending:
+                pending.written.add_done_callback(partial(self._expire_again, loaded))
+                not_before_ms = now_ms + RETRY_MS
             except StorageError as error:  # it may concern one dead-letter queue only: continue
                 failures.append((loaded.key, error))
                 not_before_ms = now_ms + RETRY_MS
@@ -384,6 +414,11 @@ class SharePartitions:
             )
             log.error("timer", message, len(failures), RETRY_MS, *failures[0])
 
+    def _expire_again(self, loaded: LoadedPartition, letters: asyncio.Future[None]) -> None:
+        """Expire locks whose dead letters are written."""
+        if _succeeded(letters):
+            self.schedule(loaded, self.clock.now_ms())
+
     # Dropping -------------------------------------------------------------------------------------
 
     def drop(self, group_id: str, topic_id: UUID, partition: int) -> None:
@@ -394,6 +429,7 @@ class SharePartitions:
         group.pop((topic_id, partition), None)
         if not group:
             self._groups.pop(group_id, None)
+        self.dead_letters.forget(SharePartitionKey(group_id, topic_id, partition))
         self._notify(("share", group_id, topic_id, partition))
 
     def fence(self, group_id: str, topic_id: UUID, partition: int) -> None:
@@ -417,12 +453,17 @@ class SharePartitions:
 
         :raises StorageError: when the disk fails
         """
+        self.dead_letters.close()
         for group_id, group in list(self._groups.items()):
             settings = self.settings(group_id)
             now_ms = self.clock.now_ms()
             for loaded in list(group.values()):
                 for member_id in {lock.member_id for lock in loaded.partition.locks.spans.values}:
                     self.apply(loaded, loaded.partition.release(member_id, now_ms, settings))
+
+
+def _succeeded(done: asyncio.Future[None]) -> bool:
+    return not done.cancelled() and done.exception() is None
 
 
 def _changed_records(update: StateUpdate) -> int:

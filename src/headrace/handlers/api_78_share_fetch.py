@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Hashable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 from uuid import UUID
@@ -43,6 +44,7 @@ from .api_79_share_acknowledge import (
     NOT_LEADER,
     Acknowledged,
     acknowledge,
+    answer_later,
     may_read,
     names_member,
 )
@@ -110,9 +112,28 @@ def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) 
         batch_size=request.batch_size,
         record_limit=request.share_acquire_mode == _RECORD_LIMIT,
     )
-    fetch = _Fetch(broker, request, context, session, limits, acknowledged, perf_counter())
-    if epoch == FINAL_EPOCH:
+    fetch = partial(_fetch, broker, request, context, session, limits, perf_counter())
+    if isinstance(acknowledged, Awaitable):
+        return answer_later(acknowledged, fetch)
+    return fetch(acknowledged)
+
+
+def _fetch(
+    broker: Broker,
+    request: ShareFetchRequest,
+    context: RequestContext,
+    session: ShareSession,
+    limits: FetchLimits,
+    started: float,
+    acknowledged: Acknowledged,
+) -> Any:
+    """Change the session and acquire records, after the acknowledgements were applied."""
+    share = broker.share
+    fetch = _Fetch(broker, request, context, session, limits, acknowledged, started)
+    if request.share_session_epoch == FINAL_EPOCH:
         share.close_session(session)
+        return _answer(fetch, [])
+    if not share.sessions.is_open(session):  # ended while dead letters were written
         return _answer(fetch, [])
     session.update(
         (
@@ -130,9 +151,9 @@ def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) 
         return _answer(fetch, [])
     broker.metrics.share.fetch(session.partitions)
     if request.min_bytes <= 1 or has_bytes(
-        share, session, request.min_bytes, settings, fetch.may_read
+        share, session, request.min_bytes, fetch.settings, fetch.may_read
     ):
-        fetched = acquire(share, session, limits, settings, fetch.may_read)
+        fetched = acquire(share, session, limits, fetch.settings, fetch.may_read)
         if _enough(session, fetched) or request.max_wait <= NO_THROTTLE:
             return _answer(fetch, fetched)
     poll = _Poll(fetch)

@@ -10,8 +10,10 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from kio.schema.share_acknowledge.v2.request import AcknowledgeTopic, ShareAcknowledgeRequest
@@ -25,6 +27,7 @@ from kio.schema.share_acknowledge.v2.response import (
 
 from headrace.broker.broker import Broker
 from headrace.broker.limits import MAX_SHARE_MEMBER_ID_LENGTH
+from headrace.coordinators.dead_letters import LettersPending
 from headrace.coordinators.share_partitions import LEADER_EPOCH
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.authorized_operations import Operation
@@ -64,8 +67,23 @@ def handle(broker: Broker, request: ShareAcknowledgeRequest, context: RequestCon
     acknowledged = acknowledge(
         broker, session, request.topics, settings, context, renew=request.is_renew_ack
     )
+    answer = partial(_answer, broker, request, context, session, settings)
+    if isinstance(acknowledged, Awaitable):
+        return answer_later(acknowledged, answer)
+    return answer(acknowledged)
+
+
+def _answer(
+    broker: Broker,
+    request: ShareAcknowledgeRequest,
+    context: RequestContext,
+    session: ShareSession,
+    settings: ShareSettings,
+    acknowledged: Acknowledged,
+) -> Any:
+    """Close the session if the epoch is -1, and return the response when it is durable."""
     if request.share_session_epoch == FINAL_EPOCH:
-        share.close_session(session)
+        broker.share.close_session(session)
     # Partitions without acknowledgements are in the response only if others have acknowledgements.
     responses = (
         tuple(_topic(broker, topic, acknowledged) for topic in request.topics)
@@ -78,6 +96,17 @@ def handle(broker: Broker, request: ShareAcknowledgeRequest, context: RequestCon
     endpoints = (_endpoint(broker, context),) if moved else ()
     response = _response(ErrorCode.NONE, settings.lock_duration_ms, responses, endpoints)
     return broker.when_durable(response)
+
+
+async def answer_later(
+    acknowledged: Awaitable[Acknowledged], answer: Callable[[Acknowledged], Any]
+) -> Any:
+    """Return the response to a request whose acknowledgements wait for dead letters.
+
+    :param answer: returns the response, or an awaitable of it
+    """
+    response = answer(await acknowledged)
+    return await response if isinstance(response, Awaitable) else response
 
 
 def names_member(request: Any) -> bool:
@@ -114,6 +143,70 @@ def may_read(broker: Broker, topic_id: UUID, context: RequestContext) -> bool:
     return topic is None or context.access.allows(Operation.READ, ResourceType.TOPIC, topic.name)
 
 
+class _Acknowledgement(NamedTuple):
+    """The acknowledgements of one partition."""
+
+    broker: Broker
+    session: ShareSession
+    topic_id: UUID
+    partition: int
+    batches: Sequence[AcknowledgementBatch]
+    settings: ShareSettings
+    renew: bool
+
+    def apply(self) -> Refusal | None:
+        """Apply them, all or none; return the error, None for success.
+
+        :raises LettersPending: as
+            :meth:`~headrace.coordinators.share_partitions.SharePartitions.acknowledge`
+        """
+        try:
+            refusal = self.broker.share.acknowledge(
+                self.session,
+                self.topic_id,
+                self.partition,
+                self.batches,
+                self.settings,
+                renew=self.renew,
+            )
+        except StorageError as error:
+            refusal = _not_available(error)
+        return self.counted(refusal)
+
+    def apply_later(self, pending: LettersPending) -> asyncio.Future[Refusal | None]:
+        """Apply them when their dead letters are written, even if the client does not wait for it;
+        return a future of the error or None.
+        """
+        applied: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
+
+        def apply(letters: asyncio.Future[None]) -> None:
+            if letters.cancelled():
+                applied.cancel()
+                return
+            try:
+                letters.result()
+                refusal = self.apply()
+            except LettersPending as again:
+                again.written.add_done_callback(apply)
+                return
+            except StorageError as error:
+                refusal = self.counted(_not_available(error))
+            except Exception as error:
+                if not applied.done():
+                    applied.set_exception(error)
+                return
+            if not applied.done():
+                applied.set_result(refusal)
+
+        pending.written.add_done_callback(apply)
+        return applied
+
+    def counted(self, refusal: Refusal | None) -> Refusal | None:
+        """Count the acknowledgements in the metrics, and return the error."""
+        self.broker.metrics.share.acknowledge(self.topic_id, self.batches, refusal)
+        return refusal
+
+
 def acknowledge(
     broker: Broker,
     session: ShareSession,
@@ -122,9 +215,13 @@ def acknowledge(
     context: RequestContext,
     *,
     renew: bool,
-) -> Acknowledged:
-    """Apply the acknowledgements in the ``topics`` of a ShareFetch or ShareAcknowledge request."""
+) -> Acknowledged | Awaitable[Acknowledged]:
+    """Apply the acknowledgements in the ``topics`` of a ShareFetch or ShareAcknowledge request.
+
+    :returns: the results; an awaitable of them if dead letters must be written first
+    """
     acknowledged: Acknowledged = {}
+    waiting: dict[tuple[UUID, int], Awaitable[Refusal | None]] = {}
     for topic in topics:
         is_allowed = may_read(broker, topic.topic_id, context)
         for partition in topic.partitions:
@@ -134,28 +231,34 @@ def acknowledge(
                 AcknowledgementBatch(batch.first_offset, batch.last_offset, batch.acknowledge_types)
                 for batch in partition.acknowledgement_batches
             ]
-            refusal: Refusal | None
-            try:
-                if is_allowed:
-                    refusal = broker.share.acknowledge(
-                        session,
-                        topic.topic_id,
-                        partition.partition_index,
-                        batches,
-                        settings,
-                        renew=renew,
-                    )
-                elif well_formed(batches, RENEW if renew else REJECT):
-                    refusal = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED)
-                else:
-                    refusal = MALFORMED
-            except StorageError as error:
-                refusal = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
-            acknowledged[topic.topic_id, partition.partition_index] = refusal
-            broker.metrics.share.acknowledge(topic.topic_id, batches, refusal)
+            index = partition.partition_index
+            one = _Acknowledgement(broker, session, topic.topic_id, index, batches, settings, renew)
+            refusal: Refusal | None = None
+            if is_allowed:
+                try:
+                    refusal = one.apply()
+                except LettersPending as pending:
+                    waiting[topic.topic_id, index] = one.apply_later(pending)
+            elif well_formed(batches, RENEW if renew else REJECT):
+                refusal = one.counted(Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED))
+            else:
+                refusal = one.counted(MALFORMED)
+            acknowledged[topic.topic_id, index] = refusal
     if acknowledged:
         broker.metrics.share.acknowledges({topic_id for topic_id, _ in acknowledged})
+    return _acknowledge_later(acknowledged, waiting) if waiting else acknowledged
+
+
+async def _acknowledge_later(
+    acknowledged: Acknowledged, waiting: Mapping[tuple[UUID, int], Awaitable[Refusal | None]]
+) -> Acknowledged:
+    for partition, applied in waiting.items():
+        acknowledged[partition] = await applied
     return acknowledged
+
+
+def _not_available(error: StorageError) -> Refusal:
+    return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
 
 
 _NO_LEADER = LeaderIdAndEpoch(leader_id=0, leader_epoch=0)

@@ -11,6 +11,7 @@ members.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
 from headrace.broker.limits import MAX_RELEASES_PER_REQUEST
 from headrace.coordinators import share_state_recovery
+from headrace.coordinators.dead_letters import LettersPending
 from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.messages import NO_THROTTLE
@@ -77,9 +79,9 @@ def handle(broker: Broker, request: AlterShareGroupOffsetsRequest, context: Requ
     )
 
 
-def _released(
+async def _released(
     broker: Broker, request: AlterShareGroupOffsetsRequest, context: RequestContext
-) -> Any:
+) -> AlterShareGroupOffsetsResponse:
     """Release records that members hold: one partition in the answer for each range."""
     if request.topics or len(request.releases) > MAX_RELEASES_PER_REQUEST:
         return AlterShareGroupOffsetsResponse(
@@ -91,7 +93,7 @@ def _released(
         )
     answers = []
     for one in request.releases:
-        refusal = _release(broker, request.group_id, one, context)
+        refusal = await _release(broker, request.group_id, one, context)
         topic = broker.catalog.topics.get(one.topic_name)
         answers.append(
             AlterShareGroupOffsetsResponseTopic(
@@ -100,17 +102,18 @@ def _released(
                 partitions=(_partition(one.partition_index, refusal),),
             )
         )
-    return broker.when_durable(
-        AlterShareGroupOffsetsResponse(
-            throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, responses=tuple(answers)
-        )
+    await broker.durable()
+    return AlterShareGroupOffsetsResponse(
+        throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, responses=tuple(answers)
     )
 
 
-def _release(
+async def _release(
     broker: Broker, group_id: str, asked: Release, context: RequestContext
 ) -> Refusal | None:
-    """Release a range of records; return the error, or None."""
+    """Release a range of records, with dead letters of those that were delivered too often; return
+    the error, or None.
+    """
     if not context.access.allows(Operation.READ, ResourceType.TOPIC, asked.topic_name):
         return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
     topic = broker.catalog.topics.get(asked.topic_name)
@@ -118,7 +121,12 @@ def _release(
     if refusal is not None or topic is None:
         return refusal
     key = SharePartitionKey(group_id, topic.topic_id, asked.partition_index)
-    released = broker.share.release_range(key, asked.first_offset, asked.last_offset)
+    while True:
+        try:
+            released = broker.share.release_range(key, asked.first_offset, asked.last_offset)
+            break
+        except LettersPending as pending:
+            await asyncio.shield(pending.written)
     if isinstance(released, Refusal):
         return released
     return None if released else NOTHING_HELD

@@ -105,6 +105,10 @@ class ShareSessions:
         """Return True if a session was neither closed nor replaced."""
         return self._sessions.get((session.group_id, session.member_id)) is session
 
+    def has(self, group_id: str, member_id: str) -> bool:
+        """Return True if a member has an open session."""
+        return (group_id, member_id) in self._sessions
+
     def acknowledge(self, group_id: str, member_id: str, epoch: int) -> ShareSession | Refusal:
         """Return the session of a ShareAcknowledge, moved to its next epoch."""
         if not member_id:
