@@ -20,7 +20,7 @@ from headrace.client import ShareConsumer
 from headrace.client.share.types import Acknowledgement, AcknowledgeType, AcquireMode
 from tests.clients.confluent import create_topic, share_from_earliest
 from tests.support import ROOT, HeadraceProcess, wait_until
-from tests.web.serving import browsing, commit, served
+from tests.web.serving import browsing, commit, served, show_whole
 
 FOLDER = ROOT / "docs/pictures"
 WATCHED_S = 60
@@ -160,13 +160,11 @@ def main() -> None:
                 ("share-group", "/group?id=packers", "figure.chart svg"),
                 ("overview", "/", "svg.spark"),
             ):
-                browser.set_window_size(1320, 800)
                 browser.get(page.base + address)
                 wait_until(
                     lambda ready=ready: browser.find_elements("css selector", ready), 60, name
                 )
-                height = browser.execute_script("return document.documentElement.scrollHeight")
-                browser.set_window_size(1320, height)
+                show_whole(browser, 1320)
                 assert browser.save_screenshot(str(FOLDER / f"{name}.png"))
                 print(FOLDER / f"{name}.png")
             browser.get("about:blank")

@@ -121,6 +121,13 @@ def browsing(*more: str) -> Iterator[Any]:
         shutil.rmtree(profile, ignore_errors=True)
 
 
+def show_whole(browser: Any, width: int) -> None:
+    """Make the window as high as the page in it."""
+    browser.set_window_size(width, 700)
+    high = "return document.documentElement.scrollHeight + window.outerHeight - window.innerHeight"
+    browser.set_window_size(width, min(browser.execute_script(high), 2400))
+
+
 class World(NamedTuple):
     """A cluster worth looking at.
 

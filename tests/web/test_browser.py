@@ -21,6 +21,7 @@ from tests.web.serving import (
     browser_missing,
     client,
     commit,
+    show_whole,
 )
 from tests.web.test_api import settled
 
@@ -44,10 +45,9 @@ def quiet(browser: Any) -> Iterator[None]:
     assert errors == []
 
 
-def picture(browser: Any, name: str) -> Path:
+def picture(browser: Any, name: str, width: int = 1320) -> Path:
     """Keep a picture of the whole page."""
-    height = browser.execute_script("return document.documentElement.scrollHeight")
-    browser.set_window_size(1320, min(max(700, height), 2400))
+    show_whole(browser, width)
     PICTURES.mkdir(parents=True, exist_ok=True)
     path = PICTURES / f"{name}.png"
     assert browser.save_screenshot(str(path))
@@ -283,7 +283,9 @@ def test_dark_and_narrow(seen_world: World, page: Page, browser: Any, is_kafka: 
             picture(browser, f"{name}-dark")
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    browser.set_window_size(500, 900)
-    browser.get(page.base)
     wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    assert browser.execute_script(wide) == 0
+    for name in ("overview", "share-group", "records"):
+        browser.set_window_size(500, 900)
+        browser.get(page.base + addresses(seen_world)[name])
+        assert browser.execute_script(wide) == 0, name
+        picture(browser, f"{name}-narrow", width=500)

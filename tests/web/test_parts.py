@@ -184,7 +184,7 @@ def test_where_a_record_stands() -> None:
 
 def test_looks_take_a_bounded_share_of_the_time() -> None:
     assert pause_s(0.1, attended=True) == pytest.approx(1.9)
-    assert pause_s(3, attended=True) == pytest.approx(9)
+    assert pause_s(3, attended=True) == pytest.approx(27)
     assert pause_s(3, attended=False) == pytest.approx(147)
 
 

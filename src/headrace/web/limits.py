@@ -43,7 +43,7 @@ ROWS_OF_PAGE = 50
 PARTITIONS_OF_PAGE = 50
 """Partitions of a group or topic on one page."""
 
-MAX_SPANS_OF_PAGE = 2_000
+MAX_SPANS_OF_PAGE = 1_000
 """Spans of records in flight on the page of a group, shared by its partitions."""
 
 LEAST_SPANS_OF_PARTITION = 20

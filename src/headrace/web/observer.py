@@ -39,7 +39,7 @@ UNATTENDED_S = 15.0
 """The time between two looks while nobody watches."""
 ATTENDED_FOR_S = 30.0
 """The time after a request for which somebody is said to watch."""
-_ATTENDED_SHARE, _UNATTENDED_SHARE = 0.25, 0.02
+_ATTENDED_SHARE, _UNATTENDED_SHARE = 0.1, 0.02
 """The largest share of the time that looks may take."""
 _QUEUES_EVERY_S = 60.0
 """The time for which the dead-letter queues of the groups are not asked for again."""

@@ -26,6 +26,8 @@ _CHART_WIDTH, _CHART_HEIGHT = 320, 120
 WIDE_CHART = 440
 """The width of a chart that has half of a page."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 4, 8, 18
+_LEAST_TOP = 0.3
+"""The least value at the top of an axis: its thirds differ in the first decimal."""
 _LINES = 3
 """Lines of the grid of a chart."""
 _BAR_WIDTH, _BAR_HEIGHT = 1000, 26
@@ -103,10 +105,12 @@ def chart(
     series: Sequence[Series],
     shown: Callable[[float | None], str],
     width: int = _CHART_WIDTH,
+    least: float = _LEAST_TOP,
 ) -> Markup:
     """Return a chart of courses over the same time, with a legend.
 
     :param shown: formats a value of the axis
+    :param least: the least value at the top of the axis
     """
     known = [value for one in series for _, value in one.values if value is not None]
     times = [time_ms for one in series for time_ms, _ in one.values]
@@ -115,7 +119,7 @@ def chart(
             f'<figure class="chart"><figcaption>{escape(title)}</figcaption>'
             '<p class="empty">not enough was seen yet</p></figure>'
         )
-    first_ms, last_ms, top = min(times), max(times), _round_up(max(known))
+    first_ms, last_ms, top = min(times), max(times), _round_up(max(*known, least))
     wide = width - _LEFT - _RIGHT
     high = _CHART_HEIGHT - _TOP - _BOTTOM
 
@@ -162,15 +166,16 @@ def _last(values: Values) -> float | None:
 
 
 def _round_up(value: float) -> float:
-    """Return the next value of 1, 2, 3, 6 and their multiples by ten, which thirds divide well."""
-    if value <= 0:
-        return 1.0
+    """Return the next value of 1.5, 3, 6, 9 and their multiples by ten, which thirds divide well.
+
+    :param value: above 0
+    """
     step = 1.0
     while step * 10 <= value:
         step *= 10
     while step > value:
         step /= 10
-    return next(step * factor for factor in (1, 1.5, 3, 6, 9, 15) if step * factor >= value)
+    return next(step * factor for factor in (1.5, 3, 6, 9, 15) if step * factor >= value)
 
 
 def in_flight(

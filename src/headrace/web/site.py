@@ -281,6 +281,7 @@ class Site:
                 "queue": None if seen is None else seen.queues.get(detail.group_id),
                 "charts": self._charts(detail, history),
                 "flights": self._flights(detail),
+                "holders": detail.holders,
             },
         )
 
@@ -308,6 +309,7 @@ class Site:
                 "Lag in records",
                 [pictures.Series("lag", "a", [(one.time_ms, one.lag) for one in history])],
                 texts.number,
+                least=3,
             ),
             pictures.chart(
                 "Age of the oldest record to finish",
@@ -331,7 +333,7 @@ class Site:
             released, archived = self._outcomes(detail)
             charts.append(
                 pictures.chart(
-                    "Records released and rejected, a second",
+                    "Returned a second",
                     [
                         pictures.Series("released", "a", released),
                         pictures.Series("rejected", "b", archived),
@@ -368,11 +370,12 @@ class Site:
     def _flights(self, detail: GroupDetail) -> dict[TopicPartition, Any]:
         """Return the pictures of what is in flight."""
         found = {}
+        holders = detail.holders
         for one in detail.partitions:
             share = one.share
             if share is not None and share.spans is not None and share.end_offset is not None:
                 found[one.topic, one.number] = pictures.in_flight(
-                    share.start_offset or 0, share.end_offset, share.spans, detail.holders
+                    share.start_offset or 0, share.end_offset, share.spans, holders
                 )
         return found
 
