@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 
 from headrace.log_lines import LIMITER
+from headrace.secure_broker import SecureBroker
 from tests import logins
 from tests.clients.confluent import admin
 from tests.peer import KafkaPeer, jars
@@ -30,6 +31,7 @@ BROKER_FIXTURES = JAVA_FIXTURES | {
     "headrace_broker",
     "headrace_secure_broker",
     "headrace_server",
+    "secured",
     "small_server",
 }
 """Fixtures that serve a broker on a socket: a test that uses one is marked `broker`."""
@@ -193,6 +195,24 @@ def secure_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKaf
         pytest.skip("openssl is not installed: it makes the certificates")
     with SecureKafka(tmp_path_factory.mktemp("secure")) as secure:
         yield secure
+
+
+@pytest.fixture(scope="module")
+def secured(request: pytest.FixtureRequest, target: str) -> Iterator[dict[str, str]]:
+    """The client configuration of a broker with SASL_SSL, in Kafka's names."""
+    if target == "headrace":
+        with SecureBroker() as broker:
+            yield broker.client_config()
+    else:
+        secure: SecureKafka = request.getfixturevalue("secure_kafka")
+        yield {
+            "bootstrap.servers": secure.sasl_tls,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "ann",
+            "sasl.password": "s3cret",
+            "ssl.ca.location": str(secure.folder / "ca.pem"),
+        }
 
 
 @pytest.fixture(scope="session")

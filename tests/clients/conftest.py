@@ -1,9 +1,9 @@
-"""A runner of our commands, a secured broker, and a topic whose records have known times."""
+"""A runner of our commands, and a topic whose records have known times."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,9 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from headrace.cli.main import main
-from headrace.secure_broker import SecureBroker
 from tests.clients.confluent import PATIENCE_S, create_topic
-from tests.secure_kafka import SecureKafka
 from tests.support import unique
 
 Run = Callable[..., list[str]]
@@ -46,24 +44,6 @@ def objects(lines: list[str]) -> list[dict[str, Any]]:
     found, _ = json.JSONDecoder().raw_decode("\n".join(lines))
     assert isinstance(found, list)
     return found
-
-
-@pytest.fixture(scope="module")
-def secured(request: pytest.FixtureRequest, target: str) -> Iterator[dict[str, str]]:
-    """The client configuration of a broker with SASL_SSL, in Kafka's names."""
-    if target == "headrace":
-        with SecureBroker() as broker:
-            yield broker.client_config()
-    else:
-        secure: SecureKafka = request.getfixturevalue("secure_kafka")
-        yield {
-            "bootstrap.servers": secure.sasl_tls,
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": "ann",
-            "sasl.password": "s3cret",
-            "ssl.ca.location": str(secure.folder / "ca.pem"),
-        }
 
 
 @pytest.fixture

@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.secure_broker import SecureBroker
 from tests.clients.confluent import PATIENCE_S
-from tests.secure_kafka import SecureKafka
-from tests.support import unique, wait_until
+from tests.support import unique, wait_until, write_properties
 from tests.web.serving import acting, served
-
-pytestmark = pytest.mark.broker
-
-
-@pytest.fixture
-def secured(request: pytest.FixtureRequest, target: str) -> Iterator[dict[str, Any]]:
-    """The client configuration of a broker with SASL_SSL."""
-    if target == "headrace":
-        with SecureBroker() as broker:
-            yield broker.client_config()
-        return
-    secure: SecureKafka = request.getfixturevalue("secure_kafka")
-    yield {
-        "bootstrap.servers": secure.sasl_tls,
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "ann",
-        "sasl.password": "s3cret",
-        "ssl.ca.location": str(secure.folder / "ca.pem"),
-    }
 
 
 def test_views_and_actions_on_a_secured_cluster(secured: dict[str, Any], tmp_path: Path) -> None:
@@ -44,8 +20,7 @@ def test_views_and_actions_on_a_secured_cluster(secured: dict[str, Any], tmp_pat
     producer = Producer(secured)
     producer.produce(topic, b"one")
     assert producer.flush(PATIENCE_S) == 0
-    file = tmp_path / "client.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in secured.items()))
+    file = write_properties(tmp_path / "client.properties", secured)
     options = ("--command-config", str(file))
     with (
         served(tmp_path, "--bootstrap-server", secured["bootstrap.servers"], *options) as page,
