@@ -26,7 +26,7 @@ from tests.wire_client import batch, connection, frame, request_header
 pytestmark = pytest.mark.broker
 
 FORGED = "x\n2026-01-01 00:00:00,000 INFO headrace: all is well\x1b[2J\u202e\x9b31m"
-DELETE_GROUPS, LIST_GROUPS = 42, 16
+DELETE_GROUPS = 42
 
 
 @pytest.fixture

@@ -37,8 +37,6 @@ from tests.clients.confluent import (
 )
 from tests.support import unique
 
-WAIT_MS = int(PATIENCE_S * 1000)
-
 
 class Recorded:
     """A :class:`Tracing` whose spans and metrics stay in memory.

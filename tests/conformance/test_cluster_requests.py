@@ -266,7 +266,7 @@ def test_only_the_metadata_log_has_a_quorum(
 
 # --- UpdateFeatures ---
 
-UPGRADE, SAFE, UNSAFE = 1, 2, 3
+UPGRADE, SAFE = 1, 2
 FAILED = (
     "INVALID_UPDATE_VERSION: The update failed for all features since the following feature had an "
     "error: "

@@ -17,7 +17,6 @@ from tests.fuzz.words import TOPICS, Words
 Given = Mapping[str, Any]
 """Values by field name; mappings for nested messages, sequences for arrays."""
 
-NUL = struct.pack(">i", 0)
 _PACKERS = {kind: struct.Struct(">" + code).pack for kind, code in FIXED_FORMATS.items()}
 _INT16, _INT32 = struct.Struct(">h").pack, struct.Struct(">i").pack
 _MAX_ITEMS = 400

@@ -76,10 +76,6 @@ def records(data: bytes) -> list[bytes]:
 Spoil = Callable[[random.Random, bytes], bytes]
 
 
-def _sound(rng: random.Random, data: bytes) -> bytes:
-    return data
-
-
 def _cut(rng: random.Random, data: bytes) -> bytes:
     return data[: rng.randrange(len(data))]
 

@@ -306,14 +306,7 @@ def test_entries_that_a_recovery_has_added_are_there_after_clean_stops(disk: Dis
 def test_a_torn_tail_is_no_error_when_the_index_is_found_again(
     disk: Disk, caplog: pytest.LogCaptureFixture
 ):
-    log = disk.log()
-    send(log, 1, 0)
-    end(log, 1, ABORT)
-    disk.stop()
-    disk.start()
-    log = disk.log()
-    send(log, 1, 1)
-    end(log, 1, ABORT)
+    abort_twice_around_a_stop(disk)
 
     def spoil(path: Path) -> None:
         stem = path / "t-0" / f"{0:020d}"

@@ -18,7 +18,7 @@ from headrace.security.rates import MAX_THROTTLE_MS
 
 from .client_quotas import Quotas
 
-_PRODUCE, _FETCH, _WRITE_MARKERS, _SHARE_FETCH = 0, 1, 27, 78
+_PRODUCE, _WRITE_MARKERS, _SHARE_FETCH = 0, 27, 78
 _PERCENT = 100
 
 
