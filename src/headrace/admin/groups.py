@@ -14,7 +14,7 @@ from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, To
 
 from headrace.client import ApiMissing, ClientError, Cluster, Connection, RequestRefused
 from headrace.client.coordinators import backing_off
-from headrace.client.errors import InvalidResponse
+from headrace.client.errors import InvalidResponse, is_missing_group
 from headrace.client.group_listing import list_groups
 from headrace.client.group_requests import (
     asking_for_commits,
@@ -102,7 +102,7 @@ async def describe_consumer(
     for group_id, answer in _converted(
         classic, partial(descriptions.classic_group, cluster)
     ).items():
-        if isinstance(answer, ClientError) and _is_not_found(found[group_id]):
+        if isinstance(answer, ClientError) and is_missing_group(found[group_id]):
             continue
         found[group_id] = answer
     return found
@@ -361,10 +361,6 @@ def _may_be_classic(answer: object) -> bool:
         ErrorCode.GROUP_ID_NOT_FOUND,
         ErrorCode.INVALID_GROUP_ID,
     )
-
-
-def _is_not_found(answer: object) -> bool:
-    return isinstance(answer, RequestRefused) and answer.code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def _is_unstable(answer: object) -> bool:

@@ -181,7 +181,7 @@ class Catalog:
             with self._transaction("create the catalog"):
                 for statement in _SCHEMA.values():
                     self._database.execute(statement)
-                self._insert("cluster", [("id", _new_cluster_id()), ("next_producer_id", "0")])
+                self._insert("cluster", [("id", _text(_new_uuid())), ("next_producer_id", "0")])
                 self._database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                 self._database.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         elif self._one("PRAGMA application_id") != _APPLICATION_ID:
@@ -616,10 +616,6 @@ def _new_uuid() -> UUID:
         made = uuid4()
         if not _text(made).startswith("-"):
             return made
-
-
-def _new_cluster_id() -> str:
-    return _text(_new_uuid())
 
 
 def _text(value: UUID) -> str:

@@ -86,3 +86,8 @@ def error_name(code: int) -> str:
         return ErrorCode(code).name
     except ValueError:
         return f"error {code}"
+
+
+def is_missing_group(answer: object) -> bool:
+    """Return whether an answer, or an error, says that a group does not exist."""
+    return isinstance(answer, RequestRefused) and answer.code == ErrorCode.GROUP_ID_NOT_FOUND

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.client import ApiMissing, ClientError, Cluster, RequestRefused
+from headrace.client import ApiMissing, ClientError, Cluster
+from headrace.client.errors import is_missing_group
 from headrace.client.group_requests import (
     describe_classic_groups,
     describe_consumer_groups,
     describe_share_groups,
     describe_streams_groups,
 )
-from headrace.errors import ErrorCode
 
 SHARE = "share"
 
@@ -47,7 +47,7 @@ async def find_group(cluster: Cluster, group_id: str, timeout_ms: int) -> FoundG
         answer = answers[group_id]
         if isinstance(answer, ApiMissing):
             continue
-        if isinstance(answer, RequestRefused) and answer.code == ErrorCode.GROUP_ID_NOT_FOUND:
+        if is_missing_group(answer):
             continue
         if isinstance(answer, ClientError):
             raise answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -13,7 +13,6 @@ from starlette.responses import JSONResponse, Response
 from headrace.client.configs import Config
 
 from .groups import GroupDetail
-from .history import Point
 from .observer import Observation
 from .openapi import document
 from .paging import Page
@@ -75,7 +74,7 @@ class Api:
                 **_group(detail),
                 "summary": None if line is None else line._asdict(),
                 "dead_letter_queue": None if seen is None else seen.queues.get(detail.group_id),
-                "history": [_point(one) for one in history],
+                "history": [one._asdict() for one in history],
             }
         )
 
@@ -274,10 +273,6 @@ def _configs(configs: Sequence[Config] | None) -> Any:
         }
         for one in configs
     ]
-
-
-def _point(one: Point) -> Mapping[str, Any]:
-    return one._asdict()
 
 
 def _record(record: Any) -> dict[str, Any]:

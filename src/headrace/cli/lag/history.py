@@ -130,7 +130,10 @@ def run(options: Namespace) -> int:
         raise Failure(f"{error.name} is not installed: pip install 'headrace[spark]'") from None
     report = _make(options, config, period)
     groups = report.groups
-    print(as_json(group.as_row() for group in groups) if options.json else _table(groups))
+    if options.json:
+        print(as_json(group.as_row() for group in groups))
+    else:
+        print(table(_COLUMNS, [_row(group) for group in groups]))
     print(
         f"{len(groups)} group{'' if len(groups) == 1 else 's'}; see {options.out / _REPORT}",
         file=sys.stderr,
@@ -282,10 +285,6 @@ _COLUMNS = (
     Column("CONSUMERS", 9),
     Column("STALLS", None),
 )
-
-
-def _table(groups: Any) -> str:
-    return table(_COLUMNS, [_row(group) for group in groups])
 
 
 def _row(group: GroupHistory) -> tuple[object, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.client.cluster import Cluster
 from headrace.client.configs import ConfigType, describe_configs
-from headrace.client.errors import ClientError, RequestRefused, UnknownTopic
+from headrace.client.errors import ClientError, RequestRefused, UnknownTopic, is_missing_group
 from headrace.client.group_requests import (
     asking_for_commits,
     asking_for_share_offsets,
@@ -22,7 +22,6 @@ from headrace.client.group_requests import (
     describe_share_groups,
 )
 from headrace.client.list_offsets import EARLIEST, LATEST
-from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 
 from .partition_leaders import PartitionLeaders
@@ -235,6 +234,6 @@ async def has_members(cluster: Cluster, query: BacklogQuery) -> bool:
         answer = answers[query.group_id]
         if not isinstance(answer, ClientError):
             return bool(answer.members)
-        if not isinstance(answer, RequestRefused) or answer.code != ErrorCode.GROUP_ID_NOT_FOUND:
+        if not is_missing_group(answer):
             raise answer
     return False

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Ask
-from headrace.client.errors import ClientError, RequestRefused
+from headrace.client.errors import ClientError, RequestRefused, is_missing_group
 from headrace.client.group_listing import ListedGroup, list_groups
 from headrace.client.group_requests import (
     asking_for_commits,
@@ -201,7 +201,7 @@ async def read_progress(
             _add_commits(progress, offsets, query)
         answer = described.get(group.group_id)
         if isinstance(answer, ClientError):
-            if not progress.commits or not _is_gone(answer):
+            if not progress.commits or not is_missing_group(answer):
                 warnings.append(f"group '{group.group_id}': {answer}")
             if not progress.commits:
                 continue
@@ -224,10 +224,6 @@ async def read_progress(
                 key: at for key, at in of_group.items() if query.wants_topic(key[0])
             }
     return list(known.values())
-
-
-def _is_gone(error: ClientError) -> bool:
-    return isinstance(error, RequestRefused) and error.code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def _add_commits(progress: Progress, answer: Any, query: LagQuery) -> None:

@@ -209,7 +209,7 @@ class MemberTransition:
             (self.catalog.topics_by_id[topic_id] for topic_id in wanted),
             key=lambda topic: topic.name,
         )
-        assign = ASSIGNORS[self._assignor(members.values())]
+        assign = ASSIGNORS[preferred_assignor(members.values(), self.settings.assignors)]
         target = assign(
             subscribers, {topic.topic_id: topic.partitions for topic in named}, self.group.target
         )
@@ -223,9 +223,6 @@ class MemberTransition:
             AssignmentEpoch(self.epoch, self.wall_ms),
         )
         self._write(ConsumerGroupTargetAssignmentMetadata(self.group.group_id, self.target_epoch))
-
-    def _assignor(self, members: Iterable[ConsumerMember]) -> str:
-        return preferred_assignor(members, self.settings.assignors)
 
     def _topic_ids(self, member: ConsumerMember) -> set[UUID]:
         names: set[str] = set(member.subscribed_topic_names)

@@ -7,9 +7,9 @@ import secrets
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from headrace.client import AcquiredRange, ClientError, PartitionLag, RequestRefused, ShareConsumer
+from headrace.client import AcquiredRange, ClientError, PartitionLag, ShareConsumer
 from headrace.client.cluster import parse_bootstrap
-from headrace.errors import ErrorCode
+from headrace.client.errors import is_missing_group
 from headrace.log_lines import get_logger
 from headrace.spark.errors import SourceError, describe
 from headrace.spark.event_loop_thread import EventLoopThread
@@ -199,6 +199,6 @@ def _by_topic(lags: Sequence[PartitionLag]) -> dict[str, dict[str, int]]:
 
 
 def _with_advice(error: Exception) -> str:
-    if isinstance(error, RequestRefused) and error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+    if is_missing_group(error):
         return f"{error}: choose another kafka.group.id, or delete that group"
     return describe(error)
