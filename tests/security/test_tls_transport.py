@@ -23,6 +23,10 @@ from tests.attacks.key_updates import APPLICATION_DATA, KeyUpdates
 
 pytestmark = pytest.mark.broker
 
+CHANGE_CIPHER_SPEC = 20
+CHANGE = b"\x14\3\3\0\1\1"
+"""A whole record of that kind, which clients may send during a handshake only."""
+
 WITHIN_S = 60
 ROOM_BYTES = 8 * 1024
 """Less than a record."""
@@ -216,6 +220,22 @@ def test_records_without_data_may_come_between_those_with_data(play: Play) -> No
     play(act)
 
 
+@pytest.mark.parametrize("kind", [APPLICATION_DATA, CHANGE_CIPHER_SPEC])
+def test_empty_records_and_late_changes_of_ciphers_end_the_connection(
+    play: Play, kind: int
+) -> None:
+    """OpenSSL refuses the second kind, and the first one when there are many."""
+
+    async def act(scene: Scene) -> None:
+        client, receiver = await scene.connect()
+        empty = client.record if kind == APPLICATION_DATA else lambda _kind, _payload: CHANGE
+        client.socket.sendall(b"".join(empty(kind, b"") for _ in range(MAX_EMPTY_TLS_RECORDS + 1)))
+        await until(lambda: receiver.is_lost)
+        assert not receiver.received
+
+    play(act)
+
+
 class FullSocket:
     """A socket that takes nothing until it is told to."""
 
@@ -226,10 +246,10 @@ class FullSocket:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._socket, name)
 
-    def send(self, data: Any) -> int:
+    def sendmsg(self, pieces: Any) -> int:
         if self.is_full:
             raise BlockingIOError
-        return self._socket.send(data)
+        return self._socket.sendmsg(pieces)
 
 
 def test_nothing_is_read_before_the_answers_to_key_updates_are_sent(play: Play) -> None:

@@ -15,6 +15,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from time import perf_counter
 from typing import Any
 
@@ -36,6 +37,8 @@ from .records import HEADER_BYTES, record_bytes
 log = LimitedLog(get_logger("headrace.tls"))
 
 _NOTHING = memoryview(b"")
+_MAX_PIECES = 64
+"""The pieces that are sent with one system call."""
 
 
 class Handshakes:
@@ -429,7 +432,7 @@ class TlsTransport(asyncio.Transport):
             view = memoryview(view)
             for start in range(0, len(view), TLS_RECORD_BYTES):
                 sent += self._encrypt(view[start : start + TLS_RECORD_BYTES])
-                if self._outgoing.pending >= TLS_SEND_BYTES and not self._flush():
+                if self._unsent_bytes >= TLS_SEND_BYTES and not self._flush():
                     return sent
         self._flush()
         return sent
@@ -439,7 +442,6 @@ class TlsTransport(asyncio.Transport):
         sent = 0 if self._unsent else self.send_views((view,))
         for start in range(sent, len(view), TLS_RECORD_BYTES):
             self._encrypt(view[start : start + TLS_RECORD_BYTES])
-            self._keep_encrypted()
         self._check_full()
 
     def writelines(self, pieces: Any) -> None:
@@ -453,10 +455,13 @@ class TlsTransport(asyncio.Transport):
                 self._tls.write(data)
             except OSError as error:
                 self._break(error)
+            self._take_encrypted()
         return len(data)
 
-    def _keep_encrypted(self) -> None:
-        """Take what OpenSSL has to send. It waits for the socket."""
+    def _take_encrypted(self) -> None:
+        """Take what OpenSSL has to send. It waits for :meth:`_flush`: record by record, as the
+        memory of OpenSSL keeps the largest size that it had.
+        """
         piece = self._outgoing.read()
         if piece:
             self._unsent.append(piece)
@@ -464,24 +469,33 @@ class TlsTransport(asyncio.Transport):
 
     def _flush(self) -> bool:
         """Send what OpenSSL has to send; return False if some of it waits for the socket."""
-        self._keep_encrypted()
+        self._take_encrypted()
         unsent = self._unsent
         while unsent:
-            piece = unsent.popleft()
-            try:
-                sent = 0 if self._is_broken else self._socket.send(piece)
-            except BlockingIOError:
-                sent = 0
-            except OSError as error:
-                self._break(error)
-                sent = 0
+            pieces = list(islice(unsent, _MAX_PIECES))
+            sent = self._send_pieces(pieces)
             self._unsent_bytes -= sent
-            if sent < len(piece):
-                unsent.appendleft(memoryview(piece)[sent:])
-                self._watch_writing(True)
-                self._check_full()
-                return False
+            for piece in pieces:
+                if sent < len(piece):
+                    unsent[0] = memoryview(piece)[sent:]
+                    self._watch_writing(True)
+                    self._check_full()
+                    return False
+                sent -= len(piece)
+                unsent.popleft()
         return True
+
+    def _send_pieces(self, pieces: list[bytes | memoryview]) -> int:
+        """Send what the socket takes of some pieces, and return the number of bytes."""
+        if self._is_broken:
+            return 0
+        try:
+            return self._socket.sendmsg(pieces)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self._break(error)
+            return 0
 
     def _break(self, error: OSError) -> None:
         self._is_broken = True
