@@ -175,6 +175,19 @@ async def test_commands_that_commute_are_decided_together(stand: Stand) -> None:
     assert stand.meter.batches == [2, 1, 1, 1]
 
 
+@story
+async def test_commands_that_commute_are_answered_in_their_order() -> None:
+    stand, answered = Stand(partitions=2), []
+    for key in "abcd":
+        command = stand.runtime.submit(Commuting(stand.numbers, key, 1))
+        command.waiter = lambda _, key=key: answered.append(key)  # type: ignore[misc]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    by_partition = [key for key, _ in stand.log.records(TOPIC)]
+    assert by_partition == [b"b", b"d", b"a", b"c"]
+    assert answered == [*"abcd"]
+
+
 @on_stand()
 async def test_an_error_of_one_command_does_not_affect_others(stand: Stand) -> None:
     def undecided(now_ms: int, wall_ms: int) -> Outcome[Any, int]:
