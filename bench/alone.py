@@ -15,6 +15,7 @@ from bench import (
     many_topics,
     offset_commits,
     ordered_consumer,
+    page,
     pipeline,
     security,
     share_partition,
@@ -331,6 +332,36 @@ def acls(scale: Scale) -> list[Cost]:
     ]
 
 
+def page_beside(scale: Scale) -> list[Cost]:
+    """Run `bench/page.py`: the page of a broker."""
+    idle = page.idle(scale.idle_s)
+    costs = [
+        Cost("an idle broker: CPU", "%", 100 * idle.alone),
+        Cost(
+            "the same with --ui-port, nobody looks: CPU of the broker", "%", 100 * idle.beside, 0.5
+        ),
+        Cost("the same: CPU of the page", "%", 100 * idle.page),
+    ]
+    for groups in (0, scale.lag_groups):
+        what = (
+            f"{groups:,} groups × {spark_lag_source.PARTITIONS} partitions"
+            if groups
+            else "no groups"
+        )
+        found = page.opened(groups, scale.large_records, watched_s=scale.idle_s)
+        costs += [
+            Cost(f"a page is open, {what}: CPU of the broker", "%", 100 * found.broker),
+            Cost("the same: CPU of the page", "%", 100 * found.page),
+            Cost(
+                f"produce, librdkafka, 1 KiB, {what}: with a page open beside without",
+                "×",
+                found.ratio,
+                above=0.9,
+            ),
+        ]
+    return costs
+
+
 ALONE: Mapping[str, Callable[[Scale], list[Cost]]] = {
     "share-partition": share_partition_requests,
     "idle-groups": idle_share_groups,
@@ -340,6 +371,7 @@ ALONE: Mapping[str, Callable[[Scale], list[Cost]]] = {
     "heartbeats": steady_heartbeats,
     "fetch-sessions": idle_polls,
     "acls": acls,
+    "page": page_beside,
     "columnar-reader": columnar,
     "pipeline": whole_pipeline,
     "spark-share": spark_share,

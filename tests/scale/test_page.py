@@ -16,15 +16,29 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from tests.clients.confluent import create_topic
-from tests.scale.test_exporter import GROUPS, PARTITIONS, TOPICS, fill
+from headrace.client.share.types import Acknowledgement, AcknowledgeType
+from tests.clients.confluent import create_topic, share_from_earliest
+from tests.scale.test_exporter import GROUPS, PARTITIONS, RECORDS, TOPICS, fill
 from tests.support import HeadraceProcess, wait_until
-from tests.web.serving import browsing, client, served
+from tests.web.serving import browsing, client, holding, served
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
 ALL_PARTITIONS = 10_000
 FIRST_VIEW_S, INTERACTION_S = 0.5, 0.2
+PATHS = (
+    "/groups?page=7",
+    "/groups?filter=g99",
+    "/groups?sort=time",
+    "/topics?page=2",
+    "/group?id=g500",
+    "/group?id=sharers",
+    "/topic?name=t5",
+    "/records?topic=t5&partition=3",
+    "/records?topic=t5",
+    "/record?topic=t1&partition=3&offset=3",
+)
+TURNS = 3
 IDLE_S, IDLE_SHARE, THROUGHPUT_SHARE = 10, 0.01, 0.9
 
 
@@ -62,6 +76,20 @@ def view_s(browser: Any, address: str) -> float:
     )
 
 
+def interactions(browser: Any, base: str) -> dict[str, list[float]]:
+    """Return the seconds of each interaction, some times each."""
+    times: dict[str, list[float]] = {path: [] for path in PATHS}
+    for _ in range(TURNS):
+        for path, seconds in times.items():
+            seconds.append(view_s(browser, f"{base}{path}"))
+    return times
+
+
+def shown(seconds: list[float]) -> str:
+    """Return the median and the largest of some times as text."""
+    return f"{statistics.median(seconds):.3f} s, at most {max(seconds):.3f} s"
+
+
 def test_times_of_views(tmp_path: Path) -> None:
     with (
         HeadraceProcess(tmp_path / "data") as server,
@@ -72,40 +100,39 @@ def test_times_of_views(tmp_path: Path) -> None:
         fill(servers)
         for number in range(TOPICS, ALL_PARTITIONS // PARTITIONS):
             create_topic(servers, f"t{number}", PARTITIONS)
-        with client(page) as api, load(servers):
+        share_from_earliest(servers, "sharers")
+        outcomes = [
+            Acknowledgement("t1", partition, offset, offset, AcknowledgeType.ACCEPT)
+            for partition in range(PARTITIONS)
+            for offset in range(1, RECORDS, 2)
+        ]
+        with holding(servers, "sharers", "t1", PARTITIONS * RECORDS, outcomes), client(page) as api:
             wait_until(
                 lambda: (
                     (seen := api.get("/api/overview").json()).get("ready")
-                    and seen["totals"]["groups"] == GROUPS
+                    and seen["totals"]["groups"] == GROUPS + 1
                     and seen["totals"]["topics"] == ALL_PARTITIONS // PARTITIONS
                 ),
                 120,
                 "the page to see everything",
                 0.5,
             )
-            took_ms = api.get("/api/overview").json()["took_ms"]
-            first = [view_s(browser, page.base) for _ in range(4)]
-            interactions = [
-                view_s(browser, f"{page.base}{path}")
-                for path in (
-                    "/groups?page=7",
-                    "/groups?filter=g99",
-                    "/groups?sort=time",
-                    "/topics?page=2",
-                    "/group?id=g500",
-                    "/topic?name=t5",
-                    "/records?topic=t5&partition=3",
-                )
-                for _ in range(2)
-            ]
+            quiet = interactions(browser, page.base)
+            with load(servers):
+                took_ms = api.get("/api/overview").json()["took_ms"]
+                first = [view_s(browser, page.base) for _ in range(4)]
+                times = interactions(browser, page.base)
         browser.get("about:blank")
+    for path, seconds in times.items():
+        print(f"{path:32} {shown(seconds)} under load, {shown(quiet[path])} without")
+    whole = [one for seconds in times.values() for one in seconds]
     print(
         f"first view {statistics.median(first):.3f} s, interactions median "
-        f"{statistics.median(interactions):.3f} s, slowest {max(interactions):.3f} s; a look takes "
+        f"{statistics.median(whole):.3f} s, slowest {max(whole):.3f} s; a look takes "
         f"{took_ms / 1000:.2f} s"
     )
     assert statistics.median(first) <= FIRST_VIEW_S
-    assert statistics.median(interactions) <= INTERACTION_S
+    assert statistics.median(whole) <= INTERACTION_S
 
 
 def cpu_s(process: psutil.Process) -> float:
