@@ -43,10 +43,10 @@ ROWS_OF_PAGE = 50
 PARTITIONS_OF_PAGE = 50
 """Partitions of a group or topic on one page."""
 
-MAX_SPANS_OF_PAGE = 1_000
+MAX_SPANS_OF_PAGE = 500
 """Spans of records in flight on the page of a group, shared by its partitions."""
 
-LEAST_SPANS_OF_PARTITION = 20
+LEAST_SPANS_OF_PARTITION = 10
 """The spans of a partition on a page with many partitions."""
 
 RECORDS_OF_PAGE = 50
