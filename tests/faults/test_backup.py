@@ -47,6 +47,9 @@ CONFIGS = {
     "transaction.state.log.num.partitions": "3",
 }
 
+TRANSACTION_TIMEOUT_S = 60
+"""An open transaction of the backup may hold up its readers so long: librdkafka's default."""
+
 NOTING = threading.Lock()
 """Held while an acknowledgement is noted."""
 
@@ -81,7 +84,7 @@ class Transactions:
                     [p.offset for p in source.position(partitions)] == ends
                     or self._read(source, found)
                 ),
-                PATIENCE_S,
+                TRANSACTION_TIMEOUT_S + PATIENCE_S,
                 "the last stable offsets to reach the ends",
             )
             (committed,) = source.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
