@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, Producer
 
@@ -20,7 +21,7 @@ from headrace.client import ShareConsumer
 from headrace.client.share.types import Acknowledgement, AcknowledgeType, AcquireMode
 from tests.clients.confluent import create_topic, share_from_earliest
 from tests.support import ROOT, HeadraceProcess, wait_until
-from tests.web.serving import browsing, commit, served, show_whole
+from tests.web.serving import Page, browsing, commit, served, show_whole
 
 FOLDER = ROOT / "docs/pictures"
 WATCHED_S = 60
@@ -137,10 +138,21 @@ class World:
         async with ShareConsumer(
             self._servers, "stuck-scanners", ["scans"], client_id="scanner-1"
         ) as member:
-            await member.acquire(max_records=200, mode=AcquireMode.RECORD_LIMIT)
+            held = await member.acquire(max_records=200, mode=AcquireMode.RECORD_LIMIT)
+            await member.acknowledge(
+                Acknowledgement(*key, one.first_offset, one.first_offset, AcknowledgeType.ACCEPT)
+                for one in held.ranges
+                for key in [(one.topic, one.partition)]
+            )
             while not self._stop.is_set():
                 await asyncio.sleep(0.5)
                 await member.renew(older_than_ms=10_000)
+
+
+def _is_shown(browser: Any, page: Page) -> bool:
+    """Return whether the page of the group shows what is in flight."""
+    browser.get(f"{page.base}/group?id=packers")
+    return bool(browser.find_elements("css selector", "svg.flight"))
 
 
 def main() -> None:
@@ -154,10 +166,10 @@ def main() -> None:
         world = World(broker.bootstrap_servers)
         world.begin()
         try:
-            browser.get(f"{page.base}/group?id=packers")  # it watches what it is shown
-            time.sleep(WATCHED_S)
+            wait_until(lambda: _is_shown(browser, page), 60, "the group", 1)
+            time.sleep(WATCHED_S)  # it watches what it is shown
             for name, address, ready in (
-                ("share-group", "/group?id=packers", "figure.chart svg"),
+                ("share-group", "/group?id=packers", "figure.chart:nth-child(4) svg"),
                 ("overview", "/", "svg.spark"),
             ):
                 browser.get(page.base + address)

@@ -28,6 +28,9 @@ WIDE_CHART = 440
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 4, 8, 18
 _LEAST_TOP = 0.3
 """The least value at the top of an axis: its thirds differ in the first decimal."""
+_MINUTES = (1.5, 3, 6, 9, 15, 30, 45, 60, 90, 180, 360, 540, 900, 1440)
+"""The longest durations of axes, up to a day."""
+_LONGEST_DECIMAL_MS, _DAY_MS = 60_000, 86_400_000
 _LINES = 3
 """Lines of the grid of a chart."""
 _BAR_WIDTH, _BAR_HEIGHT = 1000, 26
@@ -106,11 +109,14 @@ def chart(
     shown: Callable[[float | None], str],
     width: int = _CHART_WIDTH,
     least: float = _LEAST_TOP,
+    *,
+    is_time: bool = False,
 ) -> Markup:
     """Return a chart of courses over the same time, with a legend.
 
     :param shown: formats a value of the axis
     :param least: the least value at the top of the axis
+    :param is_time: whether the values are durations in ms
     """
     known = [value for one in series for _, value in one.values if value is not None]
     times = [time_ms for one in series for time_ms, _ in one.values]
@@ -119,7 +125,8 @@ def chart(
             f'<figure class="chart"><figcaption>{escape(title)}</figcaption>'
             '<p class="empty">not enough was seen yet</p></figure>'
         )
-    first_ms, last_ms, top = min(times), max(times), _round_up(max(*known, least))
+    first_ms, last_ms, top = min(times), max(times), max(*known, least)
+    top = _round_up_time(top) if is_time else _round_up(top)
     wide = width - _LEFT - _RIGHT
     high = _CHART_HEIGHT - _TOP - _BOTTOM
 
@@ -134,7 +141,7 @@ def chart(
         grid.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{width - _RIGHT}"/>')
         grid.append(
             f'<text class="axis" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">'
-            f"{escape(shown(value))}</text>"
+            f"{escape(_tick(shown(value)))}</text>"
         )
     ago = duration(last_ms - first_ms)
     grid.append(f'<text class="axis" x="{_LEFT}" y="{_CHART_HEIGHT - 3}">{ago} ago</text>')
@@ -163,6 +170,20 @@ def chart(
 
 def _last(values: Values) -> float | None:
     return next((value for _, value in reversed(values) if value is not None), None)
+
+
+def _tick(text: str) -> str:
+    """Return the text of a value of the axis, without a second unit of zero."""
+    return text.removesuffix(" 00s").removesuffix(" 00m").removesuffix(" 00h")
+
+
+def _round_up_time(value_ms: float) -> float:
+    """Return the next duration in ms whose thirds are whole seconds, minutes, hours or days."""
+    for minutes in _MINUTES:
+        if _LONGEST_DECIMAL_MS < value_ms <= minutes * 60_000:
+            return minutes * 60_000
+    days = value_ms / _DAY_MS
+    return _round_up(value_ms) if days < 1 else _round_up(days) * _DAY_MS
 
 
 def _round_up(value: float) -> float:

@@ -315,6 +315,7 @@ class Site:
                 "Age of the oldest record to finish",
                 [pictures.Series("age", "a", [(one.time_ms, one.time_lag_ms) for one in history])],
                 texts.duration,
+                is_time=True,
             ),
             pictures.chart(
                 "Records a second",
