@@ -488,7 +488,7 @@ def test_a_client_that_does_not_read_holds_few_records(ca: ThrowawayCA) -> None:
             await client.ask(API_VERSIONS, 0)
             client.writer.transport.pause_reading()  # type: ignore[attr-defined]
             client.writer.write(b"\0\0\0\x0d\0\x12\0\0\0\0\0\7\0\3raw" * 40_000)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not broker.connection._is_blocked:
                     await asyncio.sleep(0.01)
             held_bytes = broker.connection.transport.get_write_buffer_size()

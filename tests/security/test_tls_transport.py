@@ -23,7 +23,8 @@ from tests.attacks.key_updates import APPLICATION_DATA, KeyUpdates
 
 pytestmark = pytest.mark.broker
 
-CHANGE_CIPHER_SPEC = 20
+CHANGE_CIPHER_SPEC, ALERT = 20, 21
+CLOSE_NOTIFY = b"\1\0"
 CHANGE = b"\x14\3\3\0\1\1"
 """A whole record of that kind, which clients may send during a handshake only."""
 
@@ -62,7 +63,9 @@ class Receiver(asyncio.BufferedProtocol):
         self.transport: Any = None
         self.received = bytearray()
         self.bytes_in_turn: Counter[int] = Counter()
-        self.is_lost = False
+        self.is_lost = self.is_at_end = False
+        self.pauses = False
+        """True if it reads no more after the first bytes."""
         self._turns = turns
         self._buffer = memoryview(bytearray(ROOM_BYTES))
 
@@ -76,6 +79,12 @@ class Receiver(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.received += self._buffer[:nbytes]
         self.bytes_in_turn[self._turns.count] += nbytes
+        if self.pauses:
+            self.transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        self.is_at_end = True
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
@@ -232,6 +241,26 @@ def test_empty_records_and_late_changes_of_ciphers_end_the_connection(
         client.socket.sendall(b"".join(empty(kind, b"") for _ in range(MAX_EMPTY_TLS_RECORDS + 1)))
         await until(lambda: receiver.is_lost)
         assert not receiver.received
+
+    play(act)
+
+
+def test_the_end_is_told_after_a_pause(play: Play) -> None:
+    """A protocol that pauses has requests to serve."""
+
+    async def act(scene: Scene) -> None:
+        client, receiver = await scene.connect()
+        receiver.pauses = True
+        client.socket.sendall(
+            client.record(APPLICATION_DATA, b"1") + client.record(ALERT, CLOSE_NOTIFY)
+        )
+        await receiver.wait_for(1)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not receiver.is_at_end
+        receiver.transport.resume_reading()
+        await until(lambda: receiver.is_at_end)
+        await until(lambda: receiver.is_lost)
 
     play(act)
 

@@ -262,7 +262,7 @@ class TlsTransport(asyncio.Transport):
                 self._watch_reading(False)
             if received:
                 self._protocol.buffer_updated(received)
-            if self._is_at_end:
+            if self._is_at_end and self._is_reading:
                 self._end_of_input()
                 return
             if is_all:
