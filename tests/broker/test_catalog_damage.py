@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import shutil
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,14 @@ def check(data_dir: Path, name: str, expected: State, how: str) -> str:
     topics = opened(data_dir)[1]
     assert topics.keys() == {*expected[1], "another"} - {"topic-5"}, how
     return "as before"
+
+
+def test_a_value_that_is_no_text_is_told_in_one_line(written: Path) -> None:
+    with closing(sqlite3.connect(written / CATALOG_FILE)) as database, database:
+        database.execute("UPDATE cluster SET value = CAST(X'ff0a1b5b' AS TEXT)")
+    with pytest.raises(CatalogError) as refused:
+        opened(written)
+    assert str(refused.value).isprintable()
 
 
 def test_without_checksums_flipped_values_are_believed(

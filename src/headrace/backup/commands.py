@@ -19,6 +19,7 @@ from headrace.log.data_directory import is_partition_name
 from headrace.log.directory_format import FORMAT_VERSION, newer
 from headrace.log.files import fsync_path, sync_filesystem
 from headrace.log.verify import Verified, log_files, verify_file
+from headrace.log_lines import printable
 
 from . import manifest, source, target
 from .copy import Advance, SourceFile, check_file, copy_file
@@ -285,7 +286,7 @@ def _check_catalog(path: str) -> _Catalog:
             ).fetchone()
             (topics,) = catalog.execute("SELECT count(*) FROM topics").fetchone()
     except (sqlite3.Error, TypeError) as error:
-        raise BackupError(f"{CATALOG_FILE} is damaged: {error}") from error
+        raise BackupError(f"{CATALOG_FILE} is damaged: {printable(str(error))}") from error
     if version > FORMAT_VERSION:
         raise BackupError(newer(CATALOG_FILE, version))
     return _Catalog(version, cluster_id, topics)

@@ -18,6 +18,7 @@ from headrace.log import directory_format, directory_lock
 from headrace.log.data_directory import CLEAN_SHUTDOWN_FILE
 from headrace.log.known_partitions import KNOWN_PARTITIONS_FILE
 from headrace.log.snapshot import SIZES_FILE, is_copied, is_snapshot_name, unused_log_files
+from headrace.log_lines import printable
 
 from .copy import SourceFile
 from .errors import BackupError, text_of
@@ -104,7 +105,7 @@ def _check_catalog(path: str) -> None:
             (found,) = catalog.execute("PRAGMA quick_check(1)").fetchone()
             catalog.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     except sqlite3.Error as error:
-        found = str(error)
+        found = printable(str(error))
     if found != "ok":
         raise BackupError(f"{path} is damaged: {found}")
 

@@ -31,7 +31,7 @@ from headrace.errors import StorageError
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.directory_format import FORMAT_VERSION, newer
 from headrace.log.files import fsync_path
-from headrace.log_lines import get_logger
+from headrace.log_lines import get_logger, printable
 from headrace.security.acls import Acl
 
 from .limits import PRODUCER_ID_BLOCK
@@ -159,8 +159,9 @@ class Catalog:
         except (sqlite3.Error, ValueError, TypeError) as error:
             self._database.close()
             hint = "" if path is None else f". {rebuild_hint(path)}"
+            reason = printable(str(error))  # SQLite quotes what it cannot decode
             raise CatalogError(
-                f"{path} is damaged, or not a database of headrace: {error}{hint}"
+                f"{path} is damaged, or not a database of headrace: {reason}{hint}"
             ) from error
 
     def _check_pages(self) -> None:
