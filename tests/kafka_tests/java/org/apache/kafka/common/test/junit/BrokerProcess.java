@@ -57,6 +57,8 @@ public final class BrokerProcess implements ClusterInstance {
     private static final String HOST = "localhost";
     private static final long STARTS_WITHIN_S = 30;
     private static final long STOPS_WITHIN_S = 20;
+    /** Tests rely on clients that have noticed a restart, which takes Kafka's broker more than a second. */
+    private static final long RESTART_PAUSE_MS = 1500;
     private static final String READY = "headrace is listening on ";
     /** Configs whose values speak of more brokers than there are. */
     private static final Set<String> REPLICATION = Set.of(
@@ -96,6 +98,7 @@ public final class BrokerProcess implements ClusterInstance {
     private final ControllerProxy controller = new ControllerProxy(this::admin, () -> proxy.broker);
     private Path directory;
     private Process process;
+    private Thread reader;
     private int port;
     private boolean wasStopped;
 
@@ -126,11 +129,15 @@ public final class BrokerProcess implements ClusterInstance {
         try {
             if (directory == null) {
                 directory = Files.createTempDirectory("headrace-kafka-tests-");
+            } else {
+                Thread.sleep(RESTART_PAUSE_MS);
             }
             spawn();
             setFeatures();
         } catch (IOException error) {
             throw new UncheckedIOException(error);
+        } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
         }
     }
 
@@ -146,7 +153,7 @@ public final class BrokerProcess implements ClusterInstance {
         process = new ProcessBuilder(command).redirectErrorStream(true).start();
         CountDownLatch ready = new CountDownLatch(1);
         Process reading = process;
-        Thread reader = new Thread(() -> read(reading, output, ready), "headrace-output");
+        reader = new Thread(() -> read(reading, output, ready), "headrace-output");
         reader.setDaemon(true);
         reader.start();
         try {
@@ -263,6 +270,7 @@ public final class BrokerProcess implements ClusterInstance {
                 process.destroyForcibly();
                 throw new IllegalStateException("headrace did not stop in " + STOPS_WITHIN_S + " s");
             }
+            reader.join(); // tests look for threads that are left
         } catch (InterruptedException error) {
             process.destroyForcibly();
             Thread.currentThread().interrupt();
