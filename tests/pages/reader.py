@@ -222,17 +222,20 @@ class Reader:
         line = re.sub(r"\s+(#.*|&)$", "", line)
         if "--listen" not in line and "--config" not in line:
             line += f" --listen 127.0.0.1:{self._ports[port]}"
-        server = subprocess.Popen(
+        server = self._start(line)
+        self._servers[command + name] = server
+        _await_line(server, ready)
+        if "--ui-port" in line:
+            _await_line(server, "the page is at ")
+
+    def _start(self, line: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             ["bash", "-c", f"exec {line}"],
             cwd=self.folder,
             env=self._environment,
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._servers[command + name] = server
-        _await_line(server, ready)
-        if "--ui-port" in line:
-            _await_line(server, "the page is at ")
 
     def _stop(self, name: str) -> None:
         server = self._servers.pop(name, None)
@@ -254,13 +257,7 @@ class Reader:
 
     def _watch(self, line: str) -> str:
         """Run a command until it has printed a line, then end it with Ctrl-C."""
-        running = subprocess.Popen(
-            ["bash", "-c", f"exec {line}"],
-            cwd=self.folder,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        running = self._start(line)
         assert running.stdout is not None
         first = running.stdout.readline()
         running.send_signal(signal.SIGINT)

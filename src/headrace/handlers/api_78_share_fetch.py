@@ -44,7 +44,7 @@ from .api_79_share_acknowledge import (
     NOT_LEADER,
     Acknowledged,
     acknowledge,
-    answer_later,
+    answer_when_applied,
     may_read,
     names_member,
 )
@@ -113,9 +113,7 @@ def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) 
         record_limit=request.share_acquire_mode == _RECORD_LIMIT,
     )
     fetch = partial(_fetch, broker, request, context, session, limits, perf_counter())
-    if isinstance(acknowledged, Awaitable):
-        return answer_later(acknowledged, fetch)
-    return fetch(acknowledged)
+    return answer_when_applied(acknowledged, fetch)
 
 
 def _fetch(

@@ -68,9 +68,7 @@ def handle(broker: Broker, request: ShareAcknowledgeRequest, context: RequestCon
         broker, session, request.topics, settings, context, renew=request.is_renew_ack
     )
     answer = partial(_answer, broker, request, context, session, settings)
-    if isinstance(acknowledged, Awaitable):
-        return answer_later(acknowledged, answer)
-    return answer(acknowledged)
+    return answer_when_applied(acknowledged, answer)
 
 
 def _answer(
@@ -98,13 +96,22 @@ def _answer(
     return broker.when_durable(response)
 
 
-async def answer_later(
-    acknowledged: Awaitable[Acknowledged], answer: Callable[[Acknowledged], Any]
+def answer_when_applied(
+    acknowledged: Acknowledged | Awaitable[Acknowledged], answer: Callable[[Acknowledged], Any]
 ) -> Any:
-    """Return the response to a request whose acknowledgements wait for dead letters.
+    """Return the response to a request, or an awaitable of it: at once, unless its acknowledgements
+    wait for dead letters.
 
     :param answer: returns the response, or an awaitable of it
     """
+    if isinstance(acknowledged, Awaitable):
+        return _answer_later(acknowledged, answer)
+    return answer(acknowledged)
+
+
+async def _answer_later(
+    acknowledged: Awaitable[Acknowledged], answer: Callable[[Acknowledged], Any]
+) -> Any:
     response = answer(await acknowledged)
     return await response if isinstance(response, Awaitable) else response
 
