@@ -57,8 +57,8 @@ public final class BrokerProcess implements ClusterInstance {
     private static final String HOST = "localhost";
     private static final long STARTS_WITHIN_S = 30;
     private static final long STOPS_WITHIN_S = 20;
-    /** Tests rely on clients that have noticed a restart, which takes Kafka's broker more than a second. */
-    private static final long RESTART_PAUSE_MS = 1500;
+    /** Tests rely on clients that have noticed a stop, which takes Kafka's broker more than a second. */
+    private static final long STOP_PAUSE_MS = 1500;
     private static final String READY = "headrace is listening on ";
     /** Configs whose values speak of more brokers than there are. */
     private static final Set<String> REPLICATION = Set.of(
@@ -129,15 +129,11 @@ public final class BrokerProcess implements ClusterInstance {
         try {
             if (directory == null) {
                 directory = Files.createTempDirectory("headrace-kafka-tests-");
-            } else {
-                Thread.sleep(RESTART_PAUSE_MS);
             }
             spawn();
             setFeatures();
         } catch (IOException error) {
             throw new UncheckedIOException(error);
-        } catch (InterruptedException error) {
-            Thread.currentThread().interrupt();
         }
     }
 
@@ -280,6 +276,11 @@ public final class BrokerProcess implements ClusterInstance {
     @Override
     public void shutdownBroker(int brokerId) {
         end();
+        try {
+            Thread.sleep(STOP_PAUSE_MS);
+        } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
+        }
     }
 
     @Override
