@@ -5,16 +5,27 @@ from __future__ import annotations
 import asyncio
 import struct
 from typing import Any
+from urllib.parse import urlencode
 
+import httpx
 import pytest
+from starlette.requests import Request
 
 from headrace.client.lag.group_lines import GroupLine
+from headrace.client.settings import settings
 from headrace.client.share_inspection import SharePartitionState, Span
-from headrace.protocol.record_batch import Record, build
+from headrace.protocol.record_batch import (
+    TRANSACTIONAL_BIT,
+    Marker,
+    Record,
+    build,
+    end_transaction_marker,
+)
 from headrace.protocol.share_inspection import SpanState
 from headrace.web import pictures, texts
 from headrace.web.access import Credentials, Hosts, Sessions, basic_or_bearer
 from headrace.web.actions import Change, Plan, Plans
+from headrace.web.app import create_app
 from headrace.web.guard import Guard
 from headrace.web.history import Histories, Point
 from headrace.web.limits import (
@@ -26,8 +37,10 @@ from headrace.web.limits import (
     SESSION_S,
 )
 from headrace.web.notes import notes
-from headrace.web.observer import pause_s
+from headrace.web.observer import Observer, pause_s
 from headrace.web.records import Filter, Query, _search
+from headrace.web.requests import records_query
+from headrace.web.site import Site
 from headrace.web.standing import standing
 from headrace.web.views import GROUP_SORTS, listing
 
@@ -179,6 +192,35 @@ def test_records_are_searched_within_a_batch() -> None:
     del problems
 
 
+def test_a_committed_transaction_after_an_aborted_one_of_its_producer_is_shown() -> None:
+    def transaction(base_offset: int, value: bytes, *, commit: bool) -> bytes:
+        batch = build(
+            [(None, value)],
+            timestamp_ms=1,
+            base_offset=base_offset,
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=0,
+            attributes=TRANSACTIONAL_BIT,
+        )
+        marker = bytearray(end_transaction_marker(7, 0, Marker(commit, 0), 1))
+        struct.pack_into(">q", marker, 0, base_offset + 1)
+        return batch + marker
+
+    data = transaction(0, b"aborted", commit=False) + transaction(2, b"committed", commit=True)
+    asked = Query("t", start="earliest", read_committed=True)
+    _, found, _, problems = _search(data, 0, 4, asked, {(7, 0)})
+    assert ([one.value for one in found], problems) == ([b"committed"], [])
+
+
+def test_the_next_page_of_a_topic_with_many_partitions_begins_where_this_one_ended() -> None:
+    positions = {number: 1_000_000 + number for number in range(300)}
+    text = ",".join(f"{number}:{offset}" for number, offset in positions.items())
+    query = urlencode({"topic": "t", "start": "positions", "positions": text})
+    asked = records_query(Request({"type": "http", "query_string": query.encode()}))
+    assert asked.positions == positions
+
+
 def test_a_filter_compares_without_case() -> None:
     record = Record(1, 1, b"Key", None, (("Trace", b"ABC"),))
     assert Filter(key="kEY").selects(record)
@@ -219,6 +261,22 @@ def test_credentials_admit_users_and_the_token() -> None:
     assert Credentials().admits("", "") is None
     assert "pw" not in repr(both)
     assert "tok" not in repr(both)
+
+
+def test_a_request_with_a_wrong_token_is_one_failed_login() -> None:
+    connections = settings({"bootstrap.servers": "127.0.0.1:1"})
+    site = Site(connections, Observer(connections), Credentials(token="right"), producer_config={})
+
+    async def look_with_a_wrong_token() -> None:
+        transport = httpx.ASGITransport(create_app(site, Hosts([])))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            for _ in range(MAX_FAILED_LOGINS - 1):
+                await client.get("/actions", headers={"Authorization": "Bearer wrong"})
+
+    asyncio.run(look_with_a_wrong_token())
+    assert not site.sessions.refuses_logins
+    site.sessions.failed()
+    assert site.sessions.refuses_logins
 
 
 def test_authorization_headers() -> None:

@@ -1,9 +1,9 @@
 """Access: users or a token, logins, and the protection of forms.
 
-Looking is free for everybody who reaches the page, unless ``login_to_view`` is set. Acting is off
-unless there are credentials: then it takes a login, and each form of a login has a token against
-forged requests. Requests with ``Authorization: Bearer TOKEN`` or HTTP basic authentication act
-without a login, as no browser sends those on its own for another site.
+Everybody who reaches the page may view it, unless ``login_to_view`` is set. Without credentials the
+page is read-only; with credentials, users who log in may act. Each form has a token of its login,
+against forged requests. Requests with ``Authorization: Bearer TOKEN`` or HTTP basic authentication
+need no login, because no browser sends these headers for another site.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from .limits import FAILED_LOGINS_S, MAX_FAILED_LOGINS, MAX_SESSIONS, SESSION_S
 
 TOKEN_USER = "token"
-"""The name of somebody who has logged in with the token."""
+"""The name of a user who has logged in with the token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The credentials that admit somebody.
+    """The credentials of the users who may log in.
 
     :param users: name → password
     :param token: None for none
@@ -40,7 +40,7 @@ class Credentials:
     def admits(self, name: str, secret: str) -> str | None:
         """Return the user with this name and password, or of this token; None if there is none."""
         given = secret.encode()
-        # Compared with all, so that the time does not tell which one was nearly right.
+        # Compare with all of them, so that the time does not depend on the one that matches.
         found = None
         for user, password in self.users.items():
             if hmac.compare_digest(given, password.encode()) and name == user:
@@ -126,10 +126,10 @@ def basic_or_bearer(header: str) -> tuple[str, str] | None:
 
 
 class Hosts:
-    """The names under which the page may be asked for.
+    """The host names under which the page is served.
 
-    Another name in a request means that a foreign page has let its own name point here (DNS
-    rebinding). Addresses are always right: they have no name that could be changed.
+    A request with another name comes from a foreign page whose name resolves to this host (DNS
+    rebinding). IP addresses are always accepted, because nobody can make them resolve elsewhere.
 
     :param names: besides ``localhost``
     """
@@ -138,7 +138,7 @@ class Hosts:
         self._names = {"localhost", *(name.lower().rstrip(".") for name in names)}
 
     def admits(self, host: str) -> bool:
-        """Return whether the Host header of a request is right."""
+        """Return whether the Host header of a request names this page."""
         name = host.strip()
         if name.startswith("["):
             name = name[1:].partition("]")[0]

@@ -1,4 +1,4 @@
-"""Changes: each is a plan, which says what would change, and is executed only as it was shown."""
+"""Changes. Each is first a plan that shows what would change; executing it changes just that."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Plan:
     :ivar action: its name
     :ivar title: a sentence, in the imperative
     :ivar changes: what would change
-    :ivar cautions: what to consider, one line each
+    :ivar cautions: warnings about the change, one line each
     :ivar execute: makes the change, and returns a sentence about it
     :ivar back: the address of the page to return to
     """
@@ -103,7 +103,7 @@ class Plans:
         return plan_id
 
     def take(self, user: str, plan_id: str) -> Plan | None:
-        """Return the plan that a user confirms, once; None if it is another's or too old."""
+        """Remove and return a plan of a user; None if there is none, or it has expired."""
         owner, until_s, plan = self._waiting.get(plan_id, ("", 0.0, None))
         if plan is None or owner != user:
             return None
@@ -176,6 +176,7 @@ class Planner:
     async def _group(self, form: Form) -> tuple[str, str, list[LagRow]]:
         """Return the group id and type that a form names, and the rows of the chosen partitions.
 
+        :raises NotThere: the group does not exist
         :raises BadRequest: the group has members
         """
         group_id = _field(form, "group")
@@ -498,9 +499,9 @@ class Planner:
 
 
 def _raise_first(answers: Any) -> None:
-    """Raise the first error.
+    """Raise the first error among answers, if there is one.
 
-    :raises ClientError: there is one
+    :raises ClientError: an answer is an error
     """
     for answer in answers:
         if isinstance(answer, ClientError):

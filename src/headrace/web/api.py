@@ -1,4 +1,4 @@
-"""The JSON API: what the pages show."""
+"""The JSON API, with the same data as the pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .views import totals
 
 
 class Api:
-    """The handlers of ``/api/…`` that only look."""
+    """The handlers of ``/api/…``."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -142,7 +142,7 @@ class Api:
         )
 
     async def record(self, request: Request) -> Response:
-        """Return a record, and where it stands with share groups."""
+        """Return a record, and its standing with share groups."""
         await self._site.seen()
         topic, partition = needed(request, "topic"), number(request, "partition", 0)
         offset = number(request, "offset", 0)
@@ -157,10 +157,10 @@ class Api:
         )
 
     async def act(self, request: Request) -> Response:
-        """Show or execute an action: only with ``"dry_run": false`` it is executed."""
+        """Return the plan of an action, and execute it if the body has ``"dry_run": false``."""
         visitor = self._site.visitor(request)
         if visitor.user is None or visitor.session is not None:
-            # Not with a login of a browser: another site could send it.
+            # A login of a browser is not enough: another site could make the browser send it.
             raise NotAllowed
         try:
             fields = json.loads(await request.body())
@@ -193,7 +193,7 @@ class Api:
 
 
 class NotAllowed(Exception):
-    """A request takes a token or a password in its Authorization header."""
+    """A request has no token or password in its Authorization header."""
 
 
 def _field_text(value: object) -> str:

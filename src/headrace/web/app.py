@@ -85,7 +85,7 @@ def create_app(site: Site, hosts: Hosts) -> ASGIApp:
 
 
 def _viewed(site: Site, handle: Handle, *, is_api: bool) -> Handle:
-    """Return a handler that serves those who may look."""
+    """Return a handler that serves visitors who may view pages, and asks others to log in."""
 
     async def viewed(request: Request) -> Response:
         if site.may_view(site.visitor(request)):
@@ -109,7 +109,7 @@ def _failed(site: Site) -> Callable[[Request, Exception], Response]:
         title, status, text = _explained(error)
         if request.url.path.startswith("/api/"):
             return JSONResponse({"error": text}, status)
-        if is_part(request):  # the part that is shown stays
+        if is_part(request):  # the browser keeps the part that it shows
             return Response(status_code=status)
         values = {"title": title, "text": text, "tone": "bad", "back": ""}
         return site.html(request, "message", values, status)

@@ -1,7 +1,7 @@
 """A group in detail: its partitions, members, settings, and what is in flight.
 
-The cost of a page follows the partitions on it, not those of the group: only their ends, the times
-of their records and their spans are asked for.
+The cost of a page grows with the partitions on it, not with those of the group: only their end
+offsets, timestamps and spans are queried.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class MemberOfGroup(NamedTuple):
 class PartitionOfGroup(NamedTuple):
     """A partition of a group: its row, and for a share group what is in flight.
 
-    :param share: None for other groups, or if it was not asked for
+    :param share: None for other groups, or if it was not queried
     """
 
     row: LagRow
@@ -81,9 +81,9 @@ class GroupDetail:
     """A group in detail.
 
     :param page: of the partitions
-    :param configs: None if the broker does not tell them; empty if they were not asked for
-    :param tells_spans: whether the broker tells what is in flight; None if there is nothing to tell
-    :param spans_limit: the spans of a partition that were asked for
+    :param configs: None if the broker refuses to describe them; empty if they were not queried
+    :param tells_spans: True if the broker reports what is in flight; None if there is nothing
+    :param spans_limit: the largest number of spans queried of a partition
     :param warnings: what could not be determined, one line each
     """
 
@@ -133,7 +133,7 @@ async def group_detail(
     """Return a group, or None if it does not exist.
 
     :param page: of its partitions, from 1
-    :param known: the group as it was seen last, which saves a list of all groups
+    :param known: the group as it was seen last, which saves listing all groups
     :raises ClientError: the cluster cannot be reached, or refuses
     """
     leaders = PartitionLeaders(cluster)
@@ -187,7 +187,7 @@ async def _progress(
         if found:
             warnings += said
             return found[0]
-    # It may be new, or have come again with another type.
+    # The group may be new, or was created again with another type.
     listed, said = await wanted_groups(cluster, query)
     warnings += said
     for one in listed:
@@ -224,7 +224,7 @@ async def _configs(
 
 
 async def no_configs() -> Sequence[Config]:
-    """Return no configs, where nobody looks at them."""
+    """Return no configs, for a view that does not show them."""
     return ()
 
 

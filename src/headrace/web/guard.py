@@ -35,7 +35,7 @@ class BodyTooLarge(Exception):
 
 
 class Guard:
-    """Refuses requests under foreign names and large ones, and adds headers to all answers."""
+    """An ASGI layer that refuses large requests and foreign hosts, and adds headers to answers."""
 
     def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
         self._app = app
@@ -89,7 +89,7 @@ def _fits(content_length: bytes) -> bool:
 
 
 def _limited(receive: Receive) -> Receive:
-    """Return ``receive`` that fails after a body of the largest size."""
+    """Return a ``receive`` that raises :class:`BodyTooLarge` when a body exceeds the limit."""
     received = 0
 
     async def limited() -> Message:

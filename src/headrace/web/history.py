@@ -1,4 +1,4 @@
-"""The course of groups and topics over the last minutes, in bounded memory. Pure."""
+"""Histories of groups and topics over the last minutes, in bounded memory. Pure."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Point(NamedTuple):
 class Histories:
     """The histories of groups, or of topics, by name.
 
-    :param points: the points to keep of each; the oldest are dropped
-    :param most: names with a history; further ones have none
+    :param points: the number of points to keep for each name; the oldest are dropped
+    :param most: the largest number of names with a history; further names have none
     """
 
     def __init__(self, points: int = HISTORY_POINTS, most: int = MAX_HISTORIES) -> None:

@@ -37,6 +37,9 @@ HISTORY_POINTS = 180
 MAX_HISTORIES = 20_000
 """Groups and topics with a history."""
 
+MAX_COURSES = 100
+"""Pages of share groups that keep a chart of releases and rejections."""
+
 ROWS_OF_PAGE = 50
 """Rows of a table of groups or topics."""
 
@@ -73,7 +76,7 @@ MAX_VALUE_CHARS = 64 * 1024
 """Characters of a value on the page of its record."""
 
 MAX_GROUPS_OF_RECORD = 20
-"""Share groups whose state of a record is asked for."""
+"""Share groups that are asked for the state of a record."""
 
 MAX_SPANS_OF_RECORD = 10_000
 """Spans of a partition in which a record is looked for."""

@@ -17,7 +17,7 @@ STALLED_MS = 30_000
 class Note(NamedTuple):
     """A sentence about a group.
 
-    :param kind: "stalled", "idle", "letters" or "growing": the worst first
+    :param kind: "stalled", "letters", "idle" or "growing": the worst first
     """
 
     kind: str

@@ -1,7 +1,7 @@
-"""The state of a cluster, taken again and again in a thread of its own.
+"""Observations of a cluster, made repeatedly in a thread of their own.
 
-While somebody looks, the cluster is asked every few seconds, else rarely. A large cluster is asked
-less often, so that watching it takes a bounded share of one core: see :func:`pause_s`.
+The cluster is queried every few seconds while a page is open, else rarely. A large cluster is
+queried less often, so that observing it takes a bounded share of one core: see :func:`pause_s`.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ log = LimitedLog(get_logger("headrace.ui"))
 WINDOW_MS = 30_000
 """The time over which rates are means."""
 ATTENDED_S = 2.0
-"""The time between two looks while somebody watches."""
+"""The time between two observations while a page is open."""
 UNATTENDED_S = 15.0
-"""The time between two looks while nobody watches."""
+"""The time between two observations while no page is open."""
 ATTENDED_FOR_S = 30.0
-"""The time after a request for which somebody is said to watch."""
+"""The time after a request for which its page counts as open."""
 _ATTENDED_SHARE, _UNATTENDED_SHARE = 0.1, 0.02
-"""The largest share of the time that looks may take."""
+"""The largest share of the time that observations may take."""
 _QUEUES_EVERY_S = 60.0
-"""The time for which the dead-letter queues of the groups are not asked for again."""
+"""The interval of queries for the dead-letter queues of the groups."""
 _GROUPS_AT_ONCE = 500
 LETTERS_OVER_MS = 300_000
 """The time over which dead letters are counted."""
@@ -92,9 +92,10 @@ class Observation:
 
 
 def pause_s(took_s: float, *, attended: bool) -> float:
-    """Return the time between the end of a look and the next one.
+    """Return the pause after an observation, in seconds.
 
-    :param took_s: the time that the look took
+    :param took_s: the duration of the observation
+    :param attended: a page is open
     """
     every_s, share = (
         (ATTENDED_S, _ATTENDED_SHARE) if attended else (UNATTENDED_S, _UNATTENDED_SHARE)
@@ -125,16 +126,16 @@ class _Ends:
         return None
 
     def growth(self) -> tuple[int, int]:
-        """Return the records that came, and the time in ms in which they came."""
+        """Return the number of records that were added, and the time in ms in which they were."""
         (first_ms, first), (last_ms, last) = self.course[0], self.course[-1]
         return last - first, last_ms - first_ms
 
 
 class Observer:
-    """Looks at a cluster in a thread, from :meth:`start` to :meth:`close`.
+    """A thread that observes a cluster, from :meth:`start` to :meth:`close`.
 
     :ivar observation: the newest one; None before the first
-    :ivar problem: why the newest look failed; None if it did not
+    :ivar problem: the error of the newest attempt; None if it succeeded
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -158,19 +159,19 @@ class Observer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End, and close the connections."""
+        """End the thread, and close the connections."""
         self._stopping = True
         self._wake_up()
         if self._thread is not None:
             self._thread.join()
 
     def watch(self) -> None:
-        """Note that somebody watches now."""
+        """Note that a page is open now."""
         now_s = time.monotonic()
         was_alone = now_s > self._watched_until_s
         self._watched_until_s = now_s + ATTENDED_FOR_S
@@ -178,23 +179,23 @@ class Observer:
             self._wake_up()
 
     def refresh(self) -> None:
-        """Look again at once, as after an action."""
+        """Observe again at once, as after an action."""
         self._queues_due_s = 0.0
         self._wake_up()
 
     def wait_first(self, timeout_s: float) -> Observation | None:
-        """Return the newest observation; wait for the first one. For threads without a loop."""
+        """Return the newest observation; wait for the first one. Blocks the calling thread."""
         with self._changed:
             self._changed.wait_for(lambda: self.observation or self.problem, timeout_s)
         return self.observation
 
     def group_history(self, group_id: str) -> tuple[Point, ...]:
-        """Return the course of a group, the oldest point first."""
+        """Return the history of a group, the oldest point first."""
         with self._lock:
             return self._groups.of(group_id)
 
     def topic_history(self, name: str) -> tuple[Point, ...]:
-        """Return the course of a topic, the oldest point first."""
+        """Return the history of a topic, the oldest point first."""
         with self._lock:
             return self._topics.of(name)
 
@@ -205,25 +206,25 @@ class Observer:
                 loop.call_soon_threadsafe(wake.set)
 
     def _run(self) -> None:
-        asyncio.run(self._look_on())
+        asyncio.run(self._observe_repeatedly())
 
-    async def _look_on(self) -> None:
+    async def _observe_repeatedly(self) -> None:
         self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
         async with self._settings.cluster() as cluster:
             watch = LagWatch(cluster, LagQuery(), WINDOW_MS)
             while not self._stopping:
                 self._wake.clear()
                 started_s = time.monotonic()
-                await self._look(cluster, watch)
+                await self._try_to_observe(cluster, watch)
                 now_s = time.monotonic()
                 attended = now_s < self._watched_until_s
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause_s(now_s - started_s, attended=attended)):
                         await self._wake.wait()
 
-    async def _look(self, cluster: Cluster, watch: LagWatch) -> None:
-        """Look once; a failure becomes :attr:`problem`."""
-        # A look makes no cycles, but many objects: looking for cycles would take a third of it.
+    async def _try_to_observe(self, cluster: Cluster, watch: LagWatch) -> None:
+        """Observe once; a failure becomes :attr:`problem`."""
+        # It creates many objects and no cycles: a search for cycles would take a third of its time.
         gc.disable()
         try:
             observation = await self._observe(cluster, watch)
@@ -250,7 +251,7 @@ class Observer:
         await self._learn_queues(
             cluster, [one.group for one in lines.values() if one.type == "share"]
         )
-        topics = await self._look_at_topics(cluster, now_ms, warnings)
+        topics = await self._observe_topics(cluster, now_ms, warnings)
         readers: dict[str, int] = {}
         for group in groups.values():
             for topic in group.topics:
@@ -321,7 +322,7 @@ class Observer:
         self._queues, self._asked = found, asked
         self._queues_due_s = now_s + _QUEUES_EVERY_S
 
-    async def _look_at_topics(
+    async def _observe_topics(
         self, cluster: Cluster, now_ms: int, warnings: list[str]
     ) -> dict[str, TopicMetadata]:
         """Return all topics, and note the sums of their end offsets."""

@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 import jinja2
 from markupsafe import Markup
 
-from headrace.client.share_inspection import Span
 from headrace.log_lines import printable
 
 from . import pictures, texts
@@ -44,18 +43,18 @@ def static_files() -> dict[str, StaticFile]:
 
 
 def url(path: str, **query: object) -> str:
-    """Return an address with a query, without the empty values."""
+    """Return an address with a query, without parameters that are empty or None."""
     given = {name: value for name, value in query.items() if value not in (None, "")}
     return f"{path}?{urlencode(given)}" if given else path
 
 
 def lag_spark(history: tuple[Point, ...]) -> Markup:
-    """Return the picture of the course of a lag."""
+    """Return a sparkline of the lag."""
     return pictures.sparkline([(one.time_ms, one.lag) for one in history], "lag", texts.number)
 
 
 def rate_spark(history: tuple[Point, ...]) -> Markup:
-    """Return the picture of the course of the production."""
+    """Return a sparkline of the records produced per second."""
     values = [(one.time_ms, one.produced_per_s) for one in history]
     return pictures.sparkline(values, "records a second", texts.number)
 
@@ -76,7 +75,8 @@ class Pages:
             undefined=jinja2.StrictUndefined,
             auto_reload=False,
         )
-        self._names = frozenset(self._environment.list_templates())
+        self.names = frozenset(self._environment.list_templates())
+        """The names of all templates."""
         self._environment.filters.update(
             number=texts.number,
             whole=texts.whole,
@@ -88,16 +88,7 @@ class Pages:
             lag_spark=lag_spark,
             rate_spark=rate_spark,
         )
-        self._environment.globals.update(url=url, version=self.version, span_text=self._span_text)
-
-    @staticmethod
-    def _span_text(span: Span, holders: dict[str, str]) -> str:
-        return pictures.span_text(span, holders)
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The names of all templates."""
-        return self._names
+        self._environment.globals.update(url=url, version=self.version)
 
     def render(self, name: str, values: Mapping[str, Any]) -> str:
         """Return the HTML of a template."""

@@ -1,7 +1,7 @@
-"""Pictures as SVG, drawn on the server: courses over time, and the records in flight. Pure.
+"""Pictures as SVG, drawn on the server: values over time, and the records in flight. Pure.
 
-Presentation is in attributes and classes, not in styles, which the page's security policy forbids.
-Everything a picture shows is also in its label, or in a table beside it.
+Presentation is in attributes and classes, because the page's Content-Security-Policy forbids inline
+styles. A picture's label, or a table beside it, has everything that the picture shows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ STATE_CLASSES = {
 
 
 def sparkline(values: Values, meaning: str, shown: Callable[[float | None], str]) -> Markup:
-    """Return a small picture of a course, for a cell of a table.
+    """Return a small picture of values over time, for a cell of a table.
 
     :param meaning: of the values, such as "lag"
     :param shown: formats a value for the label
@@ -95,7 +95,7 @@ def _paths(values: Values, place: Callable[[int, float], tuple[float, float]]) -
 class Series(NamedTuple):
     """A line of a chart.
 
-    :param style: "a" or "b": its colour, and whether it is dashed
+    :param style: "a" or "b", which set colour and dashes
     """
 
     name: str
@@ -112,11 +112,11 @@ def chart(
     *,
     is_time: bool = False,
 ) -> Markup:
-    """Return a chart of courses over the same time, with a legend.
+    """Return a chart of several series over the same time, with a legend.
 
     :param shown: formats a value of the axis
     :param least: the least value at the top of the axis
-    :param is_time: whether the values are durations in ms
+    :param is_time: True if the values are durations in ms
     """
     known = [value for one in series for _, value in one.values if value is not None]
     times = [time_ms for one in series for time_ms, _ in one.values]
@@ -173,7 +173,7 @@ def _last(values: Values) -> float | None:
 
 
 def _tick(text: str) -> str:
-    """Return the text of a value of the axis, without a second unit of zero."""
+    """Return the text of a value of the axis, without a second unit that is zero."""
     return text.removesuffix(" 00s").removesuffix(" 00m").removesuffix(" 00h")
 
 

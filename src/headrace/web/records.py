@@ -1,15 +1,16 @@
-"""The records of a topic: a page from an offset or a time on, by filters, with bounded work."""
+"""Search of the records of a topic from an offset or a time on, by filters, with bounded work."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError, RequestRefused, UnknownTopic, error_name
+from headrace.client.errors import RequestRefused, UnknownTopic, error_name
 from headrace.client.fetch import FetchLimits, FetchPosition, fetch
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.list_offsets import EARLIEST, LATEST
@@ -180,7 +181,7 @@ async def _positions(
 
 
 def _newest(query: Query, partitions: int) -> int:
-    """Return how many of the newest records of each partition to read."""
+    """Return the number of newest records to read of each partition."""
     if query.filter != Filter():
         return max(query.limit, MAX_SCANNED_RECORDS // 10 // partitions)
     if partitions <= _PARTITIONS_WHOLE:
@@ -257,7 +258,7 @@ class _Scan:
 
         if self._query.start == "latest":
             return heapq.nlargest(limit, self._found, key=order), positions
-        # The first ones of each partition; what is cut off begins the next page.
+        # The page has the first records of each partition; the next page begins with the rest.
         by_partition = sorted(self._found, key=lambda one: (one.partition, one.record.offset))
         if len(by_partition) > limit:
             kept = sorted(by_partition, key=order)[:limit]
@@ -344,9 +345,9 @@ class _Read(NamedTuple):
 class _Searched(NamedTuple):
     """The outcome of a search in batches.
 
-    :param position: the next one
-    :param scanned: how many records were compared
-    :param problems: what cannot be read
+    :param position: the offset at which the search continues
+    :param scanned: the number of records that were compared
+    :param problems: what cannot be read, one line each
     """
 
     position: int
@@ -367,16 +368,21 @@ def _search_all(
 def _search(
     data: bytes, position: int, end: int, query: Query, aborted: set[tuple[int, int]]
 ) -> _Searched:
-    """Search batches."""
+    """Search batches.
+
+    :param aborted: (producer id, first offset) of aborted transactions
+    """
     found: list[Record] = []
     problems: list[str] = []
     scanned = 0
+    begun = deque(sorted(aborted, key=lambda one: one[1]))
     dropping: set[int] = set()
     try:
         for at, header in headers(data):
             if header.base_offset >= end:
                 return _Searched(end, found, scanned, problems)
-            dropping |= {one for one, first in aborted if first <= header.last_offset}
+            while begun and begun[0][1] <= header.last_offset:
+                dropping.add(begun.popleft()[0])
             if header.is_control:
                 dropping.discard(header.producer_id)
             elif not (header.is_transactional and header.producer_id in dropping):
@@ -410,14 +416,3 @@ async def record_at(cluster: Cluster, topic: str, partition: int, offset: int) -
     found = await find_records(cluster, Query(topic, partition, "offset", offset, limit=1))
     first = next(iter(found.records), None)
     return first.record if first is not None and first.record.offset == offset else None
-
-
-__all__ = [
-    "ClientError",
-    "Filter",
-    "FoundRecord",
-    "FoundRecords",
-    "Query",
-    "find_records",
-    "record_at",
-]

@@ -1,4 +1,4 @@
-"""Redrives of dead-letter queues: in threads, as they may take long, and end with the page."""
+"""Redrives of dead-letter queues. They run in threads, because they may take long."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Redrives:
         return Redrive(self._config, queue, wanted, options)
 
     async def plan(self, redrive: Redrive) -> RedriveCounts:
-        """Return what a redrive would do; of a large queue, what the first letters become.
+        """Return what a redrive would do. For a large queue, stop after a time limit.
 
         :raises ClientError: the queue cannot be read
         """
@@ -45,9 +45,9 @@ class Redrives:
             stop.set()
 
     async def run(self, redrive: Redrive) -> str:
-        """Redrive; wait a moment for the end.
+        """Start a redrive, and wait a moment for its end.
 
-        :returns: a sentence about it
+        :returns: a sentence about the outcome
         :raises ClientError: it has failed, or too many run
         """
         if len(self._running) >= MAX_REDRIVES:
@@ -69,7 +69,7 @@ class Redrives:
             log.warning("a redrive has failed: %s", None if task.cancelled() else task.exception())
 
     async def close(self) -> None:
-        """Stop all. A later one goes on from there."""
+        """Stop all redrives. A later redrive of a queue continues where this one stopped."""
         for stop in self._running.values():
             stop.set()
         for task in list(self._running):

@@ -19,15 +19,15 @@ _MAX_NAME_CHARS = 1000
 
 
 class BadRequest(Exception):
-    """A request has a parameter that cannot be used; the text is for people."""
+    """A request has a parameter that cannot be used. The page shows the text."""
 
 
 class NotThere(Exception):
-    """A group, topic or record does not exist; the text is for people."""
+    """A group, topic or record does not exist. The page shows the text."""
 
 
 def records_query(request: Request) -> Query:
-    """Return the question for records that a request asks.
+    """Return the query for records that a request has.
 
     :raises BadRequest: a parameter cannot be used
     """
@@ -35,7 +35,9 @@ def records_query(request: Request) -> Query:
     positions = None
     if start == "positions":
         try:
-            pairs = (one.split(":") for one in text_of(request, "positions").split(",") if one)
+            # Not cut as other parameters: a topic may have many partitions.
+            text = request.query_params.get("positions", "")
+            pairs = (one.split(":") for one in text.split(",") if one)
             positions = {int(number): int(offset) for number, offset in pairs}
         except ValueError:
             raise BadRequest("The positions are not PARTITION:OFFSET,…") from None
@@ -131,12 +133,15 @@ def word_of(request: Request, name: str, words: Collection[str], default: str) -
 
 
 def is_part(request: Request) -> bool:
-    """Return whether only the part of a page is wanted that changes with time."""
+    """Return whether a request wants only the part of a page that changes with time."""
     return "part" in request.query_params
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """Return the fields of a form; the last one of a name."""
+    """Return the fields of a form; the last one of a name.
+
+    :raises BadRequest: it cannot be decoded
+    """
     body = await request.body()
     try:
         found = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=100, errors="strict")
@@ -146,9 +151,9 @@ async def form_of(request: Request) -> dict[str, str]:
 
 
 def require_same_origin(request: Request) -> None:
-    """Refuse a form that another site has sent.
+    """Refuse a form of another site.
 
-    :raises BadRequest: it has
+    :raises BadRequest: another site has sent it
     """
     origin = request.headers.get("origin")
     site = request.headers.get("sec-fetch-site")
@@ -159,9 +164,9 @@ def require_same_origin(request: Request) -> None:
 
 
 def check_form(request: Request, session: Session | None, form: Mapping[str, str]) -> None:
-    """Refuse a form that was not made for the login of its sender.
+    """Refuse a form that lacks the token of its sender's login.
 
-    :raises BadRequest: it was not
+    :raises BadRequest: it lacks the token, or another site has sent it
     """
     require_same_origin(request)
     given = form.get("csrf", "").encode()

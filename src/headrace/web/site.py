@@ -1,4 +1,4 @@
-"""The pages: what they ask the cluster for, and who may see them."""
+"""The pages: their data from the cluster, and access to them."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ from .actions import Planner, Plans
 from .groups import GroupDetail, group_detail
 from .history import Point
 from .limits import (
+    HISTORY_POINTS,
+    MAX_COURSES,
     MAX_GROUPS_OF_RECORD,
     MAX_SHOWN_CHARS,
     MAX_VALUE_CHARS,
@@ -56,8 +58,8 @@ from .views import GROUP_SORTS, TOPIC_SORTS, Listing, listing, totals
 log = get_logger("headrace.ui")
 
 COOKIE = "headrace_session"
-_FIRST_LOOK_S = 0.25
-"""The time that a page waits for the first look at the cluster; then it says so and asks again."""
+_FIRST_OBSERVATION_S = 0.25
+"""The time that a page waits for the first observation; after it, the page is sent without one."""
 _OVERVIEW_ROWS = 15
 _SHORT_CHARS = 240
 """Characters of a value in a list of records, unless its format is chosen."""
@@ -75,21 +77,18 @@ class Visitor:
     session: Session | None = None
 
 
-@dataclass(slots=True)
-class Course:
-    """Releases and rejections of a share group over time, as far as somebody has looked."""
-
-    points: deque[tuple[int, int, int]]
-    """(time in ms, released records, archived records)"""
+Course = deque[tuple[int, int, int]]
+"""(time in ms, released records, archived records) of a share group, at each view of its page."""
 
 
 class Site:
     """The state behind all pages.
 
     :param settings: of the connections to the cluster
-    :param credentials: of those who may act; without any nobody may
+    :param credentials: of the users who may act; empty: the page is read-only
     :param producer_config: librdkafka's configuration, for records to produce
-    :param login_to_view: whether looking takes a login, too
+    :param login_to_view: require a login to view pages, too
+    :param is_secure: the page is served over TLS, so that browsers may require it for the cookie
     """
 
     def __init__(
@@ -116,7 +115,13 @@ class Site:
     # Visitors -------------------------------------------------------------------------------------
 
     def visitor(self, request: Request) -> Visitor:
-        """Return who asks."""
+        """Return the visitor who sent a request."""
+        if not hasattr(request.state, "visitor"):  # a wrong password counts once for each request
+            request.state.visitor = self._visitor(request)
+        visitor: Visitor = request.state.visitor
+        return visitor
+
+    def _visitor(self, request: Request) -> Visitor:
         header = request.headers.get("authorization")
         if header is not None and self.credentials:
             given = basic_or_bearer(header)
@@ -130,7 +135,7 @@ class Site:
         return Visitor(None if session is None else session.user, session)
 
     def may_view(self, visitor: Visitor) -> bool:
-        """Return whether somebody may look."""
+        """Return whether a visitor may view pages."""
         return not self.login_to_view or visitor.user is not None
 
     # Rendering ------------------------------------------------------------------------------------
@@ -138,10 +143,11 @@ class Site:
     def html(
         self, request: Request, template: str, values: Mapping[str, Any], status: int = 200
     ) -> Response:
-        """Return a page: the template, around the part of the same name that changes with time.
+        """Return a page.
 
-        With ``part`` in the query only this part is returned; and nothing, if it is what the
-        browser shows already.
+        The page has the template ``NAME.html``; its part that changes with time has the template
+        ``NAME_live.html``, if there is one. With ``part`` in the query, return only this part; or
+        204, if ``part`` is the digest of what the browser shows already.
         """
         visitor = self.visitor(request)
         live_url = ""
@@ -175,10 +181,10 @@ class Site:
         return HTMLResponse(body, status)
 
     async def seen(self) -> Observation | None:
-        """Return the newest look at the cluster; wait a moment for the first one."""
+        """Return the newest observation of the cluster; wait a moment for the first one."""
         self.observer.watch()
         if self.observer.observation is None and self.observer.problem is None:
-            await asyncio.to_thread(self.observer.wait_first, _FIRST_LOOK_S)
+            await asyncio.to_thread(self.observer.wait_first, _FIRST_OBSERVATION_S)
         return self.observer.observation
 
     # Overview -------------------------------------------------------------------------------------
@@ -347,21 +353,20 @@ class Site:
     def _outcomes(
         self, detail: GroupDetail
     ) -> tuple[list[tuple[int, float | None]], list[tuple[int, float | None]]]:
-        """Return the rates of releases and rejections, from the looks at the page of a group."""
+        """Return releases and rejections per second, from earlier views of a group's page."""
         states = [one.share for one in detail.partitions if one.share is not None]
         released = sum(one.released_count or 0 for one in states)
         archived = sum(one.archived_count or 0 for one in states)
         name = f"{detail.group_id} {detail.partitions[0].topic}-{detail.partitions[0].number}"
-        course = self._courses.pop(name, None) or Course(deque(maxlen=180))
+        course = self._courses.pop(name, None) or deque(maxlen=HISTORY_POINTS)
         self._courses[name] = course
-        while len(self._courses) > 100:
+        while len(self._courses) > MAX_COURSES:
             del self._courses[next(iter(self._courses))]
         now_ms = time.time_ns() // 1_000_000
-        if not course.points or now_ms - course.points[-1][0] >= 1000:
-            course.points.append((now_ms, released, archived))
+        if not course or now_ms - course[-1][0] >= 1000:
+            course.append((now_ms, released, archived))
         rates: tuple[list[tuple[int, float | None]], list[tuple[int, float | None]]] = ([], [])
-        points = list(course.points)
-        for earlier, later in pairwise(points):
+        for earlier, later in pairwise(course):
             over_s = (later[0] - earlier[0]) / 1000
             for n in (0, 1):
                 growth = later[n + 1] - earlier[n + 1]
@@ -459,14 +464,14 @@ class Site:
 
     async def _stands(
         self, topic: str, group_ids: Sequence[str], found: Sequence[FoundRecord]
-    ) -> dict[TopicPartition, list[Standing]]:
-        """Return where records stand with share groups: (partition, offset) → groups."""
+    ) -> dict[tuple[int, int], list[Standing]]:
+        """Return (partition, offset) → the standing of the record with each share group."""
         keys = [(topic, number) for number in sorted({one.partition for one in found})]
         if not keys or not group_ids:
             return {}
         states = await standings(self.cluster, group_ids, keys)
         return {
-            (str(one.partition), one.record.offset): [
+            (one.partition, one.record.offset): [
                 standing(group_id, of_group.get((topic, one.partition)), one.record.offset)
                 for group_id, of_group in states.items()
             ]
@@ -516,7 +521,7 @@ class Site:
             raise NotThere(f"There is no record at offset {offset} of {topic}-{partition}.")
         groups = [one.group for one in self.readers(topic, "share")][:MAX_GROUPS_OF_RECORD]
         found = await self._stands(topic, groups, [FoundRecord(partition, record)])
-        stands = found.get((str(partition), offset), [])
+        stands = found.get((partition, offset), [])
         seen = self.observer.observation
         queues = {} if seen is None else seen.queues
         letters: dict[str, Any] = {}
@@ -558,7 +563,7 @@ class Site:
         return self.html(request, "message", values)
 
     async def _actor(self, request: Request) -> tuple[Visitor, dict[str, str]]:
-        """Return who sends a form, and its fields.
+        """Return the visitor who sent a form, and its fields.
 
         :raises BadRequest: nobody has logged in, or the form is not that of the login
         """
@@ -570,7 +575,7 @@ class Site:
     # Logins ---------------------------------------------------------------------------------------
 
     async def login(self, request: Request) -> Response:
-        """Return the form of the login, or check what it was sent with."""
+        """Return the login form; with POST, check it and begin a login."""
         back = text_of(request, "back")
         wrong = ""
         status = 200
@@ -623,7 +628,7 @@ class Site:
 
 
 def _is_path(address: str) -> bool:
-    """Return whether an address is a path on this site: ``//host`` would be elsewhere."""
+    """Return whether an address is a path on this site. ``//host`` is not."""
     return address.startswith("/") and not address.startswith(("//", "/\\"))
 
 

@@ -1,4 +1,4 @@
-"""Where a record stands with the share groups of its topic: done, held, waiting, dead-lettered."""
+"""The state of a record in the share groups of its topic: done, held, waiting, dead-lettered."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import Record
 from headrace.protocol.share_inspection import SpanState
 
-from .limits import MAX_DEAD_LETTERS, MAX_GROUPS_OF_RECORD, MAX_SPANS_OF_RECORD
+from .limits import MAX_DEAD_LETTERS, MAX_SPANS_OF_RECORD
 from .records import Query, find_records
 from .texts import count_of, duration
 
@@ -21,7 +21,7 @@ _LETTER = "__dlq.errors."
 
 
 class Standing(NamedTuple):
-    """A record and a share group.
+    """The state of a record in a share group.
 
     :param kind: "done", "held", "waiting", "available", "ahead", "dead", "unknown"
     :param text: a sentence
@@ -35,17 +35,16 @@ class Standing(NamedTuple):
 async def standings(
     cluster: Cluster, group_ids: Sequence[str], keys: Sequence[TopicPartition]
 ) -> dict[str, Mapping[TopicPartition, SharePartitionState]]:
-    """Return the state of share groups in partitions; groups that refuse are left out.
+    """Return the state of share groups in partitions, without the groups that refuse.
 
     :raises ClientError: the cluster cannot be reached
     """
-    asked = group_ids[:MAX_GROUPS_OF_RECORD]
     answers = await asyncio.gather(
-        *(share_states(cluster, group_id, keys, MAX_SPANS_OF_RECORD) for group_id in asked),
+        *(share_states(cluster, group_id, keys, MAX_SPANS_OF_RECORD) for group_id in group_ids),
         return_exceptions=True,
     )
     found: dict[str, Mapping[TopicPartition, SharePartitionState]] = {}
-    for group_id, answer in zip(asked, answers, strict=True):
+    for group_id, answer in zip(group_ids, answers, strict=True):
         if isinstance(answer, ClientError):
             continue
         if isinstance(answer, BaseException):
@@ -55,7 +54,10 @@ async def standings(
 
 
 def standing(group_id: str, state: SharePartitionState | None, offset: int) -> Standing:
-    """Return where the record at an offset stands with a group."""
+    """Return the standing of the record at an offset with a group.
+
+    :param state: of the group in the partition; None if the broker did not answer for it
+    """
     if state is None or state.start_offset is None:
         return Standing(group_id, "unknown", "the group has not begun with this partition")
     if offset < state.start_offset:

@@ -42,7 +42,7 @@ class TopicDetail:
     """A topic in detail.
 
     :param page: of the partitions
-    :param configs: None if the broker does not tell them; empty if they were not asked for
+    :param configs: None if the broker refuses to describe them; empty if they were not queried
     :param warnings: what could not be determined, one line each
     """
 
@@ -60,7 +60,7 @@ class TopicDetail:
 
     @property
     def may_have_letters(self) -> bool:
-        """True if groups may use it as their dead-letter queue, or its name is that of one."""
+        """True if groups may use it as dead-letter queue, or its name begins with ``dlq.``."""
         enabled = any(
             one.name == queues.GROUP_ENABLE and one.value == "true" for one in self.configs or ()
         )

@@ -1,4 +1,4 @@
-"""Lists with filter, order and pages, for pages and the JSON API. Pure."""
+"""Filtered, sorted and paged lists, for the pages and the JSON API. Pure."""
 
 from __future__ import annotations
 
