@@ -57,6 +57,21 @@ def test_half_a_command_says_what_is_missing(
     assert said.startswith(complaint) and ("'serve'" in said) == (line == "topisc")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "lag history --out unused --since 99999999999999d",
+        "lag history --out unused --target-drain 0s",
+        "configs describe --broker ²",
+    ],
+)
+def test_numbers_that_cannot_be_used_are_bad_usage(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line.split()) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
 def test_commands_of_one_kind_have_a_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lag", "--help"]) == 0
     said = capsys.readouterr().out

@@ -181,7 +181,7 @@ def test_a_missing_topic_and_an_unreachable_broker_are_failures(
         ("produce --topic t --num-records 1", "--payload-monotonic"),
         (
             "produce --topic t --num-records 1 --record-size 0",
-            "not a positive whole number",
+            "not a whole number above 0",
         ),
         (
             "produce --topic t --num-records 1 --record-size 1 --throughput 0",
@@ -203,6 +203,13 @@ def test_bad_usage_is_said_in_one_line(arguments: str, complaint: str) -> None:
     status, output, errors = perf(*arguments.split())
     assert (status, output, len(errors)) == (2, [], 1)
     assert complaint in errors[0]
+
+
+def test_a_record_that_librdkafka_refuses_is_said_in_one_line(where: list[str]) -> None:
+    options = "--num-records 1 --record-size 2000000"
+    status, output, (line,) = perf("produce", *where, *options.split())
+    assert (status, output) == (1, [])
+    assert "was refused: " in line and "Message size too large" in line
 
 
 def test_rates() -> None:

@@ -57,7 +57,7 @@ def _timeout_ms(text: str) -> int:
 
 
 def client_config(options: Namespace) -> dict[str, str]:
-    """Return the client configuration that the options name, in librdkafka's properties.
+    """Return the client configuration of the options, as librdkafka's properties.
 
     :param options: parsed from those of :func:`client_options`
     :raises BadUsage: the file cannot be read
@@ -71,7 +71,7 @@ def client_config(options: Namespace) -> dict[str, str]:
 
 
 def call_config(options: Namespace) -> dict[str, str]:
-    """Return :func:`client_config`, with ``--timeout`` for opening connections, too.
+    """Return :func:`client_config`, with ``--timeout`` also as the limit for opening connections.
 
     :param options: parsed from those of :func:`call_options`
     :raises BadUsage: the file cannot be read

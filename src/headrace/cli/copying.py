@@ -17,7 +17,7 @@ from headrace.backup.copy import Advance
 from headrace.backup.errors import BackupError
 
 from .errors import Failure
-from .options import positive_bytes
+from .options import positive_number
 from .tables import one_line
 
 
@@ -29,20 +29,20 @@ def copy_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-bytes-per-second",
-        type=positive_bytes,
+        type=positive_number,
         metavar="BYTES",
         help="read and write no faster, so that others can use the disk",
     )
 
 
 def progress(options: Namespace) -> Stage:
-    """Return the stages of a copy, which take as long as the options say."""
+    """Return the progress bar of a copy, which also delays it if the options limit its speed."""
     limit = options.max_bytes_per_second
     return show_progress if limit is None else paced(show_progress, limit)
 
 
 def run_copy(options: Namespace, copy: Callable[[], Report], done: str) -> int:
-    """Run a copy and print its report. SIGTERM and SIGHUP delete the unfinished copy, as Ctrl-C.
+    """Run a copy and print its report. SIGTERM, SIGHUP and Ctrl-C delete an unfinished copy.
 
     :param done: the verb for the report
     :returns: the exit status: 1 if records are damaged

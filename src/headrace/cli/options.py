@@ -193,23 +193,13 @@ def new_user(text: str) -> NewUser:
         raise ArgumentTypeError(str(error)) from None
 
 
-def positive_bytes(text: str) -> int:
-    """Parse a number of bytes above 0.
-
-    :raises ArgumentTypeError: it is none
-    """
-    if not text.isascii() or not text.isdigit() or not int(text):
-        raise ArgumentTypeError(f"{text!r} is not a number of bytes above 0")
-    return int(text)
-
-
 def positive_number(text: str) -> int:
     """Parse a whole number above 0.
 
     :raises ArgumentTypeError: it is none
     """
     if not text.isascii() or not text.isdigit() or not int(text):
-        raise ArgumentTypeError(f"{text!r} is not a number above 0")
+        raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 
 

@@ -26,16 +26,15 @@ from .tables import one_line
 from .verify import print_kept
 
 _LOST = (
-    "What the directories do not say is lost: topics without records, configs of brokers and "
-    "groups, users and ACLs, and where a line above says so, configs of topics and partitions "
-    "without records. With an authorizer, nothing is allowed but to super.users until ACLs are "
-    "added again; the next start adds an administrator with --add-scram."
+    "The directories do not record everything. Lost are topics without records, configs of brokers "
+    "and groups, users, ACLs, and, where a line above says so, configs of topics and partitions "
+    "without records. With an authorizer, only super.users are allowed anything until you add ACLs "
+    "again; headrace serve --add-scram adds an administrator."
 )
 
 _GIVEN_UP = (
-    "To keep them, put the directories back or restore a backup. Given up, they begin again at "
-    "offset 0 with their next record: consumers with larger offsets start over, see "
-    "auto.offset.reset."
+    "To keep them, put the directories back or restore a backup. Partitions that are given up "
+    "begin again at offset 0: consumers with larger offsets start where auto.offset.reset says."
 )
 
 
@@ -49,9 +48,9 @@ def declare(parser: ArgumentParser) -> None:
     data_dir_option(parser, "the broker's data directory")
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
-        "--dry-run", action="store_true", help="print what would be done (the default)"
+        "--dry-run", action="store_true", help="print what --execute would do (the default)"
     )
-    what.add_argument("--execute", action="store_true", help="do it")
+    what.add_argument("--execute", action="store_true", help="carry out the plan")
     parser.add_argument(
         "-c",
         dest="configs",
@@ -113,7 +112,7 @@ def _print(rebuild: Rebuild, *, executed: bool, kept: str | None, data_dir: Path
         print(_GIVEN_UP)
     if not executed:
         command = f"headrace recover --data-dir {os.fspath(data_dir)} --execute"
-        print(f"Nothing was changed. To do it: {command}")
+        print(f"Nothing was changed. To recover, run: {command}")
     elif rebuild.reason is not None:
         print(f"The catalog is rebuilt{f'; the old one is {kept}' if kept else ''}.")
     if executed and rebuild.missing:

@@ -29,7 +29,7 @@ _EVERY_S = 2.0
 _WINDOW_MS = 30_000
 _WARNINGS_SHOWN = 3
 _LINES_AROUND = 6
-"""The lines of a screen that are no groups."""
+"""The number of lines of a screen besides those of groups."""
 _FEWEST_GROUPS = 3
 _NEVER = "never"
 SORTS = ("lag", "time", "rate", "name")
@@ -52,15 +52,15 @@ def declare(parser: ArgumentParser) -> None:
         type=positive_seconds,
         default=_EVERY_S,
         metavar="SECONDS",
-        help=f"time between two looks (default: {_EVERY_S:g})",
+        help=f"time between two snapshots (default: {_EVERY_S:g})",
     )
     parser.add_argument(
-        "--iterations", type=int, metavar="N", help="end after N looks (default: Ctrl-C ends it)"
+        "--iterations", type=int, metavar="N", help="end after N snapshots (default: at Ctrl-C)"
     )
     parser.add_argument(
         "--sort", choices=SORTS, default="lag", help="order of the groups (default: lag)"
     )
-    parser.add_argument("--json", action="store_true", help="print a JSON object for each look")
+    parser.add_argument("--json", action="store_true", help="print a JSON object for each snapshot")
     call_options(parser)
 
 
@@ -68,7 +68,7 @@ def run(options: Namespace) -> int:
     """Execute the command.
 
     :returns: the exit status
-    :raises Failure: no broker answers at the first look, or the options are wrong
+    :raises Failure: no broker answers at first, or the options are wrong
     """
     query = lag_query(options)
     if options.iterations is not None and options.iterations < 1:
@@ -104,20 +104,20 @@ async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
     watch = LagWatch(cluster, query, _WINDOW_MS)
     on_terminal = sys.stdout.isatty() and not options.json
     live: Any = _live() if on_terminal else nullcontext()
-    looks = 0
+    taken = 0
     lines: list[GroupLine] = []
     with live as screen:
-        while options.iterations is None or looks < options.iterations:
-            if looks:
+        while options.iterations is None or taken < options.iterations:
+            if taken:
                 await asyncio.sleep(options.every)
             try:
                 groups, warnings = await watch.snapshot()
                 lines = sorted_lines(groups, watch.rates, options.sort)
             except ClientError as error:
-                if not looks:
+                if not taken:
                     raise
-                warnings = [f"what was seen last is shown: {error}"]
-            looks += 1
+                warnings = [f"the last snapshot is shown: {error}"]
+            taken += 1
             if on_terminal:
                 screen.update(_screen(lines, warnings, screen.console.size.height), refresh=True)
             elif options.json:

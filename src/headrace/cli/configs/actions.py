@@ -45,7 +45,7 @@ async def _connection(cluster: Cluster, kind: ConfigType, name: str) -> Connecti
 
 
 async def _names(cluster: Cluster, options: Namespace, kind: ConfigType) -> Sequence[str]:
-    """Return the resources: the one that is named, or all of the type."""
+    """Return the names of the resources: the one in the options, or all of the type."""
     if options.name is not None:
         if kind is ConfigType.TOPIC:
             await cluster.topics([options.name])  # else some brokers answer with defaults
@@ -99,10 +99,9 @@ def _is_set(config: Config, kind: ConfigType, name: str) -> bool:
 
 
 def _print(options: Namespace, name: str, configs: Sequence[Config]) -> None:
-    kind = options.type.removesuffix("s") if options.type != "client-metrics" else options.type
     which = "All" if options.all else "Dynamic"
     if name:
-        print(f"{which} configs for {kind} {one_line(name)} are:")
+        print(f"{which} configs for {_resource(options, name)} are:")
     else:
         print(f"Default configs for {options.type} in the cluster are:")
     for one in configs:
@@ -155,9 +154,13 @@ async def _alter(cluster: Cluster, options: Namespace) -> None:
             )
         )
         return
-    one = options.type.removesuffix("s") if options.type != "client-metrics" else options.type
-    of = f"{one} {one_line(name)}" if name else "default brokers in the cluster"
+    resource = _resource(options, name) if name else "default brokers in the cluster"
     if options.dry_run:
-        print(f"The configs of {of} can be updated.")
+        print(f"The configs of {resource} can be updated.")
     else:
-        print(f"Completed updating config for {of}.")
+        print(f"Completed updating config for {resource}.")
+
+
+def _resource(options: Namespace, name: str) -> str:
+    kind = options.type if options.type == "client-metrics" else options.type.removesuffix("s")
+    return f"{kind} {one_line(name)}"

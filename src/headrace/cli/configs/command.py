@@ -54,8 +54,9 @@ def declare(parser: ArgumentParser) -> None:
         action="store_true",
         help="the dynamic defaults of all brokers",
     )
-    for name in _SHORT:
-        parser.add_argument(f"--{name}", metavar="NAME", help=f"short for --entity-type {name}…")
+    for name, kind in _SHORT.items():
+        help_text = f"short for --entity-type {kind} --entity-name NAME"
+        parser.add_argument(f"--{name}", metavar="NAME", help=help_text)
     parser.add_argument(
         "--all", action="store_true", help="describe all configs, not only those that are set"
     )
@@ -124,7 +125,11 @@ def _resource(options: Namespace) -> tuple[str, str | None]:
         if kind != "brokers" or name is not None:
             raise BadUsage("--entity-default is for --entity-type brokers, without a name")
         return kind, ""
-    if kind in ("brokers", "broker-loggers") and name is not None and not name.isdigit():
+    if (
+        kind in ("brokers", "broker-loggers")
+        and name is not None
+        and not re.fullmatch("[0-9]{1,10}", name)
+    ):
         raise BadUsage(f"'{name}' is not the number of a broker")
     return kind, name
 

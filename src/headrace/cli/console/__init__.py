@@ -1,1 +1,1 @@
-"""``headrace console-share-consumer``."""
+"""``headrace produce``, ``headrace consume`` and ``headrace console-share-consumer``."""

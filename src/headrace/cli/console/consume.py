@@ -27,7 +27,7 @@ from confluent_kafka import (
 
 from headrace.cli.client_options import must_answer
 from headrace.cli.errors import BadUsage, Failure, one_line_error
-from headrace.cli.groups.options import timestamp_ms
+from headrace.cli.groups.options import check_pattern, timestamp_ms
 from headrace.cli.librdkafka import (
     librdkafka_config,
     librdkafka_options,
@@ -177,10 +177,7 @@ def check(options: Namespace) -> None:
         if options.to_end:
             raise BadUsage("--to-end and --group exclude each other: use --timeout-ms")
     if options.include is not None:
-        try:
-            re.compile(options.include)
-        except re.error as error:
-            raise BadUsage(f"--include is not a regular expression: {error}") from error
+        check_pattern("--include", options.include)
         if options.partition is not None:
             raise BadUsage("--include and --partition exclude each other")
 
@@ -253,7 +250,9 @@ class Reader:
         self._consumer = consumer
         self._stopped_by = 0
         self._ends: dict[Place, int] = {}
-        """The exclusive ends of the partitions that have not reached theirs; only with an end."""
+        """The exclusive ends of the partitions that are not read to their ends yet; only with
+        ``--to-end`` or ``--to-time``.
+        """
         self._total = 0
         """The number of offsets up to the ends."""
         self._has_end = options.to_end or options.to_time is not None
@@ -349,10 +348,11 @@ class Reader:
         return bool(places)
 
     def _offsets_at(self, places: Sequence[Place], when: int) -> dict[Place, int]:
-        """Look up offsets by time; after the last record it is the end of the log.
+        """Look up offsets by time. A time after the last record gives the end of the log.
 
-        :param when: in ms, or ``OFFSET_BEGINNING`` or ``OFFSET_END``, whose numbers are those of
+        :param when: in ms since the epoch; or ``OFFSET_BEGINNING`` or ``OFFSET_END``, which equal
             the special timestamps of ListOffsets
+        :raises KafkaException: a broker refuses or does not answer
         """
         asked = [TopicPartition(*place, when) for place in places]
         found = self._consumer.offsets_for_times(asked, timeout=_CALL_TIMEOUT_S)
@@ -383,7 +383,7 @@ class Reader:
                 if left_s <= 0:
                     return
                 wait_s = min(wait_s, left_s)
-            # consume() waits until it has as many as it may return: take what is there.
+            # consume() waits until it has all records that it may return: wait for the first only.
             first = self._consumer.poll(wait_s)
             if first is None:
                 continue

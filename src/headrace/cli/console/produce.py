@@ -168,7 +168,7 @@ class Source:
     """An input: stdin or a file.
 
     :ivar name: for error texts
-    :ivar is_interactive: whether people type it
+    :ivar is_interactive: True for a terminal
     """
 
     def __init__(self, name: str, file: IO[bytes], *, whole: bool) -> None:
@@ -178,7 +178,7 @@ class Source:
         self.is_interactive = file.isatty()
 
     def pieces(self) -> Iterator[tuple[bytes, int]]:
-        """Yield the lines without their ends, or the whole content; and the bytes read for each."""
+        """Yield each line without its end, or the whole content, with the number of bytes read."""
         if self._whole:
             data = self._file.read()
             yield data, len(data)

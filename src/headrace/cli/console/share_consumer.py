@@ -227,8 +227,8 @@ class Console:
     ) -> Acquired | None:
         """Acquire records.
 
-        :returns: no ranges if none came within ``wait_ms``; None after a signal: closing the
-            consumer releases records acquired meanwhile
+        :returns: without ranges if no records came within ``wait_ms``; None after a signal: closing
+            the consumer then releases what was acquired
         """
         acquiring = asyncio.create_task(
             consumer.acquire(

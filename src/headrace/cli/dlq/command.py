@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from typing import Any
 
 from headrace.cli.client_options import client_options
 from headrace.cli.errors import BadUsage
-from headrace.cli.groups.options import action_options, chosen_words, is_given, timestamp_ms
+from headrace.cli.groups.options import (
+    action_options,
+    check_pattern,
+    chosen_words,
+    is_given,
+    timestamp_ms,
+)
 from headrace.cli.options import positive_number
 
 from .defaults import DEFAULT_MAX_REDRIVES, DEFAULT_PREFIX, DEFAULT_SCAN, DEFAULT_SHOWN
@@ -73,9 +78,9 @@ def declare(parser: ArgumentParser) -> None:
     _filter_options(parser)
     redrive = parser.add_argument_group("redrive")
     redrive.add_argument(
-        "--dry-run", action="store_true", help="only show what would be done (the default)"
+        "--dry-run", action="store_true", help="only show what --execute would do (the default)"
     )
-    redrive.add_argument("--execute", action="store_true", help="do it")
+    redrive.add_argument("--execute", action="store_true", help="redrive the letters")
     redrive.add_argument(
         "--rate", type=positive_number, metavar="N", help="at most N records per second"
     )
@@ -113,7 +118,7 @@ def _filter_options(parser: ArgumentParser) -> None:
         "--group", metavar="GROUP", help="letters of this share group; may be repeated", **several
     )
     group.add_argument(
-        "--reason", metavar="REGEX", help="letters whose reason has this, in either case"
+        "--reason", metavar="REGEX", help="letters whose reason contains this; case is ignored"
     )
     group.add_argument("--key", metavar="TEXT", help="records with this key")
     group.add_argument(
@@ -163,11 +168,7 @@ def check(options: Namespace) -> None:
         raise BadUsage(f"{options.action} takes one queue")
     if options.dry_run and options.execute:
         raise BadUsage("--dry-run and --execute exclude each other")
-    if options.reason is not None:
-        try:
-            re.compile(options.reason)
-        except re.error as error:
-            raise BadUsage(f"--reason is not a regular expression: {error}") from error
+    check_pattern("--reason", options.reason)
 
 
 def run(options: Namespace) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import signal
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from dataclasses import replace
@@ -11,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli.client_options import client_config, client_options, connection_settings
-from headrace.cli.errors import BadUsage, Failure, one_line_error
-from headrace.cli.groups.options import known_words
+from headrace.cli.errors import Failure, one_line_error
+from headrace.cli.groups.options import GROUP_TYPES, check_pattern, group_types
 from headrace.cli.log_output import log_to_stderr
 from headrace.cli.metrics_access import metrics_access
 from headrace.cli.options import Address, page_address, positive_seconds
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from headrace.cli.exporter.scraper import Scraper
     from headrace.client.lag.rows import LagQuery
 
-TYPES = ("Classic", "Consumer", "Share", "Streams")
 DEFAULT_LISTEN = Address("0.0.0.0", 9308)
 _TIMEOUT_S = 8.0
 _WINDOW_S = 60.0
@@ -63,7 +61,7 @@ def declare(parser: ArgumentParser) -> None:
     ):
         parser.add_argument(f"--{name}", metavar="REGEX", help=what)
     parser.add_argument(
-        "--type", metavar="TYPE,…", help=f"only groups of these types: {', '.join(TYPES)}"
+        "--type", metavar="TYPE,…", help=f"only groups of these types: {', '.join(GROUP_TYPES)}"
     )
     parser.add_argument(
         "--isolation-level",
@@ -145,16 +143,11 @@ def lag_query(options: Namespace) -> LagQuery:
 
     patterns = {name: getattr(options, name.replace("-", "_")) for name in _PATTERNS}
     for name, pattern in patterns.items():
-        try:
-            re.compile(pattern or "")
-        except re.error as error:
-            raise BadUsage(f"--{name} is not a regular expression: {error}") from error
+        check_pattern(f"--{name}", pattern)
     return LagQuery(
         groups_pattern=patterns["groups-pattern"],
         groups_excluded=patterns["exclude-groups"],
-        group_types=tuple(
-            one.lower() for one in known_words(options.type or "", TYPES, "types") or TYPES
-        ),
+        group_types=group_types(options.type),
         topics_pattern=patterns["topics-pattern"],
         topics_excluded=patterns["exclude-topics"],
         read_committed=options.isolation_level == "read_committed",

@@ -137,7 +137,7 @@ class ScrapedLags:
         self._ends: dict[tuple[str, int], int] = {}
 
     def add_partitions(self, rows: Iterable[LagRow]) -> None:
-        """Make the samples of partitions."""
+        """Add the samples of partitions."""
         for row in rows:
             if row.topic is not None and row.partition is not None:
                 self._add_partition(row, row.topic, row.partition)
@@ -159,9 +159,9 @@ class ScrapedLags:
             self._ends[topic, partition] = row.end_offset
 
     def finish(self, groups: Mapping[str, GroupLag], rates: LagRates) -> None:
-        """Make the samples of groups and topics.
+        """Add the samples of groups and topics.
 
-        :param rates: with the rows of the same snapshot
+        :param rates: of the same snapshot
         """
         for group_id, group in groups.items():
             labels = (group_id, group.type)
@@ -196,21 +196,19 @@ class ScrapedLags:
             self._sample(TO_ZERO, labels, inf if left_s is None else left_s)
 
     def about(self, *, up: bool, scrape_s: float, problems: int) -> None:
-        """Make the samples about the scrape itself."""
+        """Add the samples of the scrape itself."""
         self._sample(UP, (), int(up))
         self._sample(SCRAPE_SECONDS, (), scrape_s)
         self._sample(PROBLEMS, (), problems)
 
     def _sample(self, family: Family, values: tuple[str, ...], value: float | None) -> None:
-        """Make a sample, unless its value is unknown."""
+        """Add a sample, unless its value is unknown."""
         if value is not None:
             labels = dict(zip(family.labels, values, strict=True))
             self._samples[family.name].add_sample(family.name, labels, value)
 
     def page(self) -> bytes:
-        """Return the page for Prometheus, and forget the samples: at most the lines of one metric
-        are in memory besides the page.
-        """
+        """Return the page for Prometheus. Each metric's samples are dropped, to bound memory."""
         pages = []
         for family in FAMILIES:
             metric = self._samples.pop(family.name)

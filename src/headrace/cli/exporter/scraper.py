@@ -20,11 +20,12 @@ _PROBLEMS_LOGGED = 5
 
 
 class Scraper:
-    """Makes the pages of metrics.
+    """The source of the pages of metrics.
 
     :param query: the groups and topics
-    :param by_partition: make samples for each partition, too
+    :param by_partition: add samples of each partition
     :param timeout_ms: the limit of one scrape
+    :param window_ms: the time over which rates are means
     """
 
     def __init__(
@@ -46,12 +47,12 @@ class Scraper:
         await self._cluster.close()
 
     async def page(self) -> bytes:
-        """Scrape the cluster. If it does not answer, the page has only the metrics that say so."""
+        """Scrape the cluster, and return the page; only the exporter's metrics if that fails."""
         started_s = time.monotonic()
         page = ScrapedLags()
         problems: list[str] = []
         up = False
-        # A snapshot makes no cycles, but so many objects that looking for cycles takes a third of
+        # A snapshot creates many objects and no cycles: searching for cycles would take a third of
         # its time.
         gc.disable()
         try:

@@ -6,10 +6,16 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 
 from headrace.cli.errors import BadUsage
 
-from .options import at_most_one, checked, choose_action, common_options, known_words
+from .options import (
+    GROUP_TYPES,
+    at_most_one,
+    checked,
+    choose_action,
+    common_options,
+    known_words,
+)
 
 ACTIONS = ("list",)
-TYPES = ("Classic", "Consumer", "Share", "Streams")
 _KINDS = ("consumer", "share", "streams")
 _EPILOG = """\
 examples:
@@ -27,7 +33,7 @@ def declare(parser: ArgumentParser) -> None:
     parser.formatter_class = RawDescriptionHelpFormatter
     common_options(parser, ACTIONS)
     parser.add_argument(
-        "--group-type", metavar="TYPE", help=f"only groups of this type: {', '.join(TYPES)}"
+        "--group-type", metavar="TYPE", help=f"only groups of this type: {', '.join(GROUP_TYPES)}"
     )
     parser.add_argument(
         "--protocol",
@@ -56,7 +62,7 @@ def check(options: Namespace) -> None:
     if kind is not None:
         at_most_one(options, (kind, "group-type"))
         at_most_one(options, (kind, "protocol"))
-    options.types = known_words(options.group_type or "", TYPES, "types")
+    options.types = known_words(options.group_type or "", GROUP_TYPES, "types")
     if options.share or options.streams:
         options.types = [str(kind).capitalize()]
 

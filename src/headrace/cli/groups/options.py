@@ -27,6 +27,7 @@ _DURATION = re.compile(
     re.IGNORECASE,
 )
 _UNITS = ("days", "hours", "minutes", "seconds")
+GROUP_TYPES = ("Classic", "Consumer", "Share", "Streams")
 
 
 def checked(check: Callable[[Namespace], None], actions: str) -> Callable[[Namespace], int]:
@@ -51,7 +52,7 @@ def checked(check: Callable[[Namespace], None], actions: str) -> Callable[[Names
 
 
 def group_options(parser: ArgumentParser, actions: Sequence[str], all_groups: str) -> None:
-    """Declare the options of every command on named groups.
+    """Declare the options of a command on named groups.
 
     :param actions: names such as ``list``, also accepted as ``--list``
     :param all_groups: the help of ``--all-groups``
@@ -240,6 +241,27 @@ def known_words(text: str, known: Sequence[str], what: str) -> list[str]:
             f"Invalid {what} list '{text}'. Valid {what.rstrip('s')}s are: {', '.join(known)}"
         )
     return [spelled[word] for word in wanted]
+
+
+def group_types(text: str | None) -> tuple[str, ...]:
+    """Return the types of a comma-separated list in lower case; all types if it is empty or None.
+
+    :raises BadUsage: a type is unknown
+    """
+    chosen = known_words(text or "", GROUP_TYPES, "types") or GROUP_TYPES
+    return tuple(one.lower() for one in chosen)
+
+
+def check_pattern(name: str, pattern: str | None) -> None:
+    """Check a regular expression, if there is one.
+
+    :param name: of the option, for the error text
+    :raises BadUsage: it is malformed
+    """
+    try:
+        re.compile(pattern or "")
+    except re.error as error:
+        raise BadUsage(f"{name} is not a regular expression: {error}") from error
 
 
 def topic_and_partitions(text: str) -> tuple[str, list[int] | None]:

@@ -17,9 +17,9 @@ from .collector import BacklogCollector
 from .scaled_object import InvalidMetadata, ScaledObject
 
 MAX_CLUSTERS = 100
-"""The number of clusters and logins at a time."""
+"""The largest number of clusters and logins that are in use at a time."""
 UNUSED_S = 600.0
-"""The time after which the connections to a cluster that nobody asks for are closed."""
+"""The time without use after which the connections to a cluster are closed."""
 
 _SERVERS = "bootstrap.servers"
 
@@ -31,7 +31,9 @@ class Clusters:
     gets no credentials, or those of a file that names the same servers.
 
     :param config: of the scaler, in librdkafka's properties
-    :param folder: the files that scaled objects may name; None if they may not
+    :param folder: the folder of files that scaled objects may name; None if they may name none
+    :param interval_s: see :class:`~headrace.cli.keda.collector.BacklogCollector`, also for
+        ``keep_s``
     :param timeout_ms: the limit of a round
     """
 

@@ -40,7 +40,7 @@ class _Known:
 
 
 class BacklogCollector:
-    """Asks a cluster in rounds: each asks for all groups that are waited for, together.
+    """A collector that queries a cluster in rounds, each for all groups that somebody waits for.
 
     :param interval_s: the pause between two rounds for watched groups; an answer of this age is
         used again
@@ -70,7 +70,7 @@ class BacklogCollector:
         return bool(self._watched)
 
     async def close(self) -> None:
-        """End, and close the connections."""
+        """End the rounds, and close the connections."""
         self._rounds.cancel()
         await asyncio.gather(self._rounds, return_exceptions=True)
         await self._cluster.close()
@@ -172,7 +172,7 @@ class BacklogCollector:
             results = dict.fromkeys(queries, error)
         except ClientError as failure:
             results = dict.fromkeys(queries, failure)
-        except Exception as bug:  # else all callers would wait for ever
+        except Exception as bug:  # otherwise all callers would wait for ever
             log.error("", "cannot read backlogs", exc_info=bug)
             results = dict.fromkeys(queries, ClientError(f"cannot read backlogs: {bug!r}"))
         for query, result in results.items():
@@ -192,7 +192,7 @@ class BacklogCollector:
             self._round_ended.notify_all()
 
     def _forget(self, now_s: float) -> None:
-        """Forget groups that nobody has asked for lately."""
+        """Forget groups that were not queried lately."""
         limit_s = now_s - self._keep_s - TOPICS_KEPT_S
         for query in [one for one, known in self._known.items() if known.round_s < limit_s]:
             del self._known[query]

@@ -59,21 +59,21 @@ def declare(parser: ArgumentParser) -> None:
         type=positive_seconds,
         default=_INTERVAL_S,
         metavar="SECONDS",
-        help=f"pause between two looks at watched groups (default: {_INTERVAL_S:g})",
+        help=f"interval of queries about watched groups (default: {_INTERVAL_S:g})",
     )
     parser.add_argument(
         "--keep-last",
         type=positive_seconds,
         default=_KEEP_S,
         metavar="SECONDS",
-        help=f"how long the last known lag holds while a newer is unknown (default: {_KEEP_S:g})",
+        help=f"time for which the last known lag is used if a query fails (default: {_KEEP_S:g})",
     )
     parser.add_argument(
         "--timeout",
         type=positive_seconds,
         default=_TIMEOUT_S,
         metavar="SECONDS",
-        help=f"limit of one look (default: {_TIMEOUT_S:g})",
+        help=f"limit of one query (default: {_TIMEOUT_S:g})",
     )
     parser.add_argument(
         "--grpc-tls",

@@ -33,10 +33,10 @@ _Context = Any
 
 
 class ExternalScaler:
-    """Answers KEDA.
+    """The answers to KEDA.
 
-    A backlog that is unknown is an error, after the time for which the last known one holds: KEDA
-    then leaves the replicas as they are, or applies the fallback of the ScaledObject.
+    An unknown backlog is an error, unless the last known one is recent enough. After an error, KEDA
+    leaves the replicas as they are, or applies the fallback of the ScaledObject.
     """
 
     def __init__(self, clusters: Clusters) -> None:
@@ -84,8 +84,8 @@ class ExternalScaler:
         """Yield whether there is work, first at once, and then whenever it changes."""
         wanted, collector = await self._open(ref, context)
         told: bool | None = None
-        async with aclosing(collector.watch(wanted.query)) as looks:
-            async for backlog in looks:
+        async with aclosing(collector.watch(wanted.query)) as backlogs:
+            async for backlog in backlogs:
                 active = await _is_active(wanted, backlog, collector)
                 if active != told:
                     told = active
@@ -133,8 +133,8 @@ async def _parsed(ref: Any, context: _Context) -> ScaledObject:
 async def _is_active(wanted: ScaledObject, backlog: Backlog, collector: BacklogCollector) -> bool:
     """Return whether the workload must run.
 
-    The activation threshold holds for a group without members. While it has members, they may hold
-    some of the records that are left.
+    The activation threshold applies to a group without members. Members may hold some of the
+    records that are left.
     """
     if not backlog.records or backlog.records > wanted.activation:
         return backlog.records > 0

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli.client_options import client_config, client_options, must_answer
 from headrace.cli.errors import BadUsage, Failure
-from headrace.cli.groups.options import date_and_time, duration
+from headrace.cli.groups.options import check_pattern, date_and_time, duration
+from headrace.cli.options import positive_number
 from headrace.cli.tables import Column, as_json, table
 
 if TYPE_CHECKING:
@@ -89,12 +90,14 @@ def declare(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--min-consumers",
-        type=_count,
+        type=positive_number,
         default=1,
         metavar="N",
         help="minimum of the advice (default: 1)",
     )
-    parser.add_argument("--max-consumers", type=_count, metavar="N", help="maximum of the advice")
+    parser.add_argument(
+        "--max-consumers", type=positive_number, metavar="N", help="maximum of the advice"
+    )
     parser.add_argument(
         "--stall-after",
         type=_length,
@@ -118,7 +121,7 @@ def run(options: Namespace) -> int:
     period = _period(options)
     if options.max_consumers is not None and options.max_consumers < options.min_consumers:
         raise BadUsage("--max-consumers is less than --min-consumers")
-    _check_pattern(options.groups)
+    check_pattern("--groups", options.groups)
     _check_out(options.out)
     must_answer(config)
     if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
@@ -330,55 +333,39 @@ def _period(options: Namespace) -> tuple[int, int, int, int]:
     return since_ms, until_ms, step_ms, stall_ms
 
 
-def _check_pattern(pattern: str | None) -> None:
-    try:
-        re.compile(pattern or "")
-    except re.error as error:
-        raise BadUsage(f"--groups is not a regular expression: {error}") from None
-
-
 def _check_out(out: Path) -> None:
     if out.exists() and not (out.is_dir() and ((out / _REPORT).exists() or not any(out.iterdir()))):
         raise BadUsage(f"{out} exists and is not a report: name another --out")
 
 
 def _length(text: str) -> timedelta:
-    """Parse ``90s``, ``10m``, ``6h``, ``2d``, or ISO 8601 as in ``PT10M``.
+    """Parse a duration above 0: ``90s``, ``10m``, ``6h``, ``2d``, or ISO 8601 as in ``PT10M``.
 
     :raises ArgumentTypeError: it is neither
     """
     found = _SHORT.fullmatch(text.strip().lower())
-    length = (
-        timedelta(seconds=float(found["number"]) * _UNITS_S[found["unit"]])
-        if found
-        else _iso_duration(text)
-    )
-    if length <= timedelta(0) and text != "0s":
+    try:
+        if found:
+            length = timedelta(seconds=float(found["number"]) * _UNITS_S[found["unit"]])
+        else:
+            length = duration(text.upper())
+    except (ArgumentTypeError, OverflowError):
+        length = timedelta(0)
+    if length <= timedelta(0):
         raise ArgumentTypeError(f"'{text}' is not a duration, such as 10m, 6h or 2d")
     return length
 
 
-def _iso_duration(text: str) -> timedelta:
-    try:
-        return duration(text.upper())
-    except ArgumentTypeError:
-        raise ArgumentTypeError(f"'{text}' is not a duration, such as 10m, 6h or 2d") from None
-
-
 def _moment(text: str) -> Any:
-    """Parse a time, or a duration before now.
+    """Parse a time, or a duration before now; ``0s`` is now.
 
     :returns: a function from now to the time, both in ms since the epoch
     """
+    if text == "0s":
+        return lambda now_ms: now_ms
     try:
         ago_ms = round(_length(text).total_seconds() * 1000)
     except ArgumentTypeError:
         at_ms = round(date_and_time(text).timestamp() * 1000)
         return lambda _: at_ms
     return lambda now_ms: now_ms - ago_ms
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise ArgumentTypeError(f"'{text}' is not a whole number from 1")
-    return int(text)

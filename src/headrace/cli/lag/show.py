@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.client_options import call_config, call_options, connection_settings
+from headrace.cli.client_options import call_options
+from headrace.cli.cluster_run import on_cluster
 from headrace.cli.errors import BadUsage, Failure
-from headrace.cli.groups.options import known_words
+from headrace.cli.groups.options import GROUP_TYPES, check_pattern, group_types
 from headrace.cli.options import positive_seconds
 from headrace.cli.tables import Column, as_json, one_line, table
 
 if TYPE_CHECKING:
+    from headrace.client import Cluster
     from headrace.client.lag.rows import LagPart, LagQuery, LagRow
-    from headrace.client.settings import Settings
 
-TYPES = ("Classic", "Consumer", "Share", "Streams")
 _WATCH_S = 2.0
 _WARNINGS_SHOWN = 5
 _EPILOG = """\
@@ -67,7 +65,7 @@ def query_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--groups-pattern", metavar="REGEX", help="groups whose whole id matches")
     parser.add_argument(
-        "--type", metavar="TYPE,…", help=f"only groups of these types: {', '.join(TYPES)}"
+        "--type", metavar="TYPE,…", help=f"only groups of these types: {', '.join(GROUP_TYPES)}"
     )
     parser.add_argument(
         "--topic", action="append", default=[], metavar="TOPIC", help="a topic; may be repeated"
@@ -93,13 +91,8 @@ def run(options: Namespace) -> int:
     :raises Failure: it failed, wholly or in part, or the options are wrong
     """
     query = lag_query(options)
-    settings = connection_settings(call_config(options))
-    from headrace.client import ClientError
-
     try:
-        asyncio.run(_show(replace(settings, request_timeout_ms=options.timeout), query, options))
-    except ClientError as error:
-        raise Failure(str(error)) from error
+        on_cluster(options, lambda cluster: _show(cluster, query, options))
     except KeyboardInterrupt:
         if options.watch is None:
             raise
@@ -107,7 +100,7 @@ def run(options: Namespace) -> int:
 
 
 def lag_query(options: Namespace) -> LagQuery:
-    """Return the query that options of :func:`query_options` and ``--timeout`` describe.
+    """Return the query that the options of :func:`query_options` describe.
 
     :raises BadUsage: they contradict each other, or a pattern is wrong
     """
@@ -120,16 +113,11 @@ def lag_query(options: Namespace) -> LagQuery:
     ):
         if pattern is not None and named:
             raise BadUsage(f"name the {name} or give --{name}-pattern, not both")
-        try:
-            re.compile(pattern or "")
-        except re.error as error:
-            raise BadUsage(f"--{name}-pattern is not a regular expression: {error}") from error
+        check_pattern(f"--{name}-pattern", pattern)
     return LagQuery(
         groups=groups,
         groups_pattern=options.groups_pattern,
-        group_types=tuple(
-            one.lower() for one in known_words(options.type or "", TYPES, "types") or TYPES
-        ),
+        group_types=group_types(options.type),
         topics=tuple(options.topic),
         topics_pattern=options.topics_pattern,
         read_committed=options.isolation_level == "read_committed",
@@ -137,33 +125,32 @@ def lag_query(options: Namespace) -> LagQuery:
     )
 
 
-async def _show(settings: Settings, query: LagQuery, options: Namespace) -> None:
+async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
     on_terminal = sys.stdout.isatty() and not options.json
-    async with settings.cluster() as cluster:
-        if options.watch is None:
-            with _spinner() if sys.stderr.isatty() else nullcontext():
-                part = await _snapshot(cluster, query)
+    if options.watch is None:
+        with _spinner() if sys.stderr.isatty() else nullcontext():
+            part = await _snapshot(cluster, query)
+        _print(part, options, on_terminal)
+        if part.warnings:
+            more = len(part.warnings) - _WARNINGS_SHOWN
+            shown = [
+                *part.warnings[:_WARNINGS_SHOWN],
+                *([f"and {more} more"] if more > 0 else []),
+            ]
+            raise Failure("; ".join(shown))
+    elif on_terminal:
+        await _watch(cluster, query, options)
+    else:
+        while True:
+            part = await _snapshot(cluster, query)
             _print(part, options, on_terminal)
-            if part.warnings:
-                more = len(part.warnings) - _WARNINGS_SHOWN
-                shown = [
-                    *part.warnings[:_WARNINGS_SHOWN],
-                    *([f"and {more} more"] if more > 0 else []),
-                ]
-                raise Failure("; ".join(shown))
-        elif on_terminal:
-            await _watch(cluster, query, options)
-        else:
-            while True:
-                part = await _snapshot(cluster, query)
-                _print(part, options, on_terminal)
-                print(flush=True)
-                for one in part.warnings[:_WARNINGS_SHOWN]:
-                    print(f"headrace lag show: {one_line(one)}", file=sys.stderr)
-                await asyncio.sleep(options.watch)
+            print(flush=True)
+            for one in part.warnings[:_WARNINGS_SHOWN]:
+                print(f"headrace lag show: {one_line(one)}", file=sys.stderr)
+            await asyncio.sleep(options.watch)
 
 
-async def _snapshot(cluster: Any, query: LagQuery) -> LagPart:
+async def _snapshot(cluster: Cluster, query: LagQuery) -> LagPart:
     from headrace.client.lag.rows import LagPart
     from headrace.client.lag.snapshot import lag_snapshot, wanted_groups
 
@@ -183,7 +170,7 @@ def _spinner() -> Any:
     return Console(stderr=True).status("asking the brokers")
 
 
-async def _watch(cluster: Any, query: LagQuery, options: Namespace) -> None:
+async def _watch(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
     from rich.live import Live
 
     with Live(auto_refresh=False, vertical_overflow="crop") as live:

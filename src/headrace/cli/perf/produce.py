@@ -26,12 +26,13 @@ from headrace.cli.librdkafka import (
     partitions,
     reason,
 )
+from headrace.cli.options import positive_number
 
 from .report import Bar, Latencies
 
 UNLIMITED = -1.0
 
-_PAYLOADS = 256  # limit of distinct random payloads: more only cost time
+_PAYLOADS = 256  # limit of distinct random payloads: more would only take time to make
 _PAYLOADS_BYTES = 16 * 1024 * 1024  # limit of their total size
 _SEED = 0
 _CHECK_EVERY = 64  # records between two readings of the clock without a limit of throughput
@@ -45,11 +46,11 @@ def declare(parser: ArgumentParser) -> None:
     librdkafka_options(parser, "--producer-props", "--producer.config")
     parser.add_argument("--topic", required=True, help="the topic to produce to; it must exist")
     parser.add_argument(
-        "--num-records", type=positive, required=True, metavar="N", help="number of records"
+        "--num-records", type=positive_number, required=True, metavar="N", help="number of records"
     )
     payload = parser.add_mutually_exclusive_group(required=True)
     payload.add_argument(
-        "--record-size", type=positive, metavar="BYTES", help="random payloads of this size"
+        "--record-size", type=positive_number, metavar="BYTES", help="random payloads of this size"
     )
     payload.add_argument(
         "--payload-file", type=Path, metavar="FILE", help="payloads from a file, chosen at random"
@@ -84,7 +85,7 @@ def declare(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--reporting-interval",
-        type=positive,
+        type=positive_number,
         default=5000,
         metavar="MS",
         help="interval between two lines (default: 5000)",
@@ -106,16 +107,6 @@ def throughput(text: str) -> float:
             f"{text!r} is not a rate: records per second, such as 1000 or 0.5; -1 for no limit"
         )
     return rate
-
-
-def positive(text: str) -> int:
-    """Parse a whole number above 0.
-
-    :raises ArgumentTypeError: it is not one
-    """
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise ArgumentTypeError(f"{text!r} is not a positive whole number")
-    return int(text)
 
 
 def payloads(options: Namespace) -> Iterator[bytes]:
@@ -170,7 +161,7 @@ def run(options: Namespace) -> int:
 class ProduceTest:
     """One run of the test.
 
-    :ivar interrupted: whether :meth:`interrupt` was called
+    :ivar interrupted: True after :meth:`interrupt`
     """
 
     def __init__(self, options: Namespace, producer: Any) -> None:
@@ -227,6 +218,8 @@ class ProduceTest:
             except BufferError:  # the queue is full: wait for deliveries
                 self._producer.poll(_LONGEST_WAIT_S)
                 self._raise_refused()
+            except KafkaException as error:
+                raise self._refusal(error) from error
 
     def _report_progress(self, bar: Bar, verbose: bool) -> None:
         """Update the bar and print a line, each when it is due.
@@ -284,5 +277,8 @@ class ProduceTest:
     def _raise_refused(self) -> None:
         if self._refused is not None:
             self._producer.purge()
-            why = reason(self._refused, self._options.topic, "WRITE", "")
-            raise Failure(f"a record for topic '{self._options.topic}' was refused: {why}")
+            raise self._refusal(self._refused)
+
+    def _refusal(self, error: KafkaException | KafkaError) -> Failure:
+        why = reason(error, self._options.topic, "WRITE", "")
+        return Failure(f"a record for topic '{self._options.topic}' was refused: {why}")

@@ -27,11 +27,11 @@ from headrace.cli.librdkafka import (
     partitions,
     reason,
 )
+from headrace.cli.options import positive_number
 from headrace.cli.share_start import starting_point
 from headrace.client import ClientError
 from headrace.client.settings import UnsupportedSetting, settings
 
-from .produce import positive
 from .report import MIB, Bar
 
 DEFAULT_GROUP = "perf-share-consumer"
@@ -54,7 +54,7 @@ def declare(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--num-records",
         "--messages",
-        type=positive,
+        type=positive_number,
         required=True,
         metavar="N",
         help="number of records after which to end; a few more may be read",
@@ -63,27 +63,34 @@ def declare(parser: ArgumentParser) -> None:
         "--group", default=DEFAULT_GROUP, help=f"the share group (default: {DEFAULT_GROUP})"
     )
     parser.add_argument(
-        "--threads", type=positive, default=1, metavar="N", help="number of members (default: 1)"
+        "--threads",
+        type=positive_number,
+        default=1,
+        metavar="N",
+        help="number of members (default: 1)",
     )
     parser.add_argument(
         "--timeout",
-        type=positive,
+        type=positive_number,
         default=10_000,
         metavar="MS",
         help="longest wait for a record (default: 10000)",
     )
     parser.add_argument(
-        "--fetch-size", type=positive, metavar="BYTES", help="limit of the size of one response"
+        "--fetch-size",
+        type=positive_number,
+        metavar="BYTES",
+        help="limit of the size of one response",
     )
     parser.add_argument(
         "--socket-buffer-size",
-        type=positive,
+        type=positive_number,
         metavar="BYTES",
         help="receive buffer of TCP (default: the system's)",
     )
     parser.add_argument(
         "--reporting-interval",
-        type=positive,
+        type=positive_number,
         default=5000,
         metavar="MS",
         help="interval between two lines (default: 5000)",

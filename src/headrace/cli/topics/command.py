@@ -7,7 +7,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptio
 
 from headrace.cli.client_options import call_options
 from headrace.cli.errors import BadUsage
-from headrace.cli.groups.options import action_options, checked, chosen_words
+from headrace.cli.groups.options import action_options, check_pattern, checked, chosen_words
 from headrace.cli.options import setting
 
 ACTIONS = ("list", "describe", "create", "alter", "delete")
@@ -137,10 +137,7 @@ def check(options: Namespace) -> None:
             raise BadUsage(f"--{name.replace('_', '-')} takes a number above 0")
     if options.action != "create":
         for topic in options.topics:
-            try:
-                re.compile(topic)
-            except re.error as error:
-                raise BadUsage(f"'{topic}' is not a regular expression: {error}") from error
+            check_pattern(f"'{topic}'", topic)
 
 
 run = checked(check, "headrace.cli.topics.actions")

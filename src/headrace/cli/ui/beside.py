@@ -1,8 +1,8 @@
 """The page of ``headrace serve --ui-port``: ``headrace ui`` as a process beside the broker.
 
 A process of its own takes no time of the broker's event loop, and reaches the broker as any client
-does, with the permissions of its user. It ends with the broker, also if that is killed: its
-standard input ends then.
+does, with the permissions of its user. When the broker ends or is killed, the standard input of the
+process ends, and then the process.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class PageBeside:
         self._stopping = False
 
     async def start(self) -> None:
-        """Start the process; what it prints is printed."""
+        """Start the process. Its output is printed on stdout."""
         self._process = await asyncio.create_subprocess_exec(
             *self._words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )

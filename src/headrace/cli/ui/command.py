@@ -161,7 +161,7 @@ def _stop_at_end_of_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Eve
 
 
 def _credentials(options: Namespace) -> tuple[Credentials, str | None]:
-    """Return who may log in, and the token that was made for this run, if there is one.
+    """Return the credentials of the page, and the token if one was created for this run.
 
     :raises BadUsage: a file cannot be used
     """

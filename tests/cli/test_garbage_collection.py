@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.cli import collector
+from headrace.cli import garbage_collection
 
 
 class Node:
@@ -19,10 +19,10 @@ class Node:
 
 
 @pytest.fixture
-def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[collector.Collector]:
-    monkeypatch.setattr(collector, "LONG_COLLECTION_S", 0.0)
+def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[garbage_collection.ShortCollections]:
+    monkeypatch.setattr(garbage_collection, "LONG_COLLECTION_S", 0.0)
     threshold, frozen = gc.get_threshold(), gc.get_freeze_count()
-    one = collector.Collector()
+    one = garbage_collection.ShortCollections()
     one.start()
     try:
         yield one
@@ -33,7 +33,9 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[collector.Collector]:
             gc.unfreeze()
 
 
-def test_survivors_of_a_long_collection_are_exempt(running: collector.Collector) -> None:
+def test_survivors_of_a_long_collection_are_exempt(
+    running: garbage_collection.ShortCollections,
+) -> None:
     kept = [[number] for number in range(1000)]
     gc.collect(1)
     before = gc.get_freeze_count()
@@ -42,7 +44,7 @@ def test_survivors_of_a_long_collection_are_exempt(running: collector.Collector)
 
 
 def test_cycles_among_exempt_objects_are_found_later(
-    running: collector.Collector, monkeypatch: pytest.MonkeyPatch
+    running: garbage_collection.ShortCollections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = Node()
     gone = weakref.ref(node)
@@ -50,15 +52,15 @@ def test_cycles_among_exempt_objects_are_found_later(
     del node
     gc.collect()
     assert gone() is not None
-    monkeypatch.setattr(collector, "EXEMPT_FOR_S", 0.0)
+    monkeypatch.setattr(garbage_collection, "EXEMPT_FOR_S", 0.0)
     gc.collect()
     assert gone() is None
 
 
 def test_short_collections_exempt_nothing(
-    running: collector.Collector, monkeypatch: pytest.MonkeyPatch
+    running: garbage_collection.ShortCollections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collector, "LONG_COLLECTION_S", 60.0)
+    monkeypatch.setattr(garbage_collection, "LONG_COLLECTION_S", 60.0)
     before = gc.get_freeze_count()
     gc.collect()
     assert gc.get_freeze_count() == before

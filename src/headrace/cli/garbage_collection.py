@@ -1,7 +1,7 @@
-"""The cycle collector of a broker's process.
+"""Settings of the garbage collector in a broker's process.
 
 The objects of partitions, groups and offsets live long and form no cycles, but each full collection
-looks at all of them: two million take about 0.3 s, in which the event loop stands still.
+visits all of them. Two million objects take about 0.3 s, in which the event loop is blocked.
 """
 
 from __future__ import annotations
@@ -11,23 +11,21 @@ from time import monotonic
 from typing import Any
 
 GC_ALLOCATIONS = 20_000
-"""Allocations between two runs of the cycle collector. A broker creates few cycles, and Python's
-default of 700 takes 5 % of the time of offset commits.
+"""Allocations between two collections. A broker creates few cycles, and Python's default of 700
+takes 5 % of the time of offset commits.
 """
 
 LONG_COLLECTION_S = 0.05
-"""What survives a full collection that takes longer is exempt from the following ones."""
+"""The objects that survive a longer full collection are exempt from later ones."""
 
 EXEMPT_FOR_S = 3600.0
-"""A full collection looks at exempt objects, too, if none has done so for this time. So it finds
-the cycles among them.
-"""
+"""The interval of full collections that include exempt objects, to find cycles among these."""
 
 _FULL = 2
 
 
-class Collector:
-    """Keeps the full collections of this process short."""
+class ShortCollections:
+    """Settings and a callback that keep the full collections of this process short."""
 
     def __init__(self) -> None:
         self._began_s = 0.0
@@ -35,15 +33,15 @@ class Collector:
         """The time of the last collection of all objects."""
 
     def start(self) -> None:
-        """Set the collector up."""
+        """Change the settings, and add the callback."""
         gc.set_threshold(GC_ALLOCATIONS)
-        gc.callbacks.append(self._collects)
+        gc.callbacks.append(self._on_collection)
 
     def stop(self) -> None:
-        """Look after collections no more."""
-        gc.callbacks.remove(self._collects)
+        """Remove the callback."""
+        gc.callbacks.remove(self._on_collection)
 
-    def _collects(self, phase: str, info: dict[str, Any]) -> None:
+    def _on_collection(self, phase: str, info: dict[str, Any]) -> None:
         if info["generation"] != _FULL:
             return
         now_s = monotonic()
