@@ -4,6 +4,7 @@ without a broker.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ from headrace.cli.errors import BadUsage
 from headrace.cli.main import main
 from tests.cli.command import ENVIRONMENT, HEADRACE, parsed_options
 
-HELP_S = 0.3
+HELP_S, ATTEMPTS = 0.3, 5
 
 
 @pytest.mark.parametrize(
@@ -176,22 +177,25 @@ def test_completion(capsys: pytest.CaptureFixture[str]) -> None:
             subprocess.run([shell, "-n"], input=script, text=True, check=True)
 
 
+def help_s(command: str) -> float:
+    """Return the time that the help of a command takes."""
+    before, started_s = os.times(), time.perf_counter()
+    line = [*HEADRACE, *command.split(), "--help"]
+    subprocess.run(line, stdout=subprocess.DEVNULL, env=ENVIRONMENT, check=True)
+    elapsed_s, after = time.perf_counter() - started_s, os.times()
+    cpu_s = after.children_user + after.children_system
+    # A machine with other work to do makes it slower, but does not add to its CPU time.
+    return min(elapsed_s, cpu_s - before.children_user - before.children_system)
+
+
 @pytest.mark.slow
 @pytest.mark.alone
 def test_help_takes_less_than_a_third_of_a_second() -> None:
-    took: dict[str, float] = {}
+    took = dict.fromkeys(COMMANDS, math.inf)
     for name in COMMANDS:
-        times = []
-        for _ in range(5):
-            before, started_s = os.times(), time.perf_counter()
-            command = [*HEADRACE, *name.split(), "--help"]
-            subprocess.run(command, stdout=subprocess.DEVNULL, env=ENVIRONMENT, check=True)
-            elapsed_s, after = time.perf_counter() - started_s, os.times()
-            # A machine with other work to do makes it slower, but does not add to its CPU time.
-            cpu_s = (after.children_user + after.children_system) - (
-                before.children_user + before.children_system
-            )
-            times.append(min(elapsed_s, cpu_s))
-        took[name] = min(times)
+        for _ in range(ATTEMPTS):
+            took[name] = min(took[name], help_s(name))
+            if took[name] <= HELP_S:
+                break
     print({name: f"{seconds:.2f}" for name, seconds in took.items()})
     assert {name: seconds for name, seconds in took.items() if seconds > HELP_S} == {}

@@ -39,7 +39,7 @@ PATHS = (
     "/record?topic=t1&partition=3&offset=3",
 )
 TURNS = 3
-IDLE_S, IDLE_SHARE, OPEN_SHARE = 10, 0.01, 0.1
+IDLE_S, IDLE_SHARE, OPEN_SHARE = 5, 0.01, 0.1
 
 
 @contextmanager
