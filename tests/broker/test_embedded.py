@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from pathlib import Path
 
@@ -90,3 +91,14 @@ def test_before_start_and_after_stop_there_is_no_address() -> None:
 def test_the_fixture_is_an_empty_broker(headrace_broker: headrace.Broker) -> None:
     produce(headrace_broker.bootstrap_servers, b"a")
     assert values(headrace_broker.bootstrap_servers, 1) == [b"a"]
+
+
+def test_a_broker_that_has_lost_its_directory_can_be_stopped(tmp_path: Path) -> None:
+    broker = headrace.Broker(tmp_path / "data").start()
+    thread = broker._thread
+    assert thread is not None
+    shutil.rmtree(tmp_path / "data")
+    thread.join(60)
+    broker.stop()
+    with pytest.raises(RuntimeError, match="not running"):
+        _ = broker.bootstrap_servers

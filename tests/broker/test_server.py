@@ -239,7 +239,7 @@ def _is_served(broker: headrace.Broker, address: str) -> bool:
 
 
 def test_max_connections_per_ip_of_a_host_name() -> None:
-    configs = {"max.connections.per.ip.overrides": "localhost:0"}
+    configs = {"max.connections.per.ip.overrides": "not..a.name:1,localhost:0"}
     with headrace.Broker(config=configs) as broker:
         assert _is_served(broker, "127.0.0.2")
         wait_until(lambda: not _is_served(broker, "127.0.0.1"), 10, "the name to be looked up")

@@ -8,6 +8,8 @@ from uuid import UUID
 
 import pytest
 
+from headrace.broker.catalog import Catalog
+from headrace.broker.config.broker_config import Config
 from headrace.broker.config.client_metrics import subscription
 from headrace.broker.limits import (
     MAX_ALL_CLIENT_SERIES,
@@ -20,6 +22,10 @@ from headrace.broker.metrics.text import MetricsPage
 from headrace.broker.telemetry.client_instances import ClientInstance
 from headrace.broker.telemetry.otlp import BadMetrics, Decoded, Point, decode
 from headrace.broker.telemetry.series import ClientSeries
+from headrace.broker.telemetry.service import Telemetry
+from headrace.clock import Clock
+from headrace.errors import ErrorCode
+from headrace.protocol.compression import NONE
 from headrace.time_slices import run_now
 from tests.machines.otlp import CUMULATIVE, counter, field, gauge, histogram, point, pushed
 
@@ -227,3 +233,13 @@ def test_series_are_forgotten_with_their_client() -> None:
     assert lines(series) == []
     record(series, pushed(counter(f"{PREFIX}x", point(1))), instance(1), now_ms=90_000)
     assert lines(series)[0].endswith("counter")
+
+
+def test_a_push_has_its_own_result_even_if_its_instance_sends_another_request() -> None:
+    telemetry = Telemetry(Config(), Catalog(), Clock(lambda: 0, lambda: 0))
+    client = instance()
+    steps = telemetry.export(client, NONE, memoryview(pushed(gauge("g", point(1.5)))))
+    next(steps)
+    client.last_error = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert run_now(steps) == ErrorCode.NONE
+    assert telemetry.exported == 1

@@ -17,6 +17,7 @@ TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 OK = (ErrorCode.NONE, None)
 INVALID = ErrorCode.INVALID_REQUEST
+LONG_NUMBER = "9" * 5000  # more digits than Python converts
 
 
 @pytest.fixture
@@ -226,6 +227,22 @@ def test_what_cannot_be_described(
         ),
         (BROKER, "2", [], INVALID, "Unexpected broker id, expected 1, but received 2"),
         (BROKER, "x", [], INVALID, "Node id must be an integer, but it is: x"),
+        (BROKER, LONG_NUMBER, [], INVALID, f"Node id must be an integer, but it is: {LONG_NUMBER}"),
+        (
+            LOGGER,
+            LONG_NUMBER,
+            [],
+            INVALID,
+            f"Node id must be an integer, but it is: {LONG_NUMBER}",
+        ),
+        (
+            TOPIC,
+            "t",
+            [("retention.ms", SET, LONG_NUMBER)],
+            ErrorCode.INVALID_CONFIG,
+            f"Invalid value {LONG_NUMBER} for configuration retention.ms: Not a number of type "
+            "LONG",
+        ),
         (
             BROKER,
             "1",

@@ -7,6 +7,7 @@ import base64
 import hmac
 import json
 import logging
+import socket
 import struct
 import time
 from collections.abc import Callable, Mapping
@@ -33,7 +34,9 @@ from headrace.security.scram import (
     salt_password,
 )
 from tests.machines.test_scram import Client as ScramClient
+from tests.security.oauth import key_set
 from tests.security.serving import Client, Serving, run, serving, warnings
+from tests.support import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -555,3 +558,20 @@ def test_plain_does_as_much_for_an_unknown_user(monkeypatch: pytest.MonkeyPatch)
         assert isinstance(step, Failure)
         done.append(work.take())
     assert done[0] == done[1] == [("compare_digest", len("wrong"))]
+
+
+def test_keys_are_read_again_after_an_answer_that_is_not_http(tmp_path: Path) -> None:
+    document = Path(key_set(tmp_path).removeprefix("file://")).read_bytes()
+    with socket.create_server(("127.0.0.1", 0)) as endpoint:
+        endpoint.settimeout(30)
+        url = f"http://127.0.0.1:{endpoint.getsockname()[1]}/keys"
+        source = jwks.KeySource(url, refresh_ms=3_600_000, backoff_ms=1, max_backoff_ms=1)
+        try:
+            for answer in (b"nonsense\r\n\r\n", b"HTTP/1.0 200 OK\r\n\r\n" + document):
+                asking, _ = endpoint.accept()
+                with asking:
+                    asking.recv(65_536)
+                    asking.sendall(answer)
+            wait_until(source.present, 30, "the keys")
+        finally:
+            source.close()

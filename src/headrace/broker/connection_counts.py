@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections import Counter
 from collections.abc import Mapping
 from ipaddress import ip_address
 
 from headrace.log_lines import get_logger
 
+from .client_quotas import addresses_of
 from .config.broker_config import Config
 from .config.connection_limits import MAX_CONNECTIONS, OVERRIDES, PER_IP, parse_overrides
 
@@ -75,15 +75,8 @@ class ConnectionCounts:
 
     async def _look_up(self, text: str, names: Mapping[str, int]) -> None:
         for name, limit in names.items():
-            try:
-                found = await asyncio.get_running_loop().getaddrinfo(
-                    name, None, type=socket.SOCK_STREAM
-                )
-            except OSError as error:
-                log.warning("%s: cannot look up %s: %s", OVERRIDES, name, error)
-                continue
-            if self._overrides_text == text:
-                self._overrides = {
-                    **dict.fromkeys((str(at[4][0]) for at in found), limit),
-                    **self._overrides,
-                }
+            addresses = await addresses_of(name)
+            if not addresses:
+                log.warning("%s: cannot look up %s", OVERRIDES, name)
+            elif self._overrides_text == text:
+                self._overrides = {**dict.fromkeys(addresses, limit), **self._overrides}

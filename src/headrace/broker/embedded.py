@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -134,7 +135,8 @@ class EmbeddedBroker:
             return
         assert self._loop is not None
         assert self._stopping is not None
-        self._loop.call_soon_threadsafe(self._stopping.set)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the broker has stopped itself
+            self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
         self._thread = self._addresses = None
 

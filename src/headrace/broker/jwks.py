@@ -66,7 +66,7 @@ class KeySource:
             try:
                 self._keys = KeySet(self._read())
                 failures = 0
-            except (OSError, ValueError) as error:
+            except Exception as error:  # the thread must not end: an endpoint may answer anything
                 failures += 1
                 log.error("keys", "cannot read the keys of tokens from %s: %s", self._url, error)
             self._read_at = monotonic()

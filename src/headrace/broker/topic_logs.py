@@ -324,9 +324,12 @@ class TopicLogs:
             for number, topic in enumerate(list(self._catalog.topics.values())):
                 if number % TOPICS_PER_TURN == 0:
                     await asyncio.sleep(0)
-                for _, partition_log in self.existing(topic):
-                    await self._apply_retention(partition_log)
-                    await asyncio.sleep(0)
+                try:
+                    for _, partition_log in self.existing(topic):
+                        await self._apply_retention(partition_log)
+                        await asyncio.sleep(0)
+                except Exception as error:  # go on with the other topics
+                    _log_failed_retention(topic.name, error)
 
     async def _forget_producers(self) -> None:
         """Forget idle producers every ``producer.id.expiration.check.interval.ms``, a few logs at a
@@ -348,8 +351,8 @@ class TopicLogs:
                     await self._disk.run(work)
                 else:
                     work()
-        except OSError as error:
-            log.error("cannot apply retention to %s-%d: %s", topic, partition, error)
+        except Exception as error:  # go on with the other logs
+            _log_failed_retention(f"{topic}-{partition}", error)
 
 
 def _online(partition_log: PartitionLog | None) -> PartitionLog | ErrorCode:
@@ -361,6 +364,11 @@ def _online(partition_log: PartitionLog | None) -> PartitionLog | ErrorCode:
         limited.error(partition_log.path, "cannot open %s: %s", partition_log.path, error)
         return ErrorCode.KAFKA_STORAGE_ERROR
     return ErrorCode.KAFKA_STORAGE_ERROR if partition_log.is_offline else partition_log
+
+
+def _log_failed_retention(name: str, error: Exception) -> None:
+    trace = None if isinstance(error, OSError) else error
+    log.error("cannot apply retention to %s: %s", name, error, exc_info=trace)
 
 
 async def _after(durable: Awaitable[None], response: R) -> R:

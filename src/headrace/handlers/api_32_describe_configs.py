@@ -34,7 +34,7 @@ from headrace.broker.config.described import (
     describe_group,
     describe_topic,
 )
-from headrace.broker.config.keys import ConfigKey
+from headrace.broker.config.keys import ConfigKey, broker_id
 from headrace.broker.config.topic_rules import check_topic_name
 from headrace.broker.limits import SLICED_ABOVE
 from headrace.errors import ErrorCode, Refusal
@@ -151,7 +151,7 @@ def _configs(
 
 def _wrong_broker(name: str, expected: str) -> Refusal:
     message = f"Unexpected broker id, expected {expected} received {name}"
-    if not name.removeprefix("-").isdecimal():
+    if broker_id(name) is None:
         message = f"Broker id must be an integer, but it is: {name}"
     return Refusal(ErrorCode.INVALID_REQUEST, message)
 

@@ -11,7 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-_SPLIT = re.compile(r"\s*(DEFAULT|RULE:(?:\\.|[^\\/])*/(?:\\.|[^\\/])*/[LU]?)\s*([,\n]|$)")
+_RULE = re.compile(
+    r"\s*(?:DEFAULT|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacement>(?:\\.|[^\\/])*)/(?P<case>[LU]?))"
+    r"\s*(?:[,\n]|$)"
+)
 _REFERENCE = re.compile(r"\$(\d)")
 
 
@@ -70,25 +73,24 @@ def _parse(text: str) -> list[_Rule]:
     rules = []
     position = 0
     while position < len(text):
-        match = _SPLIT.match(text, position)
+        match = _RULE.match(text, position)
         if match is None:
             raise InvalidRules(
                 f"Invalid rule: `{text[position:]}` in ssl.principal.mapping.rules: expected "
                 "DEFAULT or RULE:pattern/replacement/[LU]"
             )
-        rules.append(_rule(match[1]))
+        rules.append(_rule(match))
         position = match.end()
     return rules
 
 
-def _rule(text: str) -> _Rule:
-    if text == "DEFAULT":
+def _rule(match: re.Match[str]) -> _Rule:
+    if match["pattern"] is None:
         return _Rule()
-    pattern, replacement, case = re.split(r"(?<!\\)/", text.removeprefix("RULE:"))
     try:
-        compiled = re.compile(pattern.replace(r"\/", "/"))
-        template = _REFERENCE.sub(r"\\g<\1>", replacement.replace(r"\/", "/"))
-        compiled.sub(template, "")
+        pattern = re.compile(match["pattern"].replace(r"\/", "/"))
+        template = _REFERENCE.sub(r"\\g<\1>", match["replacement"].replace(r"\/", "/"))
+        pattern.sub(template, "")
     except (re.error, IndexError) as error:
-        raise InvalidRules(f"Invalid rule: `{text}`: {error}") from error
-    return _Rule(compiled, template, case)
+        raise InvalidRules(f"Invalid rule: `{match[0].strip()}`: {error}") from error
+    return _Rule(pattern, template, match["case"])

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from headrace.errors import ErrorCode, Refusal
 from headrace.log_lines import get_logger
 
+from .keys import broker_id
+
 KIND = "broker-logger"
 
 ROOT = "root"
@@ -35,12 +37,13 @@ def levels() -> list[tuple[str, str]]:
     return sorted((name, _level_name(logger)) for name, logger in _loggers())
 
 
-def check_name(broker_id: str, node_id: int) -> str | None:
+def check_name(name: str, node_id: int) -> str | None:
     """Return the error message for the name of a resource, None if it is this broker's id."""
-    if not broker_id.removeprefix("-").isdecimal():
-        return f"Node id must be an integer, but it is: {broker_id}"
-    if int(broker_id) != node_id:
-        return f"Unexpected node id. Expected {node_id}, but received {broker_id}"
+    found = broker_id(name)
+    if found is None:
+        return f"Node id must be an integer, but it is: {name}"
+    if found != node_id:
+        return f"Unexpected node id. Expected {node_id}, but received {name}"
     return None
 
 

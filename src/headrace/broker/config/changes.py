@@ -13,7 +13,7 @@ from headrace.errors import ErrorCode, Refusal
 
 from . import broker_loggers, client_metrics, rules
 from .cluster_rules import check_min_insync_replicas
-from .keys import config_keys, render
+from .keys import broker_id, config_keys, render
 from .topic_rules import check_topic_name
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def _check_resource(broker: Broker, resource: Resource) -> Refusal | None:
         message = broker_loggers.check_name(name, broker.node_id)
     elif resource.type != BROKER:
         message = f"Unknown resource type {resource.type}"
-    elif name and not name.removeprefix("-").isdecimal():
+    elif name and broker_id(name) is None:
         message = f"Node id must be an integer, but it is: {name}"
     elif name not in ("", str(broker.node_id)):
         message = f"Unexpected broker id, expected {broker.node_id}, but received {name}"

@@ -17,7 +17,7 @@ Value = bool | int | float | str | tuple[str, ...]
 """A parsed value: a tuple for LIST, a str for STRING, CLASS and PASSWORD."""
 
 _BITS = {"SHORT": 16, "INT": 32, "LONG": 64}
-_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_INTEGER = re.compile(r"[+-]?[0-9]{1,640}", re.ASCII)  # Python converts that many digits anyway
 _DURATION = re.compile(
     r"P(?=.)([0-9]+D)?(T(?=[0-9])([0-9]+H)?([0-9]+M)?([0-9]+([.,][0-9]{0,9})?S)?)?", re.I | re.ASCII
 )
@@ -143,6 +143,12 @@ class ConfigKey:
 
     def _invalid(self, value: object, why: str) -> InvalidValue:
         return InvalidValue(f"Invalid value {value} for configuration {self.name}: {why}")
+
+
+def broker_id(text: str) -> int | None:
+    """Return the broker id that is the name of a resource; None if it is no INT."""
+    number = int(text) if _INTEGER.fullmatch(text) else None
+    return number if number in range(-(2**31), 2**31) else None
 
 
 def render(value: Value) -> str:

@@ -76,21 +76,23 @@ class Telemetry:
         """Return a generator that decompresses pushed metrics and takes them into the series. It
         yields between pieces of work, and returns the error of the push.
         """
+        error = ErrorCode.NONE
         try:
             whole = yield from self._decompress(codec, data)
             if whole is None:
-                instance.last_error = ErrorCode.TELEMETRY_TOO_LARGE
+                error = ErrorCode.TELEMETRY_TOO_LARGE
             else:
                 decoded = yield from decode(memoryview(whole))
                 yield from self.series.record(instance, decoded.points, self._clock.now_ms())
                 self.series.left_out += decoded.left_out
         except (BadCompression, BadMetrics):
-            instance.last_error = ErrorCode.INVALID_RECORD
-        if instance.last_error:
+            error = ErrorCode.INVALID_RECORD
+        if error:
+            instance.last_error = error
             self.failed += 1
         else:
             self.exported += 1
-        return instance.last_error
+        return error
 
     def _decompress(
         self, codec: int, data: memoryview

@@ -1,0 +1,55 @@
+"""The task that applies retention goes on after an unexpected error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from headrace.broker.broker import Broker
+from headrace.broker.config.broker_config import Config
+from headrace.log.log_directory import LogDirectory
+from headrace.log.partition_log import PartitionLog
+from headrace.protocol import record_batch
+
+CONFIG = {"log.retention.check.interval.ms": "1"}
+
+
+@pytest.mark.parametrize("error", [RuntimeError("unexpected"), OSError(5, "the disk fails")])
+@pytest.mark.parametrize("is_found", [True, False], ids=["retention", "opening"])
+def test_other_logs_keep_their_retention(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, *, is_found: bool
+) -> None:
+    checked: list[str] = []
+    existing = LogDirectory.existing_partitions
+
+    def retention_steps(log: PartitionLog, now_ms: int) -> Generator[Callable[[], None], None, int]:
+        checked.append(log.topic)
+        if is_found and log.topic == "broken":
+            raise error
+        yield from ()
+        return 0
+
+    def existing_partitions(logs: LogDirectory, topic: str, partitions: int) -> list[int]:
+        if not is_found and topic == "broken":
+            raise error
+        return existing(logs, topic, partitions)
+
+    async def serve() -> None:
+        broker = Broker(Config(CONFIG), tmp_path)
+        for name in ("broken", "whole"):
+            log = broker.log(broker.create_topic(name, 1), 0)
+            assert log is not None
+            broker.append(log, record_batch.build([(None, b"a")], timestamp_ms=0))
+        monkeypatch.setattr(PartitionLog, "retention_steps", retention_steps)
+        monkeypatch.setattr(LogDirectory, "existing_partitions", existing_partitions)
+        broker.start()
+        retaining = broker.topic_logs._tasks[0]
+        while checked.count("whole") < 3 and not retaining.done():
+            await asyncio.sleep(0)
+        broker.close()
+
+    asyncio.run(serve())
+    assert checked.count("whole") == 3
