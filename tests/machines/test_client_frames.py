@@ -60,3 +60,28 @@ def test_what_is_no_frame_is_told(size: int) -> None:
 
     asyncio.run(receive())
     assert reasons == [f"sent a frame of {size} bytes"]
+
+
+class DeafPeer(asyncio.Protocol):
+    """A peer that accepts a connection and reads nothing from it."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
+
+
+def test_closing_does_not_wait_for_a_peer_that_does_not_read() -> None:
+    async def close() -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(DeafPeer, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        _, frames = await loop.create_connection(Frames, host, port)
+        frames.begin(lambda frame: pytest.fail("a frame"), lambda reason: None)
+        sending = asyncio.ensure_future(frames.send(bytes(64 << 20)))
+        await asyncio.sleep(0)
+        frames.hang_up()
+        async with asyncio.timeout(10):
+            await asyncio.gather(frames.wait_closed(), sending)
+        server.close()
+
+    asyncio.run(close())

@@ -59,9 +59,10 @@ class Frames(asyncio.BufferedProtocol):
         await self._writable.wait()
 
     def hang_up(self) -> None:
-        """Close the connection."""
+        """Close the connection, without waiting for the peer to read what was sent."""
         if self._transport is not None:
-            self._transport.close()
+            self._transport.close()  # with TLS, this sends close_notify
+            self._transport.abort()
 
     async def wait_closed(self) -> None:
         """Wait until the connection is closed."""
