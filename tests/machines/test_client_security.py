@@ -35,7 +35,7 @@ def test_scram_is_that_of_rfc_7677() -> None:
 
 
 def test_a_broker_that_does_not_know_the_password_is_found_out() -> None:
-    for final in (b"v=AAAA", b"e=other-error", b""):
+    for final in (b"v=AAAA", b"e=other-error", b"", b"v=\xff", "v=ä".encode()):
         talk = conversation(PENCIL, NONCE)
         next(talk)
         talk.send(SERVER_FIRST)
@@ -52,6 +52,7 @@ def test_a_broker_that_does_not_know_the_password_is_found_out() -> None:
         b"r=somebody-else,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
         b"r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=999999999",
         b"r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=0",
+        b"r=rOprNGfwEbeRWgbNEkqO\xff,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=many",
     ],
 )
 def test_a_challenge_that_makes_no_sense_ends_it(challenge: bytes) -> None:

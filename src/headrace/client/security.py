@@ -94,7 +94,7 @@ def _scram(sasl: Sasl, nonce: str) -> Conversation:
     algorithm = sasl.mechanism.removeprefix("SCRAM-").replace("-", "").lower()
     name = sasl.username.replace("=", "=3D").replace(",", "=2C")
     client_first = f"n={name},r={nonce}"
-    server_first = (yield f"n,,{client_first}".encode()).decode()
+    server_first = (yield f"n,,{client_first}".encode()).decode(errors="replace")
     fields = _fields(server_first)
     try:
         full_nonce, salt, iterations = fields["r"], b64decode(fields["s"]), int(fields["i"])
@@ -115,8 +115,9 @@ def _scram(sasl: Sasl, nonce: str) -> Conversation:
     proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
     server_final = yield f"{without_proof},p={b64encode(proof).decode()}".encode()
     server_key = hmac.digest(salted, b"Server Key", algorithm)
-    expected = b64encode(hmac.digest(server_key, auth_message, algorithm)).decode()
-    if not hmac.compare_digest(_fields(server_final.decode()).get("v", ""), expected):
+    expected = b64encode(hmac.digest(server_key, auth_message, algorithm))
+    verifier = _fields(server_final.decode(errors="replace")).get("v", "")
+    if not hmac.compare_digest(verifier.encode(), expected):
         raise AuthenticationFailed(
             f"the broker does not prove that it knows the password of '{sasl.username}'"
         )
