@@ -9,7 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from headrace.client.cluster import TopicMetadata
+from headrace.client.errors import ConnectionFailed
 from headrace.client.group_requests import task_partitions
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.errors import ErrorCode
@@ -67,3 +70,37 @@ def test_only_a_topic_that_is_there_can_lack_a_partition() -> None:
     asyncio.run(leaders.learn(["orders", "gone"]))
     asked = [("orders", 0), ("orders", 1), ("orders", 2), ("gone", 0), ("never looked up", 5)]
     assert [leaders.may_exist(one) for one in asked] == [True, True, False, True, True]
+
+
+def test_a_topic_whose_look_up_failed_is_looked_up_again() -> None:
+    class Cluster:
+        calls = 0
+
+        async def metadata(self, topics: list[str]) -> dict[str, Any]:
+            self.calls += 1
+            if self.calls == 1:
+                raise ConnectionFailed("no broker answers")
+            return {name: TopicMetadata(name, UUID(int=1), {0: 1}) for name in topics}
+
+    leaders = PartitionLeaders(Cluster())  # type: ignore[arg-type]
+    with pytest.raises(ConnectionFailed):
+        asyncio.run(leaders.learn(["orders"]))
+    asyncio.run(leaders.learn(["orders"]))
+    assert leaders.partitions("orders") == [0]
+
+
+def test_two_look_ups_at_once_both_find_the_topic() -> None:
+    class Cluster:
+        async def metadata(self, topics: list[str]) -> dict[str, Any]:
+            await asyncio.sleep(0)
+            return {name: TopicMetadata(name, UUID(int=1), {0: 1}) for name in topics}
+
+    async def look_up(leaders: PartitionLeaders) -> list[int] | None:
+        await leaders.learn(["orders"])
+        return leaders.partitions("orders")
+
+    async def both() -> list[list[int] | None]:
+        leaders = PartitionLeaders(Cluster())  # type: ignore[arg-type]
+        return await asyncio.gather(look_up(leaders), look_up(leaders))
+
+    assert asyncio.run(both()) == [[0], [0]]

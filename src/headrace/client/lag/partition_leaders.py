@@ -26,12 +26,16 @@ class PartitionLeaders:
         self.problems: dict[str, None] = {}
 
     async def learn(self, topics: Iterable[str]) -> None:
-        """Look up those of the topics that are not cached."""
+        """Look up those of the topics that are not cached.
+
+        :raises ClientError: no broker answers
+        """
         missing = sorted(set(topics) - self._leaders.keys())
         if not missing:
             return
+        found = await self._cluster.metadata(missing)
         self._leaders.update(dict.fromkeys(missing))
-        for name, topic in (await self._cluster.metadata(missing)).items():
+        for name, topic in found.items():
             if not isinstance(topic, ErrorCode):
                 self._leaders[name] = topic.leaders
                 self.topic_ids[name] = topic.topic_id
@@ -67,8 +71,11 @@ class PartitionLeaders:
     ) -> dict[TopicPartition, int]:
         """Look up offsets of the partitions that exist and whose leader answers.
 
+        Reasons for missing offsets are added to :attr:`problems`.
+
         :param timestamp: in ms, or a special timestamp of :mod:`headrace.client.list_offsets`
         :param read_committed: take the last stable offset as the end
+        :raises ClientError: no broker answers a look-up of topics
         """
         wanted = set(partitions)
         isolation_level = READ_COMMITTED if read_committed else READ_UNCOMMITTED
@@ -79,7 +86,7 @@ class PartitionLeaders:
             if is_retry:  # leaders may have moved
                 wanted = set(problems)
                 for topic in {topic for topic, _ in wanted}:
-                    del self._leaders[topic]
+                    self._leaders.pop(topic, None)
                 problems.clear()
             await self.learn({topic for topic, _ in wanted})
             answers = await ask_leaders(
