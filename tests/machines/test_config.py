@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from headrace.broker.config.broker_config import TOPIC_SYNONYMS, Config, ConfigError
 from headrace.broker.config.keys import ConfigKey, InvalidValue, config_keys, render
 from headrace.errors import ErrorCode
+from headrace.share.settings import duration_ms
 
 SOURCES = Path(__file__).parent.parent.parent / "src" / "headrace"
 ALL_KEYS = [key for kind in ("broker", "topic", "group") for key in config_keys(kind).values()]
@@ -239,6 +240,7 @@ def test_a_broker_config_is_refused_in_kafkas_words(config: tuple[str, str], mes
         ("topic", "internal.segment.bytes", "2000"),
         ("group", "share.auto.offset.reset", "by_duration:PT1H"),
         ("group", "share.auto.offset.reset", "by_duration:P2DT3H4M5.5S"),
+        ("group", "share.auto.offset.reset", "by_duration:PT1,5S"),
         ("broker", "log.retention.ms", "5"),
     ],
 )
@@ -247,12 +249,21 @@ def test_what_kafka_accepts_is_accepted(kind: str, name: str, value: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "duration", ["", "P", "PT", "xx", "-PT1H", "PT-1H", "P1Y", "PT1.2.3S", "1H"]
+    "duration",
+    ["", "P", "PT", "P1DT", "xx", "-PT1H", "PT-1H", "P1Y", "PT1.2.3S", "1H", f"P{'9' * 400}D"],
 )
 def test_a_reset_by_something_that_is_no_duration_is_refused(duration: str) -> None:
     assert (
         Config().check("group", {"share.auto.offset.reset": f"by_duration:{duration}"}) is not None
     )
+
+
+@pytest.mark.parametrize(
+    ("duration", "expected_ms"),
+    [("PT1,5S", 1_500), ("PT1.S", 1_000), ("p1dt2h3m0.0005S", 93_780_000), ("PT0.9996S", 1_000)],
+)
+def test_an_accepted_duration_can_be_read(duration: str, expected_ms: int) -> None:
+    assert duration_ms(duration) == expected_ms
 
 
 def test_configs_that_contradict_each_other_are_refused() -> None:

@@ -31,18 +31,25 @@ class ShareSettings:
 
 
 _DURATION = re.compile(
-    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d*)?)S)?)?",
-    re.IGNORECASE,
+    r"P(?=.)(?:([0-9]+)D)?"
+    r"(?:T(?=[0-9])(?:([0-9]+)H)?(?:([0-9]+)M)?(?:([0-9]+)(?:[.,]([0-9]{0,9}))?S)?)?",
+    re.IGNORECASE | re.ASCII,
 )
+_MAX_DURATION_MS = 2**63 - 1
 
 
 def duration_ms(text: str) -> int:
-    """Return the milliseconds of an ISO 8601 duration such as ``PT1H30M`` or ``P1DT0.5S``.
+    """Return the milliseconds of an ISO 8601 duration such as ``PT1H30M`` or ``P1DT0.5S``, without
+    a sign.
 
-    :raises ValueError: for anything else
+    :raises ValueError: it is not such a duration, or does not fit into 64 bits
     """
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError(f"not a duration: {text}")
-    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups()[:4])
+    whole_ms = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
+    found_ms = whole_ms + round(float(f"0.{match[5] or 0}") * 1000)
+    if found_ms > _MAX_DURATION_MS:
+        raise ValueError(f"the duration is too long: {text}")
+    return found_ms

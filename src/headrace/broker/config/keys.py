@@ -9,18 +9,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from headrace.share.settings import duration_ms
 
 Value = bool | int | float | str | tuple[str, ...]
 """A parsed value: a tuple for LIST, a str for STRING, CLASS and PASSWORD."""
 
 _BITS = {"SHORT": 16, "INT": 32, "LONG": 64}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,640}", re.ASCII)  # Python converts that many digits anyway
-_DURATION = re.compile(
-    r"P(?=.)([0-9]+D)?(T(?=[0-9])([0-9]+H)?([0-9]+M)?([0-9]+([.,][0-9]{0,9})?S)?)?", re.I | re.ASCII
-)
 _THROTTLED_REPLICAS = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
 
 
@@ -119,11 +119,13 @@ class ConfigKey:
                 raise self._invalid(one, f"String must be one of{among}: {', '.join(names)}")
 
     def _check_offset_reset(self, value: str) -> None:
-        kind, _, duration = value.partition(":")
-        if value in ("earliest", "latest") or (
-            kind == "by_duration" and _DURATION.fullmatch(duration)
-        ):
+        if value in ("earliest", "latest"):
             return
+        kind, _, duration = value.partition(":")
+        if kind == "by_duration":
+            with suppress(ValueError):
+                duration_ms(duration)
+                return
         message = (
             f"Invalid value `{value}` for configuration {self.name}. The value must be "
             f"either 'earliest', 'latest' or "
