@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
 V = TypeVar("V")
 
-Wanted = dict[str, list[TopicPartition] | None]
-"""Group id → partitions to ask about; None for all."""
+WantedPartitions = Mapping[str, Sequence[TopicPartition] | None]
+"""Group id → partitions to ask about; None for all that have an offset."""
 
 
 def checked_list(name: str, values: Iterable[V]) -> list[V]:
@@ -71,7 +71,7 @@ def checked_request(
     *,
     may_be_empty: bool = False,
     may_repeat: bool = False,
-) -> Wanted:
+) -> WantedPartitions:
     """Return the groups, and the partitions of each, that a call for offsets asks about.
 
     :param request: group ids, or groups with partitions
@@ -81,7 +81,7 @@ def checked_request(
     :raises ValueError: likewise
     """
     group_ids: list[str] = []
-    wanted: Wanted = {}
+    wanted: dict[str, list[TopicPartition] | None] = {}
     for group in checked_list("request", request):
         if isinstance(group, ConsumerGroupTopicPartitions):
             group_id, partitions = group.group_id, group.topic_partitions

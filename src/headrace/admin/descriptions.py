@@ -15,7 +15,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AclOperation, MemberAssignment
 
 from headrace.client import Cluster, RequestRefused
-from headrace.client.group_requests import assigned_partitions, refused, task_partitions
+from headrace.client.errors import refused
+from headrace.client.group_requests import assigned_partitions, task_partitions
 
 from .results import (
     ConsumerGroupDescription,
@@ -182,7 +183,7 @@ def _tasks(assignment: Any) -> StreamsTasks:
 
 
 def committed_offsets(group: Any) -> ConsumerGroupTopicPartitions | RequestRefused:
-    """Convert a group of OffsetFetch; the refusal if a partition has one."""
+    """Convert a group of OffsetFetch; return the first refusal of a partition, if there is one."""
     found = []
     for topic in group.topics:
         for p in topic.partitions:

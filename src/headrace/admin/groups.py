@@ -14,7 +14,7 @@ from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, To
 
 from headrace.client import ApiMissing, ClientError, Cluster, Connection, RequestRefused
 from headrace.client.coordinators import backing_off
-from headrace.client.errors import InvalidResponse, is_missing_group
+from headrace.client.errors import InvalidResponse, is_missing_group, refused
 from headrace.client.group_listing import list_groups
 from headrace.client.group_requests import (
     asking_for_commits,
@@ -23,12 +23,12 @@ from headrace.client.group_requests import (
     describe_consumer_groups,
     describe_share_groups,
     describe_streams_groups,
-    refused,
 )
 from headrace.errors import ErrorCode
 from headrace.protocol.consumer_protocol import PROTOCOL_TYPE
 
 from . import descriptions
+from .arguments import WantedPartitions
 from .results import (
     ConsumerGroupDescription,
     GroupListing,
@@ -43,9 +43,6 @@ from .translation import kafka_exception
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-
-WantedPartitions = Mapping[str, Sequence[TopicPartition] | None]
-"""Group id → partitions to ask about; None for all that have an offset."""
 
 
 async def list_all(

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 )
 
 from headrace.client import ClientError, Cluster
-from headrace.client.group_requests import refused
+from headrace.client.errors import refused
 
 E = TypeVar("E", ResourceType, AclOperation, ScramMechanism)
 

@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from .connection import Connection
-from .errors import InvalidResponse, RequestRefused
+from .errors import InvalidResponse, refused
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A config from which another one may take its value; the first in a list counts."""
+    """A config from which another one takes its value; the first of several synonyms counts."""
 
     name: str
     value: str | None
@@ -80,7 +80,7 @@ async def describe_configs(
 ) -> dict[str, list[Config]]:
     """Return the configs of resources.
 
-    :param connection: for a broker or its loggers to this broker, else to any
+    :param connection: to any broker; for the configs of a broker or its loggers, to that one
     :param keys: names of configs; None for all
     :returns: resource name → configs by name
     :raises RequestRefused: the broker refuses one of them
@@ -101,10 +101,10 @@ async def describe_configs(
     found: dict[str, list[Config]] = {}
     for answer in response.results:
         name = str(answer.resource_name)
-        if answer.error_code:
-            where = _named(resource_type, name)
-            what, needs = f"describing configs of {where}", f"DESCRIBE_CONFIGS on {where}"
-            raise RequestRefused(what, int(answer.error_code), answer.error_message, needs)
+        where = _named(resource_type, name)
+        refusal = refused(f"describing configs of {where}", answer, f"DESCRIBE_CONFIGS on {where}")
+        if refusal is not None:
+            raise refusal
         configs = map(_config, answer.configs)
         found[name] = sorted(configs, key=lambda one: one.name)
     return found
@@ -121,7 +121,7 @@ async def alter_configs(
 ) -> None:
     """Set or delete configs of one resource; others keep their values.
 
-    :param connection: for a broker or its loggers to this broker, else to any
+    :param connection: to any broker; for the configs of a broker or its loggers, to that one
     :param changes: name → value; None to delete it
     :param validate_only: have the broker check the changes without making them
     :raises RequestRefused: the broker refuses one of them; then none is made
@@ -141,10 +141,11 @@ async def alter_configs(
         resources=(resource,), validate_only=validate_only
     )
     answer = only((await connection.request(request, timeout_ms=timeout_ms)).responses)
-    if answer.error_code:
-        where = _named(resource_type, name)
-        what, needs = f"changing {', '.join(changes)} of {where}", f"ALTER_CONFIGS on {where}"
-        raise RequestRefused(what, int(answer.error_code), answer.error_message, needs)
+    where = _named(resource_type, name)
+    what = f"changing {', '.join(changes)} of {where}"
+    refusal = refused(what, answer, f"ALTER_CONFIGS on {where}")
+    if refusal is not None:
+        raise refusal
 
 
 def only(answers: Sequence[T]) -> T:

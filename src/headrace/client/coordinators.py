@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from headrace.errors import ErrorCode
 
 from .connection import Connection
-from .errors import ClientError, ConnectionFailed, RequestRefused
+from .errors import ClientError, ConnectionFailed, RequestRefused, refused
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ MOVED = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 }
-"""Refusals that a new look-up of the coordinator, or waiting for it, may resolve."""
+"""Error codes after which a client looks the coordinator up again, or waits for it."""
 
 Ask = Callable[[Connection, Sequence[str], int], Awaitable[Mapping[str, T | RequestRefused]]]
 """Asks a coordinator about some of its groups.
@@ -179,26 +179,22 @@ class Coordinators:
             key_type=self._type.key_type, coordinator_keys=unknown
         )
         response: Any = await connection.request(request, timeout_ms=left_ms(deadline_s))
-        refused = {}
+        refusals = {}
         for found in response.coordinators:
             group_id = str(found.key)
-            if found.error_code:
-                what = f"finding the coordinator of {self._type.name} '{group_id}'"
-                refused[group_id] = RequestRefused(
-                    what,
-                    int(found.error_code),
-                    found.error_message,
-                    f"DESCRIBE on {self._type.name} '{group_id}'",
-                )
+            named = f"{self._type.name} '{group_id}'"
+            refusal = refused(f"finding the coordinator of {named}", found, f"DESCRIBE on {named}")
+            if refusal is not None:
+                refusals[group_id] = refusal
             else:
                 self._brokers.learn(int(found.node_id), str(found.host), int(found.port))
                 self._node_of[group_id] = int(found.node_id)
         for group_id in unknown:
-            if group_id not in self._node_of and group_id not in refused:
+            if group_id not in self._node_of and group_id not in refusals:
                 raise ConnectionFailed(
                     f"the broker at {connection.address} names no coordinator of '{group_id}'"
                 )
-        return refused
+        return refusals
 
 
 def _is_transient(error: ClientError) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from headrace.errors import ErrorCode
 from headrace.log_lines import printable
 
@@ -61,6 +63,19 @@ class RequestRefused(ClientError):
         self.advice = missing_permission(code, needs)
         text = f"{what}: {error_name(code)}" + (f" ({message})" if message else "")
         super().__init__(f"{text}: {self.advice}" if self.advice else text)
+
+
+def refused(what: str, answer: Any, needs: str | None = None) -> RequestRefused | None:
+    """Return the refusal in a response or a part of it, or None.
+
+    :param what: the request, for the error text
+    :param answer: has ``error_code``, and maybe ``error_message``
+    :param needs: the permission that the request needs, such as ``"READ on group 'g1'"``
+    """
+    if not answer.error_code:
+        return None
+    message = getattr(answer, "error_message", None)
+    return RequestRefused(what, int(answer.error_code), message, needs)
 
 
 class UnknownTopic(ClientError):

@@ -15,13 +15,13 @@ from uuid import UUID
 from headrace.protocol.partitions import TopicPartition
 
 from .connection import Connection
-from .errors import RequestRefused
+from .errors import refused
 
 _LAST_WITH_NAMES = 12
 
 
 class FetchPosition(NamedTuple):
-    """Where to read a partition, and how many bytes of it at most."""
+    """The offset to read a partition from, and the limit of bytes."""
 
     offset: int
     max_bytes: int
@@ -51,7 +51,7 @@ async def fetch(
 ) -> dict[TopicPartition, Any]:
     """Read partitions that a broker leads.
 
-    :param topic_ids: topic name → id, as far as known; with one missing, the request has names
+    :param topic_ids: topic name → id, as far as known; if one is missing, the request names topics
     :returns: partition → its part of kio's response
     :raises ClientError: the broker refuses the request as a whole, or does not answer
     """
@@ -87,8 +87,9 @@ async def fetch(
         forgotten_topics_data=(),
     )
     response = await connection.request(request, timeout_ms=timeout_ms)
-    if response.error_code:
-        raise RequestRefused(f"fetching from {connection.address}", int(response.error_code))
+    refusal = refused(f"fetching from {connection.address}", response)
+    if refusal is not None:
+        raise refusal
     return {
         (_name(topic, names_by_id), int(partition.partition_index)): partition
         for topic in response.responses

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from .cluster import Cluster
 from .coordinators import MOVED, backing_off, in_time
-from .errors import ClientError, ConnectionFailed, RequestRefused
+from .errors import ClientError, ConnectionFailed, RequestRefused, refused
 
 T = TypeVar("T")
 
@@ -53,9 +53,9 @@ async def list_groups(
             states_filter=tuple(sorted(states)), types_filter=tuple(sorted(types))
         )
         response = await connection.request(request, timeout_ms=timeout_ms)
-        if response.error_code:
-            what = f"listing the groups of {connection.address}"
-            raise RequestRefused(what, int(response.error_code))
+        refusal = refused(f"listing the groups of {connection.address}", response)
+        if refusal is not None:
+            raise refusal
         for group in response.groups:
             group_id = str(group.group_id)
             listed[group_id] = ListedGroup(

@@ -8,31 +8,16 @@ response, or the refusal that stands in its place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from headrace.protocol.consumer_protocol import read_assignment
 
 from .connection import Connection
 from .coordinators import Ask
-from .errors import RequestRefused
-
-T = TypeVar("T")
+from .errors import refused
 
 Partitions = Mapping[str, Sequence[int]]
 """Topic → partition numbers."""
-
-
-def refused(what: str, answer: Any, needs: str) -> RequestRefused | None:
-    """Return the refusal in a part of a response, or None.
-
-    :param what: the request, for the error text
-    :param answer: has ``error_code``, and maybe ``error_message``
-    :param needs: the permission that the request needs, such as ``"READ on group 'g1'"``
-    """
-    if not answer.error_code:
-        return None
-    message = getattr(answer, "error_message", None)
-    return RequestRefused(what, int(answer.error_code), message, needs)
 
 
 def _by_group(groups: Iterable[Any], what: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 
 from .cluster import Cluster
-from .errors import ClientError, ConnectionFailed, RequestRefused
+from .errors import ClientError, ConnectionFailed, RequestRefused, refused
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 """Special timestamps: the end, the start, the record with the largest timestamp (KIP-734)."""
@@ -31,7 +31,7 @@ LEADER_MOVED = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
-"""Refusals of a broker that does not lead the partition, or not yet."""
+"""Error codes of a broker that does not lead the partition, or not yet."""
 _RETRY_S = 0.1
 _PARTITIONS_PER_REQUEST = 10_000
 """Bounds the work of a broker for one request, and the size of the response."""
@@ -207,13 +207,8 @@ async def _ask_leader(
     for topic in response.topics:
         for answer in topic.partitions:
             key = (str(topic.name), int(answer.partition_index))
-            if answer.error_code:
-                found[key] = RequestRefused(
-                    f"asking for offsets of {key[0]}-{key[1]}",
-                    int(answer.error_code),
-                    needs=f"DESCRIBE on topic '{key[0]}'",
-                )
-            else:
-                values = (answer.offset, answer.timestamp, answer.leader_epoch)
-                found[key] = ListedOffset(*(None if value < 0 else value for value in values))
+            values = (answer.offset, answer.timestamp, answer.leader_epoch)
+            found[key] = refused(
+                f"asking for offsets of {key[0]}-{key[1]}", answer, f"DESCRIBE on topic '{key[0]}'"
+            ) or ListedOffset(*(None if value < 0 else value for value in values))
     return found

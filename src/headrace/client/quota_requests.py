@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from headrace.security.quota_entities import Entity, Part, entity_of
 
 from .cluster import Cluster
-from .errors import ClientError, RequestRefused
+from .errors import ClientError, refused
 
 
 async def describe_quotas(
@@ -16,7 +16,7 @@ async def describe_quotas(
     """Return the quotas of the entities that a filter matches.
 
     :param parts: a filter; empty for all entities
-    :param strict: without entities that have other types
+    :param strict: leave out entities that also have other types
     :raises RequestRefused: the broker refuses
     """
     connection = await cluster.connection()
@@ -29,8 +29,9 @@ async def describe_quotas(
         strict=strict,
     )
     answer = await connection.request(request, timeout_ms=timeout_ms)
-    if answer.error_code:
-        raise RequestRefused("describing quotas", int(answer.error_code), answer.error_message)
+    refusal = refused("describing quotas", answer)
+    if refusal is not None:
+        raise refusal
     return {
         entity_of({one.entity_type: one.entity_name for one in entry.entity}): {
             str(one.key): float(one.value) for one in entry.values
@@ -44,8 +45,10 @@ async def alter_quotas(
     changes: Mapping[Entity, Mapping[str, float | None]],
     timeout_ms: int,
 ) -> dict[Entity, ClientError | None]:
-    """Set quotas; None removes one. Return the error of each entity, None for one that was changed.
+    """Set quotas.
 
+    :param changes: entity → quota → value; None removes the quota
+    :returns: entity → None if it was changed, or the error
     :raises ConnectionFailed: no broker was reached in time
     """
     connection = await cluster.connection()
@@ -68,11 +71,9 @@ async def alter_quotas(
         validate_only=False,
     )
     answer = await connection.request(request, timeout_ms=timeout_ms)
-    results: dict[Entity, ClientError | None] = {}
-    for entry in answer.entries:
-        entity = entity_of({one.entity_type: one.entity_name for one in entry.entity})
-        error = None
-        if entry.error_code:
-            error = RequestRefused("altering quotas", int(entry.error_code), entry.error_message)
-        results[entity] = error
-    return results
+    return {
+        entity_of({one.entity_type: one.entity_name for one in entry.entity}): refused(
+            "altering quotas", entry
+        )
+        for entry in answer.entries
+    }

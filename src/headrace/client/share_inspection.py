@@ -1,6 +1,6 @@
-"""The records of a share group that are in flight, as headrace's broker tells them.
+"""The records of a share group that are in flight, as headrace's broker reports them.
 
-Other brokers do not tell them: their answers have no such fields (see
+Other brokers do not report them: their responses have no such fields (see
 :mod:`headrace.protocol.share_inspection`).
 """
 
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from kio.static.primitive import i32, i64
 
+from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.share_inspection import (
     AlterShareGroupOffsetsRequest,
@@ -23,11 +24,11 @@ from headrace.protocol.share_inspection import (
 
 from .cluster import Cluster
 from .connection import Connection
-from .errors import ClientError, RequestRefused
-from .group_requests import refused
+from .errors import ClientError, RequestRefused, refused
+from .group_requests import asking_for_share_offsets
 
 SPANS_OF_PARTITION = 500
-"""The number of spans of a partition, unless a caller chooses another one."""
+"""The default limit of spans of one partition in a response."""
 
 
 class Span(NamedTuple):
@@ -55,10 +56,10 @@ class Span(NamedTuple):
 class SharePartitionState(NamedTuple):
     """The state of a share-partition; None for an unknown value.
 
-    :param spans: the records in flight, ascending; None if the broker does not tell
-    :param end_offset: the offset after the last span; None if the broker does not tell
-    :param released_count: records released since the broker loaded the share-partition; likewise
-    :param archived_count: records archived since then that were not accepted; likewise
+    :param spans: the records in flight, ascending
+    :param end_offset: the offset after the last span
+    :param released_count: records released since the broker loaded the share-partition
+    :param archived_count: records archived since then that were not accepted
     :param is_cut: whether more spans may follow
     """
 
@@ -79,39 +80,27 @@ async def share_states(
 ) -> dict[TopicPartition, SharePartitionState]:
     """Return the states of share-partitions, with their first spans.
 
+    :returns: (topic, partition) → state
     :raises ClientError: the coordinator refuses or does not answer
     """
     by_topic: dict[str, list[i32]] = {}
     for topic, number in partitions:
         by_topic.setdefault(topic, []).append(i32(number))
 
-    async def ask(connection: Connection, _: Sequence[str], timeout_ms: int) -> Mapping[str, Any]:
-        if connection.version("describe_share_group_offsets") >= 1:
-            request: Any = DescribeShareGroupOffsetsRequest(
-                groups=(
-                    DescribeShareGroupOffsetsRequestGroup(
-                        group_id=group_id,
-                        topics=tuple(
-                            DescribeShareGroupOffsetsRequestTopic(
-                                topic_name=name,
-                                partitions=tuple(numbers),
-                            )
-                            for name, numbers in by_topic.items()
-                        ),
-                    ),
-                ),
-                in_flight_limit=i32(spans_of_partition),
-            )
-        else:  # without the lag
-            messages = connection.messages("describe_share_group_offsets")
-            topics = tuple(
-                messages.DescribeShareGroupOffsetsRequestTopic(
-                    topic_name=name, partitions=tuple(numbers)
-                )
-                for name, numbers in by_topic.items()
-            )
-            group = messages.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=topics)
-            request = messages.DescribeShareGroupOffsetsRequest(groups=(group,))
+    async def ask(
+        connection: Connection, group_ids: Sequence[str], timeout_ms: int
+    ) -> Mapping[str, Any]:
+        if connection.version("describe_share_group_offsets") == 0:  # without the lag
+            ask_plainly = asking_for_share_offsets({group_id: by_topic})
+            return await ask_plainly(connection, group_ids, timeout_ms)
+        topics = tuple(
+            DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=tuple(numbers))
+            for name, numbers in by_topic.items()
+        )
+        group = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=topics)
+        request = DescribeShareGroupOffsetsRequest(
+            groups=(group,), in_flight_limit=i32(spans_of_partition)
+        )
         response = await connection.request(request, timeout_ms=timeout_ms)
         what = f"asking for the offsets of share group '{group_id}'"
         needs = f"DESCRIBE on group '{group_id}'"
@@ -160,8 +149,9 @@ def _span(answer: Any) -> Span:
 async def release_records(
     cluster: Cluster, group_id: str, partition: TopicPartition, first_offset: int, last_offset: int
 ) -> None:
-    """Release the records of a range from the members that hold them. Only headrace's broker can:
-    make sure of that with :func:`share_states`.
+    """Release the records of a range from the members that hold them.
+
+    Only headrace's broker can: call it only if :func:`share_states` returns spans.
 
     :param last_offset: inclusive
     :raises RequestRefused: no member holds any of them, or the user may not release them
@@ -187,7 +177,8 @@ async def release_records(
     refusal = refused(what, response, f"READ on group '{group_id}'")
     answers = [one for answer in response.responses for one in answer.partitions]
     if refusal is None and not answers:
-        refusal = RequestRefused(what, 42, "the broker does not know this request")
+        reason = "the broker does not know this request"
+        refusal = RequestRefused(what, ErrorCode.INVALID_REQUEST, reason)
     for answer in answers:
         refusal = refusal or refused(what, answer, f"READ on topic '{topic}'")
     if refusal is not None:

@@ -1,4 +1,4 @@
-"""Topics: descriptions with their partitions, creation, more partitions, deletion."""
+"""Topics: describe them with their partitions, create them, add partitions, delete them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from headrace.errors import ErrorCode
-
 from .cluster import Cluster
-from .errors import ClientError, RequestRefused
+from .errors import ClientError, RequestRefused, refused
 
 PARTITIONS_AT_ONCE = 2_000
 """The number of partitions in one response, unless a caller chooses another one."""
@@ -82,12 +80,9 @@ async def describe_topics(
 
 def _add(found: dict[str, TopicInfo | RequestRefused], answer: Any) -> None:
     name = str(answer.name)
-    if answer.error_code:
-        found[name] = RequestRefused(
-            f"describing topic '{name}'",
-            int(answer.error_code),
-            needs=f"DESCRIBE on topic '{name}'",
-        )
+    refusal = refused(f"describing topic '{name}'", answer, f"DESCRIBE on topic '{name}'")
+    if refusal is not None:
+        found[name] = refusal
         return
     topic = found.get(name)
     if not isinstance(topic, TopicInfo):
@@ -200,9 +195,7 @@ async def delete_topics(cluster: Cluster, names: Sequence[str]) -> dict[str, Req
     )
     response = await connection.request(request, timeout_ms=cluster.timeout_ms)
     return {
-        str(one.name): _refusal(
-            f"deleting topic '{one.name}'", one, f"DELETE on topic '{one.name}'"
-        )
+        str(one.name): refused(f"deleting topic '{one.name}'", one, f"DELETE on topic '{one.name}'")
         for one in response.responses
     }
 
@@ -211,18 +204,12 @@ def _timeout(cluster: Cluster) -> timedelta:
     return timedelta(milliseconds=cluster.timeout_ms)
 
 
-def _refusal(what: str, answer: Any, needs: str) -> RequestRefused | None:
-    if answer.error_code == ErrorCode.NONE:
-        return None
-    return RequestRefused(what, int(answer.error_code), answer.error_message, needs)
-
-
 def _check(what: str, answers: Iterable[Any], needs: str) -> None:
-    """Raise the first refusal.
+    """Check that no answer is a refusal.
 
-    :raises RequestRefused: there is one
+    :raises RequestRefused: the first refusal
     """
     for answer in answers:
-        refusal = _refusal(what, answer, needs)
+        refusal = refused(what, answer, needs)
         if refusal is not None:
             raise refusal

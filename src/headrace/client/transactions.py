@@ -1,4 +1,4 @@
-"""Transactions of other producers: description, listing, commit and abort (KIP-98, KIP-664).
+"""Transactions of other producers: describe, list, commit and abort them (KIP-98, KIP-664).
 
 One client may write in a transaction and another one end it, by the transactional id, the producer
 id and the epoch.
@@ -7,7 +7,7 @@ id and the epoch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from headrace.errors import ErrorCode
 from .cluster import Cluster
 from .connection import Connection
 from .coordinators import backing_off
-from .errors import ClientError, RequestRefused
+from .errors import ClientError, RequestRefused, refused
 
 ONGOING = "Ongoing"
 """Kafka's name of the state of an open transaction."""
@@ -76,13 +76,14 @@ async def end_transactions(
 ) -> dict[OpenTransaction, ClientError | None]:
     """Commit or abort transactions. A repetition has the same answer as the first call.
 
-    :returns: transaction → None if it has ended so, or the error. PRODUCER_FENCED,
-        INVALID_PRODUCER_EPOCH and INVALID_TXN_STATE mean that it had ended otherwise before
+    :returns: transaction → None if it was committed or aborted as asked, or the error.
+        PRODUCER_FENCED, INVALID_PRODUCER_EPOCH and INVALID_TXN_STATE mean that it had ended in
+        another way before
     """
     by_id = {one.transactional_id: one for one in transactions}
     what = "committing" if commit else "aborting"
 
-    async def end(connection: Connection, name: str, timeout_ms: int) -> RequestRefused | bool:
+    async def end(connection: Connection, name: str, timeout_ms: int) -> RequestRefused | None:
         one = by_id[name]
         request = connection.messages("end_txn").EndTxnRequest(
             transactional_id=name,
@@ -91,36 +92,28 @@ async def end_transactions(
             committed=commit,
         )
         response = await connection.request(request, timeout_ms=timeout_ms)
-        return _refusal(what, "WRITE", name, response) or True
+        return _refusal(what, "WRITE", name, response)
 
-    answers = await _each(cluster, by_id, end)
-    return {
-        one: answer if isinstance(answer, ClientError) else None
-        for name, one in by_id.items()
-        for answer in (answers[name],)
-    }
+    errors = await _each(cluster, by_id, end)
+    return {one: errors[name] for name, one in by_id.items()}
 
 
 async def abort_open_transactions(
     cluster: Cluster, transactional_ids: Iterable[str]
 ) -> dict[str, ClientError | None]:
-    """Abort what is open with transactional ids, and fence their producers (InitProducerId).
+    """Abort the open transactions of transactional ids, and fence their producers (InitProducerId).
 
     :returns: transactional id → None, or the error
     """
 
-    async def fence(connection: Connection, name: str, timeout_ms: int) -> RequestRefused | bool:
+    async def fence(connection: Connection, name: str, timeout_ms: int) -> RequestRefused | None:
         request = connection.messages("init_producer_id").InitProducerIdRequest(
             transactional_id=name, transaction_timeout=_ABORT_TIMEOUT
         )
         response = await connection.request(request, timeout_ms=timeout_ms)
-        return _refusal("aborting", "WRITE", name, response) or True
+        return _refusal("aborting", "WRITE", name, response)
 
-    answers = await _each(cluster, dict.fromkeys(transactional_ids), fence)
-    return {
-        name: answer if isinstance(answer, ClientError) else None
-        for name, answer in answers.items()
-    }
+    return await _each(cluster, dict.fromkeys(transactional_ids), fence)
 
 
 async def open_transactional_ids(cluster: Cluster, prefix: str) -> list[str]:
@@ -138,9 +131,9 @@ async def open_transactional_ids(cluster: Cluster, prefix: str) -> list[str]:
             state_filters=(ONGOING,)
         )
         response = await connection.request(request, timeout_ms=cluster.timeout_ms)
-        if response.error_code:
-            what = f"listing the transactions of {connection.address}"
-            raise RequestRefused(what, int(response.error_code))
+        refusal = refused(f"listing the transactions of {connection.address}", response)
+        if refusal is not None:
+            raise refusal
         return [str(one.transactional_id) for one in response.transaction_states]
 
     listed = await asyncio.gather(*(ask(node_id) for node_id in tuple(cluster.nodes)))
@@ -148,40 +141,42 @@ async def open_transactional_ids(cluster: Cluster, prefix: str) -> list[str]:
 
 
 async def _each(
-    cluster: Cluster, transactional_ids: Mapping[str, object], send: Any
-) -> dict[str, bool | ClientError]:
-    """Send a request for each transactional id; retry while its last transaction is ending."""
-    answers: dict[str, bool | ClientError] = {}
+    cluster: Cluster,
+    transactional_ids: Iterable[str],
+    send: Callable[[Connection, str, int], Awaitable[RequestRefused | None]],
+) -> dict[str, ClientError | None]:
+    """Send a request for each transactional id; retry while its last transaction is ending.
+
+    :param send: takes (connection, transactional id, timeout in ms)
+    :returns: transactional id → None, or the error
+    """
+    errors: dict[str, ClientError | None] = {}
+    pending = list(transactional_ids)
 
     async def ask(
         connection: Connection, ids: Sequence[str], timeout_ms: int
-    ) -> dict[str, bool | RequestRefused]:
+    ) -> dict[str, RequestRefused | None]:
         sent = await asyncio.gather(*(send(connection, name, timeout_ms) for name in ids))
         return dict(zip(ids, sent, strict=True))
 
     async def attempt() -> bool | None:
-        left = [name for name in transactional_ids if _is_unfinished(answers.get(name))]
-        coordinators = cluster.transaction_coordinators
-        answers.update(await coordinators.ask(left, ask, cluster.timeout_ms))
-        return None if any(map(_is_unfinished, answers.values())) else True
+        errors.update(await cluster.transaction_coordinators.ask(pending, ask, cluster.timeout_ms))
+        pending[:] = [name for name in pending if _is_ending(errors[name])]
+        return None if pending else True
 
     await backing_off(attempt, cluster.timeout_ms)
-    return answers
+    return errors
 
 
-def _is_unfinished(answer: bool | ClientError | None) -> bool:
-    return answer is None or (
-        isinstance(answer, RequestRefused) and answer.code == ErrorCode.CONCURRENT_TRANSACTIONS
-    )
+def _is_ending(error: ClientError | None) -> bool:
+    return isinstance(error, RequestRefused) and error.code == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def _refusal(
     what: str, operation: str, transactional_id: str, answer: Any
 ) -> RequestRefused | None:
-    if not answer.error_code:
-        return None
-    return RequestRefused(
+    return refused(
         f"{what} the transaction of '{transactional_id}'",
-        int(answer.error_code),
-        needs=f"{operation} on transactional id '{transactional_id}'",
+        answer,
+        f"{operation} on transactional id '{transactional_id}'",
     )

@@ -1,4 +1,4 @@
-"""The records that dead letters without a copy are about, read from their topics."""
+"""The original records of dead letters without a copy, read from their topics."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.errors import ClientError, RequestRefused
 from headrace.client.fetch import FetchLimits, FetchPosition, fetch
+from headrace.client.list_offsets import READ_UNCOMMITTED
 from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
@@ -18,18 +19,17 @@ from headrace.protocol.record_batch import CorruptBatch, Record, headers, record
 from .letters import DeadLetter
 
 CLOCK_SKEW_MS = 300_000
-"""A record with a timestamp that is later than its letter by more than this is another one: the
+"""A record whose timestamp is later than its letter's by more than this is not the original: the
 topic was deleted and created again.
 """
 
 _FETCH_BYTES = 1 << 20
-_READ_UNCOMMITTED = 0
 
 
 class Originals:
-    """A reader of single records. It connects when the first one is wanted.
+    """A reader of single records, which connects on first use.
 
-    :param config: of librdkafka
+    :param config: librdkafka's configuration properties
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -52,9 +52,9 @@ class Originals:
             self._runner.close()
 
     def fill(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-        """Give letters without a content that of their records; letters of records that are gone
-        stay as they are.
+        """Add the content of the original records to letters that lack it.
 
+        :returns: all letters in order; those whose record is gone are unchanged
         :raises ClientError: a topic cannot be read
         """
         wanted: dict[TopicPartition, set[int]] = {}
@@ -86,7 +86,7 @@ def _filled(letter: DeadLetter, found: Mapping[tuple[TopicPartition, int], Recor
 async def _find(
     cluster: Cluster, wanted: Mapping[TopicPartition, Iterable[int]]
 ) -> dict[tuple[TopicPartition, int], Record]:
-    """Return those of the records that exist.
+    """Read the records that exist.
 
     :raises ClientError: a topic cannot be read
     """
@@ -108,9 +108,10 @@ async def _find_in(
     offsets: Sequence[int],
     found: dict[tuple[TopicPartition, int], Record],
 ) -> None:
-    """Add the records of a partition that exist.
+    """Read the records of one partition that exist.
 
     :param offsets: ascending
+    :param found: gets the records
     :raises ClientError: the partition cannot be read
     """
     what = f"reading topic '{place[0]}'"
@@ -121,7 +122,7 @@ async def _find_in(
             await cluster.connection(leader),
             {place: position},
             {topic.name: topic.topic_id},
-            FetchLimits(0, 0, _FETCH_BYTES, _READ_UNCOMMITTED),
+            FetchLimits(0, 0, _FETCH_BYTES, READ_UNCOMMITTED),
             timeout_ms=cluster.timeout_ms,
         )
         answer = answers[place]

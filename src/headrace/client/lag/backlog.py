@@ -1,8 +1,8 @@
 """The work that groups have in topics, for autoscalers, from few requests.
 
-One request to each coordinator for the positions, and one to each leader for the ends, for all
-groups together. Records that members of a share group hold are work, too: they count until they are
-accepted, rejected or archived (KIP-1226).
+It takes one request to each coordinator for the positions, and one to each leader for the ends, for
+all groups together. Records that members of a share group hold are work, too: they count until they
+are accepted, rejected or archived (KIP-1226).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from headrace.client.cluster import Cluster
 from headrace.client.configs import ConfigType, describe_configs
 from headrace.client.errors import ClientError, RequestRefused, UnknownTopic, is_missing_group
 from headrace.client.group_requests import (
+    Describe,
     asking_for_commits,
-    asking_for_share_offsets,
     describe_classic_groups,
     describe_consumer_groups,
     describe_share_groups,
@@ -25,11 +25,11 @@ from headrace.client.list_offsets import EARLIEST, LATEST
 from headrace.protocol.partitions import TopicPartition
 
 from .partition_leaders import PartitionLeaders
+from .share_progress import ShareProgress, share_positions
 
 GROUPS_AT_ONCE = 200
 """The number of groups in one request."""
 
-_SHARE_UNKNOWN = -1
 _RESET = "share.auto.offset.reset"
 
 
@@ -38,8 +38,9 @@ class BacklogQuery:
     """A group and its topics.
 
     :param topics: empty for those in which the group has a position
-    :param from_earliest: whether the group begins with the oldest record of a partition in which it
-        has no position; None for what the config of a share group says, or else the newest
+    :param from_earliest: True if the group begins with the oldest record of a partition in which
+        it has no position, False if with the newest; None to use the config of a share group, and
+        the newest record for other groups
     """
 
     group_id: str
@@ -66,7 +67,7 @@ class Backlog:
 class _Position:
     """The position of a group in a partition.
 
-    :param lag: as the broker tells it; None if it does not
+    :param lag: as the broker reports it; None if it does not
     """
 
     offset: int
@@ -81,7 +82,7 @@ async def backlogs(
 ) -> dict[BacklogQuery, Backlog | ClientError]:
     """Return the work of each group, or the reason why it is unknown.
 
-    :param leaders: may have topics of an earlier call
+    :param leaders: a cache, maybe of an earlier call
     :raises ClientError: no broker answers
     """
     wanted = list(dict.fromkeys(queries))
@@ -90,12 +91,8 @@ async def backlogs(
         group_ids = sorted({one.group_id for one in wanted if one.is_share == is_share})
         for start in range(0, len(group_ids), GROUPS_AT_ONCE):
             some = group_ids[start : start + GROUPS_AT_ONCE]
-            asking = asking_for_share_offsets({}) if is_share else asking_for_commits({})
-            answers = await cluster.coordinators.ask(some, asking, cluster.timeout_ms)
-            read = _share_positions if is_share else _commits
-            for group_id, answer in answers.items():
-                failed = isinstance(answer, ClientError)
-                positions[group_id, is_share] = answer if failed else read(answer)
+            found = await (_share_positions if is_share else _commits)(cluster, some)
+            positions.update({(group_id, is_share): one for group_id, one in found.items()})
     topics_of = {one: _topics(one, positions[one.group_id, one.is_share]) for one in wanted}
     await leaders.learn({topic for topics in topics_of.values() for topic in topics})
     places: dict[BacklogQuery, list[TopicPartition]] = {}
@@ -166,25 +163,38 @@ def _topics(query: BacklogQuery, positions: Positions | ClientError) -> Sequence
     return sorted({topic for topic, _ in positions})
 
 
-def _commits(answer: Any) -> Positions:
+async def _commits(
+    cluster: Cluster, group_ids: Sequence[str]
+) -> dict[str, Positions | ClientError]:
+    def read(answer: Any) -> Positions:
+        return {
+            (str(topic.name), int(p.partition_index)): _Position(int(p.committed_offset), None)
+            for topic in answer.topics
+            for p in topic.partitions
+            if p.committed_offset >= 0 and not p.error_code
+        }
+
+    answers = await cluster.coordinators.ask(group_ids, asking_for_commits({}), cluster.timeout_ms)
     return {
-        (str(topic.name), int(p.partition_index)): _Position(int(p.committed_offset), None)
-        for topic in answer.topics
-        for p in topic.partitions
-        if p.committed_offset >= 0 and not p.error_code
+        group_id: answer if isinstance(answer, ClientError) else read(answer)
+        for group_id, answer in answers.items()
     }
 
 
-def _share_positions(answer: Any) -> Positions:
-    found = {}
-    for topic in answer.topics:
-        for p in topic.partitions:
-            if p.error_code or p.start_offset == _SHARE_UNKNOWN:
-                continue
-            lag = int(getattr(p, "lag", _SHARE_UNKNOWN))  # version 0 has no lag
-            position = _Position(int(p.start_offset), lag if lag != _SHARE_UNKNOWN else None)
-            found[str(topic.topic_name), int(p.partition_index)] = position
-    return found
+async def _share_positions(
+    cluster: Cluster, group_ids: Sequence[str]
+) -> dict[str, Positions | ClientError]:
+    def read(progress: ShareProgress) -> Positions:
+        return {
+            place: _Position(at.start_offset, at.lag)
+            for place, at in progress.items()
+            if at.start_offset is not None
+        }
+
+    return {
+        group_id: answer if isinstance(answer, ClientError) else read(answer)
+        for group_id, answer in (await share_positions(cluster, group_ids)).items()
+    }
 
 
 def _backlog(
@@ -226,9 +236,9 @@ async def has_members(cluster: Cluster, query: BacklogQuery) -> bool:
 
     :raises ClientError: the coordinator refuses or does not answer
     """
-    kinds = (describe_share_groups,)
-    if not query.is_share:
-        kinds = (describe_consumer_groups, describe_classic_groups)  # type: ignore[assignment]
+    kinds: tuple[Describe, ...] = (describe_consumer_groups, describe_classic_groups)
+    if query.is_share:
+        kinds = (describe_share_groups,)
     for describe in kinds:
         answers = await cluster.coordinators.ask([query.group_id], describe, cluster.timeout_ms)
         answer = answers[query.group_id]
