@@ -27,16 +27,18 @@ from .errors import BackupError, text_of
 from .manifest import Entry, Header
 
 SYNC_ALL_ABOVE = 1000
-"""With more files than this the whole file system of the copy is forced to disk, not each file."""
+"""The number of files above which the whole file system of the copy is forced to disk at once."""
 
 Stage = Callable[[str, int], contextlib.AbstractContextManager[Advance]]
-"""Begins to show the progress of a stage: given its name and the number of bytes, a context with a
-function that is called with the bytes of each step.
+"""Shows the progress of a stage.
+
+Takes the name of the stage and its size in bytes; returns a context with a function that is called
+with the bytes of each step.
 """
 
 
 def paced(stage: Stage, max_bytes_per_second: int) -> Stage:
-    """Return stages that take the time which so many bytes per second take."""
+    """Return stages that process at most ``max_bytes_per_second``."""
 
     @contextlib.contextmanager
     def begin(name: str, total_bytes: int) -> Iterator[Advance]:

@@ -25,7 +25,7 @@ class SourceFile(NamedTuple):
     """A file to copy.
 
     :ivar name: path below the directory
-    :ivar size_bytes: how much of it to copy, from its start
+    :ivar size_bytes: the number of bytes to copy, from its start
     """
 
     name: str

@@ -34,7 +34,7 @@ _CONNECT_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The files of a data directory at one moment. They do not change up to their sizes.
+    """The files of a data directory at one moment. The first ``size_bytes`` of each do not change.
 
     :ivar directory: the directory that has them
     :ivar is_running: True for a snapshot of a running broker
@@ -151,7 +151,7 @@ def _request_snapshot(connection: socket.socket) -> dict[str, Any]:
 def _files(directory: str, sizes: dict[str, int]) -> list[SourceFile]:
     """Return the files of a directory, the catalog last: without it a copy is no data directory.
 
-    :param sizes: file -> how much of it belongs to the backup, if that is not all
+    :param sizes: file → how many bytes of it belong to the backup; the whole file if missing
     """
     files = []
     with os.scandir(directory) as entries:

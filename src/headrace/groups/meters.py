@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class GroupMeters:
-    """Counts of events since the broker started.
+    """Numbers of events since the broker started.
 
     :ivar offset_expirations: offsets that expired
     :ivar offset_deletions: offsets that OffsetDelete deleted
     :ivar completed_rebalances: generations of classic groups to which partitions were assigned
-    :ivar consumer_rebalances: epochs of consumer groups begun by a heartbeat or JoinGroup; as in
-        Kafka, not those begun by a member that left
+    :ivar consumer_rebalances: epochs of consumer groups that a heartbeat or JoinGroup began; as in
+        Kafka, epochs that a leaving member began do not count
     :ivar streams_rebalances: epochs of streams groups begun by a heartbeat, likewise
     """
 

@@ -63,8 +63,9 @@ class SteadyHeartbeats(Generic[RequestT, ReplyT]):
         version: int,
         session_timeout_ms: int,
     ) -> Outcome[GroupRecord, ReplyT]:
-        """Return the outcome of a heartbeat without effect so that it is remembered when it is
-        applied. The caller knows that time does not change its reply.
+        """Return the outcome of a heartbeat without effect; applying it remembers the heartbeat.
+
+        The reply must not depend on time.
         """
         known = request, version, outcome.reply, session_timeout_ms
         return outcome.then(partial(self._by_member.__setitem__, request.member_id, known))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ShareSettings:
-    """The limits of a group, an argument of each command, so that changed configs take effect with
-    the next command.
+    """The limits of a group. Each command takes them, so that changed configs take effect with the
+    next command.
 
     :param delivery_count_limit: a record that is released after this many deliveries is archived
     :param max_record_locks: no new records are acquired while this many are between start and end

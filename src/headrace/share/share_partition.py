@@ -85,7 +85,8 @@ class InFlight(NamedTuple):
     :ivar state: AVAILABLE, ACQUIRED, or ARCHIVED for all that are finished
     :ivar delivery_count: 0 for finished records
     :ivar member_id: the holder of acquired records
-    :ivar deadline_ms: the end of the lock or of the backoff, in steady milliseconds; None without
+    :ivar deadline_ms: the end of the lock or of the backoff, in steady milliseconds; None if there
+        is none
     """
 
     first_offset: int
@@ -384,8 +385,8 @@ class SharePartition:
     def release_range(
         self, first: int, last: int, now_ms: int, settings: ShareSettings
     ) -> Outcome[StateUpdate, int]:
-        """Release the records of a range that members hold, whoever they are. The reply is their
-        number. Delivery counts do not change.
+        """Release the records of a range from all members. The reply is the number of released
+        records. Delivery counts do not change.
         """
         held = self.locks.spans.within(first, last)
         released = sum(run_last - run_first + 1 for run_first, run_last, _ in held)

@@ -66,7 +66,7 @@ class ShareSessions:
         return len(self._sessions)
 
     def partitions(self) -> int:
-        """The number of partitions of all sessions."""
+        """Return the number of partitions of all sessions."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def fetch(

@@ -77,7 +77,7 @@ class Spans(Generic[V]):
         return self.values[i] if i >= 0 and self.lasts[i] >= offset else None
 
     def within(self, first: int, last: int) -> list[Run[V]]:
-        """Yield the spans that overlap ``first..last``, cut to it."""
+        """Return the spans that overlap ``first..last``, cut to it."""
         i = bisect_left(self.lasts, first)
         j = bisect_right(self.firsts, last)
         runs = list(zip(self.firsts[i:j], self.lasts[i:j], self.values[i:j], strict=True))
@@ -159,7 +159,7 @@ class Spans(Generic[V]):
         merge: Callable[[V, V], V] | None,
         new: _Builder[V],
     ) -> None:
-        """Return the spans ``i`` to ``j`` (exclusive) with the values of ``runs`` set."""
+        """Add the spans ``i`` to ``j`` (exclusive) to ``new``, with the values of ``runs`` set."""
         firsts, lasts, values = self.firsts, self.lasts, self.values
         put = new.put
         k = i

@@ -93,7 +93,7 @@ class OrderedMerge(Generic[P, R]):
 
     @property
     def buffered(self) -> Mapping[P, int]:
-        """Return the number of buffered records of each partition."""
+        """The number of buffered records of each partition."""
         return {
             partition: len(queue)
             for partition, queue in zip(self.partitions, self._queues, strict=True)
@@ -119,6 +119,6 @@ class OrderedMerge(Generic[P, R]):
         return sum(map(len, self._queues))
 
     def __iter__(self) -> Iterator[tuple[P, R]]:
-        """Take all buffered records."""
+        """Take all buffered records, one by one."""
         while (taken := self.take()) is not None:
             yield taken

@@ -108,9 +108,8 @@ class Readiness(Generic[P]):
     def __init__(self, partitions: Sequence[P], max_task_idle_ms: int = 0) -> None:
         if max_task_idle_ms < IDLING_DISABLED:
             raise ValueError(
-                f"max_task_idle_ms is {max_task_idle_ms}: it may be -1 (never wait), 0 "
-                f"(wait for what the broker "
-                "has) or a number of milliseconds to wait for producers, too"
+                f"max_task_idle_ms is {max_task_idle_ms}: it may be -1 (never wait), 0 (wait for "
+                "what the broker has) or a number of milliseconds to wait for producers, too"
             )
         self.partitions = tuple(partitions)
         self.max_task_idle_ms = max_task_idle_ms
@@ -174,7 +173,7 @@ class Readiness(Generic[P]):
         )
 
     def all_buffered(self) -> None:
-        """Do the same as :meth:`decide` if every partition has records, in constant time."""
+        """Do what :meth:`decide` does if every partition has records, in constant time."""
         if self._deadlines:
             self._deadlines.clear()
 

@@ -22,6 +22,6 @@ NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class NotYetDurable(Exception):
-    """A write to a partition whose place in the transaction a power cut may still forget: wait
-    until the logs are durable, and ask again.
+    """A write was refused because the record that adds its partition to the transaction is not
+    durable yet. Retry it when the logs are durable.
     """

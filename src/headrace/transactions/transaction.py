@@ -40,7 +40,7 @@ from . import records
 MAX_EPOCH = 2**15 - 1
 
 RETRY_MS = 1000
-"""A timeout whose record cannot be appended is tried again after this time."""
+"""A timeout whose record cannot be appended is handled again after this time."""
 
 PREPARED = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}
 _IDLE = frozenset((State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT))
@@ -58,7 +58,7 @@ Reply = Outcome[TransactionRecord, Producer | Refusal]
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    """The broker's limits.
+    """The broker's limits of transactions, in milliseconds.
 
     :param max_timeout_ms: ``transaction.max.timeout.ms``
     :param expiration_ms: ``transactional.id.expiration.ms``: the time after which an unused id is
@@ -152,6 +152,9 @@ class TransactionCoordinator:
     ) -> Reply:
         """Abort the transaction that an earlier producer left open, if there is one, and fence that
         producer.
+
+        :returns: the producer of the transaction to abort, :data:`NO_PRODUCER` if there is none;
+            INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED
         """
         if not 0 < timeout_ms <= self.settings.max_timeout_ms:
             return Outcome(INVALID_TIMEOUT)
@@ -318,7 +321,7 @@ class TransactionCoordinator:
     def expire(
         self, now_ms: int, wall_ms: int
     ) -> Iterable[tuple[str, Outcome[TransactionRecord, None]]]:
-        """Abort transactions that have timed out, and forget transactional ids that are unused."""
+        """Abort transactions that have timed out, and delete expired transactional ids."""
         self.wall_ahead_ms = wall_ms - now_ms
         while (transactional_id := self._deadlines.pop_due(now_ms)) is not None:
             # replaying the record sets the next deadline

@@ -1,1 +1,1 @@
-"""A member of a share group and what it remembers (KIP-932)."""
+"""A client for share groups (KIP-932)."""

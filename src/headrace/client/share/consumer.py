@@ -1,4 +1,4 @@
-"""A member of a share group: acquires and acknowledges records (KIP-932)."""
+"""A member of a share group: acquire and acknowledge records (KIP-932)."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
 
 from .node import AcknowledgeBatch, ShareNode, monotonic_ms, renewals
-from .session import ShareMembership
+from .session import LEAVE_EPOCH, ShareMembership
 from .spans import Span
 from .types import (
     Acknowledgement,
     AcknowledgeType,
     Acquired,
     AcquiredRange,
+    AcquireLimits,
     AcquireMode,
-    FetchLimits,
 )
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class ShareConsumer:
             async with asyncio.timeout(timeout_ms / 1000):
                 await asyncio.gather(*(node.close() for node in self._nodes.values()))
                 if self._ended is None and self._membership.member_epoch > 0:
-                    await self._send_heartbeat(self._membership.leave_epoch(), None)
+                    await self._send_heartbeat(LEAVE_EPOCH, None)
         except (TimeoutError, ClientError) as problem:
             _log.warning("leaving group %s: %s", self.group_id, problem or "timed out")
         if self._tracing is not None:
@@ -169,7 +169,7 @@ class ShareConsumer:
         await self.cluster.close()
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Replace the subscription with the next heartbeat. Held records stay held."""
+        """Replace the subscription; the next heartbeat sends it. Held records stay held."""
         self._membership.topics = tuple(sorted(set(topics)))
 
     # -- assignment and held records
@@ -221,7 +221,7 @@ class ShareConsumer:
         self._paused.update(partitions)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
-        """Undo :meth:`pause`."""
+        """Acquire from these partitions again, after :meth:`pause`."""
         self._paused.difference_update(partitions)
 
     # -- acquiring
@@ -246,7 +246,7 @@ class ShareConsumer:
         :param keep_data: False drops the record batches, if only the offsets matter
         :raises ClientError: the membership has ended
         """
-        limits = FetchLimits(max_records, max_wait_ms, max_bytes, batch_size or max_records, mode)
+        limits = AcquireLimits(max_records, max_wait_ms, max_bytes, batch_size or max_records, mode)
         if self._tracing is None:
             return await self._acquire(limits, keep_data)
         began_s = time.monotonic()
@@ -254,7 +254,7 @@ class ShareConsumer:
         self._tracing.acquired(acquired, time.monotonic() - began_s)
         return acquired
 
-    async def _acquire(self, limits: FetchLimits, keep_data: bool) -> Acquired:
+    async def _acquire(self, limits: AcquireLimits, keep_data: bool) -> Acquired:
         if not await self.wait_for_assignment(limits.max_wait_ms):
             return Acquired(complete=False)
         wanted = await self._wanted_by_node()
@@ -270,7 +270,7 @@ class ShareConsumer:
         return await self._acquire_from(wanted, limits, keep_data)
 
     async def _acquire_from(
-        self, wanted: Mapping[int, set[TopicIdPartition]], limits: FetchLimits, keep_data: bool
+        self, wanted: Mapping[int, set[TopicIdPartition]], limits: AcquireLimits, keep_data: bool
     ) -> Acquired:
         if not any(wanted.values()):
             await asyncio.sleep(limits.max_wait_ms / 1000)
@@ -285,7 +285,7 @@ class ShareConsumer:
         return Acquired(ranges, data, complete=all(result.complete for result in results))
 
     async def _acquire_at(
-        self, node: ShareNode, wanted: set[TopicIdPartition], limits: FetchLimits, keep_data: bool
+        self, node: ShareNode, wanted: set[TopicIdPartition], limits: AcquireLimits, keep_data: bool
     ) -> Acquired:
         response = await node.fetch(wanted, limits)
         if response is None:

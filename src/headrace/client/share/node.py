@@ -1,4 +1,4 @@
-"""The share session with one broker: its requests, sent one after another, and the records held."""
+"""The share session with one broker: its requests, one at a time, and the records held there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.protocol.partitions import TopicIdPartition
 
 from .session import CLOSE_EPOCH, HeldRecords, SessionStep, ShareSession
 from .spans import Span
-from .types import AcknowledgeType, FetchLimits
+from .types import AcknowledgeType, AcquireLimits
 
 _log = get_logger(__name__)
 
@@ -53,7 +53,7 @@ class ShareNode:
         """Return whether the broker supports ``version`` of ``api``; True until it is connected."""
         return self._connection is None or self._connection.version(api) >= version
 
-    async def fetch(self, wanted: Iterable[TopicIdPartition], limits: FetchLimits) -> Any | None:
+    async def fetch(self, wanted: Iterable[TopicIdPartition], limits: AcquireLimits) -> Any | None:
         """Send a ShareFetch for exactly the partitions ``wanted``.
 
         :returns: kio's response; None if the session was lost, so that the next call opens another
@@ -83,7 +83,8 @@ class ShareNode:
     async def acknowledge(
         self, batches: Mapping[TopicIdPartition, list[AcknowledgeBatch]]
     ) -> dict[TopicIdPartition, ErrorCode]:
-        """Send a ShareAcknowledge. Records that it acknowledges, or finds lost, are no longer held.
+        """Send a ShareAcknowledge. Afterwards the member no longer holds the records, unless their
+        locks were renewed.
 
         :returns: partition → ``ErrorCode.NONE``, or the error that refused its acknowledgements
         """
@@ -176,7 +177,7 @@ class ShareNode:
         self.session.lost()
         self.held = HeldRecords()
 
-    def _share_fetch(self, connection: Connection, step: SessionStep, limits: FetchLimits) -> Any:
+    def _share_fetch(self, connection: Connection, step: SessionStep, limits: AcquireLimits) -> Any:
         messages = connection.messages("share_fetch")
         newer = {}
         if connection.version("share_fetch") >= 2:

@@ -1,4 +1,4 @@
-"""The state of a member: its membership, its share sessions, the records it holds (KIP-932).
+"""The state of a share group's member: membership, share sessions, held records (KIP-932).
 
 Pure: no I/O, no clock.
 """
@@ -14,7 +14,8 @@ from headrace.protocol.partitions import TopicIdPartition
 from .spans import Span, intersect, normalize, subtract
 
 _MAX_EPOCH = 2**31 - 1
-_LEAVE_EPOCH = -1
+LEAVE_EPOCH = -1
+"""The member epoch that leaves the group."""
 CLOSE_EPOCH = -1
 """The share session epoch that closes a session and releases its records."""
 
@@ -100,10 +101,6 @@ class ShareMembership:
             _EAGER_HEARTBEAT_INTERVAL_MS * (1 + self._eager_heartbeats // 10),
         )
 
-    def leave_epoch(self) -> int:
-        """Return the member epoch that leaves the group."""
-        return _LEAVE_EPOCH
-
 
 @dataclass(frozen=True, slots=True)
 class SessionStep:
@@ -166,9 +163,6 @@ class HeldRecords:
     _spans: dict[TopicIdPartition, list[Span]] = field(default_factory=dict)
     _locked_at_ms: dict[TopicIdPartition, int] = field(default_factory=dict)
 
-    def __bool__(self) -> bool:
-        return bool(self._spans)
-
     def spans(self, partition: TopicIdPartition) -> list[Span]:
         """Return the held runs of one partition."""
         return self._spans.get(partition, [])
@@ -186,9 +180,9 @@ class HeldRecords:
         """Return the parts of ``spans`` that are held."""
         return intersect(self.spans(partition), normalize(spans))
 
-    def drop(self, partition: TopicIdPartition, spans: Iterable[Span] | None = None) -> None:
-        """Remove runs that were acknowledged or lost; None removes all of the partition."""
-        rest = [] if spans is None else subtract(self.spans(partition), normalize(spans))
+    def drop(self, partition: TopicIdPartition, spans: Iterable[Span]) -> None:
+        """Remove runs that were acknowledged or lost."""
+        rest = subtract(self.spans(partition), normalize(spans))
         if rest:
             self._spans[partition] = rest
         else:

@@ -33,7 +33,7 @@ class AcquireMode(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class FetchLimits:
+class AcquireLimits:
     """The limits of one ShareFetch.
 
     :param max_records: number of records to acquire
@@ -48,10 +48,10 @@ class FetchLimits:
     batch_size: int
     mode: AcquireMode
 
-    def spread_over(self, nodes: int, max_wait_ms: int) -> FetchLimits:
+    def spread_over(self, nodes: int, max_wait_ms: int) -> AcquireLimits:
         """Return the limits for each of ``nodes`` brokers that are asked at once."""
         each = max(1, self.max_records // nodes)
-        return FetchLimits(each, max_wait_ms, self.max_bytes, self.batch_size, self.mode)
+        return AcquireLimits(each, max_wait_ms, self.max_bytes, self.batch_size, self.mode)
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,8 +228,9 @@ class ClassicGroup:
         return ErrorCode.NONE, self._session_restart(member_id, now_ms)
 
     def check_offset_delete(self) -> ErrorCode:
-        """Return whether offsets may be deleted, except in topics that :meth:`is_subscribed`
-        names (KIP-496).
+        """Return the error if no offsets of the group may be deleted, or NONE (KIP-496).
+
+        Those of topics that :meth:`is_subscribed` names are kept in any case.
         """
         topics_known = self.is_empty or self.protocol_type == PROTOCOL_TYPE
         return ErrorCode.NONE if topics_known else ErrorCode.NON_EMPTY_GROUP

@@ -4,11 +4,11 @@ A *generation* is an agreed set of members, protocol and assignments. It takes t
 requests.
 
 1. **JoinGroup.** Every member sends one and waits (PREPARING_REBALANCE) until all members have sent
-theirs or the rebalance timeout has passed. Then all responses are sent at once, with the new
-generation id. The leader's response also has the subscriptions of all members. 2. **SyncGroup.**
-The leader sends the assignments of all members. The others send no assignments and wait for the
-leader (COMPLETING_REBALANCE). The leader's request makes the group STABLE and completes all waiting
-requests.
+   theirs or the rebalance timeout has passed. Then all responses are sent at once, with the new
+   generation id. The leader's response also has the subscriptions of all members.
+2. **SyncGroup.** The leader sends the assignments of all members. The others send no assignments
+   and wait for the leader (COMPLETING_REBALANCE). The leader's request makes the group STABLE and
+   completes all waiting requests.
 
 Any change of the members begins a rebalance, with the first round::
 

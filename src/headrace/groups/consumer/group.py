@@ -4,7 +4,7 @@ Members send one request, the heartbeat. It has the member's subscription and th
 the member holds; the answer has the partitions that the member may read.
 :class:`~headrace.groups.consumer.state.ConsumerState` is the durable state of the group;
 :class:`~headrace.groups.consumer.transition.MemberTransition` decides one member's heartbeat.
-    Members of the classic protocol may also join: :mod:`headrace.groups.consumer.classic_members`.
+Members of the classic protocol may also join: :mod:`headrace.groups.consumer.classic_members`.
 """
 
 from __future__ import annotations
@@ -187,9 +187,8 @@ class ConsumerGroup:
             return None
         return Refusal(
             ErrorCode.UNRELEASED_INSTANCE_ID,
-            f"Static member {request.member_id} with instance id {instance_id} cannot join "
-            f"the group because the "
-            f"instance id is owned by {owner} member.",
+            f"Static member {request.member_id} with instance id {instance_id} cannot join the "
+            f"group because the instance id is owned by {owner} member.",
         )
 
     def check_instance(self, member_id: str, instance_id: str) -> Refusal | None:
@@ -223,7 +222,7 @@ class ConsumerGroup:
 
     # Leaving --------------------------------------------------------------------------------------
 
-    def leaver(self, request: ConsumerHeartbeat) -> Refusal | None:
+    def check_leave(self, request: ConsumerHeartbeat) -> Refusal | None:
         """Return the error if the member may not leave, or None."""
         if request.group_instance_id is not None:
             return self.check_instance(request.member_id, request.group_instance_id)
@@ -268,7 +267,7 @@ class ConsumerGroup:
     def removes(self, kind: str, member_id: str) -> bool:
         """Return whether a timer that has run out removes its member.
 
-        Timers of members that have left are not cancelled; they run out without effect.
+        Timers of members that have left are not cancelled. They run out and change nothing.
         """
         return member_id in self.state.members and kind in (SESSION, REVOKE, REJOIN, RESYNC)
 
@@ -337,8 +336,9 @@ class ConsumerGroup:
         )
 
     def check_offset_delete(self) -> ErrorCode:
-        """Return whether offsets may be deleted, except in topics that :meth:`is_subscribed`
-        names.
+        """Return the error if no offsets of the group may be deleted, or NONE (KIP-496).
+
+        Those of topics that :meth:`is_subscribed` names are kept in any case.
         """
         return ErrorCode.NONE
 

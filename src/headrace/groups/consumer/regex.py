@@ -81,6 +81,6 @@ def _options() -> re2.Options:
 
     options = re2.Options()
     options.max_mem = MAX_REGEX_BYTES
-    options.never_capture = True  # do not capture: faster
+    options.never_capture = True  # faster
     options.log_errors = False
     return options

@@ -164,7 +164,7 @@ class ConsumerGroupService:
         wall_ms: int,
     ) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
         group = self.group(group_id)
-        refusal = group if isinstance(group, Refusal) else group.leaver(request)
+        refusal = group if isinstance(group, Refusal) else group.check_leave(request)
         if refusal is not None:
             return Outcome(refusal)
         assert isinstance(group, ConsumerGroup)

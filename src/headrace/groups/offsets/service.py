@@ -86,8 +86,7 @@ class OffsetService:
 
         :param generation_id: -1 for an administrator, or a consumer that assigns partitions itself
         :param now_ms: the steady time
-        :param knows_group_id_not_found: the client knows this error (OffsetCommit 9 and
-            later)
+        :param knows_group_id_not_found: the client knows this error (OffsetCommit 9 and later)
         :param transactional: the commit is part of a transaction; a member id is optional
         """
         group = self._groups.get(group_id)

@@ -330,8 +330,9 @@ class StreamsGroup:
         return ErrorCode.NONE if matches else ErrorCode.STALE_MEMBER_EPOCH
 
     def check_offset_delete(self) -> ErrorCode:
-        """Return whether offsets may be deleted, except in topics that :meth:`is_subscribed`
-        names.
+        """Return the error if no offsets of the group may be deleted, or NONE (KIP-496).
+
+        Those of topics that :meth:`is_subscribed` names are kept in any case.
         """
         return ErrorCode.NONE
 

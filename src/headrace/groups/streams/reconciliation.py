@@ -29,7 +29,7 @@ from headrace.groups.records import (
 )
 
 IsFree: TypeAlias = Callable[[str, int], bool]
-"""Function of subtopology id and partition: the member may get the task."""
+"""Takes a subtopology id and a partition; returns whether the member may get the task."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """The topics of a streams group's topology: numbers of partitions, and what is missing (KIP-1071).
 
-Source topics must exist. The number of partitions of a repartition topic is given, or follows from
-the topics that are read where it is written. Copartitioned topics must have the same number. A
-changelog topic has one partition for each task of its subtopology, which is the greatest number of
-partitions of the topics that the subtopology reads.
+Source topics must exist. The number of partitions of a repartition topic is given, or is the
+greatest among the topics that its writer, another subtopology, reads. Copartitioned topics must
+have the same number. A changelog topic has one partition for each task of its subtopology, which is
+the greatest number of partitions of the topics that the subtopology reads.
 """
 
 from __future__ import annotations
