@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +18,9 @@ from headrace.share.settings import duration_ms
 
 Value = bool | int | float | str | tuple[str, ...]
 """A parsed value: a tuple for LIST, a str for STRING, CLASS and PASSWORD."""
+
+BrokerValue = Callable[[str], Value | None]
+"""Returns the parsed value of a broker config, None if it has none."""
 
 _BITS = {"SHORT": 16, "INT": 32, "LONG": 64}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,640}", re.ASCII)  # Python converts that many digits anyway
@@ -149,8 +152,10 @@ class ConfigKey:
 
 def broker_id(text: str) -> int | None:
     """Return the broker id that is the name of a resource; None if it is no INT."""
-    number = int(text) if _INTEGER.fullmatch(text) else None
-    return number if number in range(-(2**31), 2**31) else None
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**31) <= number < 2**31 else None
 
 
 def render(value: Value) -> str:
