@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
 
 import headrace.spark
 from headrace.client import ShareConsumer
@@ -186,6 +188,47 @@ def test_two_queries_of_one_group_share_the_work(
             query.stop()
 
     assert sorted(workers[0].values() + workers[1].values()) == list(range(produced))
+
+
+def test_a_micro_batch_of_another_source_is_replayed(
+    spark: SparkSession, queue: MakeQueue, tmp_path: Path
+) -> None:
+    """The reader is there for its outcomes, although Spark asks the source for nothing."""
+    flights = queue(10, partitions=1)
+    position = "topic string, partition int, offset bigint"
+    late, others, failed = 1000, tmp_path / "others", tmp_path / "failed"
+    others.mkdir()
+    batches = Batches(acknowledge)
+
+    def has_late_row() -> bool:
+        return late in {row.offset for row in batches.all()}
+
+    def work(batch: DataFrame, batch_id: int) -> None:
+        if not failed.exists() and batch.filter(f"offset = {late}").count():
+            failed.touch()
+            raise RuntimeError("the micro-batch is planned, and not committed")
+        batches(batch, batch_id)
+
+    def start() -> StreamingQuery:
+        frame = spark.readStream.format("kafka-share").options(**flights.options()).load()
+        rows = spark.readStream.schema(position).json(str(others))
+        writer = frame.select("topic", "partition", "offset").union(rows).writeStream
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        return writer.foreachBatch(work).start()
+
+    query = start()
+    wait_until(flights.is_drained, 60, "the records to be accepted")
+    row = {"topic": flights.topic, "partition": 0, "offset": late}
+    (others / "0.json").write_text(json.dumps(row))
+    wait_until(lambda: not query.isActive, 60, "the failure")
+    assert failed.exists()
+    query = start()
+    try:
+        wait_until(lambda: has_late_row() or not query.isActive, 60, "the replay")
+        assert query.exception() is None
+    finally:
+        query.stop()
+    assert [row.offset for row in batches.rows[-1]] == [late]
 
 
 def test_stopping_a_query_releases_what_it_holds_at_once(

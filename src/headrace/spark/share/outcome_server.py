@@ -4,7 +4,8 @@ Spark runs a stream's reader, a sink's commit and the user's program in separate
 reader listens, and asks for a random token. There are two ways to its address and its token:
 
 * The reader listens on the loopback interface, and registers both in a file of the directory that
-  Spark creates for the application on the driver's host; only its owner can read the file.
+  Spark creates for the application on the driver's host; only its owner can read the file. The
+  reader locks it while it lives: the port of a reader that was killed may be another process's now.
 * With the option ``includeReceipt``, both travel with each row, as a :class:`~.receipt.Receipt`.
   The reader listens on the address from which it reaches the brokers. There is no file.
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import secrets
@@ -26,10 +28,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from headrace.log_lines import get_logger
 from headrace.spark.errors import SourceError
 
 from .outcome_spans import OUTCOMES, OutcomeSpan
 from .receipt import Receipt
+
+_log = get_logger(__name__)
 
 _SIZE = struct.Struct(">I")
 _TOKEN_BYTES = 16
@@ -41,6 +46,9 @@ _MAX_STRANGERS = 64
 _STRANGER_TIMEOUT_S = 10.0
 """Time in which a connection must send the token."""
 _TIMEOUT_S = 60.0
+_ATTEMPTS = 2
+"""Number of times that a reader is asked which closes the connection without an answer. One that
+has ended refuses the second connection."""
 _LOOPBACK = "127.0.0.1"
 _DIRECTORY = "headrace-share"
 
@@ -117,12 +125,12 @@ class OutcomeServer:
         self._token = secrets.token_hex(_TOKEN_BYTES)
         self._strangers = 0
         self._server: asyncio.Server | None = None
-        self._path: Path | None = None
+        self._file: RegistrationFile | None = None
 
     async def start(self, bootstrap_servers: str, group_id: str) -> None:
         """Listen on the loopback interface and register."""
         port = await self._listen(_LOOPBACK)
-        self._path = _register(Registration(bootstrap_servers, group_id, port, self._token))
+        self._file = _register(Registration(bootstrap_servers, group_id, port, self._token))
 
     async def start_with_receipt(self, host: str) -> Receipt:
         """Listen on an address of this host, and return the receipt for the rows."""
@@ -130,8 +138,8 @@ class OutcomeServer:
 
     def close(self) -> None:
         """Stop listening and remove the registration."""
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
+        if self._file is not None:
+            self._file.remove()
         if self._server is not None:
             self._server.close()
 
@@ -144,11 +152,10 @@ class OutcomeServer:
         try:
             if not await self._has_token(reader):
                 return
-            async with asyncio.timeout(_TIMEOUT_S):
-                (size_bytes,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
-                if size_bytes > _MAX_REQUEST_SIZE_BYTES:
-                    return
-                request = json.loads(await reader.readexactly(size_bytes))
+            (size_bytes,) = _SIZE.unpack(await _receive(reader, _SIZE.size, _TIMEOUT_S))
+            if size_bytes > _MAX_REQUEST_SIZE_BYTES:
+                return
+            request = json.loads(await _receive(reader, size_bytes, _TIMEOUT_S))
             writer.write(_frame(await self._answer(request)))
             await writer.drain()
         except (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError):
@@ -161,8 +168,7 @@ class OutcomeServer:
             return False
         self._strangers += 1
         try:
-            async with asyncio.timeout(_STRANGER_TIMEOUT_S):
-                token = await reader.readexactly(_TOKEN_LENGTH)
+            token = await _receive(reader, _TOKEN_LENGTH, _STRANGER_TIMEOUT_S)
         finally:
             self._strangers -= 1
         return secrets.compare_digest(token, self._token.encode())
@@ -177,34 +183,81 @@ class OutcomeServer:
             return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _register(registration: Registration) -> Path | None:
+async def _receive(reader: asyncio.StreamReader, size_bytes: int, timeout_s: float) -> bytes:
+    """Receive a number of bytes.
+
+    :raises TimeoutError: they have not arrived in time. Those that arrived while this process stood
+        still (no free core, SIGSTOP, a suspended machine) have
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            return await reader.readexactly(size_bytes)
+    async with asyncio.timeout(0):  # returns what is in the buffer, and waits for nothing
+        return await reader.readexactly(size_bytes)
+
+
+class RegistrationFile:
+    """The file with a registration, locked until it is removed or the process ends."""
+
+    def __init__(self, directory: Path, registration: Registration) -> None:
+        self._path = directory / f"{secrets.token_hex(8)}.json"
+        draft = self._path.with_suffix(".new")
+        self._file = os.fdopen(os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        json.dump(asdict(registration), self._file)
+        self._file.flush()
+        draft.rename(self._path)
+
+    def remove(self) -> None:
+        """Remove the file."""
+        self._path.unlink(missing_ok=True)
+        self.unlock()
+
+    def unlock(self) -> None:
+        """Leave the file as a process that was killed leaves it."""
+        self._file.close()
+
+
+def _register(registration: Registration) -> RegistrationFile | None:
     """Write a registration; None if there is no directory for it."""
     directory = registry()
     if directory is None:
         return None
     _link_registry(directory)
-    path = directory / f"{secrets.token_hex(8)}.json"
-    draft = path.with_suffix(".new")
-    with open(os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w") as file:
-        json.dump(asdict(registration), file)
-    return draft.rename(path)
+    return RegistrationFile(directory, registration)
 
 
-def _registered(group_id: str | None, bootstrap_servers: str | None) -> dict[Path, Registration]:
-    """Return the registrations of this application's readers, of one group and cluster or all."""
+def _registered(group_id: str | None, bootstrap_servers: str | None) -> list[Registration]:
+    """Return the registrations of this application's readers, of one group and cluster or all.
+
+    Those of processes that were killed are removed.
+    """
     directory = registry()
-    found = {}
+    found = []
     for path in directory.glob("*.json") if directory is not None else ():
-        try:
-            registration = Registration(**json.loads(path.read_text()))
-        except FileNotFoundError:
+        registration = _read_registration(path)
+        if registration is None:
             continue
         if group_id not in (None, registration.group_id):
             continue
         if bootstrap_servers not in (None, registration.bootstrap_servers):
             continue
-        found[path] = registration
+        found.append(registration)
     return found
+
+
+def _read_registration(path: Path) -> Registration | None:
+    """Return the registration in a file; None if its reader has ended."""
+    try:
+        with path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return Registration(**json.load(file))
+            path.unlink(missing_ok=True)
+    except FileNotFoundError:
+        pass
+    return None
 
 
 def deliver(
@@ -218,34 +271,61 @@ def deliver(
 
     :param group_id: needed only when several groups hold the same offsets of the same topic
     :returns: the number of records by outcome; a record that no reader holds any more (its lock
-        timed out, or it was acknowledged before) is not counted
-    :raises SourceError: there is no such reader, or several groups hold the records
+        timed out, it was acknowledged before, or the reader has ended) is not counted
+    :raises SourceError: there is no reader for outcomes without a receipt, or several groups hold
+        the records
     """
     by_receipt: dict[str | None, list[OutcomeSpan]] = {}
     for span in outcomes:
         by_receipt.setdefault(span.receipt, []).append(span)
-    with_receipt = {text: spans for text, spans in by_receipt.items() if text is not None}
-    answers = [_ask(Receipt.parse(text), spans, apply=True) for text, spans in with_receipt.items()]
-    without_receipt = by_receipt.get(None, [])
-    if without_receipt or not with_receipt:
+    answers = [
+        _ask_holder(receipt, spans) for receipt, spans in by_receipt.items() if receipt is not None
+    ]
+    if without_receipt := by_receipt.get(None):
         answers += _deliver_registered(without_receipt, group_id, bootstrap_servers)
     applied = dict.fromkeys(OUTCOMES, 0)
-    for counts in filter(None, answers):
+    for counts in answers:
         for outcome, count in counts.items():
             applied[outcome] += count
-    if all(counts is None for counts in answers):
-        raise SourceError(_no_reader(group_id))
     return applied
+
+
+def _ask_holder(receipt: str, outcomes: Sequence[OutcomeSpan]) -> dict[str, int]:
+    """Return the counts that the reader of a receipt answers; none if it has ended.
+
+    Rows with a receipt may outlive their reader, in a query's state: they must not stop the query
+    whenever it starts again.
+    """
+    counts = _ask(Receipt.parse(receipt), outcomes, apply=True)
+    if counts is None:
+        _log.warning(
+            "outcomes of %s-%d from offset %d on are not applied: the query that gave their "
+            "receipts has ended, and the broker delivers the records again",
+            outcomes[0].topic,
+            outcomes[0].partition,
+            outcomes[0].first_offset,
+        )
+    return counts or {}
 
 
 def _deliver_registered(
     outcomes: Sequence[OutcomeSpan], group_id: str | None, bootstrap_servers: str | None
-) -> list[dict[str, int] | None]:
+) -> list[dict[str, int]]:
+    """Return the counts that the registered readers answer.
+
+    :raises SourceError: there is no reader, or readers of several groups hold the records
+    """
     readers = _registered(group_id, bootstrap_servers)
-    groups = {(reader.bootstrap_servers, reader.group_id) for reader in readers.values()}
+    groups = {(reader.bootstrap_servers, reader.group_id) for reader in readers}
     if len(groups) > 1:
         readers = _holders(readers, outcomes)
-    return [_ask_registered(path, reader, outcomes, apply=True) for path, reader in readers.items()]
+        if not readers:
+            return []
+    answers = [_ask_registered(reader, outcomes, apply=True) for reader in readers]
+    found = [counts for counts in answers if counts is not None]
+    if not found:
+        raise SourceError(_no_reader(group_id))
+    return found
 
 
 def _no_reader(group_id: str | None) -> str:
@@ -260,18 +340,18 @@ def _no_reader(group_id: str | None) -> str:
 
 
 def _holders(
-    readers: dict[Path, Registration], outcomes: Sequence[OutcomeSpan]
-) -> dict[Path, Registration]:
+    readers: Sequence[Registration], outcomes: Sequence[OutcomeSpan]
+) -> list[Registration]:
     """Return the readers that hold records of the outcomes.
 
     :raises SourceError: they are of several groups
     """
-    holders = {}
-    for path, reader in readers.items():
-        counts = _ask_registered(path, reader, outcomes, apply=False)
+    holders = []
+    for reader in readers:
+        counts = _ask_registered(reader, outcomes, apply=False)
         if counts is not None and counts["held"]:
-            holders[path] = reader
-    groups = sorted({reader.group_id for reader in holders.values()})
+            holders.append(reader)
+    groups = sorted({reader.group_id for reader in holders})
     if len(groups) > 1:
         raise SourceError(
             f"queries of several share groups hold these records ({', '.join(groups)}): "
@@ -281,13 +361,10 @@ def _holders(
 
 
 def _ask_registered(
-    path: Path, reader: Registration, outcomes: Sequence[OutcomeSpan], *, apply: bool
+    reader: Registration, outcomes: Sequence[OutcomeSpan], *, apply: bool
 ) -> dict[str, int] | None:
     """Return the counts that one reader answers; None if its process no longer exists."""
-    counts = _ask(Receipt(_LOOPBACK, reader.port, reader.token), outcomes, apply=apply)
-    if counts is None:  # the process was killed before it could unregister
-        path.unlink(missing_ok=True)
-    return counts
+    return _ask(Receipt(_LOOPBACK, reader.port, reader.token), outcomes, apply=apply)
 
 
 def _ask(
@@ -295,34 +372,53 @@ def _ask(
 ) -> dict[str, int] | None:
     """Return the counts that a reader answers; None if its process no longer exists.
 
+    A reader that ends while it is asked may have applied the outcomes. They are not counted then.
+
     :raises SourceError: the reader cannot be reached, or could not acknowledge
     """
     address = f"{receipt.host}:{receipt.port}"
-    request = {"apply": apply, "outcomes": [span[:-1] for span in outcomes]}  # without the receipt
-    try:
-        connection = socket.create_connection((receipt.host, receipt.port), timeout=_TIMEOUT_S)
-        with connection:
-            connection.sendall(receipt.token.encode() + _frame(request))
-            stream = connection.makefile("rb")
-            size = stream.read(_SIZE.size)
-            body = stream.read(_SIZE.unpack(size)[0]) if len(size) == _SIZE.size else b""
-    except ConnectionRefusedError:
-        return None
-    except OSError as error:
+    body = {"apply": apply, "outcomes": [span[:-1] for span in outcomes]}  # without the receipt
+    request = receipt.token.encode() + _frame(body)
+    answered = b""
+    for _ in range(_ATTEMPTS):
+        try:
+            answered = _exchange((receipt.host, receipt.port), request)
+        except ConnectionRefusedError:
+            return None
+        except ConnectionError:
+            continue
+        except OSError as error:
+            raise SourceError(
+                f"the query that holds these records cannot be reached at {address}: {error}"
+            ) from None
+        if answered:
+            break
+    if not answered:
         raise SourceError(
-            f"the query that holds these records cannot be reached at {address}: {error}"
-        ) from None
-    if not body:
-        raise SourceError(
-            f"the query that holds these records ended before it answered at {address}"
+            f"the process at {address} closes connections without an answer: it is not the query "
+            f"that holds these records, or has {_MAX_STRANGERS} connections of others: "
+            "start the query again"
         )
-    answer = json.loads(body)
+    answer = json.loads(answered)
     if "error" in answer:
         raise SourceError(
             f"the query that holds these records could not acknowledge: {answer['error']}"
         )
     counts: dict[str, int] = answer["counts"]
     return counts
+
+
+def _exchange(address: tuple[str, int], request: bytes) -> bytes:
+    """Send a request; return the answer, empty if the connection was closed without one."""
+    with socket.create_connection(address, timeout=_TIMEOUT_S) as connection:
+        connection.sendall(request)
+        stream = connection.makefile("rb")
+        size = stream.read(_SIZE.size)
+        if len(size) < _SIZE.size:
+            return b""
+        (size_bytes,) = _SIZE.unpack(size)
+        body = stream.read(size_bytes)
+        return body if len(body) == size_bytes else b""
 
 
 def _frame(value: object) -> bytes:

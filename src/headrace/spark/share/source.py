@@ -113,6 +113,15 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lag: dict[str, Any] = {}
         self._next_lag_s = 0.0
 
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Join the group when the query starts, and leave the size of micro-batches to the options.
+
+        Outcomes need the reader in every micro-batch. One that Spark replays asks the source for
+        nothing if its rows come from another source, or from state.
+        """
+        self._open()
+        return ReadAllAvailable()
+
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset of a new query."""
         self._open()
