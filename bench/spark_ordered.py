@@ -25,9 +25,10 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from bench.spark_application import drained, idle_trigger_ms, print_measured, session, start
-from headrace.spark.ordered.executor import OrderedPartition, read_unordered
+from headrace.spark.ordered.executor import OrderedPartition
 from headrace.spark.ordered.source import OrderedDataSource
 from headrace.spark.ordered.stream_reader import OrderedStreamReader
+from headrace.spark.reader.log_reader import read
 from tests.support import unique
 
 TOPICS = 2
@@ -55,7 +56,7 @@ class UnorderedReader(OrderedStreamReader):
     """A reader that yields records as they are fetched."""
 
     def read(self, partition: OrderedPartition) -> Iterator[pa.RecordBatch]:
-        return read_unordered(partition.value, self._options.kafka, self._options.reading)
+        return read(self._options.kafka, partition.value.ranges, self._options.reading)
 
 
 def fill(bootstrap_servers: str, records: int) -> str:

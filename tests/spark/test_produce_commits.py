@@ -73,7 +73,7 @@ class Driver:
         self._cluster.decisions.append(decision)
         self._at()
 
-    def unfit(self, transactions: Iterable[OpenTransaction]) -> list[OpenTransaction]:
+    def no_longer_open(self, transactions: Iterable[OpenTransaction]) -> list[OpenTransaction]:
         self._at()
         return [one for one in transactions if self._state(one) != "Ongoing"]
 

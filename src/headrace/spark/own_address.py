@@ -11,7 +11,7 @@ def own_address(towards: str) -> str:
     """Return the address of this host from which packets to another host are sent.
 
     :param towards: name or address of the other host, such as a broker
-    :returns: an IP address; that of the loopback interface if the other host has no route
+    :returns: an IP address; that of the loopback interface if there is no route to the other host
     """
     try:
         candidates = socket.getaddrinfo(towards, _DISCARD_PORT, type=socket.SOCK_DGRAM)

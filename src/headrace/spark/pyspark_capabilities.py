@@ -1,9 +1,9 @@
 """Capabilities that came to pyspark after 4.0, and stand-ins where the installed one lacks them.
 
-* Admission control and ``Trigger.AvailableNow`` for Python sources: from 4.2 on. Before, Spark asks
+* Admission control and ``Trigger.AvailableNow`` for Python sources: from 4.2 on. Older versions ask
   for the latest offset without telling where the micro-batch starts, and
   :class:`SelfPacedReader` remembers it.
-* Sinks that are given Arrow batches: from 4.1 on. Before, Spark passes rows, and
+* Sinks that get Arrow batches: from 4.1 on. Older versions pass rows, and
   :class:`RowStreamWriter` and :class:`RowBatchWriter` make batches of them.
 """
 

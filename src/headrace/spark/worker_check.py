@@ -16,7 +16,7 @@ MINIMUM_PYARROW = 18
 
 
 def reduce_checked(source: Any) -> tuple[Any, ...]:
-    """Return the value of ``source.__reduce__``: what checks the environment, then unpickles.
+    """Return the value of ``source.__reduce__``: :func:`restore` and its arguments.
 
     :param source: an object that is sent to executors, with a ``__dict__``
     """

@@ -208,7 +208,7 @@ def advise(load: Load, target: Target) -> Advice:
         is_idle = load.lag <= 0 and load.produced_per_s <= 0
         return Advice(bounds.least, 0.0) if is_idle else Advice(None)
     needed_per_s = load.produced_per_s + load.lag / target.drain_s
-    # A whole number that is a rounding error below the quotient is enough.
+    # Without it, a rounding error just above a whole number would add a consumer.
     wanted = math.ceil(needed_per_s / each_per_s - _ROUNDING)
     limits = [(bounds.most, "max"), (load.max_consumers, "partitions")]
     upper_limits = [(most, name) for most, name in limits if most is not None]

@@ -34,7 +34,10 @@ _READING = ReadOptions(read_committed=True, skip_lost=True)
 
 
 class GroupHistorySource(DataSource):
-    """Events in the groups of a cluster; see ``docs/spark.md``. Making one opens nothing."""
+    """Events in the groups of a cluster.
+
+    ``docs/spark.md`` describes options and columns. Creating one opens no connection.
+    """
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Check the executor's environment when the source is unpickled there."""
@@ -98,7 +101,7 @@ class GroupHistoryReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the events of one task. Runs in an executor."""
         if not isinstance(partition, _HistoryPartition):
-            return  # Spark makes up a partition where nothing has been written, so no tasks exist
+            return  # without records there are no tasks, and Spark passes one of its own
         ranges = [OffsetRange(*fields) for fields in partition.value]
         with one_line_errors(), LogReader(self._kafka, ranges, _READING) as reader:
             for (topic, number), records in reader.records():

@@ -26,7 +26,6 @@ from .group_records import (
     SHARE_SNAPSHOT,
     SHARE_STATE,
     SHARE_STATE_DELETED,
-    UNREADABLE,
 )
 from .query import Period
 from .series import SERIES, series_of
@@ -146,8 +145,8 @@ def members(events: DataFrame, period: Period) -> DataFrame:
     """Return a row per group at the end of the period.
 
     Columns: its type, its number of members (``members``), the number of members that it had when
-    it last had some (``members_before``), whether it has been deleted (``gone``), when its group
-    record last changed (``changed``), and its number of unreadable records.
+    it last had some (``members_before``), whether it has been deleted (``gone``), and when its
+    group record last changed (``changed``).
     """
     age = F.struct("timestamp", "log_offset")
     until_end = events.where(F.unix_millis("timestamp") <= period.until_ms)
@@ -161,7 +160,6 @@ def members(events: DataFrame, period: Period) -> DataFrame:
         F.max_by("members", F.when(F.col("members").isNotNull(), age)).alias("classic_members"),
         F.max_by("members", F.when(F.col("members") > 0, age)).alias("classic_members_before"),
         F.max(F.when(of_group, F.col("timestamp"))).alias("changed"),
-        F.count(F.when(_is_event(UNREADABLE), 1)).alias("unreadable"),
     )
     by_age = Window.partitionBy("group_id", "member_id").orderBy(
         F.desc("timestamp"), F.desc("log_offset")
@@ -184,7 +182,6 @@ def members(events: DataFrame, period: Period) -> DataFrame:
         F.coalesce("classic_members_before", F.lit(0)).cast("int").alias("members_before"),
         gone.alias("gone"),
         "changed",
-        "unreadable",
     )
 
 

@@ -84,7 +84,7 @@ class LagPartition(InputPartition):
 class LagDataSource(DataSource):
     """The progress of groups as a table.
 
-    ``docs/spark.md`` describes options and columns. Making one opens nothing.
+    ``docs/spark.md`` describes options and columns. Creating one opens no connection.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -141,7 +141,7 @@ class LagReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task. Runs in an executor."""
         if not isinstance(partition, LagPartition):
-            return iter(())  # Spark makes up a partition where there are no groups, so no tasks
+            return iter(())  # without groups there are no tasks, and Spark passes one of its own
         return read(self._options, partition)
 
 

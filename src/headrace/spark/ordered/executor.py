@@ -75,14 +75,6 @@ def read(work: TaskWork, kafka: KafkaOptions, options: ReadOptions) -> Iterator[
         send_report(work.reports, task_report)
 
 
-def read_unordered(
-    work: TaskWork, kafka: KafkaOptions, options: ReadOptions
-) -> Iterator[pa.RecordBatch]:
-    """Yield the same records as they arrive. Benchmarks measure the cost of the order with it."""
-    with LogReader(kafka, work.ranges, options) as reader:
-        yield from reader
-
-
 def _merged(merge: ChunkMerge, reader: LogReader, work: TaskWork) -> Iterator[Any]:
     caught_up = work.caught_up or (False,) * len(work.ranges)
     for number, one in enumerate(work.ranges):

@@ -15,8 +15,8 @@ class Log(Protocol):
     """Questions about the subscribed partitions. Each but :meth:`scan` is asked for many at once.
 
     A record is *visible* if a consumer would get it: transaction markers are not, and with
-    read_committed neither are records of aborted transactions. A partition about which no broker
-    answers is missing in the result.
+    read_committed neither are records of aborted transactions. A partition whose broker does not
+    answer is missing in the result.
     """
 
     def ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:

@@ -22,7 +22,7 @@ _Search = Generator[dict[TopicPartition, int], _Hints, int]
 def limited(log: Log, tasks: Mapping[int, Inputs], max_offsets: int) -> dict[int, Inputs]:
     """Return the first ``max_offsets`` of all tasks together, approximately.
 
-    Each task gets a share by what it has. Records of one timestamp stay together.
+    Each task gets a share in proportion to its offsets. Records of one timestamp stay together.
     """
     total = sum(map(len, tasks.values()))
     if total <= max_offsets:
@@ -73,8 +73,8 @@ def slices(log: Log, inputs: Inputs, count: int) -> list[Inputs]:
 def _search(inputs: Inputs, budget: int, lowest_ms: int, highest_ms: int) -> _Search:
     """Search for the timestamp before which about ``budget`` offsets lie.
 
-    :param lowest_ms: nothing lies before it
-    :param highest_ms: everything lies before it
+    :param lowest_ms: a timestamp before which there are no records
+    :param highest_ms: a timestamp before which all records are
     """
     low_ms, low_count = lowest_ms, 0
     high_ms, high_count = highest_ms, len(inputs)

@@ -63,8 +63,8 @@ def plan(
     known = dict(ready)
     waits_for_producers = pacing.max_task_idle_ms > 0
     if waits_for_producers:
-        # A partition that has been read to its end is waited for, so nothing beyond that may be
-        # taken from the others.
+        # A task waits for a partition that it has read to its end, so it must not take later
+        # records from the others.
         for task, inputs in known.items():
             ready[task], known[task] = until_first_is_empty(log, inputs)
     if max_offsets is not None:

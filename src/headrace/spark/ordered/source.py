@@ -27,7 +27,7 @@ _CHECK_TIMEOUT_MS = 10_000
 class OrderedDataSource(DataSource):
     """Several topics in the order of their timestamps, as a batch or a stream.
 
-    ``docs/spark.md`` describes options and columns. Making one opens nothing.
+    ``docs/spark.md`` describes options and columns. Creating one opens no connection.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:

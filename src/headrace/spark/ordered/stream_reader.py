@@ -40,8 +40,8 @@ _IDLE_INTERVAL_S = 0.05
 """Shortest interval between questions to idle brokers. Spark asks for new data every 10 ms."""
 
 _RUN_ENDS_TIMEOUT_S = 10.0
-"""Time to ask for the ends of a run with ``Trigger.AvailableNow``, before it fails; or, with
-``maxTaskIdleMs=-1``, begins without the partitions whose leader does not answer."""
+"""Time limit for finding the ends of a run with ``Trigger.AvailableNow``. After it the run fails;
+with ``maxTaskIdleMs=-1`` it begins without the partitions whose leader does not answer."""
 _UNREADABLE_TIMEOUT_S = 60.0
 """Time to wait in a run with ``Trigger.AvailableNow`` for leaders that have stopped answering."""
 
@@ -126,10 +126,10 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
 
     def _has_unread(self) -> bool:
-        """Return True if an answer without news would end the query too early.
+        """Return True if returning ``start`` again would end the query too early.
 
-        Spark takes it for the end of a run with ``Trigger.AvailableNow``; before pyspark 4.2,
-        :func:`headrace.spark.drain` takes it for the end of what there is.
+        It ends a run with ``Trigger.AvailableNow``; before pyspark 4.2, it ends
+        :func:`headrace.spark.drain`.
         """
         is_run = self._run_ends is not None or not HAS_ADMISSION_CONTROL
         return is_run and bool(self._unread)

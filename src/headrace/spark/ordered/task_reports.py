@@ -75,7 +75,7 @@ class Totals:
 
 
 class ReportServer:
-    """The reader's end: listens for reports, and adds them up. Listens when it is made.
+    """The reader's end: listens for reports from its creation on, and adds them up.
 
     :param towards: host of a broker; the server listens on the address from which it is reached
     """

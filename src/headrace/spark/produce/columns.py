@@ -26,7 +26,7 @@ _TYPES: Mapping[str, tuple[tuple[str, ...], str]] = {
 """Column → accepted names of types, and what to cast to."""
 
 _OF_SOURCES = frozenset({"offset", "timestampType", "deliveryCount", "receipt"})
-"""Columns of the sources that a record has only once it is written; the sink leaves them out."""
+"""Columns of the sources that only a stored record has; the sink ignores them."""
 
 _UNASSIGNED = -1
 """librdkafka's number for a partition that the partitioner chooses."""

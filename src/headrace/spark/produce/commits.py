@@ -47,7 +47,7 @@ class Decision(NamedTuple):
 class CommitLog(Protocol):
     """The decisions about one query, in the order of their micro-batches.
 
-    Who opens it fences all others: their :meth:`decide` fails from then on.
+    Opening it fences all other drivers: their :meth:`decide` fails from then on.
     """
 
     def last(self) -> Decision | None:
@@ -56,16 +56,15 @@ class CommitLog(Protocol):
     def decide(self, decision: Decision) -> None:
         """Write a decision, durably.
 
-        :raises SourceError: it is not written, or unknown to be; or another driver has opened the
-            log
+        :raises SourceError: it is not written, or may not be; or another driver has opened the log
         """
 
 
 class Transactions(Protocol):
     """The transactions of the tasks of one query."""
 
-    def unfit(self, transactions: Iterable[OpenTransaction]) -> list[OpenTransaction]:
-        """Return those that are not open any more.
+    def no_longer_open(self, transactions: Iterable[OpenTransaction]) -> list[OpenTransaction]:
+        """Return the transactions that are not open any more.
 
         :raises SourceError: the cluster does not tell
         """
@@ -139,9 +138,9 @@ def _ids(decided: Decision) -> list[str]:
 def _check_open(
     transactions: Transactions, batch_id: int, written: Sequence[TaskTransaction]
 ) -> None:
-    unfit = set(transactions.unfit(one.transaction for one in written))
+    no_longer_open = set(transactions.no_longer_open(one.transaction for one in written))
     for one in written:
-        if one.transaction in unfit:
+        if one.transaction in no_longer_open:
             raise SourceError(
                 f"the transaction of task {one.task} of micro-batch {batch_id} is not open any "
                 f"more ('{one.transaction.transactional_id}'): raise kafka.transaction.timeout.ms, "

@@ -49,15 +49,15 @@ class OpenTransactions:
 
         :raises SourceError: there is none, or the cluster does not tell
         """
-        found = self._described([transactional_id])[transactional_id]
+        found = self._open_transactions([transactional_id])[transactional_id]
         if found is None:
             raise SourceError(f"the transaction of '{transactional_id}' has ended: try again")
         return found
 
-    def unfit(self, transactions: Iterable[OpenTransaction]) -> list[OpenTransaction]:
-        """Return those that are not open any more."""
+    def no_longer_open(self, transactions: Iterable[OpenTransaction]) -> list[OpenTransaction]:
+        """Return the transactions that are not open any more."""
         wanted = list(transactions)
-        found = self._described([one.transactional_id for one in wanted])
+        found = self._open_transactions([one.transactional_id for one in wanted])
         return [one for one in wanted if found[one.transactional_id] != one]
 
     def commit(self, transactions: Iterable[OpenTransaction]) -> list[OpenTransaction]:
@@ -87,7 +87,7 @@ class OpenTransactions:
         except ClientError as failure:
             _log.warning("transactions may stay open until they time out: %s", failure)
 
-    def _described(self, transactional_ids: list[str]) -> dict[str, OpenTransaction | None]:
+    def _open_transactions(self, transactional_ids: list[str]) -> dict[str, OpenTransaction | None]:
         """Return the open transaction of each transactional id; None if there is none.
 
         :raises SourceError: the cluster does not tell

@@ -14,7 +14,7 @@ from headrace.spark.option_parsing import GivenOptions, KafkaOptions
 DEFAULT_COMMIT_TOPIC = "headrace-spark-commits"
 
 TRANSACTION_TIMEOUT_MS = 900_000
-"""Default of ``kafka.transaction.timeout.ms``: what brokers allow at most, by their default."""
+"""Default of ``kafka.transaction.timeout.ms``: the largest value that brokers allow by default."""
 
 _PREFIX = "transactional.id.prefix"
 _OPTIONS = ("topic", "commitTopic", "lostTransactions")
@@ -33,8 +33,8 @@ class ProduceOptions:
     :param topic: the topic of all rows; None if each row names its own
     :param prefix: the beginning of transactional ids; None without transactions
     :param commit_topic: the topic of the log of commits
-    :param resend_lost: how to go on if transactions were aborted after they had been decided: True
-        commits in their place what the replay wrote, False fails
+    :param resend_lost: after transactions were aborted although they had been decided: True commits
+        what the replay wrote in their place, False fails
     """
 
     kafka: KafkaOptions

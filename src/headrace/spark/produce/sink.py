@@ -22,7 +22,7 @@ _CHECK_TIMEOUT_MS = 10_000
 class ProduceDataSource(DataSource):
     """Topics as a sink of batches and of streams.
 
-    ``docs/spark.md`` describes options and columns. Making one opens nothing.
+    ``docs/spark.md`` describes options and columns. Creating one opens no connection.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:

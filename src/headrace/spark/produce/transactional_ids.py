@@ -18,8 +18,8 @@ class QueryRun(NamedTuple):
     """A run of a streaming query, or one batch write.
 
     :param query_id: stays the same for all runs with one checkpoint
-    :param run_id: another one for each start of the query, so that no task can abort what a task
-        of an earlier run has written
+    :param run_id: differs for each start of the query, so that no task can abort what a task of an
+        earlier run has written
     """
 
     query_id: str

@@ -119,7 +119,7 @@ class BatchProduceWriter(ArrowBatchWriter):
         with one_line_errors():
             transactions = self._transactions(self._options.prefix)
             wanted = [one.transaction for one in written]
-            lost = transactions.unfit(wanted) or transactions.commit(wanted)
+            lost = transactions.no_longer_open(wanted) or transactions.commit(wanted)
             if lost:
                 raise SourceError(
                     f"the transaction of '{lost[0].transactional_id}' is not open any more: raise "

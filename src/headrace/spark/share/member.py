@@ -38,7 +38,7 @@ _CLOSE_TIMEOUT_S = 4.0
 class ShareMember:
     """A member of a share group in the driver-side reader's process.
 
-    It joins when it is made, and holds what it acquires until it is acknowledged. All methods are
+    It joins when it is created, and holds records until they are acknowledged. All methods are
     called from the reader's main thread. An event loop on a thread of its own does the work, so
     that heartbeats and lock renewals continue while Spark runs the micro-batch.
 

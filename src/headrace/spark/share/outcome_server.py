@@ -11,7 +11,7 @@ reader listens, and asks for a random token. There are two ways to its address a
 
 A request is the token, and a list of outcomes; the answer tells how many records each outcome was
 applied to. When several queries of a group run in the application, all registered ones are asked:
-at most one of them holds a record. ``docs/decisions/0018-receipts.md`` says why.
+at most one of them holds a record. ``docs/decisions/0018-receipts.md`` has the reasons.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SIZE = struct.Struct(">I")
 _TOKEN_BYTES = 16
 _TOKEN_LENGTH = 2 * _TOKEN_BYTES
 _MAX_REQUEST_SIZE_BYTES = 1 << 30
-"""Largest request of a process that has the token. Others are not listened to beyond it."""
+"""Largest request of a process that has sent the token. Nothing more is read from others."""
 _MAX_STRANGERS = 64
 """Number of connections that may be open without having sent the token. Others are closed."""
 _STRANGER_TIMEOUT_S = 10.0

@@ -1,4 +1,4 @@
-"""The receipt of a record: where its outcome is taken, as a value that travels with the row."""
+"""The receipt of a record: the address that takes its outcome, as a value in the row."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Receipt(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Receipt:
-        """Return the receipt that ``str()`` has written.
+        """Parse the text of a receipt.
 
-        :raises SourceError: the text is none
+        :raises SourceError: it is not the text of a receipt
         """
         address, _, token = text.rpartition("/")
         host, _, port = address.rpartition(":")

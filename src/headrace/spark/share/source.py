@@ -46,7 +46,7 @@ _LAG_TIME_FRACTION = 1 / 20
 class ShareDataSource(DataSource):
     """A share group as a streaming source, and as a sink for outcomes of its records.
 
-    ``docs/spark.md`` describes options and columns. Making one opens nothing.
+    ``docs/spark.md`` describes options and columns. Creating one opens no connection.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
