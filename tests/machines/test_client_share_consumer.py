@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from headrace.client.cluster import TopicMetadata
+from headrace.client.errors import RequestRefused
 from headrace.client.share.consumer import ShareConsumer
 from headrace.client.share.node import ShareNode
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
@@ -47,3 +50,60 @@ async def test_acknowledging_while_a_broker_joins(consumer: ShareConsumer):
 async def test_renewing_while_a_broker_joins(consumer: ShareConsumer):
     await consumer.renew()
     assert len(consumer._nodes) == 4
+
+
+def acquired(partition: int, code: ErrorCode = ErrorCode.NONE) -> Any:
+    """Return a partition of a ShareFetch response, with ten records unless it has an error."""
+    run = SimpleNamespace(first_offset=0, last_offset=9, delivery_count=1)
+    return SimpleNamespace(
+        partition_index=partition,
+        error_code=code,
+        acquired_records=[] if code else [run],
+        records=b"",
+    )
+
+
+@pytest.mark.parametrize("is_whole_request", [True, False])
+@story
+async def test_an_error_of_one_broker_does_not_lose_the_records_of_another(
+    consumer: ShareConsumer, monkeypatch: pytest.MonkeyPatch, is_whole_request: bool
+):
+    consumer._membership.assignment = frozenset({(TOPIC_ID, 0), (TOPIC_ID, 1)})
+    refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    async def fetch(node: ShareNode, *_: object) -> Any:
+        if node._node_id == 2 and is_whole_request:
+            raise RequestRefused("ShareFetch", ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        partition = acquired(0) if node._node_id == 1 else acquired(1, refusal)
+        return SimpleNamespace(
+            responses=[SimpleNamespace(topic_id=TOPIC_ID, partitions=[partition])]
+        )
+
+    monkeypatch.setattr(ShareNode, "fetch", fetch)
+    found = await consumer.acquire()
+    assert [(one.partition, one.first_offset, one.last_offset) for one in found.ranges] == [
+        (0, 0, 9)
+    ]
+    assert not found.complete
+    with pytest.raises(RequestRefused):
+        await consumer.acquire()
+    assert (await consumer.acquire()).ranges
+
+
+@story
+async def test_an_error_of_one_partition_does_not_lose_the_records_of_another(
+    consumer: ShareConsumer, monkeypatch: pytest.MonkeyPatch
+):
+    consumer._topics[TOPIC_ID] = TopicMetadata("t", TOPIC_ID, {0: 1, 1: 1})
+    consumer._membership.assignment = frozenset({(TOPIC_ID, 0), (TOPIC_ID, 1)})
+
+    async def fetch(node: ShareNode, *_: object) -> Any:
+        partitions = [acquired(0), acquired(1, ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
+        return SimpleNamespace(
+            responses=[SimpleNamespace(topic_id=TOPIC_ID, partitions=partitions)]
+        )
+
+    monkeypatch.setattr(ShareNode, "fetch", fetch)
+    assert len((await consumer.acquire()).ranges) == 1
+    with pytest.raises(RequestRefused):
+        await consumer.acquire()

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -94,6 +94,8 @@ class ShareConsumer:
         self._membership_changed = asyncio.Event()
         self._heartbeats: asyncio.Task[None] | None = None
         self._ended: ClientError | None = None
+        self._deferred: BaseException | None = None
+        """An error of an acquire that has returned records; the next one raises it."""
         self._topics: dict[UUID, TopicMetadata] = {}
         self._nodes: Mapping[int, ShareNode] = {}
         """Replaced, never changed: calls that wait iterate over it."""
@@ -244,7 +246,8 @@ class ShareConsumer:
         :param batch_size: number of records above which a run is split, at batch boundaries; None:
             ``max_records``
         :param keep_data: False drops the record batches, if only the offsets matter
-        :raises ClientError: the membership has ended
+        :raises ClientError: the membership has ended, or a broker refuses. If other brokers or
+            partitions have records, the call returns them, and the next call raises the error
         """
         limits = AcquireLimits(max_records, max_wait_ms, max_bytes, batch_size or max_records, mode)
         if self._tracing is None:
@@ -255,6 +258,9 @@ class ShareConsumer:
         return acquired
 
     async def _acquire(self, limits: AcquireLimits, keep_data: bool) -> Acquired:
+        if self._deferred is not None:
+            deferred, self._deferred = self._deferred, None
+            raise deferred
         if not await self.wait_for_assignment(limits.max_wait_ms):
             return Acquired(complete=False)
         wanted = await self._wanted_by_node()
@@ -278,11 +284,23 @@ class ShareConsumer:
             *(
                 self._acquire_at(self._node(node_id), parts, limits, keep_data)
                 for node_id, parts in wanted.items()
-            )
+            ),
+            return_exceptions=True,
         )
-        ranges = tuple(acquired for result in results for acquired in result.ranges)
-        data = {key: batches for result in results for key, batches in result.data.items()}
-        return Acquired(ranges, data, complete=all(result.complete for result in results))
+        answers = [result for result in results if isinstance(result, Acquired)]
+        ranges = tuple(acquired for answer in answers for acquired in answer.ranges)
+        for result in results:
+            if isinstance(result, BaseException):
+                self._raise_or_defer(result, ranges)
+        data = {key: batches for answer in answers for key, batches in answer.data.items()}
+        complete = len(answers) == len(results) and all(answer.complete for answer in answers)
+        return Acquired(ranges, data, complete)
+
+    def _raise_or_defer(self, error: BaseException, ranges: Sequence[AcquiredRange]) -> None:
+        """Raise an error, with the next acquire if this one has records to return."""
+        if not ranges:
+            raise error
+        self._deferred = error
 
     async def _acquire_at(
         self, node: ShareNode, wanted: set[TopicIdPartition], limits: AcquireLimits, keep_data: bool
@@ -294,6 +312,7 @@ class ShareConsumer:
         ranges: list[AcquiredRange] = []
         data: dict[TopicPartition, bytes] = {}
         troubled = False
+        refusal: RequestRefused | None = None
         for topic_response in response.responses:
             topic = self._topics.get(topic_response.topic_id)
             if topic is None:
@@ -304,12 +323,12 @@ class ShareConsumer:
             for partition in topic_response.partitions:
                 key = (topic.name, int(partition.partition_index))
                 if partition.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                    raise RequestRefused(
+                    refusal = RequestRefused(
                         f"reading topic '{topic.name}'",
                         int(partition.error_code),
                         needs=f"READ on topic '{topic.name}'",
                     )
-                if partition.error_code:
+                elif partition.error_code:
                     troubled = True
                     _log.warning(
                         "ShareFetch of %s-%d: %s", *key, error_name(int(partition.error_code))
@@ -326,10 +345,12 @@ class ShareConsumer:
                 )
                 if keep_data and partition.records:
                     data[key] = bytes(partition.records)
-        if troubled:
+        if refusal is not None:
+            self._raise_or_defer(refusal, ranges)
+        elif troubled:
             await asyncio.sleep(_RETRY_PAUSE_MS / 1000)
             await self._learn_topics()
-        return Acquired(tuple(ranges), data, complete=not troubled)
+        return Acquired(tuple(ranges), data, complete=not troubled and refusal is None)
 
     # -- acknowledging
 
