@@ -117,6 +117,14 @@ def test_tls_checks_certificates_and_names_unless_told_otherwise() -> None:
         ),
         ({**TLS, "ssl.ca.pem": "no PEM"}, "^ssl.ca.pem cannot be used: "),
         (
+            {"bootstrap.servers": "b:1", "socket.timeout.ms": "5s"},
+            "^socket.timeout.ms is '5s', not a",
+        ),
+        (
+            {"bootstrap.servers": "b:1", "socket.connection.setup.timeout.ms": ""},
+            "^socket.connection.setup.timeout.ms is '', not a number of milliseconds$",
+        ),
+        (
             {**TLS, "ssl.certificate.pem": "x"},
             "^ssl.certificate.pem is set alone: also set ssl.key.location or ssl.key.pem",
         ),

@@ -133,7 +133,8 @@ def librdkafka_config(conf: Mapping[str, Any]) -> dict[str, Any]:
 def settings(config: Mapping[str, Any]) -> Settings:
     """Read a librdkafka configuration.
 
-    :raises UnsupportedSetting: the servers are malformed, or security is wrong or not supported
+    :raises UnsupportedSetting: the servers or a timeout are malformed, or security is wrong or not
+        supported
     """
     servers = str(config.get("bootstrap.servers") or config.get("metadata.broker.list") or "")
     try:
@@ -143,10 +144,18 @@ def settings(config: Mapping[str, Any]) -> Settings:
     return Settings(
         bootstrap_servers=_with_ports(servers),
         client_id=str(config.get("client.id", "rdkafka")),
-        request_timeout_ms=int(config.get("socket.timeout.ms", 60_000)),
-        connect_timeout_ms=int(config.get("socket.connection.setup.timeout.ms", 30_000)),
+        request_timeout_ms=_milliseconds(config, "socket.timeout.ms", 60_000),
+        connect_timeout_ms=_milliseconds(config, "socket.connection.setup.timeout.ms", 30_000),
         security=_security(config),
     )
+
+
+def _milliseconds(config: Mapping[str, Any], name: str, default: int) -> int:
+    text = config.get(name, default)
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        raise UnsupportedSetting(f"{name} is '{text}', not a number of milliseconds") from None
 
 
 def _with_ports(servers: str) -> str:
