@@ -207,3 +207,31 @@ def test_many_markers_are_written_over_several_turns(
 
     asyncio.run(asyncio.wait_for(begin(), HANG_S))
     asyncio.run(asyncio.wait_for(restart(), HANG_S))
+
+
+@story
+async def test_an_unexpected_error_delays_the_markers_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions_module, "RETRY_MS", 1)
+    broker, producer = await begun(tmp_path)
+    transactions = broker.transactions
+    errors = [RuntimeError("unexpected")]
+    append_marker = PartitionLog.append_marker
+
+    def fail_once(log: PartitionLog, *marker: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return append_marker(log, *marker)
+
+    monkeypatch.setattr(PartitionLog, "append_marker", fail_once)
+    transactions.add_partitions("id", producer, [("t", 0)])
+    await broker.durable()
+    transactions.end("id", producer, commit=True, client_version=0)
+    while transactions.coordinator.prepared:
+        assert transactions._tasks or transactions.next_deadline_ms() is not None
+        await asyncio.sleep(0)
+    log = broker.log(broker.catalog.topics["t"], 0)
+    assert log is not None
+    assert log.end_offset == 1
+    broker.close()

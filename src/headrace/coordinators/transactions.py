@@ -264,7 +264,7 @@ class Transactions:
     ) -> None:
         try:
             await durable
-        except StorageError as error:
+        except Exception as error:
             self._marked.pop(transactional_id, None)  # the markers may be lost
             self._failed(transactional_id, error)
         else:
@@ -273,15 +273,16 @@ class Transactions:
     def _take(self, transactional_id: str, step: Callable[[str], None]) -> None:
         try:
             step(transactional_id)
-        except StorageError as error:
+        except Exception as error:
             self._failed(transactional_id, error)
 
-    def _failed(self, transactional_id: str, error: StorageError) -> None:
+    def _failed(self, transactional_id: str, error: Exception) -> None:
         """Try again later."""
         self._completing.discard(transactional_id)
         self._retry_ms = self._clock.now_ms() + RETRY_MS
         message = "cannot complete the transaction of %s yet: %s"
-        log.error(transactional_id, message, transactional_id, error)
+        trace = None if isinstance(error, StorageError) else error
+        log.error(transactional_id, message, transactional_id, error, exc_info=trace)
         self._schedule_timer()
 
     def _write_markers(self, transactional_id: str) -> Generator[None]:
@@ -290,14 +291,14 @@ class Transactions:
 
         After a crash all partitions get a marker again; the second one changes nothing.
 
-        :raises StorageError: the first error, after every partition was tried
+        :raises Exception: the first error, after every partition was tried
         """
         decided = self.coordinator.prepared[transactional_id]
         marked = self._marked.setdefault(transactional_id, set())
         producer = Producer(decided.producer_id, decided.producer_epoch)
         marker = Marker(decided.state == State.PREPARE_COMMIT, COORDINATOR_EPOCH)
         self._check_online(transactional_id)
-        first_error: StorageError | None = None
+        first_error: Exception | None = None
         for number, (topic, partition) in enumerate(sorted(decided.partitions - marked)):
             if number and number % MARKERS_AT_ONCE == 0:
                 yield
@@ -308,7 +309,7 @@ class Transactions:
                 if not isinstance(partition_log, ErrorCode):  # else it was deleted meanwhile
                     self.write_marker(partition_log, producer, marker)
                 marked.add((topic, partition))
-            except StorageError as error:
+            except Exception as error:
                 first_error = first_error or error
         if first_error is not None:
             raise first_error
