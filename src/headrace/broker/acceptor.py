@@ -145,7 +145,7 @@ class Acceptor:
             if throttle_ms:
                 self._hold(sock, throttle_ms)
                 continue
-            pause_ms = 0 if self._rates is None else self._rates.opened_ms()
+            pause_ms = 0 if self._rates is None else self._rates.listener_ms()
             self._open(sock)
             if pause_ms:
                 self._pause(pause_ms / 1000)

@@ -156,10 +156,10 @@ class Broker:
         self.topic_deletions = TopicDeletions(
             self.catalog, topic_logs, self.coordinators, self.slices
         )
-        # The logs' own methods: Produce and Fetch call them for every partition.
-        self.create_topic = topic_logs.create_topic
-        self.create_topics = topic_logs.create_topics
-        self.grow_topics = topic_logs.grow_topics
+        # Methods of the catalog and the logs: Produce and Fetch call those for every partition.
+        self.create_topic = self.catalog.create_topic
+        self.create_topics = self.catalog.create_topics
+        self.grow_topics = self.catalog.grow_topics
         self.apply_topic_config = topic_logs.apply_topic_config
         self.partition = topic_logs.partition
         self.partition_by_name = topic_logs.partition_by_name

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ _CLUSTER_ID_CHARS = 22
 
 @dataclass(frozen=True, slots=True)
 class FoundTopic:
-    """A topic as its directories have it.
+    """A topic as its directories describe it.
 
     :ivar directories: number of directories
     :ivar has_configs: True if its configs are known
@@ -92,11 +92,11 @@ def plan(directory: DataDirectory, config: Config) -> Rebuild:
     names = [name for name in sorted(directory.partition_names()) if directory.holds_log(name)]
     has_records = any(directory.holds_records(name) for name in names)
     reason, topics = _opened(path, has_records=has_records)
-    had = known_partitions.read(directory.path)
+    known = known_partitions.read(directory.path)
     if reason is None:
-        return Rebuild(None, None, (), 0, missing_partitions(directory, topics, had))
+        return Rebuild(None, None, (), 0, missing_partitions(directory, topics, known))
     salvaged = _salvage(path)
-    known = directory_format.read(directory.path)
+    saved_format = directory_format.read(directory.path)
     of_topic: dict[str, list[str]] = {}
     for name in names:
         topic_name = name.rpartition("-")[0]
@@ -114,10 +114,10 @@ def plan(directory: DataDirectory, config: Config) -> Rebuild:
     largest = max((_largest_producer_id(f"{directory.path}/{name}") for name in names), default=-1)
     return Rebuild(
         reason,
-        salvaged.cluster_id if known is None else known.cluster_id,
+        salvaged.cluster_id if saved_format is None else saved_format.cluster_id,
         sorted(found, key=lambda one: one.topic.name),
         max(salvaged.next_producer_id, largest + 1) + PRODUCER_ID_HEADROOM,
-        missing_partitions(directory, {one.topic.name: one.topic for one in found}, had),
+        missing_partitions(directory, {one.topic.name: one.topic for one in found}, known),
     )
 
 
@@ -204,7 +204,7 @@ def _found(
 
 
 def _largest_producer_id(path: str) -> int:
-    """Return the largest producer id in the snapshots and the last segment of a log; -1 without."""
+    """Return the largest producer id in the snapshots and the last segment of a log, or -1."""
     largest = -1
     logs = []
     for name in os.listdir(path):
@@ -227,13 +227,12 @@ def _salvage(path: Path) -> _Salvaged:
     salvaged = _Salvaged(None, 0, {})
     if not path.exists() or not path.stat().st_size:
         return salvaged
-    rows = _rows(path)
-    for name, value in rows("cluster", 2):
+    for name, value in _rows(path, "cluster", 2):
         if name == "id" and isinstance(value, str) and len(value) == _CLUSTER_ID_CHARS:
             salvaged.cluster_id = value
         elif name == "next_producer_id" and str(value).isdigit():
             salvaged.next_producer_id = int(value)
-    for name, topic_id, partitions, _ in rows("topics", 4):
+    for name, topic_id, partitions, _ in _rows(path, "topics", 4):
         if (
             isinstance(name, str)
             and check_topic_name(name) is None
@@ -243,30 +242,26 @@ def _salvage(path: Path) -> _Salvaged:
             and partitions > 0
         ):
             salvaged.topics[name] = Topic(name, uuid.UUID(bytes=topic_id), partitions)
-    for kind, name, key, value in rows("configs", 4):
+    for kind, name, key, value in _rows(path, "configs", 4):
         topic = salvaged.topics.get(name) if kind == "topic" else None
         if topic is not None and isinstance(key, str) and isinstance(value, str):
             salvaged.topics[name] = replace(topic, configs={**topic.configs, key: value})
     return salvaged
 
 
-def _rows(path: Path) -> Callable[[str, int], Iterator[tuple[Any, ...]]]:
-    """Return a function that yields the rows of a table with this number of columns; not those with
-    a wrong checksum. Older catalogs have no checksums.
+def _rows(path: Path, table: str, columns: int) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a table with this number of columns, except those with a wrong checksum.
+    Older catalogs have no checksums.
     """
-
-    def rows(table: str, columns: int) -> Iterator[tuple[Any, ...]]:
-        try:
-            database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-        except sqlite3.Error:
-            return
-        try:
-            for row in database.execute(f"SELECT * FROM {table}"):
-                if len(row) == columns or is_whole(table, row):
-                    yield row[:columns]
-        except sqlite3.Error:
-            return  # the rows before the damage were found
-        finally:
-            database.close()
-
-    return rows
+    try:
+        database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    except sqlite3.Error:
+        return
+    try:
+        for row in database.execute(f"SELECT * FROM {table}"):
+            if len(row) == columns or is_whole(table, row):
+                yield row[:columns]
+    except sqlite3.Error:
+        return  # the rows before the damage were found
+    finally:
+        database.close()

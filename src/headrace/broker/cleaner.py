@@ -1,9 +1,9 @@
 """Compaction in the background: the order of logs, the threads, the pace.
 
 :mod:`headrace.log.cleaner` compacts one log. Every ``log.cleaner.backoff.ms`` this module checks
-    the logs of compacted topics and cleans those that are due, the dirtiest first,
-    ``log.cleaner.threads`` at a time. Only the choice of logs and the swap of finished segments run
-    on the event loop.
+the logs of compacted topics and cleans those that are due, the dirtiest first,
+``log.cleaner.threads`` at a time. Only the choice of logs and the swap of finished segments run on
+the event loop.
 """
 
 from __future__ import annotations

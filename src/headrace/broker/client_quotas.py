@@ -53,8 +53,7 @@ class Quotas:
     @property
     def limits_requests(self) -> bool:
         """True if there are quotas of users or client ids."""
-        machine = self.machine
-        return any(host_of(entity) is None for entity in machine.entities)
+        return any(host_of(entity) is None for entity in self.machine.entities)
 
     @property
     def limits_connections(self) -> bool:

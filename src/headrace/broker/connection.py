@@ -77,8 +77,8 @@ _API_VERSIONS = 18
 _API_KEY_LOW_BYTE = 1
 _API_KEY_IN_FRAME = SIZE.size + _API_KEY_LOW_BYTE
 _QUICK = frozenset((0, 1, 8, 12, 18, 68, 76, 78, 79))
-"""Requests that take little time, so that they do not wait in line when others take much: Produce,
-Fetch, OffsetCommit, heartbeats, ApiVersions, ShareFetch and ShareAcknowledge.
+"""The APIs whose requests take little time and never wait in line: Produce, Fetch, OffsetCommit,
+heartbeats, ApiVersions, ShareFetch and ShareAcknowledge.
 """
 _NO_TEMPLATES: Mapping[int, RequestTemplates] = {}
 
@@ -1075,7 +1075,7 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.abort()
 
     def eof_received(self) -> bool:
-        """Send what is asked for already, to a client that sends no more."""
+        """Answer what a client has sent that sends no more; return True to stay open for that."""
         self._is_at_end = self._is_paused = True
         return bool(self._unsent) or (self._queue.count > 0 and self.task is None)
 

@@ -74,6 +74,6 @@ class ListenerRates:
         """Count a new connection, see :meth:`ConnectionRates.address_ms`."""
         return self._rates.address_ms(address)
 
-    def opened_ms(self) -> int:
+    def listener_ms(self) -> int:
         """Count a connection that is opened, see :meth:`ConnectionRates.listener_ms`."""
         return self._rates.listener_ms(self._listener)

@@ -60,7 +60,7 @@ class DirectoryWatch:
             return
         self._logs.directory.save_created()
         if not self._unchecked:
-            self._unchecked = self._logs.logs()
+            self._unchecked = list(self._logs)
             share = -(-len(self._unchecked) // DIRECTORY_CHECK_ROUND)
             self._at_once = min(share, DIRECTORY_CHECK_LOGS)
         for _ in range(min(count or self._at_once, len(self._unchecked))):

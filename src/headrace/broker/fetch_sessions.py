@@ -108,7 +108,7 @@ class CachedPartition:
     def notified(self) -> None:
         """Make the partition pending: its log has changed."""
         self.watched_key = None
-        self.session.look_at(self)
+        self.session.make_pending(self)
 
 
 class FetchSession:
@@ -192,7 +192,7 @@ class FetchSession:
             self.isolation_level = isolation_level
             self.pending.update(dict.fromkeys(self._partitions.values()))
 
-    def look_at(self, cached: CachedPartition) -> None:
+    def make_pending(self, cached: CachedPartition) -> None:
         """Make a partition pending, and wake the request that waits."""
         self.pending[cached] = None
         self._long_polls.notify(self.wait_key)

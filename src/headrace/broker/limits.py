@@ -34,8 +34,8 @@ to be decrypted.
 """
 
 TLS_SEND_BYTES = 2 * TLS_RECORD_BYTES
-"""The encrypted bytes that are sent with one system call. So many of a connection wait for a full
-socket, and a record more.
+"""The encrypted bytes that are sent with one system call. At most these, and one record more, wait
+for a full socket.
 """
 
 TLS_RECORDS_PER_TURN = 64
@@ -44,8 +44,8 @@ data. A record without data ends its turn.
 """
 
 MAX_EMPTY_TLS_RECORDS = 100
-"""A connection that sends more TLS records without data, such as key updates, beyond those with
-data, is closed.
+"""The TLS records without data, such as key updates, that a connection may send beyond those with
+data. One more closes it.
 """
 
 MAX_HANDSHAKES = 1000
@@ -77,7 +77,7 @@ MIN_JWKS_INTERVAL_S = 5.0
 """The least time between two reads of the keys because of unknown keys in tokens."""
 
 TLS_FILE_CHECK_S = 5.0
-"""How often the broker looks for changed key stores and trust stores."""
+"""The time between two checks of the files of key stores and trust stores for changes."""
 
 MIN_REQUEST_BYTES = 8
 """The shortest request header: api key, version, correlation id."""
@@ -103,8 +103,8 @@ SEND_BUFFER_BYTES = 256 * 1024
 """The buffer for records on their way from a file to a socket; one for all connections."""
 
 AWAIT_SOCKET_BYTES = 4096
-"""The bytes that are given to a full socket, to learn when it takes more: the memory that a client
-costs that does not read its records.
+"""The bytes that are given to a full socket, to learn when it takes more. A client that does not
+read its records costs this memory.
 """
 
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
@@ -119,7 +119,7 @@ SPENT_RECEIVE_BYTES = 8 * 1024
 """The bytes that one read returns while ``queued.max.request.bytes`` is spent."""
 
 FRAME_CHECK_S = 2.0
-"""How often connections are closed that send slowly while others wait for memory."""
+"""The time between two checks for connections that send slowly while others wait for memory."""
 
 MIN_FRAME_BYTES_PER_S = 16 * 1024
 """A connection that sends less is slow, see :data:`FRAME_CHECK_S`."""
@@ -172,8 +172,8 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 """Kafka's own: the partitions that one request may create."""
 
 MAX_IN_FLIGHT_SPANS = 20_000
-"""The spans of records in flight in one response of DescribeShareGroupOffsets; partitions whose
-spans do not fit are answered as by a broker that does not tell them.
+"""The spans of records in flight in one response of DescribeShareGroupOffsets. A partition whose
+spans do not fit is described without them.
 """
 
 MAX_RELEASES_PER_REQUEST = 1000
@@ -194,8 +194,8 @@ MAX_LOOP_HOLDERS = 200
 """The names of requests and timers for which delays of the event loop are counted."""
 
 TOPICS_PER_TURN = 500
-"""Retention, compaction and the scrape of metrics look at so many topics without partitions of
-interest in one turn of the event loop.
+"""The topics that retention, compaction and the scrape of metrics visit in one turn of the event
+loop, if none of their partitions needs work.
 """
 
 DELETIONS_AT_ONCE = 20
@@ -230,7 +230,7 @@ metric, too.
 """
 
 SCRAPE_SLICE_SAMPLES = 1000
-"""Requests are served after so many lines of metrics."""
+"""The lines of metrics after which other requests are served."""
 
 SCRAPE_LOADING_MS = 100
 """The time that one scrape spends on opening logs that were not used since the start. The next one
@@ -269,8 +269,8 @@ DIRECTORY_CHECK_LOGS = 500
 """The most logs of which one check makes sure that their active segments were not deleted."""
 
 DIRECTORY_CHECK_ROUND = 5
-"""The number of checks that share all logs, unless there are too many. An idle broker with 100 logs
-would spend half of its CPU time on them if each check looked at all.
+"""The number of checks that visit each log once, unless there are too many logs. If each check
+visited all of 100 logs, an idle broker would spend half of its CPU time on them.
 """
 
 MISSING_PARTITIONS_LOGGED = 20

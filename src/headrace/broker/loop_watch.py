@@ -62,7 +62,7 @@ class LoopWatch:
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._holder: Holder | None = None
-        """What held the loop when it was last found late; None if it was not late."""
+        """The holder of the loop when it was last found late; None if it was not late."""
         self._collection_began = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(

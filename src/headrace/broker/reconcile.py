@@ -1,4 +1,4 @@
-"""Compare the catalog with the partition directories at a start, and delete nothing on doubt."""
+"""Compare the catalog with the partition directories at a start. In doubt, delete nothing."""
 
 from __future__ import annotations
 

@@ -86,8 +86,8 @@ class RequestCharge:
         return None if limit is None else self._quotas.machine.most_bytes(limit)
 
     def fetch_ms(self, response_bytes: int) -> int:
-        """Charge a Fetch, and return its throttle time. Above 0, an empty response must be sent,
-        and its bytes are not charged.
+        """Charge a Fetch, and return its throttle time. If it is above 0, send an empty response:
+        the bytes are not charged.
         """
         if not self._is_open:
             return 0

@@ -106,7 +106,7 @@ def find_credential(catalog: Catalog, mechanism: Mechanism, name: str) -> Creden
 
 
 def credential_of_login(catalog: Catalog, mechanism: Mechanism, name: str) -> Credential | None:
-    """As :func:`find_credential`. It takes as long for an unknown user."""
+    """Return the credential of a user who logs in; None for an unknown one, which takes as long."""
     text = catalog.configs(SCRAM, name).get(mechanism.name)
     credential = Credential.parse(text or _MADE_UP[mechanism])
     return None if text is None else credential

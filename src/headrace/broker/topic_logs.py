@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Hashable, Iterator, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -15,7 +15,7 @@ from headrace.log.removal import DeletedLog
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.record_batch import OPEN_ANY, BatchHeader, Opening
 
-from .catalog import Catalog, NewTopic, Topic
+from .catalog import Catalog, Topic
 from .config.broker_config import Config
 from .config.topic_rules import check_new_topic_name
 from .disk_thread import DiskThread
@@ -47,6 +47,7 @@ class TopicLogs:
         self.flusher = Flusher()
         self._config = config
         self._catalog = catalog
+        self.create_topic = catalog.create_topic
         self._directory = directory
         self._clock = clock
         self._metrics = metrics
@@ -82,29 +83,6 @@ class TopicLogs:
     def name_refusal(self, name: str) -> Refusal | None:
         """Return the error for creating a topic called ``name``, None if it may be created."""
         return check_new_topic_name(name, self._catalog.twin(name))
-
-    def create_topic(
-        self, name: str, partitions: int, configs: Mapping[str, str] | None = None
-    ) -> Topic:
-        """Create a topic. No file is created before its first record.
-
-        :raises CatalogError: when the database fails
-        """
-        return self._catalog.create_topic(name, partitions, configs or {})
-
-    def create_topics(self, new: Sequence[NewTopic]) -> list[Topic]:
-        """Create topics in one transaction: all of them, or none.
-
-        :raises CatalogError: when the database fails
-        """
-        return self._catalog.create_topics(new)
-
-    def grow_topics(self, totals: Mapping[str, int]) -> None:
-        """Grow topics to these numbers of partitions in one transaction: all of them, or none.
-
-        :raises CatalogError: when the database fails
-        """
-        self._catalog.grow_topics(totals)
 
     def delete_topics(self, topics: Sequence[Topic], removed: Callable[[], object]) -> None:
         """Delete topics in one transaction of the catalog, and close their logs. Their directories
@@ -300,11 +278,11 @@ class TopicLogs:
         moved = [one for one in targets if one[2] > one[1].log_start_offset]
 
         def save() -> dict[int, Refusal | None]:
-            return {number: log.save_log_start(target) for number, log, target in moved}
+            return {number: one.save_log_start(target) for number, one, target in moved}
 
         refusals: dict[int, Refusal | None] = {}
         if moved:
-            in_thread = any(log.syncs for _, log, _ in moved)
+            in_thread = any(one.syncs for _, one, _ in moved)
             refusals = await self._disk.run(save) if in_thread else save()
         for number, partition_log, target in targets:
             refusal = refusals.get(number)

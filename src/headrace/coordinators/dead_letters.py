@@ -367,16 +367,14 @@ class DeadLetters:
         prefix = config.get_str("errors.deadletterqueue.topic.name.prefix") or ""
         if not name.startswith(prefix):
             return (
-                "Configured DLQ topic name does not comply with the DLQ topic prefix in "
-                "share group: "
-                f"{group_id}, topic: {name}, prefix: {prefix}"
+                "Configured DLQ topic name does not comply with the DLQ topic prefix in share "
+                f"group: {group_id}, topic: {name}, prefix: {prefix}"
             )
         if topic is None:
             if not config.get_bool("errors.deadletterqueue.auto.create.topics.enable"):
                 return (
-                    "DLQ topic does not exist and auto create is disabled on cluster for "
-                    "share group: "
-                    f"{group_id}, topic: {name}."
+                    "DLQ topic does not exist and auto create is disabled on cluster for share "
+                    f"group: {group_id}, topic: {name}."
                 )
             created = self._create(name)
             if isinstance(created, str):

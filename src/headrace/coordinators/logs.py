@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class InternalLogs(Protocol):
-    """The logs of the internal topics, for :class:`~headrace.coordinators.runtime`."""
+    """The logs of the internal topics, for :mod:`headrace.coordinators.runtime`."""
 
     def exists(self, topic: str) -> bool:
         """Return True if an internal topic has been created."""
@@ -56,9 +56,7 @@ class InternalLogs(Protocol):
 class TopicLogs(Protocol):
     """The topics of the broker and their logs, for share-partitions and transactions."""
 
-    def create_topic(
-        self, name: str, partitions: int, configs: Mapping[str, str] | None = None
-    ) -> Topic:
+    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str] = ...) -> Topic:
         """Create a topic.
 
         :raises StorageError: when it cannot be stored

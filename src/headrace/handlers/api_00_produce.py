@@ -67,7 +67,7 @@ from headrace.transactions.producer import NO_PRODUCER_ID, NotYetDurable, Produc
 
 from .context import CloseConnection, RequestContext
 from .internal_records import check_coordinator_records, coordinator_records_check
-from .topic_names import topic_name
+from .topic_names import allows_topic
 
 _SLICE_S = SLICE_MS / 1000
 _ACKS = (-1, 0, 1)
@@ -102,7 +102,7 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
     batches = [
         _Batch(topic.topic_id, data, _header_of(data), is_allowed)
         for topic in request.topic_data
-        for is_allowed in (_may_write(broker, topic.topic_id, context),)
+        for is_allowed in (allows_topic(broker, Operation.WRITE, topic.topic_id, context),)
         for data in topic.partition_data
     ]
     refusal = _check_producers(broker, request, batches, context)
@@ -262,15 +262,6 @@ def _check_producers(
     return None
 
 
-def _may_write(broker: Broker, topic_id: UUID, context: RequestContext) -> bool:
-    """Return whether a client may write to a topic; True for an unknown id."""
-    access = context.access
-    if not access.is_limited:
-        return True
-    name = topic_name(broker, topic_id, context)
-    return name is None or access.allows(Operation.WRITE, ResourceType.TOPIC, name)
-
-
 def _is_transactional(records: memoryview) -> bool:
     """Return whether the first batch is transactional and has magic 2."""
     if len(records) < HEADER_BYTES or records[MAGIC_POSITION] != 2:
@@ -279,6 +270,10 @@ def _is_transactional(records: memoryview) -> bool:
 
 
 def _unacknowledged(response: ProduceResponse) -> None:
+    """Send no response.
+
+    :raises CloseConnection: when a batch was refused
+    """
     for topic in response.responses:
         for partition in topic.partition_responses:
             if partition.error_code:

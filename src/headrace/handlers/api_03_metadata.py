@@ -12,14 +12,12 @@ Version notes:
 * Version 4 adds ``allow_auto_topic_creation``.
 * Version 5 adds offline replicas (KIP-112).
 * Version 7 adds leader epochs (KIP-320).
-
 * Version 8 adds authorized operations (KIP-430).
 * Version 9 is flexible (KIP-482).
 * Version 10 adds topic ids (KIP-516).
 * Version 11 removes the authorized operations of the cluster (KIP-700).
 * Version 12 adds requests by topic id (KIP-516). Versions 10 and 11 refuse them with
   INVALID_REQUEST.
-
 * Version 13 adds an error for the whole response (KIP-1102).
 """
 

@@ -6,7 +6,6 @@ without partitions are left out of the response.
 Version notes:
 
 * Version 5 removes the retention time (KIP-211); the broker's applies.
-
 * Version 6 adds leader epochs (KIP-320).
 * Version 7 adds the group instance id (KIP-345).
 * Version 9 adds member epochs, STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND (KIP-848).

@@ -46,7 +46,7 @@ from headrace.protocol.messages import NO_THROTTLE
 from headrace.security.acls import ResourceType
 
 from .context import RequestContext
-from .topic_names import topic_name
+from .topic_names import allows_topic
 
 _FIRST_WITH_TOPIC_IDS = 10
 
@@ -120,7 +120,7 @@ def _group(
 
     def answer(one: Any) -> OffsetFetchResponseTopics:
         topic_id, partitions = rows(one)
-        if access.is_limited and not _may_see(broker, topic_id, context):
+        if not allows_topic(broker, Operation.DESCRIBE, topic_id, context):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             refused = [_Partition(found.partition_index, error_code=code) for found in partitions]
             return OffsetFetchResponseTopics(topic_id=topic_id, partitions=tuple(refused))
@@ -134,12 +134,6 @@ def _group(
         else lazy_map(answer, LazyArray(len(wanted), wanted))
     )
     return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
-
-
-def _may_see(broker: Broker, topic_id: UUID, context: RequestContext) -> bool:
-    """Return whether a client may describe a topic; True for an unknown id."""
-    name = topic_name(broker, topic_id, context)
-    return name is None or context.access.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 def _stable_only(

@@ -1,16 +1,14 @@
 """ApiVersions (18), versions 0-4: list the served APIs and the features (KIP-35).
 
 The list comes from the registry: only served APIs are advertised, and only served versions except
-Produce 0-2, which are refused. A request of an unsupported
-version is answered in version 0 with UNSUPPORTED_VERSION (KIP-511).
-
+Produce 0-2, which are refused. A request of an unsupported version is answered in version 0 with
+UNSUPPORTED_VERSION (KIP-511).
 
 Version notes:
 
 * Version 3 is flexible. It adds the client's software name and version (KIP-511), and features
   (KIP-584).
 * Version 4 adds features whose lowest supported level is 0.
-
 """
 
 from __future__ import annotations

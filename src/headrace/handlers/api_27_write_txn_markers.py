@@ -11,7 +11,7 @@ Version notes:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Generator
+from collections.abc import Generator
 from typing import Any
 
 from kio.schema.write_txn_markers.v2.request import WritableTxnMarker, WriteTxnMarkersRequest
@@ -29,7 +29,7 @@ from headrace.protocol.record_batch import Marker
 from headrace.transactions.producer import EPOCH_PER_TRANSACTION, NO_PRODUCER_ID, Producer
 
 from .context import RequestContext
-from .slicing import run_sliced
+from .slicing import run_sliced_durably
 
 log = LimitedLog(get_logger("headrace.transactions"))
 
@@ -40,16 +40,7 @@ Results = dict[int, defaultdict[str, dict[int, ErrorCode]]]
 def handle(broker: Broker, request: WriteTxnMarkersRequest, context: RequestContext) -> Any:
     """Append the markers of a request, and respond when they are durable."""
     count = sum(len(topic.partition_indexes) for one in request.markers for topic in one.topics)
-    response = run_sliced(broker, _write_all(broker, request), count)
-    if isinstance(response, Awaitable):
-        return _when_durable(broker, response)
-    return broker.when_durable(response)
-
-
-async def _when_durable(broker: Broker, response: Awaitable[Any]) -> Any:
-    answer = await response
-    await broker.durable()
-    return answer
+    return run_sliced_durably(broker, _write_all(broker, request), count)
 
 
 def _write_all(

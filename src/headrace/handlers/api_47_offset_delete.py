@@ -28,7 +28,7 @@ def handle(
     broker: Broker, request: OffsetDeleteRequest, context: RequestContext
 ) -> Deferred[OffsetDeleteResponse]:
     """Delete the committed offsets of the partitions of a request."""
-    there = []
+    existing: list[tuple[str, int]] = []
     topics: dict[str, list[OffsetDeleteResponsePartition]] = {}
 
     def answer(name: str, index: int, code: ErrorCode) -> None:
@@ -44,17 +44,17 @@ def handle(
             if topic is None or not 0 <= index < topic.partitions:
                 answer(asked.name, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             else:
-                there.append((asked.name, index))
+                existing.append((asked.name, index))
 
     def delete(
         now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, ErrorCode | tuple[ErrorCode, ...]]:
-        return broker.groups.offsets.delete(request.group_id, there)
+        return broker.groups.offsets.delete(request.group_id, existing)
 
     def response(codes: ErrorCode | tuple[ErrorCode, ...]) -> OffsetDeleteResponse:
         if isinstance(codes, ErrorCode):
             return OffsetDeleteResponse(error_code=codes, throttle_time=NO_THROTTLE, topics=())
-        for (name, index), code in zip(there, codes, strict=True):
+        for (name, index), code in zip(existing, codes, strict=True):
             answer(name, index, code)
         return OffsetDeleteResponse(
             error_code=ErrorCode.NONE,

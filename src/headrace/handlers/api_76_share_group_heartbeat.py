@@ -72,19 +72,15 @@ def _initialize(broker: Broker, group: ShareGroup, partitions: Partitions) -> No
         share_state_recovery.initialize(broker.coordinators, group, starts, group.epoch + 1)
 
 
-def _refusal(refusal: Refusal) -> ShareGroupHeartbeatResponse:
-    return ShareGroupHeartbeatResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=refusal.code,
-        error_message=refusal.message,
-        member_epoch=0,
-        heartbeat_interval=NO_THROTTLE,
-    )
-
-
 def _response(reply: ShareHeartbeatReply | Refusal) -> ShareGroupHeartbeatResponse:
     if isinstance(reply, Refusal):
-        return _refusal(reply)
+        return ShareGroupHeartbeatResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=reply.code,
+            error_message=reply.message,
+            member_epoch=0,
+            heartbeat_interval=NO_THROTTLE,
+        )
     assignment = None
     if reply.assignment is not None:
         assignment = Assignment(

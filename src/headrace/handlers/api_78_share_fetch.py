@@ -36,6 +36,7 @@ from headrace.broker.long_polls import LongPoll
 from headrace.coordinators.share_fetches import Fetched, FetchLimits, acquire, has_bytes, wait_keys
 from headrace.coordinators.share_partitions import LEADER_EPOCH
 from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.share.settings import ShareSettings
 from headrace.share.share_session import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
@@ -45,11 +46,11 @@ from .api_79_share_acknowledge import (
     Acknowledged,
     acknowledge,
     answer_when_applied,
-    may_read,
     names_member,
 )
 from .context import RequestContext
 from .durations import to_timedelta
+from .topic_names import allows_topic
 
 _BATCH_OPTIMIZED, _RECORD_LIMIT = 0, 1
 
@@ -73,7 +74,7 @@ class _Fetch:
 
     def may_read(self, topic_id: UUID) -> bool:
         """Return whether the member may read a topic; True for an unknown id."""
-        return may_read(self.broker, topic_id, self.context)
+        return allows_topic(self.broker, Operation.READ, topic_id, self.context)
 
 
 def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) -> Any:
@@ -224,8 +225,7 @@ async def _when_durable(
 
 def _answer(fetch: _Fetch, fetched: list[Fetched]) -> Any:
     """Return the response when the acknowledgements are durable."""
-    response = _response(fetch, fetched)
-    return fetch.broker.when_durable(response)
+    return fetch.broker.when_durable(_response(fetch, fetched))
 
 
 _NO_LEADER = LeaderIdAndEpoch(leader_id=0, leader_epoch=0)
@@ -241,10 +241,8 @@ def _response(fetch: _Fetch, fetched: list[Fetched]) -> ShareFetchResponse:
     The response to a full request (epoch 0) has all partitions of the session.
     """
     if fetched:
-        session, gained = (
-            fetch.session,
-            [(one.topic_id, one.error_code, one.acquired) for one in fetched],
-        )
+        session = fetch.session
+        gained = [(one.topic_id, one.error_code, one.acquired) for one in fetched]
         fetch.broker.metrics.share.fetched(
             session.group_id, fetch.started, len(session.partitions), gained
         )

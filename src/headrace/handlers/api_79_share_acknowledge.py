@@ -32,7 +32,6 @@ from headrace.coordinators.share_partitions import LEADER_EPOCH
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.messages import NO_THROTTLE
-from headrace.security.acls import ResourceType
 from headrace.share.acknowledgement import (
     MALFORMED,
     REJECT,
@@ -45,6 +44,7 @@ from headrace.share.share_session import FINAL_EPOCH, ShareSession
 
 from .context import RequestContext
 from .durations import to_timedelta
+from .topic_names import allows_topic
 
 Acknowledged = dict[tuple[UUID, int], Refusal | None]
 """The result of each partition in the order of the request; None for success."""
@@ -142,14 +142,6 @@ def _topic(
     return ShareAcknowledgeTopicResponse(topic_id=topic.topic_id, partitions=tuple(partitions))
 
 
-def may_read(broker: Broker, topic_id: UUID, context: RequestContext) -> bool:
-    """Return whether a client may read a topic; True for an unknown id."""
-    if not context.access.is_limited:
-        return True
-    topic = broker.catalog.topics_by_id.get(topic_id)
-    return topic is None or context.access.allows(Operation.READ, ResourceType.TOPIC, topic.name)
-
-
 class _Acknowledgement(NamedTuple):
     """The acknowledgements of one partition."""
 
@@ -230,7 +222,7 @@ def acknowledge(
     acknowledged: Acknowledged = {}
     waiting: dict[tuple[UUID, int], Awaitable[Refusal | None]] = {}
     for topic in topics:
-        is_allowed = may_read(broker, topic.topic_id, context)
+        is_allowed = allows_topic(broker, Operation.READ, topic.topic_id, context)
         for partition in topic.partitions:
             if not partition.acknowledgement_batches:
                 continue

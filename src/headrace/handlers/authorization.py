@@ -203,12 +203,11 @@ def _without(rule: Each, request: Any, codes: list[ErrorCode]) -> Any:
 
 def _refused_items(
     api: Api, rule: Each, broker: Broker, request: Any, codes: list[ErrorCode]
-) -> Any:
-    """Return a response with the refused items alone."""
+) -> dict[str, tuple[Any, ...]]:
+    """Return the refused items of a response, by the name of its array."""
     response_type = codec(api.key, api.highest).refusal_type
     items = getattr(request, rule.array)
     arrays: dict[str, list[Any]] = {}
-    response: Any = None
     for code in dict.fromkeys(code for code in codes if code):
         of_code = tuple(item for item, one in zip(items, codes, strict=True) if one == code)
         response = refuse_all(

@@ -17,7 +17,7 @@ def client_attributes(broker: Broker, context: RequestContext) -> dict[str, str]
     attributes = {
         client_metrics.SOFTWARE_NAME: software.name,
         client_metrics.SOFTWARE_VERSION: software.version,
-        client_metrics.SOURCE_ADDRESS: context.client_host[1:],
+        client_metrics.SOURCE_ADDRESS: context.host,
         client_metrics.SOURCE_PORT: str(context.client_port),
     }
     if context.client_id is not None:

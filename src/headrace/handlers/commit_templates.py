@@ -119,7 +119,10 @@ class CommitTemplate:
 
 
 class TemplatedCommit(Command[bytes]):
-    """A commit by template, decided at the end of the turn."""
+    """A commit by template, decided at the end of the turn.
+
+    :param offsets: offset, leader epoch and a constant for each partition
+    """
 
     __slots__ = ("_correlation_id", "_offsets", "_template")
 
@@ -128,7 +131,6 @@ class TemplatedCommit(Command[bytes]):
     def __init__(
         self, template: CommitTemplate, correlation_id: bytes, offsets: tuple[int, ...]
     ) -> None:
-        """``offsets``: offset, leader epoch and a constant for each partition."""
         self.waiter = None
         self.key = template.group_id
         self._template = template

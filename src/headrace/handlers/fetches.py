@@ -36,10 +36,9 @@ from headrace.protocol.fetch import (
 from headrace.protocol.file_range import FileRange
 from headrace.protocol.record_batch import offset_ranges
 from headrace.protocol.versions import TopicIds
-from headrace.security.acls import ResourceType
 
 from .context import RequestContext
-from .topic_names import topic_name
+from .topic_names import allows_topic
 
 _READ_COMMITTED = 1
 _EMPTY_RESPONSE_BYTES, _PARTITION_BYTES = 21, 60
@@ -157,10 +156,7 @@ class _Reading:
         assert self._allowed is not None
         allowed = self._allowed.get(topic_id)
         if allowed is None:
-            name = topic_name(self._broker, topic_id, self._context)
-            allowed = name is None or self._context.access.allows(
-                Operation.READ, ResourceType.TOPIC, name
-            )
+            allowed = allows_topic(self._broker, Operation.READ, topic_id, self._context)
             self._allowed[topic_id] = allowed
         return allowed
 

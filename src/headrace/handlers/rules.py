@@ -8,8 +8,8 @@ table. The step *authorize* (:mod:`headrace.handlers.authorization`) carries out
 * :class:`Each`: items of an array without the permission are refused, each on its own. The handler
   serves the others.
 
-Of the third kind, :class:`Inside`, are permissions that the handler itself asks for, because they
-decide about parts of what it does: what it lists, names or creates.
+The handler itself asks for a permission of the third kind, :class:`Inside`, because that decides
+about parts of what it does: what it lists, names or creates.
 """
 
 from __future__ import annotations

@@ -28,6 +28,16 @@ def topic_name(broker: Broker, topic_id: UUID | None, context: RequestContext) -
     return None if ids is None else ids.known_name(topic_id)
 
 
+def allows_topic(
+    broker: Broker, operation: Operation, topic_id: UUID | None, context: RequestContext
+) -> bool:
+    """Return whether a client may do an operation on a topic; True for an unknown id."""
+    if not context.access.is_limited:
+        return True
+    name = topic_name(broker, topic_id, context)
+    return name is None or context.access.allows(operation, ResourceType.TOPIC, name)
+
+
 def may_see(access: AnyAccess) -> Callable[[str], bool] | None:
     """Return a function that tells whether a client may describe a topic; None if it may describe
     all.

@@ -18,6 +18,7 @@ from headrace.log.aborted_transactions import AbortedTransaction
 from headrace.log.cleanable import Cleanable, cleaned_up_to, expect_gaps
 from headrace.log.compaction import AbortedLookup, Compactor, LatestOffsets, last_of_producers
 from headrace.log.files import OpenFiles, fsync_path
+from headrace.log.index import TimeIndex
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import MAX_RELATIVE_OFFSET, Segment, scan
@@ -200,7 +201,7 @@ def group_segments(sources: Iterable[_Source], config: LogConfig) -> Iterator[li
         entries = (size + source.size_bytes) // max(config.index_interval_bytes, HEADER_BYTES) + 2
         if group and (
             size + source.size_bytes > config.segment_bytes
-            or entries * 12 > config.segment_index_bytes
+            or entries * TimeIndex.entry_bytes > config.segment_index_bytes
             or source.end_offset - group[0].base_offset > MAX_RELATIVE_OFFSET
         ):
             yield group

@@ -117,10 +117,6 @@ class LogDirectory:
         """Wait until the directories of all deleted logs are gone."""
         self._removals.finish()
 
-    def logs(self) -> list[PartitionLog]:
-        """Return all logs that were opened since the start."""
-        return list(self)
-
     def find_loss(self) -> str | None:
         """Check that the data directory is still there. If it is not, all logs refuse reads and
         writes from now on; return the reason.

@@ -663,15 +663,8 @@ class PartitionLog:
         A snapshot calls this for every log in one go: it touches no disk.
         """
         active = self._segments.active
-        if active is None:
-            return self, self._log_start_offset, self._end_offset, -1, 0
-        return (
-            self,
-            self._log_start_offset,
-            self._end_offset,
-            active.base_offset,
-            active.size_bytes,
-        )
+        place = (-1, 0) if active is None else (active.base_offset, active.size_bytes)
+        return self, self._log_start_offset, self._end_offset, *place
 
     def announce_change(self) -> None:
         """Announce that files are about to be deleted or replaced, so that a snapshot that is being

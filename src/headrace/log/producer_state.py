@@ -77,8 +77,7 @@ def _stale(header: BatchHeader, last_epoch: int) -> Refusal:
     return Refusal(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"Epoch of producer {header.producer_id} is {header.producer_epoch}, which is "
-        f"smaller than the last seen epoch "
-        f"{last_epoch}",
+        f"smaller than the last seen epoch {last_epoch}",
     )
 
 
@@ -145,8 +144,7 @@ class ProducerState:
             return Refusal(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"Out of order sequence number for producer {header.producer_id}: {first} "
-                f"(incoming seq. number), "
-                f"{last} (current end sequence number)",
+                f"(incoming seq. number), {last} (current end sequence number)",
             )
         if epoch < entry.epoch:
             return _stale(header, entry.epoch)
@@ -154,8 +152,8 @@ class ProducerState:
             return Refusal(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"Invalid sequence number for new epoch of producer {header.producer_id}: "
-                f"{epoch} (request epoch), "
-                f"{first} (seq. number), {entry.epoch} (current producer epoch)",
+                f"{epoch} (request epoch), {first} (seq. number), "
+                f"{entry.epoch} (current producer epoch)",
             )
         return self._check_transaction(header)
 

@@ -62,9 +62,8 @@ class CorruptLog(RuntimeError):
         """
         return cls(
             f"{path} is damaged at offset {offset}: {problem}. Restore the file from a backup; "
-            f"or give up what it holds "
-            f"from there on: truncate -s {position} {path} and remove the later .log files "
-            f"beside it, if there are any"
+            f"or give up what it holds from there on: truncate -s {position} {path} and remove "
+            "the later .log files beside it, if there are any"
         )
 
     @classmethod
@@ -74,8 +73,8 @@ class CorruptLog(RuntimeError):
         """
         return cls(
             f"{path} has offset {found} where {expected} should come: records are missing. "
-            f"Restore the files beside it "
-            "from a backup; or remove this one and the later ones, and give up what they hold"
+            "Restore the files beside it from a backup; or remove this one and the later ones, "
+            "and give up what they hold"
         )
 
     @classmethod
@@ -89,7 +88,7 @@ class CorruptLog(RuntimeError):
 
 
 class LoadedLog(NamedTuple):
-    """A log as its directory has it.
+    """A log that was loaded from its directory.
 
     :ivar segments: the segments, oldest first
     :ivar producers: the state of producers at the end of the log
@@ -104,7 +103,6 @@ class LoadedLog(NamedTuple):
     log_start_offset: int
     end_offset: int
     flushed_offset: int
-    """The offset, exclusive, up to which the files are known to be on disk."""
 
 
 def load(directory: str, files: OpenFiles, *, crashed: bool, refuse_damage: bool) -> LoadedLog:

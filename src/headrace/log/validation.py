@@ -33,10 +33,7 @@ MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 
 MAGIC_POSITION = 16
 LEAST_LENGTH = 14
-"""The smallest batch length of any magic. Kafka refuses a smaller one before all other
-checks.
-"""
-
+"""The smallest batch length of any magic. Kafka refuses a smaller one before all other checks."""
 
 _WRONG_TIMESTAMPS = "One or more records have been rejected due to invalid timestamp"
 _WITHOUT_KEY = "Compacted topic cannot accept message without key."
@@ -90,8 +87,7 @@ def check_client_batch(
         return Refusal(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"The record batch size in the append is {size} bytes which exceeds the maximum "
-            f"configured value of "
-            f"{config.max_message_bytes}.",
+            f"configured value of {config.max_message_bytes}.",
         )
     if crc32c(data[CRC_START:size]) != header.crc:
         return Refusal(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (stored crc = {header.crc})")
@@ -99,8 +95,7 @@ def check_client_batch(
         return Refusal(
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"Message batch size is {size} bytes in append which exceeds the maximum "
-            f"configured segment size of "
-            f"{config.segment_bytes}.",
+            f"configured segment size of {config.segment_bytes}.",
         )
     refusal = _check_fields(header)
     if refusal is None and opening is not None:

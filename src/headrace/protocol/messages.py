@@ -2,8 +2,7 @@
 
 Messages are kio's classes. kio reads requests after :mod:`.skimmer` has checked their arrays, and
 :mod:`.writer` writes responses. Produce, Fetch and OffsetCommit have their own modules. The classes
-    of a version are imported when it is first used, so that a broker loads only the versions in
-    use.
+of a version are imported when it is first used, so that a broker loads only the versions in use.
 """
 
 from __future__ import annotations
@@ -50,9 +49,8 @@ _BY_HAND = {
 _JOIN_BYTES = 64 * 1024
 _PAGE_BYTES = 4096
 
-
 _PARTS_TO_JOIN = 4096
-"""So many parts of a response that is written in slices are joined at a time."""
+"""The parts of a response written in slices that are joined at a time."""
 
 
 def _joined(parts: list[Any]) -> list[Piece]:

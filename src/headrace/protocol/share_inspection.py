@@ -62,7 +62,7 @@ class InFlightSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeShareGroupOffsetsRequestTopic:
-    """As in Kafka."""
+    """Kafka's topic of a request."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = i16(1)
@@ -75,7 +75,7 @@ class DescribeShareGroupOffsetsRequestTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeShareGroupOffsetsRequestGroup:
-    """As in Kafka."""
+    """Kafka's group of a request."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = i16(1)
@@ -131,7 +131,7 @@ class DescribeShareGroupOffsetsResponsePartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeShareGroupOffsetsResponseTopic:
-    """As in Kafka."""
+    """Kafka's answer for a topic."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = i16(1)
@@ -145,7 +145,7 @@ class DescribeShareGroupOffsetsResponseTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeShareGroupOffsetsResponseGroup:
-    """As in Kafka."""
+    """Kafka's answer for a group."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = i16(1)
@@ -160,7 +160,7 @@ class DescribeShareGroupOffsetsResponseGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeShareGroupOffsetsResponse:
-    """As in Kafka."""
+    """Kafka's response."""
 
     __type__: ClassVar = EntityType.response
     __version__: ClassVar[i16] = i16(1)
@@ -173,7 +173,7 @@ class DescribeShareGroupOffsetsResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterShareGroupOffsetsRequestPartition:
-    """As in Kafka."""
+    """Kafka's partition of a request."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = i16(0)
@@ -186,7 +186,7 @@ class AlterShareGroupOffsetsRequestPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterShareGroupOffsetsRequestTopic:
-    """As in Kafka."""
+    """Kafka's topic of a request."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = i16(0)

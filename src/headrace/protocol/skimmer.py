@@ -187,9 +187,8 @@ def _walk(
 
 
 def _of_tag(nested: Any, many: bool, allow_nulls: bool) -> Skim | None:
-    """Return the source code that walks over a tagged field with an array.
-
-    Return None for other fields, which are skipped by size.
+    """Return the function that walks over a tagged field with messages or an array; None for any
+    other field, which is skipped by its size.
     """
     walk = None if nested is None else skimmer(nested, allow_nulls=allow_nulls)
     if not many:

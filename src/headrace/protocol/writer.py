@@ -23,7 +23,7 @@ Write = Callable[[Callable[[Any], object], Any], None]
 """``write(put, message)``: passes the message's bytes to ``put``, piece by piece."""
 
 SlicedWrite = Callable[[Callable[[Any], object], Any], Generator[None]]
-"""As :data:`Write`, but a generator that yields after items of arrays of messages."""
+"""Do the same as :data:`Write`, but yield after items of arrays of messages."""
 
 ITEMS_PER_STEP = 64
 """The number of items after which a response that is written in slices can be interrupted, if they

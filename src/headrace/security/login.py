@@ -130,8 +130,8 @@ class Login:
         self.state = State.HANDSHAKE
 
     def may_begin_again(self, now_ms: int) -> bool:
-        """Return whether a client that is logged in may log in again now: only in a session that
-        ends, the first time whenever it likes, and then once a second.
+        """Return whether a client that is logged in may log in again now. It may in a session with
+        an end: the first time at once, then at most once a second.
 
         :param now_ms: the steady time
         """

@@ -20,7 +20,7 @@ REQUEST, MUTATION = "request_percentage", "controller_mutation_rate"
 CONNECTION = "connection_creation_rate"
 
 EXACT, DEFAULT, ANY = 0, 1, 2
-"""How a part of a filter matches the name of a type: this name, the default, or any of both."""
+"""The ways in which a part of a filter matches a name: this name, the default, or either."""
 
 _EPSILON = 1e-6
 _CLIENT_KEYS: Mapping[str, tuple[float, str] | None] = {

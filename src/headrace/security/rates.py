@@ -16,8 +16,7 @@ MAX_THROTTLE_MS = (1 << 31) - 1
 class Windows(NamedTuple):
     """The samples that a rate is measured over.
 
-    :ivar samples: how many samples are kept, with the present one
-        (``quota.window.num``)
+    :ivar samples: the number of samples, the present one included (``quota.window.num``)
     :ivar size_ms: the time that each spans (``quota.window.size.seconds``)
     """
 

@@ -4,11 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from headrace.security.principal import Principal
 
-from .keys import Value
+from .keys import BrokerValue
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 """The only authorizer."""
@@ -16,16 +14,13 @@ AUTHORIZER, SUPER_USERS = "authorizer.class.name", "super.users"
 ALLOW_WITHOUT_ACLS = "allow.everyone.if.no.acl.found"
 
 
-def check_authorizer(value: Callable[[str], Value | None]) -> str | None:
-    """Return the error in the configs of the authorizer, None if they are valid.
-
-    :param value: returns the parsed value of a broker config
-    """
-    authorizer = value(AUTHORIZER)
+def check_authorizer(broker: BrokerValue) -> str | None:
+    """Return the error in the configs of the authorizer, None if they are valid."""
+    authorizer = broker(AUTHORIZER)
     if authorizer not in ("", None, STANDARD_AUTHORIZER):
         return f"{AUTHORIZER} must be empty or {STANDARD_AUTHORIZER}, not {authorizer}"
     try:
-        super_users(str(value(SUPER_USERS) or ""))
+        super_users(str(broker(SUPER_USERS) or ""))
     except ValueError as error:
         return f"Invalid value for configuration {SUPER_USERS}: {error}"
     return None

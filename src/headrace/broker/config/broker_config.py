@@ -334,13 +334,13 @@ class Config:
     def listener_value(
         self, listener: str, name: str, mechanism: str | None = None
     ) -> Value | None:
-        """As :meth:`listener_text`, parsed."""
+        """Return the parsed value of a config for one listener; see :meth:`listener_text`."""
         text = self.listener_text(listener, name, mechanism)
         return None if text is None else config_keys("broker")[name].parse(text)
 
     def listener_int(self, listener: str, name: str) -> int:
-        """Return the value of a config of one listener of an integer type. It is looked up once
-        until configs change.
+        """Return the value of a config of an integer type for one listener. It is cached until
+        configs change.
         """
         known = f"{LISTENER_PREFIX}{listener}.{name}"
         value = self._values.get(known)
@@ -447,7 +447,7 @@ class Config:
         return render(self._group_value(group_id, name))
 
     def group_int(self, group_id: str, name: str) -> int:
-        """As :meth:`group_value`, for a config of an integer type."""
+        """Return the value of a group config of an integer type; see :meth:`group_value`."""
         value = self._group_value(group_id, name)
         assert type(value) is int, name
         return value

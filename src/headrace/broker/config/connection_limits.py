@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from .keys import Value
+from .keys import BrokerValue
 
 MAX_CONNECTIONS = "max.connections"
 RATE = "max.connection.creation.rate"
@@ -32,7 +32,7 @@ def parse_overrides(text: str) -> Mapping[str, int]:
     return overrides
 
 
-def check_connection_limits(broker: Callable[[str], Value | None]) -> str | None:
+def check_connection_limits(broker: BrokerValue) -> str | None:
     """Return the error for the limits of a broker, None if they are valid."""
     text = str(broker(OVERRIDES) or "")
     try:

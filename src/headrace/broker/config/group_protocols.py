@@ -6,15 +6,13 @@ in Apache Kafka with ``share.version`` 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from .keys import Value
+from .keys import BrokerValue
 
 REBALANCE_PROTOCOLS = "group.coordinator.rebalance.protocols"
 CLASSIC, CONSUMER, STREAMS = "classic", "consumer", "streams"
 
 
-def check_rebalance_protocols(broker: Callable[[str], Value | None]) -> str | None:
+def check_rebalance_protocols(broker: BrokerValue) -> str | None:
     """Return the error for a list of protocols that does not have the classic one, or None."""
     protocols = broker(REBALANCE_PROTOCOLS)
     assert isinstance(protocols, tuple), REBALANCE_PROTOCOLS

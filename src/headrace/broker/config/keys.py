@@ -130,9 +130,8 @@ class ConfigKey:
                 duration_ms(duration)
                 return
         message = (
-            f"Invalid value `{value}` for configuration {self.name}. The value must be "
-            f"either 'earliest', 'latest' or "
-            "of the format 'by_duration:<PnDTnHnMn.nS>'."
+            f"Invalid value `{value}` for configuration {self.name}. The value must be either "
+            "'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
         )
         raise self._invalid(value, message)
 

@@ -6,7 +6,7 @@ Messages are Kafka's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
@@ -14,10 +14,8 @@ from headrace.errors import ErrorCode, Refusal
 from .authorization import check_authorizer
 from .connection_limits import check_connection_limits
 from .group_protocols import check_rebalance_protocols
-from .keys import InvalidValue, Value, config_keys
+from .keys import BrokerValue, InvalidValue, Value, config_keys
 from .security import listener_key, unserved
-
-BrokerValue = Callable[[str], Value | None]
 
 
 class _Bounded(NamedTuple):

@@ -80,10 +80,8 @@ def partition_count(
     if replication_factor > 1:
         message = (
             f"Unable to replicate the partition {replication_factor} time(s): The target "
-            f"replication factor of "
-            f"{replication_factor} cannot be reached because only 1 broker(s) are "
-            f"registered or some brokers have all "
-            "their log directories cordoned."
+            f"replication factor of {replication_factor} cannot be reached because only 1 "
+            "broker(s) are registered or some brokers have all their log directories cordoned."
         )
         return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     return default if partitions == -1 else partitions
@@ -158,8 +156,7 @@ def check_growth(
     if len(assignments) != total - partitions:
         message = (
             f"Attempted to add {total - partitions} additional partition(s), but only "
-            f"{len(assignments)} assignment(s) "
-            "were specified."
+            f"{len(assignments)} assignment(s) were specified."
         )
         return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     return next(filter(None, (check_assignment(one, node_id) for one in assignments)), None)

@@ -60,10 +60,9 @@ def _folded(name: x509.Name) -> list[set[tuple[str, str]]]:
     ]
 
 
-def _alternative_names(certificate: object) -> set[str]:
+def _alternative_names(certificate: x509.Certificate) -> set[str]:
     from cryptography import x509
 
-    assert isinstance(certificate, x509.Certificate)
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:

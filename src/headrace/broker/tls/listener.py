@@ -62,16 +62,17 @@ class TlsListener:
         self._versions = self._file_versions()
         try:
             self._check_names(self._config)
-            self.context = self._make_context(self._config)
-            self._mapping = self._make_mapping(self._config)
-            self._certificate = self._certificate_of(self._config)
+            context = self._make_context(self._config)
+            mapping = self._make_mapping(self._config)
+            certificate = self._certificate_of(self._config)
         except ConfigError as error:
             log.error("%s; the certificates before are used", error)
             return
+        self.context, self._mapping, self._certificate = context, mapping, certificate
         log.info("listener %s has loaded its certificates again", self._name)
 
     def reload_changed_files(self) -> None:
-        """As :meth:`reload`, if a file has changed."""
+        """Do the same as :meth:`reload` if a file has changed."""
         if self._file_versions() != self._versions:
             self.reload()
 

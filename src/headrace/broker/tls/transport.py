@@ -39,6 +39,8 @@ log = LimitedLog(get_logger("headrace.tls"))
 _NOTHING = memoryview(b"")
 _MAX_PIECES = 64
 """The pieces that are sent with one system call."""
+_HIGH_WATER_BYTES = 64 * 1024
+"""The unsent bytes above which writing is paused, unless the protocol sets another limit."""
 
 
 class Handshakes:
@@ -168,7 +170,7 @@ class TlsTransport(asyncio.Transport):
         self._is_closed = False
         self._is_broken = False
         """True when nothing can be sent any more."""
-        self._high_water = 64 * 1024
+        self._high_water = _HIGH_WATER_BYTES
         self._is_full = False
         handshakes.begin(self)
         self._watch_reading(True)
@@ -527,7 +529,7 @@ class TlsTransport(asyncio.Transport):
             self._protocol.pause_writing()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._high_water = 64 * 1024 if high is None else high
+        self._high_water = _HIGH_WATER_BYTES if high is None else high
 
     def get_write_buffer_size(self) -> int:
         return self._unsent_bytes
