@@ -51,7 +51,7 @@ from .requests import (
     text_of,
     word_of,
 )
-from .standing import Standing, letters_of, standing, standings
+from .standing import Standing, dead_lettered, standing, standings
 from .topics import TopicDetail, topic_detail
 from .views import GROUP_SORTS, TOPIC_SORTS, Listing, listing, totals
 
@@ -529,7 +529,8 @@ class Site:
             queue = queues.get(one.group)
             if one.kind == "done" and queue:
                 try:
-                    letters[queue] = letters.get(queue) or await letters_of(self.cluster, queue)
+                    if queue not in letters:
+                        letters[queue] = await dead_lettered(self.cluster, queue)
                 except ClientError:
                     continue
                 if (one.group, topic, partition, offset) in letters[queue]:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
+from headrace.client.dead_letters.letters import parse_letter
 from headrace.client.errors import ClientError
 from headrace.client.share_inspection import SharePartitionState, Span, share_states
 from headrace.protocol.partitions import TopicPartition
-from headrace.protocol.record_batch import Record
 from headrace.protocol.share_inspection import SpanState
 
 from .limits import MAX_DEAD_LETTERS, MAX_SPANS_OF_RECORD
 from .records import Query, find_records
 from .texts import count_of, duration
-
-_LETTER = "__dlq.errors."
 
 
 class Standing(NamedTuple):
@@ -86,28 +84,16 @@ def _of_span(span: Span) -> tuple[str, str]:
     return "available", f"available{times or ', not delivered yet'}"
 
 
-async def letters_of(cluster: Cluster, queue: str) -> dict[tuple[str, str, int, int], Record]:
-    """Return the newest dead letters of a queue by (group, topic, partition, offset) of the record
-    that failed (KIP-1191).
+async def dead_lettered(
+    cluster: Cluster, queue: str
+) -> Collection[tuple[str | None, str, int, int]]:
+    """Return (group, topic, partition, offset) of the records in the newest letters of a queue.
 
     :raises ClientError: the queue cannot be read
     """
     found = await find_records(cluster, Query(queue, start="latest", limit=MAX_DEAD_LETTERS))
-    letters: dict[tuple[str, str, int, int], Record] = {}
-    for one in found.records:
-        named = {name: content for name, content in one.record.headers if name.startswith(_LETTER)}
-        try:
-            key = (
-                _text(named, "group"),
-                _text(named, "topic"),
-                int(_text(named, "partition")),
-                int(_text(named, "offset")),
-            )
-        except (KeyError, ValueError):
-            continue
-        letters.setdefault(key, one.record)
-    return letters
-
-
-def _text(named: Mapping[str, bytes | None], field: str) -> str:
-    return (named[_LETTER + field] or b"").decode()
+    letters = (
+        parse_letter((queue, number), one.offset, one.timestamp_ms, one.key, one.value, one.headers)
+        for number, one in found.records
+    )
+    return {(one.group_id, *one.source, one.source_offset) for one in letters if one is not None}
