@@ -161,7 +161,7 @@ class Cluster:
     async def metadata(
         self, names: Iterable[str] | None = (), topic_ids: Iterable[UUID] = ()
     ) -> dict[str, TopicMetadata | ErrorCode]:
-        """Ask for topics, and update the brokers.
+        """Look up topics, and update the addresses of the brokers.
 
         :param names: topic names; None for all topics
         :param topic_ids: topics known by id only
@@ -211,7 +211,7 @@ class Cluster:
         return found
 
     async def existing_topics(self, names: Sequence[str]) -> dict[str, TopicMetadata]:
-        """Return those of the named topics that exist.
+        """Return the named topics that exist.
 
         :raises ClientError: a topic cannot be looked up
         """
@@ -267,14 +267,14 @@ class Cluster:
         )
 
     async def group_config(self, group_id: str, name: str) -> str | None:
-        """Return a config of a group, by default the default value; None if the broker lacks it.
+        """Return the value of a group's config, or its default; None if the broker lacks it.
 
         :raises RequestRefused: the broker refuses
         """
         return (await self.group_configs(group_id, [name])).get(name)
 
     async def group_configs(self, group_id: str, names: Sequence[str]) -> dict[str, str]:
-        """Return configs of a group, by default the default values, without unknown ones.
+        """Return the values of a group's configs, or their defaults; leave out unknown configs.
 
         :raises RequestRefused: the broker refuses
         """

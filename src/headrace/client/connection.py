@@ -35,8 +35,8 @@ _INT = struct.Struct(">i")
 _BEFORE_LOGIN = frozenset({17, 18, 36})
 """API keys of the requests that a broker serves before the login."""
 _RENEWAL = (0.85, 0.95)
-"""The part of a session after which the client logs in again (KIP-368); a random one between both,
-as in Kafka's Java clients, so that not all connections do so at once.
+"""The range of the part of a session after which the client logs in again (KIP-368). It is chosen
+at random, as in Kafka's Java clients, so that not all connections log in at once.
 """
 
 # api name -> (key, lowest, highest version that this client supports). OffsetCommit and OffsetFetch
@@ -194,7 +194,7 @@ class Connection:
     def messages(self, api: str, version: int | None = None) -> ModuleType:
         """Return kio's module of request classes of ``api``.
 
-        :param version: the version; the negotiated one by default
+        :param version: None for the negotiated version
         :raises ApiMissing: see :meth:`version`
         """
         version = self.version(api) if version is None else version

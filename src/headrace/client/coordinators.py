@@ -30,10 +30,10 @@ Takes (connection, group ids, timeout in ms); returns group id → answer or ref
 
 
 class CoordinatorType(NamedTuple):
-    """A type of things that have coordinators.
+    """A type of key that has a coordinator.
 
-    :param key_type: its number in FindCoordinator
-    :param name: for error texts
+    :param key_type: the number of the type in FindCoordinator
+    :param name: the name of the type, for error texts
     """
 
     key_type: int
@@ -57,7 +57,7 @@ class Brokers(Protocol):
 async def in_time(awaited: Awaitable[T], deadline_s: float, what: str) -> T:
     """Wait for ``awaited`` until ``deadline_s`` on the event loop's clock.
 
-    :param what: who is waited for, for the error text
+    :param what: the broker or cluster that has to answer, for the error text
     :raises ConnectionFailed: it takes longer
     """
     try:
@@ -89,8 +89,9 @@ async def backing_off(attempt: Callable[[], Awaitable[T | None]], timeout_ms: in
 
 
 class Coordinators:
-    """A cache of the coordinators of groups, or of transactional ids. Looks up many in one request,
-    and again those whose coordinator has moved.
+    """A cache of the coordinators of groups, or of transactional ids.
+
+    It looks up many coordinators in one request, and looks up a coordinator that has moved again.
     """
 
     def __init__(self, brokers: Brokers, of: CoordinatorType = GROUP) -> None:
@@ -99,7 +100,7 @@ class Coordinators:
         self._node_of: dict[str, int] = {}
 
     def assume(self, group_id: str, node_id: int) -> None:
-        """Cache ``node_id``, which has listed the group as its own, and so save a look-up."""
+        """Cache ``node_id``, which has listed the group as its own, to save a look-up."""
         self._node_of.setdefault(group_id, node_id)
 
     def node_id(self, group_id: str) -> int | None:

@@ -1,7 +1,7 @@
 """The reasons why a connection with the wrong security settings fails, and what to change.
 
-A broker that is asked in the wrong protocol closes the connection without a word, and a client that
-tries again never succeeds. After such a failure :func:`mismatch` asks the broker in other ways,
+A broker that gets a request in the wrong protocol closes the connection without an answer, and a
+client that retries never succeeds. After such a failure :func:`mismatch` tries the other protocols
 once, to tell a wrong setting from a broker that is down.
 """
 
@@ -40,8 +40,8 @@ def invalid_certificate(address: str, error: ssl.SSLCertVerificationError) -> Au
 
 
 def refused_certificate(address: str, error: ssl.SSLError | None) -> AuthenticationFailed | None:
-    """Return the error if the broker ended TLS because of the client's certificate, or because
-    there is none; else None.
+    """Return the error if the broker ended TLS because the client's certificate is missing or not
+    trusted; else None.
     """
     reason = str(getattr(error, "reason", ""))
     if "_ALERT_" not in reason or not (
@@ -59,7 +59,7 @@ def refused_login(address: str, mechanism: str, name: str, reason: str) -> Authe
     """Return the error for a login that the broker refuses.
 
     :param name: the user, or the claim ``sub`` of the token
-    :param reason: the broker's
+    :param reason: the broker's reason
     """
     what, advice = f"the login of '{name}'", "check sasl.username and sasl.password"
     if mechanism == "OAUTHBEARER":
@@ -69,7 +69,7 @@ def refused_login(address: str, mechanism: str, name: str, reason: str) -> Authe
 
 
 async def mismatch(address: str, security: Security) -> AuthenticationFailed | None:
-    """Ask a broker that has closed a connection which protocol it speaks.
+    """Find out which protocol a broker speaks that has closed a connection.
 
     :param address: ``host:port``
     :param security: the settings of the connection that failed
@@ -98,7 +98,10 @@ async def mismatch(address: str, security: Security) -> AuthenticationFailed | N
 
 
 def _login_required(address: str, security: Security, answer: bytes) -> AuthenticationFailed | None:
-    """Return the error of a client without a login, from the answer to a handshake."""
+    """Return the error of a client without a login if the broker requires one, else None.
+
+    :param answer: the response to SaslHandshake
+    """
     if len(answer) < 10:
         return None
     code, count = struct.unpack_from(">hi", answer, 4)
@@ -117,7 +120,7 @@ def _login_required(address: str, security: Security, answer: bytes) -> Authenti
 
 
 async def _speaks_tls(host: str, port: int) -> bool:
-    """Return whether TLS is spoken at the address, whatever its certificate."""
+    """Return whether a broker speaks TLS, with any certificate."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

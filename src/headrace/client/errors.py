@@ -19,8 +19,10 @@ _AUTHORIZATION_FAILED = frozenset(
 
 
 class ClientError(Exception):
-    """The base of all errors of :mod:`headrace.client`. Its text is one line: the failure and, if
-    known, its reason. Control characters in what a broker has sent are escaped.
+    """The base of all errors of :mod:`headrace.client`.
+
+    The text is one line: the failure and, if known, its reason. Control characters of brokers'
+    texts are escaped.
     """
 
     def __init__(self, text: object = "") -> None:

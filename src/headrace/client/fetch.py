@@ -31,7 +31,7 @@ class FetchPosition(NamedTuple):
 class FetchLimits:
     """The limits of a request, over all partitions.
 
-    :param max_wait_ms: how long the broker may wait for ``min_bytes``
+    :param max_wait_ms: the time that the broker may wait for ``min_bytes``
     :param isolation_level: 0 read_uncommitted, 1 read_committed
     """
 

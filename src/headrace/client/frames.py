@@ -1,7 +1,7 @@
-"""The framing of a connection: bytes of a socket in, frames of Kafka's protocol out.
+"""The framing of a connection: cut the bytes of a socket into frames of Kafka's protocol.
 
-Small frames are copied out of a shared buffer. A large frame is received into memory of its own,
-which grows as bytes arrive: a broker may claim more than it sends.
+Small frames are copied from a shared buffer. A large frame is received into separate memory, which
+grows as bytes arrive: a broker may announce more bytes than it sends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headrace.protocol.frames import SIZE, BadFrameSize, cut_frames
 _FRAME_BYTES = range(SIZE.size, (1 << 30) + 1)
 _SCRATCH_BYTES = 64 * 1024
 _FIRST_FRAME_BYTES = 4 * 1024 * 1024
-"""The memory with which a large frame begins."""
+"""The memory allocated at the beginning of a large frame."""
 _GROWTH = 4
 """The factor by which its memory grows when it is full."""
 
@@ -34,7 +34,7 @@ class Frames(asyncio.BufferedProtocol):
         self._scratch = bytearray(_SCRATCH_BYTES)
         self._scratch_filled = 0
         self._frame: memoryview | None = None
-        """The memory of the large frame being received, if any; maybe not yet for all of it."""
+        """The memory of the large frame that is being received; smaller than the frame at first."""
         self._frame_bytes = 0
         self._frame_filled = 0
         self.lost: Exception | None = None
@@ -42,9 +42,9 @@ class Frames(asyncio.BufferedProtocol):
     def begin(self, take: Callable[[memoryview], None], over: Callable[[str | None], None]) -> None:
         """Set the callbacks. Call it before the first request.
 
-        :param take: gets each frame, without its size; it may keep the memory
-        :param over: gets the reason, or None, when the broker has closed the connection or sent a
-            malformed frame
+        :param take: called with each frame, without its size; it may keep the memory
+        :param over: called when the connection is closed, with None, or the broker has sent a
+            malformed frame, with the reason
         """
         self._take, self._over = take, over
 

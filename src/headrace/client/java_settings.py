@@ -1,4 +1,4 @@
-"""The names of Kafka's Java clients for settings that librdkafka names otherwise."""
+"""Translation of settings of Kafka's Java clients into librdkafka's names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TOKEN_CLASSES: dict[str, tuple[str, ...]] = {
     ),
     "sasl.oauthbearer.jwt.validator.class": ("DefaultJwtValidator", "ClientJwtValidator"),
 }
-"""Setting → Kafka's own classes for it, whose work is done here as well."""
+"""Setting → Kafka's classes for it that are supported."""
 _TOKEN_OPTIONS = {
     "clientId": "sasl.oauthbearer.client.id",
     "clientSecret": "sasl.oauthbearer.client.secret",

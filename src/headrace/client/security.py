@@ -17,7 +17,7 @@ from .tokens import Token, TokenSource
 
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _MAX_ITERATIONS = 16_777_216
-"""The limit of SCRAM iterations, so that a broker cannot keep this client computing."""
+"""The limit of SCRAM iterations, so that no broker keeps this client busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ Conversation = Generator[bytes, bytes, None]
 
 
 async def begin(sasl: Sasl) -> tuple[str, Conversation]:
-    """Return the name that a login shows, if it is known, and the client's half of it.
+    """Begin a login: return the name of the user, if known, and the client's messages.
 
     :raises AuthenticationFailed: there is no token
     :raises ConnectionFailed: the token endpoint does not answer
@@ -65,7 +65,7 @@ async def begin(sasl: Sasl) -> tuple[str, Conversation]:
 
 
 def bearer(token: Token) -> Conversation:
-    """Return the client's half of a login with a token."""
+    """Yield the client's messages of a login with a token."""
     pairs = {"auth": f"Bearer {token.text}", **token.extensions}
     text = "".join(f"{name}={value}\x01" for name, value in pairs.items())
     refusal = yield f"n,,\x01{text}\x01".encode()
@@ -74,12 +74,12 @@ def bearer(token: Token) -> Conversation:
 
 
 def conversation(sasl: Sasl, nonce: str | None = None) -> Conversation:
-    """Return the client's half of a login with a password.
+    """Return the client's messages of a login with a password.
 
-    It raises :class:`AuthenticationFailed` if the broker's messages are malformed, or do not prove
-    that the broker knows the password.
+    The generator raises :class:`AuthenticationFailed` if the broker's messages are malformed, or do
+    not prove that the broker knows the password.
 
-    :param nonce: of SCRAM: printable characters; random by default
+    :param nonce: SCRAM's nonce of printable characters; None for a random one
     """
     if sasl.mechanism == "PLAIN":
         return _plain(sasl)

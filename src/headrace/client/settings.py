@@ -74,7 +74,7 @@ class Settings:
 
 
 async def check_access(read: Settings) -> None:
-    """Ask a broker for nothing, over TLS and after the login that are set.
+    """Send a request to a broker, with the configured TLS and login.
 
     :raises AuthenticationFailed: the brokers do not accept the security settings; the text says
         which one to change
@@ -87,8 +87,8 @@ async def check_access(read: Settings) -> None:
 def check_login(conf: Mapping[str, Any]) -> None:
     """Check that the brokers accept the security settings of a client of librdkafka.
 
-    librdkafka tries a refused login again without end, and reports it to a callback. May be called
-    in a thread with a running event loop. Does nothing if no broker answers, or if only librdkafka
+    librdkafka retries a refused login without end, and reports it to a callback only. May be called
+    in a thread with a running event loop. Do nothing if no broker answers, or if only librdkafka
     supports the settings.
 
     :raises AuthenticationFailed: see :func:`check_access`
@@ -103,11 +103,11 @@ def check_login(conf: Mapping[str, Any]) -> None:
 
 
 def check_token(read: Settings) -> None:
-    """Fetch a token of OAUTHBEARER. librdkafka waits for ten seconds before it reports that there
-    is none, without the reason.
+    """Check that OAUTHBEARER has a token.
 
-    May be called in a thread with a running event loop. Does nothing for other mechanisms, or if
-    the token endpoint does not answer.
+    librdkafka reports a missing token after ten seconds, and without the reason. May be called in a
+    thread with a running event loop. Do nothing for other mechanisms, or if the token endpoint does
+    not answer.
 
     :raises AuthenticationFailed: there is no token
     """

@@ -29,7 +29,7 @@ class TokenEndpoint:
     """A token endpoint and the credentials of a client (RFC 6749, section 4.4).
 
     :param url: with ``https`` or ``http``
-    :param scope: None for that of the endpoint
+    :param scope: None for the default of the endpoint
     :param tls: used for ``https``
     """
 
@@ -45,7 +45,7 @@ class TokenEndpoint:
 
         :raises AuthenticationFailed: the endpoint does not accept the client, or its certificate is
             invalid
-        :raises ConnectionFailed: it does not answer, or not with a token
+        :raises ConnectionFailed: it does not answer, or answers without a token
         """
         answer = self._ask()
         try:
@@ -63,7 +63,7 @@ class TokenEndpoint:
 
     @property
     def _place(self) -> str:
-        """The endpoint in errors: its URL may have secrets in other parts."""
+        """The URL for error texts, without the parts that may have secrets."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
@@ -116,7 +116,7 @@ class TokenEndpoint:
 def _read(response: Any) -> bytes:
     """Return the body of a response, or its beginning.
 
-    :raises TimeoutError: it is not there after the timeout, though bytes arrive
+    :raises TimeoutError: it is not complete after :data:`ENDPOINT_TIMEOUT_S`
     """
     ends_at_s = time.monotonic() + ENDPOINT_TIMEOUT_S
     data = bytearray()
@@ -128,7 +128,7 @@ def _read(response: Any) -> bytes:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Credentials are sent to the configured address alone."""
+    """Refuses redirects: credentials are sent to the configured address only."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None

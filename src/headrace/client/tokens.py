@@ -123,7 +123,7 @@ def read_token(
 
 
 def claims_of(token: str) -> Mapping[str, Any]:
-    """Return the claims of a JSON web token, not verified; none if it is another token."""
+    """Return the unverified claims of a JSON web token; none for another kind of token."""
     parts = token.split(".")
     if len(parts) != 3:
         return {}
@@ -139,7 +139,7 @@ def claims_of(token: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """A file with a token, read with each login; others renew it.
+    """A file with a token, read at each login. Another program renews it.
 
     An instance is also a callback for librdkafka, which does not read such files.
     """
@@ -182,7 +182,7 @@ class TokenCallback:
     def __call__(self) -> Token | Awaitable[Token]:
         """Call the function.
 
-        :raises AuthenticationFailed: it fails, or returns something else
+        :raises AuthenticationFailed: it fails, or returns no token and expiry
         """
         try:
             found = self.function(self.config)
@@ -215,7 +215,7 @@ class TokenCallback:
 
 @dataclass(frozen=True, slots=True)
 class UnsecuredTokens:
-    """Tokens without a signature, for development only: everybody can write one.
+    """Tokens without a signature, for development only: anybody can forge them.
 
     :param principal: the value of ``principal_claim``
     """

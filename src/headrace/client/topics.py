@@ -12,7 +12,7 @@ from .cluster import Cluster
 from .errors import ClientError, RequestRefused, refused
 
 PARTITIONS_AT_ONCE = 2_000
-"""The number of partitions in one response, unless a caller chooses another one."""
+"""The default limit of partitions in one response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,8 @@ class PartitionInfo:
     """A partition of a topic; brokers are node ids.
 
     :param leader: -1 while it has none
-    :param elr: eligible leader replicas (KIP-966); None if the cluster does not tell. Likewise
-        ``last_known_elr``
+    :param elr: eligible leader replicas (KIP-966); None if the cluster does not report them
+    :param last_known_elr: the last known ones; None if the cluster does not report them
     """
 
     number: int
@@ -47,7 +47,7 @@ async def describe_topics(
 ) -> dict[str, TopicInfo | RequestRefused]:
     """Describe topics (DescribeTopicPartitions, KIP-966).
 
-    :param partitions_at_once: the number of partitions in one response
+    :param partitions_at_once: the limit of partitions in one response
     :returns: name → topic, or the refusal, by name
     :raises ClientError: no broker answers
     """
@@ -108,8 +108,9 @@ def _nodes(brokers: Iterable[int] | None) -> tuple[int, ...] | None:
 class NewTopic:
     """A topic to create.
 
-    :param partitions: -1 for the broker's default; likewise ``replication_factor``
-    :param assignment: the replicas of each partition, instead of both numbers
+    :param partitions: -1 for the broker's default
+    :param replication_factor: -1 for the broker's default
+    :param assignment: the replicas of each partition; replaces both numbers
     """
 
     name: str
@@ -158,7 +159,7 @@ async def create_partitions(
 ) -> None:
     """Add partitions to a topic.
 
-    :param count: the number of partitions that it shall have
+    :param count: the total number of partitions afterwards
     :param assignment: the replicas of each new partition
     :param validate_only: have the broker check it without a change
     :raises RequestRefused: the broker refuses

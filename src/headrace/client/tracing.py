@@ -1,9 +1,9 @@
 """Traces and metrics of OpenTelemetry: produce → each delivery → its outcome.
 
-It needs ``headrace[otel]``, and an SDK that exports. Names and attributes are those of
-OpenTelemetry's semantic conventions for messaging and Kafka; what they do not have begins with
-``headrace.``. The context travels in the headers of records, ``traceparent`` with the default
-propagator. A dead letter with a copy of its record keeps it, and so does a redrive.
+It needs ``headrace[otel]``, and an SDK that exports. Names and attributes follow OpenTelemetry's
+semantic conventions for messaging and Kafka; others begin with ``headrace.``. The context is in the
+headers of records, in ``traceparent`` with the default propagator. A dead letter with a copy of its
+record has the same context, and so has a redriven record.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from headrace.protocol.record_batch import CorruptBatch, Record, headers, record
 from .share.types import Acknowledgement, AcknowledgeType, Acquired, AcquiredRange
 
 MAX_OPEN_DELIVERIES = 10_000
-"""The number of deliveries of a member that have a span and no outcome. Further ones get none."""
+"""The limit of deliveries of a member with an open span. Further deliveries get no span."""
 MAX_LINKS = 100
-"""The number of links of one span."""
+"""The limit of links of one span."""
 
 _SYSTEM = {"messaging.system": "kafka"}
 _OUTCOMES = {
@@ -43,7 +43,7 @@ Place = tuple[str, int, int]
 
 
 class _HeaderGetter(Getter[RecordHeaders]):
-    """Reads a context from headers of a record; the last one of a name counts."""
+    """Reads a context from the headers of a record; the last header with a name counts."""
 
     def get(self, carrier: RecordHeaders, key: str) -> list[str] | None:
         found = [value for name, value in carrier if name.lower() == key.lower()]
@@ -56,7 +56,7 @@ class _HeaderGetter(Getter[RecordHeaders]):
 
 
 class _HeaderSetter(Setter[list[tuple[str, Any]]]):
-    """Writes a context to headers of a record, in the place of an earlier one."""
+    """Writes a context to the headers of a record, and replaces an earlier one."""
 
     def set(self, carrier: list[tuple[str, Any]], key: str, value: str) -> None:
         carrier[:] = [one for one in carrier if one[0].lower() != key.lower()]

@@ -17,13 +17,15 @@ class DeadLetter(NamedTuple):
     """A letter of a dead-letter queue.
 
     :param timestamp_ms: the time at which the letter was written
-    :param source: (topic, partition) of the record, and ``source_offset`` its offset
-    :param group_id: the share group that archived it; None if the letter has no such header, and
-        likewise ``delivery_count`` and ``message``, the reason
+    :param source: (topic, partition) of the record
+    :param source_offset: offset of the record
+    :param group_id: the share group that archived it; None if the letter has no such header
+    :param delivery_count: None if the letter has no such header
+    :param message: the reason; None if the letter has no such header
     :param has_content: whether ``key``, ``value`` and ``headers`` are those of the record; if not,
         the queue has no copy of it
-    :param headers: without those that make it a letter, and without the count of redrives
-    :param redrives: how often the record was redriven before
+    :param headers: headers of the record, without those of the letter and the count of redrives
+    :param redrives: number of earlier redrives of the record
     """
 
     queue: str
@@ -64,8 +66,8 @@ def parse_letter(
 ) -> DeadLetter | None:
     """Return the letter in a record of a queue; None if the record is no dead letter.
 
-    A letter about a letter has each header twice. The last one is removed, so that the other
-    letter remains.
+    A letter about another letter has each header twice. Only the last of each is removed, so that
+    the content is the other letter.
     """
     rest = list(headers)
     found: dict[str, str | None] = {}
@@ -122,7 +124,7 @@ class LetterFilter:
 
     :param sources: topics of the records; empty for all
     :param groups: share groups; empty for all
-    :param reason: a regular expression to search in the reason, in either case; None for all
+    :param reason: a regular expression to search in the reason, ignoring case; None for all
     :param key: the key of the record, if its content is known
     :param partitions: partitions of the queue; empty for all
     :param from_offset: the first offset in the queue; ``to_offset`` is exclusive
@@ -140,7 +142,7 @@ class LetterFilter:
     to_ms: int | None = None
 
     def selects(self, letter: DeadLetter) -> bool:
-        """Return whether a letter is selected, but for its key."""
+        """Return whether a letter is selected, without regard to its key."""
         reason = self.reason
         return (
             (not self.sources or letter.source[0] in self.sources)
@@ -154,5 +156,5 @@ class LetterFilter:
         )
 
     def selects_key(self, letter: DeadLetter) -> bool:
-        """Return whether the key of a letter with its content is selected."""
+        """Return whether a letter, with its content, has the selected key."""
         return self.key is None or letter.key == self.key

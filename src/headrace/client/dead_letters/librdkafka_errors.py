@@ -1,4 +1,4 @@
-"""Errors of librdkafka as errors of clients."""
+"""Conversion of librdkafka's errors into :class:`~headrace.client.errors.ClientError`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused
 
 
 def client_error(what: str, error: KafkaException | KafkaError, needs: str) -> ClientError:
-    """Return the error of a client.
+    """Convert an error of librdkafka.
 
     :param what: the step that failed
     :param needs: the permission that it needs
@@ -28,7 +28,7 @@ def client_error(what: str, error: KafkaException | KafkaError, needs: str) -> C
 
 @contextmanager
 def client_errors(what: str, needs: str) -> Iterator[None]:
-    """Turn errors of librdkafka inside into those of clients.
+    """Convert errors of librdkafka that are raised inside.
 
     :raises ClientError: librdkafka raised an error
     """

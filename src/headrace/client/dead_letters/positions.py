@@ -1,7 +1,7 @@
 """The progress of redrives in one partition of a queue, as a committed offset. Pure.
 
 The committed offset is that of the first letter that is not done. The metadata of the commit has
-the runs of letters behind it that are: a filtered redrive leaves the others for a later one.
+the runs of letters after it that are done: a filtered redrive leaves letters for a later one.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _VERSION = "redrive1:"
 
 
 class InvalidMetadata(ValueError):
-    """The metadata of a commit is not of this module."""
+    """The metadata of a commit was not written by this module."""
 
 
 class QueuePosition:
     """The letters of a partition that are done.
 
-    :ivar start: the offset of the first one that is not done
+    :ivar start: the offset of the first letter that is not done
     """
 
     def __init__(self, start: int, done: Iterable[Span] = ()) -> None:
@@ -40,7 +40,7 @@ class QueuePosition:
 
     @property
     def done(self) -> list[Span]:
-        """The runs of offsets after :attr:`start` that are done, ascending, apart."""
+        """The runs of offsets after :attr:`start` that are done, ascending and disjoint."""
         return list(self._done)
 
     def is_done(self, offset: int) -> bool:
@@ -56,7 +56,7 @@ class QueuePosition:
             self.start = self._done.pop(0)[1] + 1
 
     def with_done(self, spans: Iterable[Span]) -> QueuePosition:
-        """Return a copy to which runs are added."""
+        """Return a copy with more runs of offsets that are done."""
         changed = QueuePosition(self.start, self._done)
         changed.add(spans)
         return changed
@@ -73,7 +73,7 @@ class QueuePosition:
     def read(cls, offset: int, metadata: str) -> QueuePosition:
         """Return the position in a commit.
 
-        :raises InvalidMetadata: the metadata is not of :meth:`metadata`
+        :raises InvalidMetadata: :meth:`metadata` did not return the metadata
         """
         if not metadata:
             return cls(offset)

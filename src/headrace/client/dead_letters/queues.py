@@ -22,7 +22,7 @@ from .redrive import position_group, read_positions
 DEFAULT_PREFIX = "dlq."
 """The default of ``errors.deadletterqueue.topic.name.prefix``."""
 SCANNED_RECORDS = 10_000
-"""The number of records of a queue that are read to count letters, unless a caller chooses."""
+"""The default number of records of a queue that are read to count letters."""
 
 TOPIC_NAME = "errors.deadletterqueue.topic.name"
 """The config of a share group that names its dead-letter queue."""
@@ -35,8 +35,8 @@ _NAMES_AT_ONCE = 1000
 class LetterCount:
     """Letters of one share group, source topic and reason.
 
-    :ivar pending: those that were not redriven; None if the user may not read the progress
-    :ivar oldest_ms: the time of the oldest one that was read; likewise ``newest_ms``
+    :ivar pending: letters that were not redriven; None if the user may not read the progress
+    :ivar oldest_ms: the time of the oldest letter read; ``newest_ms`` that of the newest
     """
 
     letters: int = 0
@@ -49,11 +49,12 @@ class LetterCount:
 class QueueSummary:
     """A dead-letter queue.
 
-    :ivar groups: the share groups that are configured to use it; empty if the cluster does not tell
-    :ivar records: the offsets from its start to its end
-    :ivar read: the records that were read to count letters, the newest ones of each partition
+    :ivar groups: the share groups that are configured to use it; empty if the cluster does not
+        report configs of groups
+    :ivar records: number of offsets from its start to its end
+    :ivar read: number of offsets that were read to count letters, the newest ones of each partition
     :ivar counts: (share group, source topic, reason) → letters; None for a missing header
-    :ivar not_letters: records read that are no dead letters
+    :ivar not_letters: number of records read that are no dead letters
     """
 
     queue: str
@@ -73,10 +74,10 @@ def find_queues(
     """Find the dead-letter queues of a cluster.
 
     They are the topics whose name has the prefix, those that groups may use, and those that groups
-    are configured to use, as far as the cluster knows such configs and tells them.
+    are configured to use, as far as the cluster reports these configs.
 
-    :param config: of librdkafka
-    :param names: only these topics
+    :param config: librdkafka's configuration properties
+    :param names: return only these topics; empty for all
     :returns: queue → the share groups that are configured to use it
     :raises ClientError: no broker answers
     """
@@ -114,7 +115,7 @@ async def _find(cluster: Cluster, prefix: str) -> dict[str, tuple[str, ...]]:
 async def _values(
     cluster: Cluster, kind: ConfigType, names: Sequence[str], key: str
 ) -> dict[str, str]:
-    """Return a config of those resources that have it and may be described."""
+    """Return the values of a config, without resources that lack it or may not be described."""
     found = {}
     for start in range(0, len(names), _NAMES_AT_ONCE):
         try:
@@ -143,7 +144,7 @@ def count_letters(
 ) -> QueueSummary:
     """Read the newest records of a queue, and count its letters.
 
-    :param config: of librdkafka
+    :param config: librdkafka's configuration properties
     :param groups: the share groups that use it
     :param stop: set it to end early
     :param max_records: the number of records to read, shared by the partitions

@@ -1,4 +1,4 @@
-"""The records of a dead-letter queue, up to the end that it has at the start."""
+"""The records of a dead-letter queue, up to its end at the time of the first read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NO_GROUP = "headrace-dlq"
 
 
 class Bounds(NamedTuple):
-    """The offsets of a partition: of the first record, and after the last one."""
+    """The offset of the first record of a partition, and the offset after its last one."""
 
     first: int
     end: int
@@ -47,7 +47,7 @@ class Bounds(NamedTuple):
 class QueueRecord(NamedTuple):
     """A record of a queue.
 
-    :param letter: None if it is no dead letter
+    :param letter: None if the record is no dead letter
     """
 
     partition: int
@@ -58,7 +58,7 @@ class QueueRecord(NamedTuple):
 class QueueReader:
     """A reader of one queue.
 
-    :param config: of librdkafka
+    :param config: librdkafka's configuration properties
     :param group_id: the group whose committed offsets it reads; it does not join the group
     :raises ClientError: the configuration is wrong
     """
@@ -94,8 +94,10 @@ class QueueReader:
         self.consumer.close()
 
     def check_group(self) -> None:
-        """Check that the user may read the offsets of the group: librdkafka would try again until
-        its timeout. Do nothing if only librdkafka supports the settings of security.
+        """Check that the user may read the offsets of the group.
+
+        librdkafka would retry a refused request until its timeout. Do nothing if only librdkafka
+        supports the security settings.
 
         :raises ClientError: the user may not, or no broker answers
         """
@@ -147,7 +149,7 @@ class QueueReader:
         :param starts: partition → first offset
         :param ends: partition → exclusive end, at most the end of the log
         :param stop: ends the iteration when it is set
-        :param most: the number of records in a chunk
+        :param most: the limit of records in a chunk
         :raises ClientError: the queue cannot be read, or no broker answers
         """
         what = f"reading topic '{self.queue}'"
@@ -214,11 +216,12 @@ def read_letters(
     *,
     max_letters: int | None = None,
 ) -> Iterator[DeadLetter]:
-    """Yield the letters of a queue; those without a content get that of the original, if it exists.
+    """Yield the letters of a queue. Letters without a copy get the content of the original record,
+    if it exists.
 
-    :param config: of librdkafka
+    :param config: librdkafka's configuration properties
     :param stop: set it to end early
-    :param max_letters: end after so many letters
+    :param max_letters: end after this many letters; None for all
     :raises ClientError: the queue cannot be read
     """
     with ExitStack() as opened:

@@ -1,8 +1,8 @@
-"""Redrives: the records of dead letters are produced to their sources again.
+"""Redrives: produce the records of dead letters to their sources again.
 
-The records of a chunk and the progress in the queue are one transaction: a redrive that ends in the
-middle, however it ends, goes on where it was, and readers with ``read_committed`` see each record
-once. The progress is the committed offsets of a group of its own
+The records of a chunk and the progress in the queue are one transaction: after a redrive was ended
+in the middle, the next one continues where it was, and readers with ``read_committed`` see each
+record once. The progress is stored as committed offsets of a group for this queue
 (:mod:`headrace.client.dead_letters.positions`).
 """
 
@@ -35,6 +35,7 @@ from .positions import MAX_METADATA_CHARS, InvalidMetadata, QueuePosition
 from .reading import RECORDS_AT_ONCE, TIMEOUT_S, Bounds, QueueReader, QueueRecord, limits_of
 
 _TRANSACTION_TIMEOUT_MS = 60_000
+_RETRY_PAUSE_S = 0.1
 _MAX_RECORD_BYTES = 256 << 20
 """The broker decides which records are too large."""
 _OF_ONE_RECORD = frozenset(
@@ -47,20 +48,20 @@ _OF_ONE_RECORD = frozenset(
         KafkaError.POLICY_VIOLATION,
     }
 )
-"""Refusals after which the other records may be accepted."""
+"""Error codes that concern one record: the broker may accept the others."""
 _CONSEQUENCES = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 Progress = Callable[[int, int], None]
-"""Called with the number of offsets of the queue that were read, and that are to be read."""
+"""Called with the number of offsets that were read, and the number to read in all."""
 
 
 @dataclass(frozen=True, slots=True)
 class RedriveOptions:
     """The limits of a redrive.
 
-    :param max_redrives: a record that was redriven so often before is skipped
+    :param max_redrives: a record that was redriven this many times before is skipped
     :param records_per_s: the rate; None for no limit
-    :param max_records: end after so many redriven records; None for all
+    :param max_records: end after this many redriven records; None for all
     :param settle_skipped: skipped letters count as done: no later redrive reads them
     :param position_group: the group that keeps the progress, and the transactional id; None for
         :func:`position_group` of the queue. Only one redrive of a group runs at a time
@@ -74,7 +75,7 @@ class RedriveOptions:
 
 
 def position_group(queue: str) -> str:
-    """Return the group that keeps the progress of redrives of a queue, by default."""
+    """Return the default group for the progress of redrives of a queue."""
     return f"headrace-redrive-{queue}"
 
 
@@ -85,7 +86,7 @@ class RedriveCounts:
     :ivar redriven: by source topic
     :ivar skipped: by source topic and reason
     :ivar unmatched: letters that the filter does not select
-    :ivar done_before: letters of earlier redrives that it passed
+    :ivar done_before: letters that earlier redrives have done
     :ivar not_letters: records of the queue that are no dead letters
     :ivar stopped: True if it was stopped before its end
     """
@@ -107,8 +108,8 @@ class RedriveCounts:
 class _Decision:
     """The decision about one record of the queue.
 
-    :ivar letter: to redrive; None to leave it where it is
-    :ivar is_done: whether no later redrive shall read it
+    :ivar letter: the letter to redrive; None for none
+    :ivar is_done: whether later redrives skip the record
     """
 
     partition: int
@@ -120,7 +121,7 @@ class _Decision:
 class Redrive:
     """A redrive of one queue.
 
-    :param config: of librdkafka
+    :param config: librdkafka's configuration properties
     :param wanted: the letters to redrive
     :ivar group_id: the group that keeps the progress
     """
@@ -151,16 +152,16 @@ class Redrive:
     def run(self, stop: threading.Event, progress: Progress | None = None) -> RedriveCounts:
         """Redrive.
 
-        :param stop: set it to end after the transaction that is going on
+        :param stop: set it to end after the current transaction
         :raises ClientError: a broker refuses or does not answer, or another redrive with the same
-            group has begun; the transaction that was going on is aborted
+            group has begun; the current transaction is aborted
         """
         with ExitStack() as opened:
             reader = self._open(opened)
             if self._queue not in reader.partition_counts():
                 raise UnknownTopic(self._queue)
-            # Aborts what an earlier run has left open, and fences that run, before the progress is
-            # read.
+            # Abort the open transaction of an earlier run, and fence that run, before the progress
+            # is read.
             sender = _Sender(self._config, self.group_id, reader)
             pass_ = _Pass(reader, opened.enter_context(Originals(self._config)), self, sender)
             return pass_.over_queue(stop, progress)
@@ -253,7 +254,7 @@ class _Pass:
         return self._counts
 
     def _decided(self, chunk: Sequence[QueueRecord]) -> list[_Decision]:
-        """Decide what becomes of records. The chunk is cut where ``max_records`` is reached."""
+        """Decide about the records of a chunk, up to ``max_records`` redriven records."""
         selected = [
             letter
             for _, _, letter in chunk
@@ -313,7 +314,7 @@ class _Pass:
         return None
 
     def _settle(self, decided: Sequence[_Decision]) -> None:
-        """Redrive the letters of a chunk, and note the progress, in one transaction.
+        """Redrive the letters of a chunk, and commit the progress, in one transaction.
 
         If the broker refuses a record, each record gets a transaction of its own.
         """
@@ -388,7 +389,7 @@ class _Pass:
         return refusal
 
     def _restart(self, sender: _Sender) -> None:
-        """Begin again after a refused record.
+        """Begin new transactions after a refused record.
 
         :raises ClientError: another redrive has committed something meanwhile
         """
@@ -415,9 +416,9 @@ class _Sender:
         self.restart()
 
     def restart(self) -> None:
-        """Abort the open transaction, and end other redrives of the group.
+        """Abort the open transaction, and fence other redrives of the group.
 
-        A new producer does it: after some refusals an old one repeats sequence numbers.
+        Create a new producer: after some refusals the old one would repeat sequence numbers.
 
         :raises ClientError: no broker answers, or it refuses
         """
@@ -439,7 +440,7 @@ class _Sender:
         """Commit records and positions in one transaction.
 
         :returns: the refusal of a record, after which :meth:`restart` must follow; else None
-        :raises ClientError: it failed, and is aborted
+        :raises ClientError: the transaction failed, and is aborted
         """
         offsets = [
             TopicPartition(self._queue, number, position.start, metadata=position.metadata())
@@ -528,7 +529,7 @@ def _fenced(group_id: str) -> ClientError:
 
 
 def _retried(call: Callable[[], object]) -> None:
-    """Call until it does not fail with an error that passes.
+    """Call until it succeeds; retry after retriable errors.
 
     :raises KafkaException: another error, or no success in time
     """
@@ -540,4 +541,4 @@ def _retried(call: Callable[[], object]) -> None:
         except KafkaException as error:
             if not error.args[0].retriable() or time.monotonic() > deadline_s:
                 raise
-            time.sleep(0.1)
+            time.sleep(_RETRY_PAUSE_S)

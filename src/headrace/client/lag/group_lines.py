@@ -10,9 +10,9 @@ from .summary import GroupLag
 
 
 class GroupLine(NamedTuple):
-    """A group as overviews show it; None for an unknown value.
+    """A group in an overview; None for an unknown value.
 
-    :param seconds_to_zero: -1 if the lag does not shrink
+    :param seconds_to_zero: time until the lag is zero; -1 if it does not shrink
     """
 
     group: str

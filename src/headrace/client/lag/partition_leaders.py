@@ -1,4 +1,4 @@
-"""Offsets of many partitions at once. A partition that fails does not affect the others."""
+"""The offsets of many partitions. A partition that fails does not affect the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PartitionLeaders:
     """A cache of partition leaders. A topic is looked up once, and again if its leader has moved.
 
     :ivar topic_ids: topic name → id, of the topics that exist
-    :ivar problems: reasons for missing offsets, for people; an ordered set
+    :ivar problems: reasons for missing offsets, one line each; an ordered set
     """
 
     def __init__(self, cluster: Cluster) -> None:

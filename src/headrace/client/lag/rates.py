@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from .rows import LagRow
 
 RATE_WINDOW_MS = 60_000
-"""The time over which rates are means, unless a caller chooses another one."""
+"""The default time over which rates are averaged."""
 
 
 def eta_s(lag: float, consumed_per_s: float, produced_per_s: float) -> float | None:
-    """Return the seconds until the lag is zero at these rates; None if it never will be."""
+    """Return the seconds until the lag is zero at these rates; None if it does not shrink."""
     if lag <= 0:
         return 0.0
     gain_per_s = consumed_per_s - produced_per_s
@@ -22,10 +22,12 @@ def eta_s(lag: float, consumed_per_s: float, produced_per_s: float) -> float | N
 
 @dataclass(slots=True)
 class _Count:
-    """A count that only grows, and its course over the window.
+    """A count that only grows, and its values over the window.
 
     :ivar total: records since the first snapshot
     :ivar last: partition → the offset up to which records are counted
+    :ivar start: partition → the last start offset; share groups only
+    :ivar course: (time in ms, total) of each snapshot in the window
     """
 
     total: int = 0
@@ -44,14 +46,14 @@ class _Count:
 class LagRates:
     """Counts and rates of records consumed and produced, from one snapshot to the next.
 
-    Pass each snapshot in as many parts as it has: ``begin``, ``add`` for each part, ``end``. Groups
-    and topics that a snapshot does not have are forgotten.
+    For each snapshot call ``begin``, ``add`` for each part, then ``end``. Groups and topics that a
+    snapshot does not have are forgotten.
 
-    Consumption is progress of the position: of the committed offset, or for a share group of the
-    number of records that it has finished. A position that moves back is not counted, and neither
-    are the records before the first snapshot.
+    Consumption is the growth of the committed offset, or for a share group of the number of
+    finished records. A position that moves back is not counted, and neither are the records before
+    the first snapshot.
 
-    :param window_ms: the time over which rates are means
+    :param window_ms: the time over which rates are averaged
     """
 
     def __init__(self, window_ms: int = RATE_WINDOW_MS) -> None:
@@ -65,7 +67,7 @@ class LagRates:
     def begin(self, now_ms: int) -> None:
         """Begin a snapshot.
 
-        :param now_ms: its time, on a steady clock
+        :param now_ms: the time of the snapshot, on a steady clock
         """
         self._now_ms = now_ms
         self._seen_groups = set()
@@ -108,7 +110,7 @@ class LagRates:
             self._note(self._groups[key])
 
     def _note(self, count: _Count) -> None:
-        """Add the count to its course, and drop what is older than the window."""
+        """Append the total to the course, and drop totals that are older than the window."""
         course, now_ms = count.course, self._now_ms
         if course and now_ms <= course[-1][0]:
             course.pop()
@@ -121,12 +123,12 @@ class LagRates:
         return sorted(self._topics)
 
     def consumed(self, group_id: str, topic: str) -> tuple[int, float | None]:
-        """Return the records that a group has consumed since the first snapshot, and per second."""
+        """Return the records that a group has consumed since the first snapshot, and the rate."""
         count = self._groups[group_id, topic]
         return count.total, count.rate()
 
     def produced(self, topic: str) -> tuple[int, float | None]:
-        """Return the records produced since the first snapshot, and per second."""
+        """Return the records produced since the first snapshot, and the rate per second."""
         count = self._topics.get(topic)
         return (0, None) if count is None else (count.total, count.rate())
 
@@ -134,8 +136,8 @@ class LagRates:
 def _add_share(count: _Count, row: LagRow) -> None:
     """Count the records that a share group has finished in a partition.
 
-    The number of records that it has finished behind its start offset may be off by what was
-    produced in the moment of the snapshot. So only what exceeds the largest number so far counts,
+    The number of records finished after the start offset may be wrong by the number of records
+    produced during the snapshot. So a number counts only if it exceeds the largest one so far,
     until the start offset moves back.
     """
     if row.start_offset is None or row.partition is None:

@@ -29,8 +29,8 @@ MOST_BYTES = 1024 * 1024
 _LARGEST_BATCH_BYTES = 1 << 30
 _GROWTH = 4
 _MAX_IDLE_RESPONSES = 32
-"""The number of responses without a result after which the search ends, as in a long run of aborted
-transactions.
+"""The number of consecutive responses without a result after which the search ends. They occur in
+long runs of aborted transactions.
 """
 
 AbortedTransaction = tuple[int, int]
@@ -41,12 +41,12 @@ class PartitionSearch:
     """The search in one partition: fetch up to :attr:`max_bytes` from :attr:`offset`, and pass the
     response to :meth:`feed`, until :attr:`done`.
 
-    :param positions: offsets whose records to find
+    :param positions: the offsets whose records to find
     :param end_offset: the exclusive end of the search
-    :ivar held_back: whether the last response was empty, as from a broker that sends only whole
+    :ivar held_back: True if the last response was empty, as from a broker that sends only whole
         batches
-    :ivar found: position → timestamp in ms; None if no record follows. A position that is missing
-        at the end is unknown
+    :ivar found: position → timestamp in ms; None if no record follows. The timestamp of a missing
+        position is unknown
     """
 
     def __init__(self, positions: Iterable[int], end_offset: int) -> None:
@@ -65,7 +65,7 @@ class PartitionSearch:
         return not self._pending
 
     def give_up(self) -> None:
-        """End the search, and leave the other positions unknown."""
+        """End the search; the positions without a result stay unknown."""
         self._pending.clear()
 
     def start_at(self, log_start_offset: int) -> None:

@@ -18,8 +18,8 @@ from .partition_leaders import PartitionLeaders
 from .record_search import MOST_BYTES, PartitionSearch
 
 Times = Mapping[TopicPartition, Mapping[int, int | None]]
-"""Partition → position → timestamp in ms of the record there; None if no record follows. What is
-missing is unknown.
+"""Partition → position → timestamp in ms of the record there; None if no record follows. Unknown
+timestamps are missing.
 """
 
 _Dated = dict[TopicPartition, dict[int, tuple[int, int]]]
@@ -34,8 +34,8 @@ _SIZE_FACTOR = 2
 
 @dataclass(slots=True)
 class RepeatedTimes:
-    """Timestamps that earlier searches of the same positions have found, for a caller that takes
-    snapshots again and again. A position that does not move is read rarely.
+    """The timestamps that earlier searches have found, for a caller that takes repeated snapshots.
+    A position that does not move is read rarely.
 
     :param max_requests: the limit of Fetch requests to one broker in one search; positions beyond
         it stay unknown until a later search
@@ -49,7 +49,7 @@ class RepeatedTimes:
     _found: dict[bool, _Dated] = field(default_factory=dict)
 
     def begin(self) -> None:
-        """Begin a snapshot: positions that the snapshot before did not have are forgotten."""
+        """Begin a snapshot: forget positions that the last snapshot did not have."""
         self._earlier, self._found = self._found, {}
 
     async def search(
@@ -111,7 +111,7 @@ async def record_times(
 
     :param end_offsets: partition → exclusive end of the search
     :param read_committed: ignore records of aborted transactions
-    :param max_requests: the limit of requests to one broker; what is not found then is unknown
+    :param max_requests: the limit of requests to one broker; other positions stay unknown
     """
     searches = {one: PartitionSearch(wanted, end_offsets[one]) for one, wanted in positions.items()}
     brokers = [
@@ -142,7 +142,7 @@ class _BrokerSearch:
     ) -> None:
         """Run the searches to their ends. An error goes to ``PartitionLeaders.problems``.
 
-        :param max_requests: end after so many requests
+        :param max_requests: end after this many requests; None for no limit
         """
         under_way = {one: search for one, search in searches.items() if not search.done}
         requests = 0
@@ -151,12 +151,12 @@ class _BrokerSearch:
                 requests += 1
                 chosen = self._choose(under_way)
                 beyond = await self._fetch(chosen)
-                if beyond:  # they start after the position
+                if beyond:  # their logs start after the position
                     starts = await self._leaders.offsets(beyond, EARLIEST)
                     for one in beyond:
                         under_way[one].start_at(starts.get(one, -1))
                 for one, search in chosen.items():
-                    # Others stay in front: a broker sends at least the first batch whole.
+                    # Searches stay in front until they end: a broker sends the first batch whole.
                     if search.done:
                         del under_way[one]
         except ClientError as error:

@@ -1,4 +1,4 @@
-"""The query of a lag snapshot, and its rows: one for each partition of each group."""
+"""The query and the rows of a lag snapshot: one row for each partition of each group."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class LagRow(NamedTuple):
     :param cluster: cluster id
     :param group_type: one of :data:`GROUP_TYPES`
     :param group_state: Kafka's name of the state, such as "Stable"
-    :param member_id: the assigned member; for a share group all of them, separated by commas.
-        Likewise ``client_id`` and ``host``
+    :param member_id: the assigned member; for a share group all members, separated by commas, and
+        so are ``client_id`` and ``host``
     :param start_offset: share groups only: the share-partition start offset (KIP-932)
     :param committed_offset: other groups only
     :param end_offset: the high watermark; None if the topic is missing or its leader unreachable

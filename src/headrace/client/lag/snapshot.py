@@ -1,8 +1,8 @@
 """A snapshot of the progress and lag of all groups of a cluster, from few requests.
 
-A part of the groups at a time is described, and its committed offsets are fetched: one request to
-each coordinator and of each kind. Then the ends of all their partitions are read: two requests to
-each broker. Then follow the timestamps of the records at the committed offsets. Reading the ends
+A number of groups at a time is described, and their committed offsets are fetched, with one request
+of each kind to each coordinator. Then the ends of all their partitions are read, with two requests
+to each broker, and then the timestamps of the records at the committed offsets. Reading the ends
 after the committed offsets keeps lags from being negative.
 """
 
@@ -38,7 +38,7 @@ from .share_progress import SharePosition, ShareProgress, share_positions, share
 GROUPS_AT_ONCE = 50
 """The number of groups in one request."""
 ROWS_AT_ONCE = 100_000
-"""About the number of rows in memory; the groups of one request may have more."""
+"""The approximate limit of rows in memory; the groups of one request may exceed it."""
 
 _SHARE, _STREAMS = "share", "streams"
 _NO_STATE = SharePosition(None, None, None)
@@ -78,7 +78,7 @@ class Progress:
 
     @property
     def size(self) -> int:
-        """About the number of its rows."""
+        """The approximate number of rows."""
         return max(len(self.members), len(self.commits), len(self.shared))
 
     def partitions(self) -> set[TopicPartition]:
@@ -326,7 +326,7 @@ class _Place(NamedTuple):
     """The position of a group in one partition.
 
     :param position: the committed offset, or the start offset of a share group
-    :param committed_only: whether only committed records count for the time lag
+    :param committed_only: True if the time lag ignores records of open and aborted transactions
     """
 
     key: TopicPartition

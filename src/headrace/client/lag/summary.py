@@ -10,10 +10,10 @@ from .rows import LagRow
 
 @dataclass(slots=True)
 class TopicLag:
-    """The lag of a group in one topic; None while nothing is known.
+    """The lag of a group in one topic; None for an unknown value.
 
     :ivar lag: sum over the partitions whose lag is known
-    :ivar time_lag_ms: the largest known one
+    :ivar time_lag_ms: the largest known time lag of a partition
     :ivar unknown: number of partitions whose lag is unknown
     """
 

@@ -1,4 +1,4 @@
-"""Snapshots of the lag of a cluster that are taken again and again, with rates between them."""
+"""Repeated snapshots of the lag of a cluster, with rates between them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MAX_FETCHES = 100
 beyond it have no time lag until a later snapshot.
 """
 TIMES_KEPT_MS = 60_000
-"""The time for which the time lag needs no new request, if the position has not moved."""
+"""The time for which a timestamp is used again, if the position has not moved."""
 
 
 class LagWatch:
     """A series of snapshots.
 
     :param query: the groups and topics
-    :param window_ms: the time over which rates are means
+    :param window_ms: the time over which rates are averaged
     :ivar rates: counts and rates between the snapshots
     """
 
