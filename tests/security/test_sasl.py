@@ -9,6 +9,7 @@ import json
 import logging
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -22,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from headrace import ConfigError
 from headrace.broker import authentication, connection, jwks
 from headrace.broker.catalog import Catalog
+from headrace.broker.config.broker_config import Config
 from headrace.broker.scram_users import SCRAM, NewUser, add_users, credential_of_login
 from headrace.security.conversation import Failure
 from headrace.security.plain import PlainServer
@@ -575,3 +577,20 @@ def test_keys_are_read_again_after_an_answer_that_is_not_http(tmp_path: Path) ->
             wait_until(source.present, 30, "the keys")
         finally:
             source.close()
+
+
+def test_a_refused_configuration_leaves_no_thread_behind(tmp_path: Path) -> None:
+    config = Config(
+        {
+            "sasl.enabled.mechanisms": "OAUTHBEARER,PLAIN",
+            "sasl.oauthbearer.jwks.endpoint.url": key_set(tmp_path),
+        }
+    )
+
+    def readers() -> list[threading.Thread]:
+        return [one for one in threading.enumerate() if one.name == "headrace-jwks"]
+
+    before = readers()
+    with pytest.raises(ConfigError, match="PLAIN needs its users"):
+        authentication.SaslListener("SASL_PLAINTEXT", config, Catalog())
+    wait_until(lambda: set(readers()) <= set(before), 30, "the thread to end")

@@ -62,7 +62,11 @@ class SaslListener:
         self._mechanisms: Mapping[str, EnabledMechanism] = {}
         self.max_receive_bytes = 0
         self.failure_delay_ms = 0
-        self._take(config)
+        try:
+            self._take(config)
+        except ConfigError:
+            self.close()
+            raise
 
     def new_login(self) -> Login:
         """Return the login of a new connection."""
@@ -73,8 +77,7 @@ class SaslListener:
 
         :raises ConfigError: when it cannot
         """
-        checked = SaslListener(self._name, config, self._catalog)
-        checked.close()
+        SaslListener(self._name, config, self._catalog).close()
 
     def reload(self) -> None:
         """Use the present configuration for new connections. It was checked before."""
