@@ -49,7 +49,7 @@ class DirectoryWatch:
     def check(self, count: int | None = None) -> None:
         """Check the directory, and the next few logs; have the names of new partitions saved.
 
-        :param count: the logs to check; None for so many that a round is soon over
+        :param count: the number of logs to check; None for a share of all logs
         """
         if self.loss is not None:
             return

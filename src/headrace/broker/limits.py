@@ -266,7 +266,7 @@ that were acknowledged since the last check are lost with it.
 """
 
 DIRECTORY_CHECK_LOGS = 500
-"""The most logs of which one check makes sure that their active segments were not deleted."""
+"""The most logs whose active segments one check looks for."""
 
 DIRECTORY_CHECK_ROUND = 5
 """The number of checks that visit each log once, unless there are too many logs. If each check
@@ -280,7 +280,7 @@ SCRUB_BYTES_PER_SECOND = 4 * 1024 * 1024
 """The rate at which stored batches are verified in the background."""
 
 SCRUB_LEAST_BATCH_BYTES = 1024
-"""A smaller batch counts as so many bytes, as it takes as much time."""
+"""A smaller batch counts as this size, as it takes as much time."""
 
 SCRUB_INTERVAL_S = 24 * 3600
 """The time from the start of one verification of all batches to the next, if it takes no longer."""

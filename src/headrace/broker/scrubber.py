@@ -104,7 +104,7 @@ class _Pace:
         self._due_s = 0.0
 
     def spend(self, size_bytes: int) -> None:
-        """Rest for the time that so many bytes may take.
+        """Rest for the time that these bytes may take.
 
         :raises _Stopped: when the broker stops
         """

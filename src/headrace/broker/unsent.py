@@ -74,7 +74,7 @@ class Unsent:
         self._advance(send(self._next_views(room)))
 
     def take(self, size_bytes: int) -> bytes:
-        """Remove the next bytes, at most so many, and return them.
+        """Remove the next bytes, at most ``size_bytes``, and return them.
 
         :raises FileReadError: when a file cannot be read
         """

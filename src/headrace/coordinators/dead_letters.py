@@ -216,8 +216,8 @@ class DeadLetters:
                 self._begin(key, offsets, _wait(self._logs.durable()))
 
     def _fits_turn(self, letters: int, originals: Originals | None) -> bool:
-        """Return True if this turn of the event loop may write so many letters; then the records to
-        copy are read.
+        """Return True if this turn of the event loop may write this number of letters. Then the
+        records to copy are read.
         """
         budget = self._budget
         if budget is None:

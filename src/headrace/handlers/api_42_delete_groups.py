@@ -20,7 +20,7 @@ from headrace.groups.share.group import ShareGroup
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
-from .slicing import each, run_sliced_durably
+from .slicing import run_sliced_durably
 
 
 def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext) -> Any:
@@ -32,10 +32,11 @@ def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext
 def _delete_all(
     broker: Broker, names: Sequence[str]
 ) -> Generator[None, None, DeleteGroupsResponse]:
-    results = yield from each(
-        lambda name: DeletableGroupResult(group_id=name, error_code=_delete(broker, name)), names
-    )
-    return DeleteGroupsResponse(throttle_time=NO_THROTTLE, results=results)
+    results = []
+    for name in names:
+        results.append(DeletableGroupResult(group_id=name, error_code=_delete(broker, name)))
+        yield
+    return DeleteGroupsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
 
 
 def _delete(broker: Broker, group_id: str) -> ErrorCode:

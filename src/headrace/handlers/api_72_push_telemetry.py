@@ -21,7 +21,7 @@ from .context import RequestContext
 from .slicing import run_sliced
 
 _BYTES_PER_POINT = 64
-"""A data point has at least about so many bytes."""
+"""The least size of a data point, approximately."""
 
 
 def handle(broker: Broker, request: PushTelemetryRequest, context: RequestContext) -> Any:

@@ -38,15 +38,6 @@ async def _durably(broker: Broker, steps: Generator[None, None, R]) -> R:
     return result
 
 
-def each(serve: Callable[[T], R], items: Sequence[T]) -> Generator[None, None, tuple[R, ...]]:
-    """Serve items one after the other; yield after each, and return the results."""
-    results = []
-    for item in items:
-        results.append(serve(item))
-        yield
-    return tuple(results)
-
-
 def lazily(make: Callable[[T], R], items: Sequence[T]) -> Any:
     """Return an array of a response: made now if it is short, else when it is written."""
     if len(items) <= SLICED_ABOVE:

@@ -57,8 +57,8 @@ class Checksums(NamedTuple):
     """The checksums of the small files of a segment.
 
     :ivar files: the checksums by suffix
-    :ivar size_bytes: ``.txnindex`` had all aborted transactions of so many bytes of the log, from
-        its beginning
+    :ivar size_bytes: number of bytes from the beginning of the log whose aborted transactions were
+        all in ``.txnindex``
     :ivar end_offset: ``.txnindex`` had all aborted transactions before this offset
     """
 

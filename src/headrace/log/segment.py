@@ -250,8 +250,8 @@ class Segment:
     def abandon(self) -> None:
         """Close the handle without saving anything; the segment is not used any more.
 
-        File ranges can still be read: for them the handle is kept until the last one is gone, if
-        the process may have so many.
+        File ranges can still be read: the handle is kept until the last one is gone, unless too
+        many handles are kept already.
         """
         if self._held and not self._ended:
             self._ended = True

@@ -36,7 +36,7 @@ whole. Java clients write blocks of 32 KiB, librdkafka one block for a batch.
 """
 
 MAX_SNAPPY_RATIO = 24
-"""A snappy block that claims to be larger than so many times its compressed bytes is corrupt: three
+"""A snappy block that claims more than this multiple of its compressed bytes is corrupt: three
 bytes expand to 64 at most.
 """
 

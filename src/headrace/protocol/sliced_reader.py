@@ -19,7 +19,7 @@ from .skimmer import array_count, null_array, parts
 _EMPTY = {True: compact_length(0), False: i32(0)}
 """The bytes of an empty array in flexible and other versions."""
 WHOLE_ITEM_BYTES = 4096
-"""An item whose arrays end within so many bytes is read in one piece."""
+"""An item whose arrays end within this number of bytes is read in one piece."""
 
 
 def _item_reader(item_type: Any, is_flexible: bool) -> Any:

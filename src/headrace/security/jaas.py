@@ -42,7 +42,7 @@ class LoginModule:
 def parse(text: str) -> LoginModule:
     """Parse a line.
 
-    :raises InvalidJaas: when it is none
+    :raises InvalidJaas: when it is not one JAAS line
     """
     tokens = _tokens(text)
     if not tokens:

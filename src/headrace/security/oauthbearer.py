@@ -119,7 +119,7 @@ class KeySet:
     """The public keys that tokens are verified with.
 
     :param document: a JSON web key set (RFC 7517)
-    :raises ValueError: when it is none, or has no key that can be used
+    :raises ValueError: when it is not a key set, or has no key that can be used
     """
 
     def __init__(self, document: bytes) -> None:
@@ -265,7 +265,7 @@ def _header(token: str) -> Mapping[str, Any]:
 def _json(part: str) -> Mapping[str, Any]:
     """Return the JSON object of a part of a token.
 
-    :raises InvalidToken: when it is none
+    :raises InvalidToken: when it is not a JSON object
     """
     try:
         found = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))

@@ -168,8 +168,8 @@ class Config:
     # Values of the broker -------------------------------------------------------------------------
 
     def unserved(self) -> list[str]:
-        """Return a warning for each setting in the store for security that this broker does not
-        have.
+        """Return a warning for each stored setting that promises security which this broker does
+        not have.
         """
         return [
             warning

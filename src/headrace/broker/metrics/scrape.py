@@ -60,7 +60,7 @@ class _SharePartitionRow(NamedTuple):
 
 
 class MetricsScrape:
-    """One scrape of the logs and groups of a broker, of which there may be many.
+    """One scrape of a broker's logs and groups.
 
     It reads only what is loaded, and loads no coordinator. Logs are loaded for at most
     ``SCRAPE_LOADING_MS``.
@@ -301,7 +301,7 @@ class MetricsScrape:
         )
 
     async def share_group_counters(self) -> None:
-        """Write what is counted of each share group: histograms and dead letters."""
+        """Write the histograms and the counts of dead letters of each share group."""
         page, counted = self._page, self._broker.metrics.share
         prefix = "kafka_server_sharegroupmetrics_"
         for attribute, name, meaning in (
