@@ -196,7 +196,7 @@ def new_user(text: str) -> NewUser:
 def positive_number(text: str) -> int:
     """Parse a whole number above 0.
 
-    :raises ArgumentTypeError: it is none
+    :raises ArgumentTypeError: it is not one
     """
     if not text.isascii() or not text.isdigit() or not int(text):
         raise ArgumentTypeError(f"{text!r} is not a whole number above 0")

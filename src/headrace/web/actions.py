@@ -140,7 +140,7 @@ Form = Mapping[str, str]
 
 
 class Planner:
-    """Makes the plans.
+    """A factory of the plans of all actions.
 
     :param producer_config: librdkafka's configuration, for records to produce
     """
@@ -277,7 +277,7 @@ class Planner:
                 offset = since[key]
                 found[key] = (ends[key] or 0) if offset is None else offset
             return found
-        raise BadRequest("Say where to: earliest, latest, offset or time.")
+        raise BadRequest("The field 'to' must be earliest, latest, offset or time.")
 
     async def _delete_offsets(self, form: Form) -> Plan:
         topic = _field(form, "topic")
@@ -461,8 +461,8 @@ class Planner:
             execute,
             [
                 f"Records that were redriven {options.max_redrives} times before are skipped.",
-                f"The progress is kept as the offsets of group {redrive.group_id!r}, so that a "
-                "redrive that is interrupted goes on from there.",
+                f"The progress is kept as the offsets of group {redrive.group_id!r}, so that "
+                "the next redrive continues where an interrupted one ended.",
             ],
         )
 

@@ -58,7 +58,7 @@ class Redrives:
         task.add_done_callback(self._ended)
         done, _ = await asyncio.wait((task,), timeout=REDRIVE_WAIT_S)
         if not done:
-            return "it goes on in the background; the log says when it has ended"
+            return "it continues in the background; the log says when it has ended"
         return summary(task.result())
 
     def _ended(self, task: asyncio.Task[RedriveCounts]) -> None:
@@ -82,7 +82,7 @@ def summary(counts: RedriveCounts) -> str:
     parts = [f"{counts.total:,} redriven"]
     parts += [text for text, _ in skipped(counts)]
     if counts.stopped:
-        parts.append("stopped before its end: the next one goes on from there")
+        parts.append("stopped before its end: the next redrive continues there")
     return "; ".join(parts)
 
 

@@ -111,7 +111,7 @@ def needed(request: Request, name: str) -> str:
 def number(request: Request, name: str, default: int) -> int:
     """Return a parameter that is a number.
 
-    :raises BadRequest: it is none
+    :raises BadRequest: it is not a number
     """
     text = request.query_params.get(name, "")
     if not text:
@@ -124,7 +124,7 @@ def number(request: Request, name: str, default: int) -> int:
 def word_of(request: Request, name: str, words: Collection[str], default: str) -> str:
     """Return a parameter that is one of some words.
 
-    :raises BadRequest: it is none
+    :raises BadRequest: it is none of them
     """
     text = request.query_params.get(name, "") or default
     if text not in words:

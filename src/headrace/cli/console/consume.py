@@ -140,7 +140,7 @@ def declare(parser: ArgumentParser) -> None:
 def offset(text: str) -> int:
     """Parse an offset: a number, ``earliest`` or ``latest``.
 
-    :raises ArgumentTypeError: it is none
+    :raises ArgumentTypeError: it is not an offset
     """
     if text in _OFFSETS:
         return _OFFSETS[text]

@@ -250,7 +250,7 @@ class Console:
     async def _show(self, consumer: ShareConsumer, acquired: Acquired) -> None:
         """Print the acquired records, then acknowledge the printed ones.
 
-        The end of the session releases the others.
+        The other records are released when the session ends.
 
         :raises Failure: a record cannot be formatted
         """

@@ -100,7 +100,7 @@ def _list(options: Namespace, config: Mapping[str, Any], stop: _Stop) -> None:
                 file=sys.stderr,
             )
         if one.not_letters:
-            print(f"{one.queue}: {one.not_letters} are no dead letters", file=sys.stderr)
+            print(f"{one.queue}: {one.not_letters} are not dead letters", file=sys.stderr)
 
 
 def _summary(one: QueueSummary) -> dict[str, Any]:
@@ -235,7 +235,7 @@ def _redrive(options: Namespace, config: Mapping[str, Any], stop: _Stop) -> None
     else:
         _print_result(options, counts)
     if counts.stopped:
-        print("headrace dlq: interrupted; the next run goes on from here", file=sys.stderr)
+        print("headrace dlq: interrupted; the next run continues from here", file=sys.stderr)
 
 
 def _result(options: Namespace, redrive: Redrive, counts: RedriveCounts) -> dict[str, Any]:
@@ -269,7 +269,7 @@ def _print_result(options: Namespace, counts: RedriveCounts) -> None:
         for count, text in (
             (counts.unmatched, "not selected"),
             (counts.done_before, "done before"),
-            (counts.not_letters, "no dead letters"),
+            (counts.not_letters, "not dead letters"),
         )
         if count
     ]

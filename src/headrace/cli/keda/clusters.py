@@ -25,10 +25,10 @@ _SERVERS = "bootstrap.servers"
 
 
 class Clusters:
-    """Collectors by client configuration.
+    """A collector for each client configuration that scaled objects name.
 
-    The configuration of the scaler is for its own servers only: a scaled object that names others
-    gets no credentials, or those of a file that names the same servers.
+    The configuration of the scaler is used for its own servers only. For other servers, a scaled
+    object gets no credentials, or those of a file for the same servers.
 
     :param config: of the scaler, in librdkafka's properties
     :param folder: the folder of files that scaled objects may name; None if they may name none

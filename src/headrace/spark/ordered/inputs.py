@@ -12,7 +12,7 @@ Offsets = dict[TopicPartition, int]
 
 
 class Log(Protocol):
-    """Questions about the subscribed partitions. Each but :meth:`scan` is asked for many at once.
+    """Questions about the subscribed partitions. All but :meth:`scan` take many partitions at once.
 
     A record is *visible* if a consumer would get it: transaction markers are not, and with
     read_committed neither are records of aborted transactions. A partition whose broker does not

@@ -46,7 +46,7 @@ _END_TIMEOUT_MS = 1000
 
 
 class Fetcher:
-    """Fetches ranges of several topic partitions; at most one piece of each waits to be taken.
+    """A fetcher of ranges of several topic partitions; at most one piece of each waits to be taken.
 
     Starts at once, in the running event loop.
 
