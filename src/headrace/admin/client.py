@@ -80,7 +80,7 @@ class AdminClient(confluent.AdminClient):
     """
 
     def __init__(self, conf: Mapping[str, Any], **kwargs: Any) -> None:
-        # An administrator's metrics are of no use, and librdkafka logs that it was asked for them.
+        # Metrics of an admin client have no use, and librdkafka would log the broker's request.
         config = {"enable.metrics.push": False, **librdkafka_config(conf)}
         self._unsupported: UnsupportedSetting | None = None
         self._settings: Settings | None = None
@@ -136,7 +136,8 @@ class AdminClient(confluent.AdminClient):
     ) -> Future[Any] | dict[str, Future[Any]]:
         """Describe the SCRAM credentials of users. See confluent-kafka.
 
-        :param users: the names; None or none for all users, then the result is one future
+        :param users: the names; None or empty for all users
+        :returns: a future for each name; one future for all users
         """
         if self._settings is None:
             return super().describe_user_scram_credentials(users, **kwargs)

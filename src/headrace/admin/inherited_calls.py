@@ -1,9 +1,9 @@
 """The calls that the admin client inherits from confluent-kafka, with errors that say what to
 change.
 
-librdkafka tries a refused login again until a call times out, and reports the reason elsewhere. So
-each call also uses a connection of our own, which fails at once and with the reason. And a broker
-that refuses a call does not name the permission that it needs: :data:`NEEDED` does.
+librdkafka retries a refused login until a call times out, and reports the reason to a callback
+only. So each call also uses a connection of our own, which fails at once with the reason. A broker
+that refuses a call does not name the missing permission: :data:`NEEDED` has it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NEEDED: Mapping[str, str] = {
 """Inherited call that returns futures → the operation that must be allowed."""
 
 WAITING_CALLS = ("cluster_id", "list_groups", "list_topics")
-"""The inherited calls that wait for their answer."""
+"""The inherited calls that return the answer itself, not futures."""
 
 Answer = Future[Any] | dict[Any, Future[Any]]
 OnRefusedLogin = Callable[[Callable[[AuthenticationFailed], None]], None]
@@ -56,6 +56,7 @@ def explained(operation: str, answer: Answer, on_refused_login: OnRefusedLogin) 
 
     :param operation: the operation that the call needs
     :param answer: the futures of librdkafka
+    :param on_refused_login: see :data:`OnRefusedLogin`
     """
     inner = answer if isinstance(answer, dict) else {None: answer}
     outer = {key: _following(future, operation, key) for key, future in inner.items()}

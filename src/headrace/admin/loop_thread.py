@@ -36,6 +36,7 @@ class LoopThread:
     def submit(self, work: Callable[[Cluster], Awaitable[T]]) -> Future[T]:
         """Run ``work`` on the loop.
 
+        :returns: the future of its result
         :raises RuntimeError: after :meth:`close`
         """
 

@@ -87,10 +87,10 @@ from .streams.schemas import (
 )
 
 _NAMES_KEPT = 16_384
-"""Cached pairs of group id and topic, about 200 bytes each: a start decodes them repeatedly."""
+"""The limit of cached (group id, topic) pairs of 200 bytes: a start decodes them repeatedly."""
 
 _KEYS_KEPT = 4096
-"""Cached keys of committed offsets: consumers commit the same partitions repeatedly."""
+"""The limit of cached offset keys, and of topic ids: commits repeat the same partitions."""
 
 
 def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:

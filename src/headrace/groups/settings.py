@@ -1,4 +1,4 @@
-"""The configuration and topics that groups use. Values are read by Kafka's names when needed."""
+"""The configuration and topics that groups use. Configs are read by name whenever needed."""
 
 from __future__ import annotations
 

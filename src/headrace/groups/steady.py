@@ -1,4 +1,4 @@
-"""Heartbeats that change nothing, which are nearly all of them.
+"""Heartbeats that change nothing, as nearly all do.
 
 A member repeats the same heartbeat until its group changes. If neither the group nor topics nor
 configs have changed since a heartbeat without effect, the next equal one has the same reply. Then
@@ -17,7 +17,7 @@ from .records import GroupRecord
 
 
 class Heartbeat(Protocol):
-    """A heartbeat of one member; equal ones ask for the same."""
+    """A heartbeat of one member; equal heartbeats have equal fields."""
 
     @property
     def member_id(self) -> str: ...

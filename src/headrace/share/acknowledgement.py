@@ -51,8 +51,10 @@ NOT_OWNER_OF_OFFSET = Refusal(ErrorCode.INVALID_RECORD_STATE, "Member is not the
 
 
 class AcknowledgementBatch(NamedTuple):
-    """An acknowledgement batch of a request, with one type for all offsets or one for each.
-    ``last_offset`` is inclusive.
+    """An acknowledgement batch of a request.
+
+    :param last_offset: inclusive
+    :param acknowledge_types: one type for all offsets, or one for each offset
     """
 
     first_offset: int

@@ -1,8 +1,8 @@
 """The positions of the latest snapshots of share-partitions in the internal topic.
 
-All records before the first of them are outdated and can be deleted. The snapshot of an idle
-share-partition would keep the log from being shortened, so it is written again, at the end of the
-log, once it is *cold*: older than a limit.
+All records before the first of these positions are outdated and can be deleted. An old snapshot of
+an idle share-partition would prevent that, so it is written again, at the end of the log, once it
+is *cold*: older than a limit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Spans of offsets whose values end at a deadline: acquisition locks, release backoffs."""
+"""Spans of offsets whose values have a deadline: acquisition locks, release backoffs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ T = TypeVar("T", bound=Timed)
 
 
 class TimedSpans(Generic[T]):
-    """Spans, and their deadlines in order.
+    """Spans, and their timers in the order of deadlines.
 
-    A timer whose span has ended early is dropped when it becomes the first one.
+    A timer whose span has ended early is removed when it becomes the first one.
     """
 
     __slots__ = ("_timers", "spans")

@@ -75,8 +75,10 @@ class OrderedTask(Generic[P, R]):
         self.decision = None
 
     def update_lags(self, lags: Mapping[P, int | None]) -> None:
-        """Update the number of records that the broker has of each partition beyond the buffered
-        ones; missing or None is unknown.
+        """Update the lags of partitions.
+
+        :param lags: number of records on the broker after the buffered ones; missing or None is
+            unknown
         """
         if lags != self._lags:
             self._lags = dict(lags)
@@ -121,8 +123,8 @@ class OrderedTask(Generic[P, R]):
         return decision.ready
 
     def to_log(self, now_ms: int) -> str | None:
-        """Return a line for the log when the task has waited for two minutes (again), with the
-        reason.
+        """Return a log line with the reason, each time the task has waited for another
+        :data:`IDLE_LOG_INTERVAL_MS`; else None.
         """
         if self.idle_since_ms is None or self._next_log_ms is None or now_ms < self._next_log_ms:
             return None
@@ -130,8 +132,8 @@ class OrderedTask(Generic[P, R]):
         return str(self.decision)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when the task may become ready without new data; None when only data or a lag can
-        make it ready.
+        """Return the time at which the task may become ready without new data, in ms; None if only
+        data or a lag can make it ready.
         """
         if self.idle_since_ms is None or self.readiness.max_task_idle_ms == IDLING_DISABLED:
             return None

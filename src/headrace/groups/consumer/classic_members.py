@@ -107,7 +107,7 @@ def join(
 def _check_join(
     group: ConsumerGroup, request: JoinRequest, settings: ConsumerSettings
 ) -> ErrorCode:
-    """Return the error of a JoinGroup that the group refuses whatever its subscription, or NONE."""
+    """Return the error of a JoinGroup that does not depend on its subscription, or NONE."""
     refusal = group.check_room(request.member_id, settings.max_size)
     if refusal is not None:
         return refusal.code

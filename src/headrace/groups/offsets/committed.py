@@ -20,7 +20,7 @@ NO_RETENTION = -1
 """The retention of a commit without its own; the broker's applies."""
 
 TOMBSTONES_AT_ONCE = 1000
-"""The most tombstones that are written together when topics are deleted."""
+"""The limit of tombstones in one write when topics are deleted."""
 
 
 def commit_record(

@@ -24,7 +24,7 @@ WRITE_COST = 50
 """The cost of one append to the internal topic, in checks."""
 
 MAX_TOMBSTONES = 1_000
-"""The most offsets that one write deletes."""
+"""The limit of offsets that one write deletes."""
 
 PAUSE_MS = 1
 """The time between two portions in milliseconds, in which other requests are served."""

@@ -1,10 +1,10 @@
 """The sticky task assignor of streams groups (KIP-1071).
 
 Each task is active on one member. A task of a stateful subtopology also has standby replicas, each
-on another process. No member gets more than its share of tasks as long as others have room. Within
-this limit a task stays where it was: the member that had it active keeps it, else a member that had
-it as a standby gets it, as the state is on its disk. The remaining tasks go to the least loaded
-processes; the load of a process is its number of tasks divided by that of its members.
+on another process. No member gets more than its share of tasks while others have room. Within this
+limit a task stays where it was: the member that had it active keeps it, else a member that had it
+as a standby gets it, because the state is on its disk. The remaining tasks go to the least loaded
+processes; the load of a process is its number of tasks divided by its number of members.
 
 The result depends on the arguments alone. Members and processes are visited in the order of their
 ids.
@@ -48,8 +48,8 @@ class TaskCount(NamedTuple):
 
 
 class _Heap(Generic[T]):
-    """A binary heap that resolves ties as Java's PriorityQueue does, so that the same tasks are
-    assigned as by Kafka.
+    """A binary heap that resolves ties as Java's PriorityQueue does, so that assignments equal
+    Kafka's.
     """
 
     def __init__(self, weight: Callable[[T], float], items: Iterable[T]) -> None:
@@ -134,9 +134,9 @@ class _Process:
 
 
 class _Quota:
-    """The most tasks of a member, as long as other members have room.
+    """The limit of tasks of a member while other members have room.
 
-    :ivar each: this number; it shrinks when members that are full have taken more than their share
+    :ivar each: the limit; it becomes smaller when full members have more than an equal share
     """
 
     def __init__(self, tasks: int, members: int) -> None:
@@ -144,7 +144,7 @@ class _Quota:
         self.each = _divided(tasks, members)
 
     def taken(self, count: int) -> None:
-        """Note that a member now has so many tasks."""
+        """Adjust the limit for the other members if a member with ``count`` tasks is full."""
         if count == self.each:
             self._members -= 1
             self._tasks -= count

@@ -40,7 +40,7 @@ def _partitions(
         for name in sorted({*sources(subtopology.subtopology)} & topics.keys()):
             count = topics[name].partitions
             read = sorted(partitions)
-            if count < len(read):  # as in Kafka, whose tasks count from 0
+            if count < len(read):  # as in Kafka
                 read = read[:count]
             found.append((name, tuple(read)))
     return found

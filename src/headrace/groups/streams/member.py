@@ -47,11 +47,11 @@ class StreamsHeartbeat:
     :param member_epoch: 0 to join or rejoin, -1 to leave
     :param rebalance_timeout_ms: the longest time to close revoked tasks; -1 for no change
     :param topology: given when the member joins
-    :param active: the active tasks that the member reports as its own; likewise ``standby`` and
-        ``warmup``
-    :param has_task_offsets: the request has changelog offsets of tasks; ``has_task_end_offsets``
-        likewise has end offsets
-    :param shutdown_application: all members shall shut down
+    :param active: the active tasks that the member reports as its own; ``standby`` and ``warmup``
+        are those of the other roles
+    :param has_task_offsets: the request has changelog offsets of tasks
+    :param has_task_end_offsets: the request has changelog end offsets of tasks
+    :param shutdown_application: ask all members to shut down
     :param endpoint_epoch: the epoch of the endpoints that the member knows
     """
 

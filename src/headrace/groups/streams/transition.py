@@ -35,7 +35,7 @@ from .state import StreamsState, hash_of
 from .topics import ConfiguredTopology, check_topology, configure, required_topics
 
 NO_TOPOLOGY_EPOCH = -1
-"""The validated topology epoch of a group whose topics are not all there."""
+"""The validated topology epoch of a group while topics are missing."""
 
 
 class StreamsTransition:
@@ -118,7 +118,7 @@ class StreamsTransition:
     # Topology -------------------------------------------------------------------------------------
 
     def _topology(self) -> Topology | Refusal:
-        """Return the topology of the group; that of its first member becomes it."""
+        """Return the topology of the group, or that of its first member, which becomes it."""
         ours, theirs = self.group.topology, self.request.topology
         if theirs is None:
             return ours or Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
