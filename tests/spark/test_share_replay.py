@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -58,10 +59,12 @@ class Group:
     """A share group over one partition.
 
     :param loop: where its members serve
+    :param old_receipt: of a reader that has ended, and whose port is nobody's
     :ivar free: offsets that may be acquired
     """
 
     loop: EventLoopThread
+    old_receipt: str
     free: list[int] = field(default_factory=lambda: list(range(RECORDS)))
     accepted: set[int] = field(default_factory=set)
     members: list[Member] = field(default_factory=list)
@@ -241,7 +244,7 @@ class Query:
         ]
         offsets = [row[2] for row in rows]
         if number in self.others:  # a row from state, whose record was accepted long ago
-            rows.append(["t", 0, RECORDS, *([self.group.members[0].receipt] * self.receipts)])
+            rows.append(["t", 0, RECORDS, *([self.group.old_receipt] * self.receipts)])
         batch = Batch(columns, rows)
         assert not set(offsets) & self.group.accepted, "accepted before"
         self.delivered.append((self.runs, offsets))
@@ -263,9 +266,12 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     """Return a function that makes a group; its readers register in one directory."""
     groups: list[Group] = []
     loop = EventLoopThread("members")
+    reserved = socket.socket()
+    reserved.bind(("127.0.0.1", 0))  # and does not listen: it refuses connections
+    old_receipt = str(Receipt("127.0.0.1", reserved.getsockname()[1], "0" * 32))
 
     def make() -> Group:
-        groups.append(Group(loop))
+        groups.append(Group(loop, old_receipt))
         return groups[-1]
 
     monkeypatch.setattr(outcome_server, "registry", lambda: tmp_path)
@@ -276,6 +282,7 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     for member in itertools.chain.from_iterable(one.members for one in groups):
         member.kill()
     loop.stop(5)
+    reserved.close()
 
 
 @contextmanager
@@ -398,22 +405,17 @@ def test_a_receipt_of_an_earlier_reader_is_no_receipt_of_its_successor(
 ) -> None:
     """Rows with it, which a query's state may hold, do not stop the query for ever."""
     running = group()
-    given = replace(OPTIONS, include_receipt=True)
-    first = Member(running, given)
-    old = Receipt.parse(first.receipt or "")
-    first.kill()
-    second = Member(running, given)
-    second.acquire()
-    outcomes = [OutcomeSpan("t", 0, "accept", 0, 1, str(old))]
+    member = Member(running, replace(OPTIONS, include_receipt=True))
+    member.acquire()
+    outcomes = [OutcomeSpan("t", 0, "accept", 0, 1, running.old_receipt)]
     assert deliver(outcomes) == {"accept": 0, "release": 0, "reject": 0}
     assert "outcomes of t-0 from offset 0 on are not applied" in caplog.text
-    assert second.held == [0, 1]
 
-    same_port = old._replace(port=Receipt.parse(second.receipt or "").port)
+    same_port = Receipt.parse(member.receipt or "")._replace(token="0" * 32)
     outcomes = [OutcomeSpan("t", 0, "accept", 0, 1, str(same_port))]
     with pytest.raises(SourceError, match="it is not the query that holds these records"):
         deliver(outcomes)
-    assert second.held == [0, 1]
+    assert member.held == [0, 1]
 
 
 class Answers:
