@@ -112,6 +112,8 @@ def test_tokens_are_read() -> None:
     assert (read.text, read.name, read.expires_s) == (plain.text, "ann", claims(plain)["exp"])
     opaque = read_token("abc", "x")
     assert (opaque.name, opaque.expires_s) == ("", inf)
+    payload = base64.urlsafe_b64encode(json.dumps({"exp": 10**400}).encode()).decode().rstrip("=")
+    assert read_token(f"e30.{payload}.", "x").expires_s == inf
     for text in ("", "a b", "a\x01b", "é"):
         with pytest.raises(AuthenticationFailed, match="x has no token"):
             read_token(text, "x")
@@ -128,6 +130,7 @@ def test_tokens_are_read() -> None:
         (None, "oauth_cb returns no token and expiry"),
         (("abc", "soon"), "oauth_cb returns no token and expiry"),
         (("abc", 1, "ann", "x"), "oauth_cb returns no token and expiry"),
+        (("abc", 10**400), "oauth_cb returns no token and expiry"),
     ],
 )
 def test_what_a_callback_returns_is_checked(found: object, complaint: str) -> None:

@@ -75,12 +75,7 @@ async def list_offsets(
         }
         if not missing:
             return found
-        topics = await cluster.topics(sorted({topic for topic, _ in missing}))
-        leaders = {
-            (name, partition): leader
-            for name, topic in topics.items()
-            for partition, leader in topic.leaders.items()
-        }
+        leaders = await _leaders(cluster, sorted({topic for topic, _ in missing}))
         answers = await ask_leaders(
             cluster, missing, leaders, isolation_level=isolation_level, timeout_ms=timeout_ms
         )
@@ -103,11 +98,7 @@ async def end_offsets(cluster: Cluster, topics: Sequence[str]) -> dict[TopicPart
 
     :raises ClientError: a topic does not exist, or a broker refuses or does not answer
     """
-    leaders = {
-        (name, partition): leader
-        for name, topic in (await cluster.topics(topics)).items()
-        for partition, leader in topic.leaders.items()
-    }
+    leaders = await _leaders(cluster, topics)
     answers = await ask_leaders(
         cluster, dict.fromkeys(leaders, LATEST), leaders, timeout_ms=cluster.timeout_ms
     )
@@ -115,6 +106,14 @@ async def end_offsets(cluster: Cluster, topics: Sequence[str]) -> dict[TopicPart
     if failures:
         raise failures[0]
     return {key: one.offset for key, one in listed.items() if one.offset is not None}
+
+
+async def _leaders(cluster: Cluster, topics: Sequence[str]) -> dict[TopicPartition, int]:
+    return {
+        (name, partition): leader
+        for name, topic in (await cluster.topics(topics)).items()
+        for partition, leader in topic.leaders.items()
+    }
 
 
 async def ask_leaders(

@@ -12,6 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -117,9 +118,11 @@ def read_token(
             raise AuthenticationFailed(f"the SASL extension '{name}' of {origin} is malformed")
     claims = claims_of(text)
     expiry = claims.get("exp") if expires_s is None else expires_s
-    if isinstance(expiry, bool) or not isinstance(expiry, int | float):
-        expiry = inf
-    return Token(text, str(claims.get("sub", "")), float(expiry), dict(extensions or {}))
+    expires_at_s = inf
+    if isinstance(expiry, int | float) and not isinstance(expiry, bool):
+        with suppress(OverflowError):
+            expires_at_s = float(expiry)
+    return Token(text, str(claims.get("sub", "")), expires_at_s, dict(extensions or {}))
 
 
 def claims_of(token: str) -> Mapping[str, Any]:
@@ -206,7 +209,7 @@ class TokenCallback:
         try:
             text, expires_s, *more = found
             token = read_token(str(text), "oauth_cb", float(expires_s), *more[1:2])
-        except (TypeError, ValueError, AttributeError):
+        except (TypeError, ValueError, OverflowError, AttributeError):
             raise AuthenticationFailed(
                 "oauth_cb returns no token and expiry in seconds since the epoch"
             ) from None

@@ -14,9 +14,10 @@ A partition is ready, that is assignable, when its share state is initialised. T
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from headrace.deadlines import Deadlines
@@ -58,6 +59,8 @@ from headrace.groups.topics import (
 from headrace.outcome import Outcome
 
 from .member import JOIN_EPOCH, LEAVE_EPOCH, ShareHeartbeat
+
+V = TypeVar("V")
 
 
 class ShareGroup:
@@ -181,11 +184,7 @@ class ShareGroup:
     def initializing(self, partitions: Partitions) -> Outcome[GroupRecord, None]:
         """Record that the share state of these partitions is about to be initialised."""
         known = self.state_partitions
-        deleting = {
-            topic_id: name
-            for topic_id, name in known.deleting.items()
-            if topic_id not in partitions
-        }
+        deleting = _without(known.deleting, partitions)
         return self._become(
             StatePartitions(union(known.initializing, partitions), known.initialized, deleting)
         )
@@ -224,21 +223,9 @@ class ShareGroup:
     def _without(self, topic_ids: Collection[UUID]) -> StatePartitions:
         known = self.state_partitions
         return StatePartitions(
-            {
-                topic_id: topic
-                for topic_id, topic in known.initializing.items()
-                if topic_id not in topic_ids
-            },
-            {
-                topic_id: topic
-                for topic_id, topic in known.initialized.items()
-                if topic_id not in topic_ids
-            },
-            {
-                topic_id: name
-                for topic_id, name in known.deleting.items()
-                if topic_id not in topic_ids
-            },
+            _without(known.initializing, topic_ids),
+            _without(known.initialized, topic_ids),
+            _without(known.deleting, topic_ids),
         )
 
     def _become(self, new: StatePartitions) -> Outcome[GroupRecord, None]:
@@ -280,3 +267,7 @@ class ShareGroup:
                 put(self.current, member_id, current)
             case ShareGroupStatePartitionMetadata(_, partitions):
                 self.state_partitions = partitions or StatePartitions()
+
+
+def _without(by_topic: Mapping[UUID, V], topic_ids: Container[UUID]) -> dict[UUID, V]:
+    return {topic_id: one for topic_id, one in by_topic.items() if topic_id not in topic_ids}
