@@ -102,3 +102,10 @@ def test_a_broker_that_has_lost_its_directory_can_be_stopped(tmp_path: Path) -> 
     broker.stop()
     with pytest.raises(RuntimeError, match="not running"):
         _ = broker.bootstrap_servers
+
+
+def test_a_user_that_cannot_be_added_leaves_the_directory_free(tmp_path: Path) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        headrace.Broker(tmp_path, users={"ann": "\udcff"}).start()
+    with headrace.Broker(tmp_path) as broker:
+        produce(broker.bootstrap_servers, b"a")

@@ -110,8 +110,14 @@ class Broker:
         self.on_failure: Callable[[], object] = lambda: None
         """Called when the broker cannot go on, see :attr:`failure`."""
         config.attach(self.catalog)
-        if users:
-            self._add_users(users)
+        try:
+            if users:
+                self._add_users(users)
+        except BaseException:
+            self.catalog.close()
+            directory.abandon()
+            self._remove_if_ephemeral()
+            raise
         self.access_control = access_control(config, self.catalog)
         self.security = ListenerSecurities(config, self.catalog)
         self.quotas = Quotas(config, self.catalog, self.clock)
