@@ -37,7 +37,8 @@ pwritev: Write = os.pwritev
 
 HEADERS_CHUNK_BYTES = 1 << 16
 RECOVERY_CHUNK_BYTES = 1 << 22
-DEFAULT_INDEX_INTERVAL_BYTES = 4096
+REBUILT_INDEX_INTERVAL_BYTES = 4096
+"""The least distance of two entries of an index that is rebuilt."""
 MAX_RELATIVE_OFFSET = 2**31 - 1
 SUFFIXES = (".log", *checksums.INDEX_SUFFIXES, checksums.SUFFIX)
 DELETED = ".deleted"
@@ -401,7 +402,6 @@ class Segment:
 
     def rebuild(
         self,
-        index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
         *,
         check_crc: bool = False,
         on_batch: Callable[[BatchHeader, memoryview], None] | None = None,
@@ -431,7 +431,11 @@ class Segment:
                 break
             max_timestamp = header.max_timestamp if header.record_count else NO_TIMESTAMP
             self.note(
-                position, header.size_bytes, header.last_offset, max_timestamp, index_interval_bytes
+                position,
+                header.size_bytes,
+                header.last_offset,
+                max_timestamp,
+                REBUILT_INDEX_INTERVAL_BYTES,
             )
             end = position + header.size_bytes
             if on_batch:

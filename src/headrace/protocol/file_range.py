@@ -33,7 +33,7 @@ class FileRange:
     """Bytes in a file, as a part of a message. They do not change.
 
     :ivar data: the same bytes if they were read already, else None
-    :ivar end_offset: for record batches, the offset after the last one
+    :ivar end_offset: for record batches, the offset after the last one; -1 until it is set
     """
 
     __slots__ = ("_position", "_size_bytes", "_source", "data", "end_offset")
@@ -44,14 +44,13 @@ class FileRange:
         position: int,
         size_bytes: int,
         data: bytes | memoryview | None = None,
-        end_offset: int = -1,
     ) -> None:
         source.hold()
         self._source = source
         self._position = position
         self._size_bytes = size_bytes
         self.data = data
-        self.end_offset = end_offset
+        self.end_offset = -1
 
     def __del__(self) -> None:
         self._source.let_go()
