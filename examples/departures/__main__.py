@@ -114,7 +114,7 @@ def _run(
     with _progress(console) as progress:
         for topic, frame in ((names.weather, weather), (names.flights, flights)):
             data.create_topic(bootstrap_servers, topic, len(AIRPORTS))
-            data.produce_with_progress(bootstrap_servers, topic, data.records(frame), progress)
+            data.produce(bootstrap_servers, topic, data.records(frame), progress)
         data.create_topic(bootstrap_servers, names.departures, _DEPARTURES_PARTITIONS)
         starting = progress.add_task("starting Spark", total=1)
         with spark_session(folder / _SPARK_LOG) as spark:

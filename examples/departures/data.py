@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 from confluent_kafka import KafkaException, Producer
@@ -29,9 +28,6 @@ WEATHER = (
 )
 """Columns of an observation."""
 
-ANY_PARTITION = -1
-"""The producer chooses the partition by the key."""
-
 # Measurements have at most this many. A few numbers of the package end in 0.000000001, which JSON
 # would round.
 _DECIMALS = 6
@@ -45,8 +41,7 @@ class PipelineError(Exception):
     """An error that stops the pipeline, or a failed check. The text is one line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """A record to produce."""
 
     partition: int
@@ -105,30 +100,12 @@ def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
         ) from None
 
 
-def produce_with_progress(
-    bootstrap_servers: str, topic: str, wanted: list[Record], progress: Progress
-) -> None:
-    """Produce records, with a progress bar.
+def produce(bootstrap_servers: str, topic: str, wanted: list[Record], progress: Progress) -> None:
+    """Produce records, each once and in order within its partition, with a progress bar.
 
     :raises PipelineError: a record was not delivered
     """
-    bar = progress.add_task(f"producing {topic}", total=len(wanted))
-
-    def shown() -> Iterator[Record]:
-        for count, record in enumerate(wanted):
-            if count % _POLL_EVERY_RECORDS == 0:
-                progress.update(bar, completed=count)
-            yield record
-
-    produce(bootstrap_servers, topic, shown())
-    progress.update(bar, completed=len(wanted))
-
-
-def produce(bootstrap_servers: str, topic: str, wanted: Iterable[Record]) -> int:
-    """Produce records, each once and in order within its partition; return their number.
-
-    :raises PipelineError: a record was not delivered
-    """
+    failures: list[str] = []
     producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -136,15 +113,11 @@ def produce(bootstrap_servers: str, topic: str, wanted: Iterable[Record]) -> int
             "linger.ms": 20,
             "compression.type": "lz4",
             "delivery.report.only.error": True,
+            "on_delivery": lambda error, message: failures.append(str(error)),
             "log_level": _NO_LOG,
         }
     )
-    failures: list[str] = []
-
-    def delivered(error: object, message: object) -> None:
-        failures.append(str(error))
-
-    count = 0
+    bar = progress.add_task(f"producing {topic}", total=len(wanted))
     for count, record in enumerate(wanted, 1):
         while True:
             try:
@@ -153,7 +126,6 @@ def produce(bootstrap_servers: str, topic: str, wanted: Iterable[Record]) -> int
                     record.value,
                     record.key,
                     record.partition,
-                    on_delivery=delivered,
                     timestamp=record.timestamp_ms,
                 )
                 break
@@ -161,12 +133,13 @@ def produce(bootstrap_servers: str, topic: str, wanted: Iterable[Record]) -> int
                 producer.poll(0.1)
         if count % _POLL_EVERY_RECORDS == 0:
             producer.poll(0)
+            progress.update(bar, completed=count)
     unsent = producer.flush(_FLUSH_TIMEOUT_S)
     if failures or unsent:
         reason = failures[0] if failures else f"timed out after {_FLUSH_TIMEOUT_S} s"
         count = len(failures) or unsent
         raise PipelineError(f"{count} records of {topic} were not delivered: {reason}")
-    return count
+    progress.update(bar, completed=len(wanted))
 
 
 def _read(name: str) -> pd.DataFrame:

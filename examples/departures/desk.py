@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
@@ -17,6 +17,7 @@ from .session import Job
 
 _LOCKS_PER_PARTITION = 4000
 """The most that brokers allow by default: it bounds a micro-batch, and each costs seconds."""
+_POSITION = ("topic", "partition", "offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +50,23 @@ def start(
         .load()
     )
     departures = records.select(
-        "topic", "partition", "offset", "deliveryCount", "value", _departed().alias("departed")
+        *_POSITION,
+        "deliveryCount",
+        F.col("key").cast("string").alias("source"),
+        F.from_json(F.col("value").cast("string"), DEPARTURE).alias("departure"),
     )
+    departed = F.col("departure.flight.dep_time").isNotNull()
+    columns = (*_POSITION, "source", "departure.flight.*", "departure.observation.*")
 
     def work(batch: DataFrame, batch_id: int) -> None:
         batch.persist()
         # A folder per micro-batch, which is replaced if Spark runs the micro-batch again.
         folder = str(parquet / f"batch={batch_id}")
-        _rows(batch.where("departed")).write.mode("overwrite").parquet(folder)
+        batch.where(departed).select(*columns).write.mode("overwrite").parquet(folder)
         seen = Observation()
         outcomes = batch.observe(
             seen, F.count_if(F.col("deliveryCount") > 1).alias("redelivered")
-        ).withColumn("outcome", F.when(F.col("departed"), "accept").otherwise("reject"))
+        ).withColumn("outcome", F.when(departed, "accept").otherwise("reject"))
         acknowledged = acknowledge(outcomes)
         report(BatchResult(acknowledged, seen.get["redelivered"]))
         batch.unpersist()
@@ -71,18 +77,4 @@ def start(
         .option("checkpointLocation", job.checkpoint("desk"))
         .trigger(processingTime="0 seconds")
         .start()
-    )
-
-
-def _departed() -> Column:
-    """Return whether a flight departed, from the one field that tells it."""
-    departure = F.from_json(F.col("value").cast("string"), "flight struct<dep_time: double>")
-    return departure["flight"]["dep_time"].isNotNull()
-
-
-def _rows(departures: DataFrame) -> DataFrame:
-    """Return the rows of the table."""
-    departure = F.from_json(F.col("value").cast("string"), DEPARTURE).alias("d")
-    return departures.select("topic", "partition", "offset", departure).select(
-        "topic", "partition", "offset", "d.source", "d.flight.*", "d.observation.*"
     )

@@ -6,18 +6,15 @@ order of their timestamps, so what comes before a flight is what was known when 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import partial
-from typing import Any
+from collections.abc import Iterator
 
 import pandas as pd
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from .data import ANY_PARTITION, WEATHER, Record, produce
+from .data import WEATHER
 from .session import Job
 
 FLIGHT = (
@@ -29,16 +26,10 @@ FLIGHT = (
 """Columns of a flight, as DDL."""
 OBSERVATION = ", ".join(f"{name} double" for name in WEATHER)
 """Columns of an observation that departures keep, as DDL."""
-DEPARTURE = (
-    "source struct<partition: int, offset: bigint>, "
-    f"flight struct<{FLIGHT}>, observation struct<{OBSERVATION}>"
-)
+DEPARTURE = f"flight struct<{FLIGHT}>, observation struct<{OBSERVATION}>"
 """Columns of a departure, as DDL."""
 
-_JOINED = (
-    "key string, timestamp timestamp, partition int, offset bigint, flight string, "
-    "observation string"
-)
+_JOINED = "timestamp timestamp, partition int, offset bigint, flight string, observation string"
 _STATE = "observation string"
 
 
@@ -60,20 +51,13 @@ def start(job: Job, weather: str, flights: str, group_id: str, departures: str) 
         .option("maxOffsetsPerTrigger", job.records_per_batch)
         .load()
     )
-
-    bootstrap_servers = job.bootstrap_servers  # a job cannot be sent to the executors
-
-    def send(batch: DataFrame, batch_id: int) -> None:
-        rows = departures_of(batch).select(
-            "key", "value", F.unix_millis("timestamp").alias("timestamp_ms")
-        )
-        sent = rows.mapInArrow(partial(_send, bootstrap_servers, departures), "sent bigint")
-        sent.collect()
-
     return (
-        join(ordered, weather)
+        departures_of(join(ordered, weather))
         .writeStream.queryName("enrich")
-        .foreachBatch(send)
+        .format("kafka-produce")
+        .option("kafka.bootstrap.servers", job.bootstrap_servers)
+        .option("kafka.compression.type", "lz4")
+        .option("topic", departures)
         .option("checkpointLocation", job.checkpoint("enrich"))
         .trigger(processingTime="1 second")
         .start()
@@ -102,23 +86,18 @@ def join(ordered: DataFrame, weather: str) -> DataFrame:
 def departures_of(joined: DataFrame) -> DataFrame:
     """Return the records to produce: ``key``, ``value`` and ``timestamp``.
 
-    A value is a JSON object that names the flight record that it was made from. Flight and
-    observation are JSON already, so they are put into it as they are.
+    A key names the flight record that the departure was made from. A value is a JSON object: flight
+    and observation are JSON already, so they are put into it as they are.
     """
-    carrier = F.from_json("flight", "carrier string, flight int")
     value = F.concat(
-        F.lit('{"source":'),
-        F.to_json(F.struct("partition", "offset")),
-        F.lit(',"flight":'),
+        F.lit('{"flight":'),
         "flight",
         F.lit(',"observation":'),
         F.coalesce("observation", F.lit("null")),
         F.lit("}"),
     )
     return joined.select(
-        "timestamp",
-        F.concat(carrier["carrier"], carrier["flight"].cast("string")).alias("key"),
-        value.alias("value"),
+        F.concat_ws("-", "partition", "offset").alias("key"), value.alias("value"), "timestamp"
     )
 
 
@@ -136,26 +115,7 @@ def _join_airport(
     if pd.notna(observed.iloc[-1]):
         state.update((observed.iloc[-1],))
     rows = rows.assign(
-        key=key[0],
         flight=rows["value"],
         observation=observed.astype(object).where(observed.notna(), None),
     )
-    yield rows.loc[
-        rows["is_flight"], ["key", "timestamp", "partition", "offset", "flight", "observation"]
-    ]
-
-
-def _send(
-    bootstrap_servers: str, topic: str, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Produce the records of one task, in the task."""
-
-    def records() -> Iterator[Record]:
-        for batch in batches:
-            columns: list[Any] = [
-                batch.column(name).to_pylist() for name in ("key", "value", "timestamp_ms")
-            ]
-            for key, value, timestamp_ms in zip(*columns, strict=True):
-                yield Record(ANY_PARTITION, key, value, timestamp_ms)
-
-    yield pa.RecordBatch.from_pydict({"sent": [produce(bootstrap_servers, topic, records())]})
+    yield rows.loc[rows["is_flight"], ["timestamp", "partition", "offset", "flight", "observation"]]

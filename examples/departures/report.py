@@ -47,9 +47,8 @@ def read(parquet: Path) -> pd.DataFrame:
     """
     rows = pd.read_parquet(parquet).drop(columns="batch")
     rows = rows.drop_duplicates(["topic", "partition", "offset"])
-    source = pd.json_normalize(rows["source"].tolist())
-    first = ~source.duplicated().to_numpy()
-    return rows[first].drop(columns=["topic", "partition", "offset", "source"])
+    rows = rows.drop_duplicates("source")
+    return rows.drop(columns=["topic", "partition", "offset", "source"])
 
 
 def expected(flights: pd.DataFrame, weather: pd.DataFrame) -> pd.DataFrame:
