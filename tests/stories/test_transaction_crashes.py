@@ -31,8 +31,8 @@ PARTITIONS = (("t", 0), ("t", 1), ("u", 0))
 FULL = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "No space left on device")
 
 
-class Crash(Exception):
-    pass
+class Crash(BaseException):
+    """The end of the process, which no handler of errors sees."""
 
 
 class Clock:
