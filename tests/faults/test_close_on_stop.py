@@ -95,7 +95,7 @@ def test_closing_while_the_broker_stops(
         server.stop()
 
 
-@pytest.mark.parametrize("kind", ["headrace", "kafka"])
+@pytest.mark.parametrize("kind", ["headrace", pytest.param("kafka", marks=pytest.mark.kafka)])
 def test_closing_after_the_broker_has_gone(kafka_libs: Path, tmp_path: Path, kind: str) -> None:
     """Kafka's ShareConsumerTest.testConsumerCloseOnBrokerShutdown closes a consumer that has no
     share session yet.

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from headrace.errors import ErrorCode, Refusal, StorageError
+from headrace.iso_durations import duration_ms
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Outcome
 from headrace.protocol.record_batch import OPEN_ON_LOOP
 from headrace.share.acknowledgement import AcknowledgementBatch
 from headrace.share.records import ARCHIVED, AVAILABLE, UNKNOWN, SharePartitionKey, StateUpdate
-from headrace.share.settings import ShareSettings, duration_ms
+from headrace.share.settings import ShareSettings
 from headrace.share.share_partition import InFlight, SharePartition
 from headrace.share.share_session import ShareSession, ShareSessions
 from headrace.share.share_state import FENCED_STATE_EPOCH, NOT_HOSTED, ReadState, ShareCoordinator
