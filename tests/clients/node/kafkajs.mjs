@@ -7,7 +7,7 @@
 
 import kafkajs from 'kafkajs'
 import snappy from 'kafkajs-snappy'
-import { BATCH_SIZE, eventually, run, say, time, value } from './story.mjs'
+import { BATCH_SIZE, eventually, run, say, settled, time, value } from './story.mjs'
 
 const { CompressionCodecs, CompressionTypes, ConfigResourceTypes, Kafka, Partitioners, logLevel } = kafkajs
 
@@ -156,12 +156,12 @@ async function administer (servers, topic, groupId) {
   say('created', await partitionCount())
   say('again', !(await admin.createTopics(creation)))
   await admin.createPartitions({ topicPartitions: [{ topic, count: 4 }] })
-  say('partitions', await partitionCount())
+  say('partitions', await settled(4, partitionCount))
   const before = await described()
   await admin.alterConfigs({
     resources: [{ type: ConfigResourceTypes.TOPIC, name: topic, configEntries: retention('654321') }],
   })
-  say('config', before, await described())
+  say('config', before, await settled('654321', described))
 
   const writer = await producer(servers)
   for (let i = 0; i < 10; i++) await writer.send({ topic, messages: [{ partition: 0, value: 'x' }] })

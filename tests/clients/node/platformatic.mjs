@@ -10,7 +10,7 @@ import {
   Admin, ConfigResourceTypes, Consumer, FetchIsolationLevels, IncrementalAlterConfigOperationTypes, Producer,
   stringDeserializers, stringSerializers,
 } from '@platformatic/kafka'
-import { BATCH_SIZE, eventually, run, say, time, value } from './story.mjs'
+import { BATCH_SIZE, eventually, run, say, settled, time, value } from './story.mjs'
 
 const client = servers => ({ clientId: 'platformatic', bootstrapBrokers: [servers] })
 
@@ -163,11 +163,11 @@ async function administer (servers, topic, groupId) {
   say('created', created.partitions)
   say('again', names(await admin.createTopics(creation).catch(error => error), 'TOPIC_ALREADY_EXISTS'))
   await admin.createPartitions({ topics: [{ name: topic, count: 4, assignments: null }] })
-  say('partitions', await partitionCount())
+  say('partitions', await settled(4, partitionCount))
   const before = await described()
   const change = { name: 'retention.ms', value: '654321', configOperation: IncrementalAlterConfigOperationTypes.SET }
   await admin.incrementalAlterConfigs({ resources: [{ ...resource, configs: [change] }] })
-  say('config', before, await described())
+  say('config', before, await settled('654321', described))
 
   const writer = producer(servers)
   for (let i = 0; i < 10; i++) await writer.send({ messages: [{ topic, partition: 0, value: 'x' }] })

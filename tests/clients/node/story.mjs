@@ -21,6 +21,18 @@ export async function eventually (what, condition) {
   }
 }
 
+// Return what the look finds, as soon as it is what is wanted, and at the latest after the patience. A broker of Apache Kafka
+// learns of a change a moment after the controller has confirmed it.
+export async function settled (wanted, look) {
+  const deadline = Date.now() + PATIENCE_MS
+  let found = await look()
+  while (found !== wanted && Date.now() < deadline) {
+    await new Promise(resolve => setTimeout(resolve, 10))
+    found = await look()
+  }
+  return found
+}
+
 // Call the story that the command line names with its arguments.
 export async function run (stories) {
   const [name, ...args] = process.argv.slice(2)

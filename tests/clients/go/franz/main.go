@@ -310,15 +310,17 @@ func admin(servers, topic, group string) {
 	story.Say("again", "%v", errors.Is(err, kerr.TopicAlreadyExists))
 	_, err = admin.UpdatePartitions(ctx, 4, topic)
 	story.Check(err)
-	details, err := admin.ListTopics(ctx, topic)
-	story.Check(err)
-	story.Say("partitions", "%d", len(details[topic].Partitions))
+	story.Say("partitions", "%d", story.Settled(4, func() int {
+		details, err := admin.ListTopics(ctx, topic)
+		story.Check(err)
+		return len(details[topic].Partitions)
+	}))
 
 	change := []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "retention.ms", Value: kadm.StringPtr("654321")}}
 	before := retention(admin, topic)
 	_, err = admin.AlterTopicConfigs(ctx, change, topic)
 	story.Check(err)
-	story.Say("config", "%s %s", before, retention(admin, topic))
+	story.Say("config", "%s %s", before, story.Settled("654321", func() string { return retention(admin, topic) }))
 
 	for range 10 {
 		story.Check(client.ProduceSync(ctx, kgo.StringRecord("x")).FirstErr())

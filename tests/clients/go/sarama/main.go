@@ -265,21 +265,25 @@ func administer(servers, topic, group string) {
 		NumPartitions: 2, ReplicationFactor: 1, ConfigEntries: map[string]*string{"retention.ms": &first},
 	}
 	story.Check(admin.CreateTopic(topic, detail, false))
-	topics, err := admin.ListTopics()
-	story.Check(err)
-	story.Say("created", "%d", topics[topic].NumPartitions)
+	story.Say("created", "%d", story.Settled(2, func() int32 {
+		topics, err := admin.ListTopics()
+		story.Check(err)
+		return topics[topic].NumPartitions
+	}))
 	story.Say("again", "%v", errors.Is(admin.CreateTopic(topic, detail, false), sarama.ErrTopicAlreadyExists))
 	story.Check(admin.CreatePartitions(topic, 4, nil, false))
-	described, err := admin.DescribeTopics([]string{topic})
-	story.Check(err)
-	story.Say("partitions", "%d", len(described[0].Partitions))
+	story.Say("partitions", "%d", story.Settled(4, func() int {
+		described, err := admin.DescribeTopics([]string{topic})
+		story.Check(err)
+		return len(described[0].Partitions)
+	}))
 
 	before := retention(admin, topic)
 	change := map[string]sarama.IncrementalAlterConfigsEntry{
 		"retention.ms": {Operation: sarama.IncrementalAlterConfigsOperationSet, Value: &second},
 	}
 	story.Check(admin.IncrementalAlterConfig(sarama.TopicResource, topic, change, false))
-	story.Say("config", "%s %s", before, retention(admin, topic))
+	story.Say("config", "%s %s", before, story.Settled(second, func() string { return retention(admin, topic) }))
 
 	writer, err := sarama.NewSyncProducerFromClient(client)
 	story.Check(err)

@@ -52,6 +52,18 @@ func Eventually(what string, condition func() bool) {
 	}
 }
 
+// Settled returns what look finds, as soon as it is what is wanted, and at the latest after Patience. A broker of Apache Kafka
+// learns of a change a moment after the controller has confirmed it.
+func Settled[T comparable](wanted T, look func() T) T {
+	deadline := time.Now().Add(Patience)
+	found := look()
+	for found != wanted && time.Now().Before(deadline) {
+		time.Sleep(10 * time.Millisecond)
+		found = look()
+	}
+	return found
+}
+
 // Run calls the story that the command line names with its arguments.
 func Run(stories map[string]func(args []string)) {
 	story, ok := stories[os.Args[1]]
