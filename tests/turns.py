@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +16,6 @@ class Meters:
 
     def __init__(self) -> None:
         self.coordinators: defaultdict[str, Meters] = defaultdict(Meters)
-        self.lock_timeouts: Counter[object] = Counter()
         self.session_evictions = 0
 
     @property
@@ -32,6 +31,15 @@ class Meters:
 
     def observe(self, value: float) -> None:
         pass
+
+    def locks_timed_out(self, key: object, records: int) -> None:
+        pass
+
+    def group_deleted(self, group_id: str) -> None:
+        pass
+
+    def topics_deleted(self, topic_ids: object) -> Iterator[None]:
+        yield from ()
 
 
 class Turns(VirtualLoop):

@@ -327,16 +327,45 @@ async def test_a_page_of_thousands_lets_others_work(monkeypatch: pytest.MonkeyPa
 
 
 @on_stage()
-async def test_what_was_counted_of_a_topic_is_forgotten_with_it(s):
+async def test_what_was_counted_of_a_topic_is_forgotten_with_it_without_a_scrape(s):
     await join(s)
     s.produce(1)
     m = s.member()
     await m.fetch()
-    await look(s)
-    assert set(s.broker.metrics.share.topics) == {s.topic_id}
+    s.broker.share.expire(s.broker.clock.now_ms() + 60_000)
+    assert isinstance(s.broker.append(s.log(), bytes(100)), Refusal)
+    refused = s.broker.metrics.refused_produces
+    assert refused == {"t": 1}
+    counted = s.broker.metrics.share
+    assert set(counted.topics) == {s.topic_id}
+    assert counted.groups[GROUP].lock_timeouts == {(s.topic_id, 0): 1}
     s.broker.delete_topic(s.broker.catalog.topics["t"])
-    await look(s)
-    assert s.broker.metrics.share.topics == {}
+    assert refused == counted.topics == counted.groups[GROUP].lock_timeouts == {}
+
+
+@on_stage(errors_deadletterqueue_topic_name="dlq.t")
+async def test_what_was_counted_of_a_group_is_forgotten_with_it_without_a_scrape(s):
+    s.broker.create_topic("dlq.t", 1, {"errors.deadletterqueue.group.enable": "true"})
+    await join(s)
+    s.produce(4)
+    m = s.member()
+    await m.fetch()
+    assert await m.ack((0, 1, REJECT)) == OK
+    s.broker.share.expire(s.broker.clock.now_ms() + 60_000)
+    await m.share_fetch(epoch=-1)
+    counted, letters = s.broker.metrics.share, s.broker.share.dead_letters
+    assert counted.groups[GROUP].lock_timeouts == {(s.topic_id, 0): 2}
+    assert letters.counts[GROUP].records == 2
+    await s.ask(76, group_id=GROUP, member_id="member", member_epoch=-1)
+    assert (await s.ask(42, groups_names=[GROUP])).results[0].error_code == ErrorCode.NONE
+    assert counted.groups == {}
+    assert letters.counts == {}
+    # a group of the same name counts from zero
+    await join(s)
+    assert await m.fetch() == [(0, 3, 1)]
+    now = await look(s)
+    assert now(f"{SHARE_PARTITION}acquisitionlocktimeout_total", **HERE) == 0
+    assert now(f"{SHARE_GROUP}topicpartitionsacquiretimems_count", group=GROUP) == 1
 
 
 @on_stage()

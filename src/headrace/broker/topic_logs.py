@@ -94,6 +94,7 @@ class TopicLogs:
         self._catalog.delete_topics(topics)
         deleted: list[DeletedLog] = []
         for topic in topics:
+            self._metrics.refused_produces.pop(topic.name, None)
             for partition in self._directory.used_partitions(topic.name):
                 self._open_logs.pop((topic.topic_id, partition), None)
                 self._notify(("log", topic.topic_id, partition))

@@ -334,6 +334,11 @@ class DeadLetters:
         """Forget the letters of a share-partition whose state is changed elsewhere."""
         self._written.pop(key, None)
 
+    def group_deleted(self, group_id: str) -> None:
+        """Forget what was counted and logged of a group."""
+        self.counts.pop(group_id, None)
+        self._complained_ms.pop(group_id, None)
+
     def close(self) -> None:
         """Write letters at once from now on, and give up those that are being written."""
         self._is_closed = True

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
@@ -82,8 +81,9 @@ class ShareMeters(Protocol):
 
     @property
     def partition_load_ms(self) -> Observer: ...
-    @property
-    def lock_timeouts(self) -> Counter[SharePartitionKey]: ...
+    def locks_timed_out(self, key: SharePartitionKey, records: int) -> None: ...
+    def group_deleted(self, group_id: str) -> None: ...
+    def topics_deleted(self, topic_ids: Collection[UUID]) -> Iterator[None]: ...
 
 
 class Meters(Protocol):

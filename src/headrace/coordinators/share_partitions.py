@@ -395,7 +395,8 @@ class SharePartitions:
                     self._notify(("share", *loaded.key))
                 if self.apply(loaded, outcome) is None:
                     timeouts = sum(map(_changed_records, outcome.records))
-                    self._meters.share.lock_timeouts[loaded.key] += timeouts
+                    if timeouts:
+                        self._meters.share.locks_timed_out(loaded.key, timeouts)
             except LettersPending as pending:
                 pending.written.add_done_callback(partial(self._expire_again, loaded))
                 not_before_ms = now_ms + RETRY_MS
@@ -441,8 +442,16 @@ class SharePartitions:
             self._fenced.setdefault(group_id, set()).add((topic_id, partition))
         self.drop(group_id, topic_id, partition)
 
+    def group_deleted(self, group_id: str) -> None:
+        """Forget a group whose share state is deleted."""
+        self._settings.pop(group_id, None)
+        self._fenced.pop(group_id, None)
+        self.dead_letters.group_deleted(group_id)
+        self._meters.share.group_deleted(group_id)
+
     def topics_deleted(self, topic_ids: Collection[UUID]) -> Iterator[None]:
         """Drop all share-partitions of topics; yield between pieces of work."""
+        yield from self._meters.share.topics_deleted(topic_ids)
         for group_id, group in list(self._groups.items()):
             for topic_id, partition in list(group):
                 if topic_id in topic_ids:

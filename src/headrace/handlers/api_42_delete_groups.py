@@ -43,4 +43,7 @@ def _delete(broker: Broker, group_id: str) -> ErrorCode:
     group = broker.groups.groups.get(group_id)
     if isinstance(group, ShareGroup) and group.is_empty:
         share_state_recovery.delete(broker.coordinators, group, group.topic_ids())
+        code = broker.group_runtime.write_now(group_id, broker.groups.delete(group_id))
+        broker.share.group_deleted(group_id)
+        return code
     return broker.group_runtime.write_now(group_id, broker.groups.delete(group_id))

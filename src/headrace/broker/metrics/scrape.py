@@ -257,11 +257,8 @@ class MetricsScrape:
 
     async def _share_partition_rows(self) -> AsyncIterator[_SharePartitionRow]:
         broker = self._broker
-        groups = [group for group in self._groups() if isinstance(group, ShareGroup)]
-        group_ids = (group.group_id for group in groups)
-        broker.metrics.share.forget(group_ids, broker.catalog.topics_by_id)
         count = 0
-        for group in groups:
+        for group in [group for group in self._groups() if isinstance(group, ShareGroup)]:
             for topic_id, partition in _share_partitions(group):
                 await self._end_slice_if_full()
                 count += 1
@@ -297,7 +294,7 @@ class MetricsScrape:
             lag,
             None if loaded is None else loaded.partition.in_flight,
             None if loaded is None else loaded.partition.in_flight_batches,
-            self._broker.metrics.share.lock_timeouts.get(key, 0),
+            self._broker.metrics.share.lock_timeouts(key),
         )
 
     async def share_group_counters(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from time import perf_counter
 from uuid import UUID
 
@@ -31,31 +31,33 @@ class ShareTopicMetrics:
 
 
 class ShareGroupMetrics:
-    """Histograms of one share group.
+    """Counters of one share group.
 
     :ivar acquire_ms: time in which a ShareFetch acquired records; without those that acquired none
     :ivar fetch_percent: percentage of the session's partitions from which such a ShareFetch
         acquired records
     :ivar batch_records: number of records in each acquired batch
+    :ivar lock_timeouts: number of records whose acquisition lock timed out, by topic id and
+        partition
     """
 
-    __slots__ = ("acquire_ms", "batch_records", "fetch_percent")
+    __slots__ = ("acquire_ms", "batch_records", "fetch_percent", "lock_timeouts")
 
     def __init__(self) -> None:
         self.acquire_ms = Histogram(DURATION_BOUNDS_MS)
         self.fetch_percent = Histogram(PERCENT_BOUNDS)
         self.batch_records = Histogram(RECORDS_BOUNDS)
+        self.lock_timeouts: Counter[tuple[UUID, int]] = Counter()
 
 
 class ShareMetrics:
-    """Counters of all share groups.
+    """Counters of all share groups. Those of a topic or a group end with it.
 
     :param known_topics: the ids of the topics that exist
     :ivar acknowledged: number of acknowledged records by acknowledge type, without refused ones
     :ivar all_topics: counters of all topics together
     :ivar topics: counters by topic id
-    :ivar groups: histograms by group id
-    :ivar lock_timeouts: number of records whose acquisition lock timed out, by share-partition
+    :ivar groups: counters by group id
     :ivar partition_load_ms: time to load a share-partition
     :ivar session_evictions: number of share sessions that ended with their connection
     :ivar delayed_fetches: number of ShareFetches that are waiting
@@ -69,7 +71,6 @@ class ShareMetrics:
         self.all_topics = ShareTopicMetrics()
         self.topics: dict[UUID, ShareTopicMetrics] = {}
         self.groups: dict[str, ShareGroupMetrics] = {}
-        self.lock_timeouts: Counter[SharePartitionKey] = Counter()
         self.partition_load_ms = Histogram(DURATION_BOUNDS_MS)
         self.session_evictions = 0
         self.delayed_fetches = 0
@@ -81,6 +82,12 @@ class ShareMetrics:
             if topic_id not in self._known_topics:
                 return self._unknown_topics
             found = self.topics[topic_id] = ShareTopicMetrics()
+        return found
+
+    def _group(self, group_id: str) -> ShareGroupMetrics:
+        found = self.groups.get(group_id)
+        if found is None:
+            found = self.groups[group_id] = ShareGroupMetrics()
         return found
 
     def fetch(self, partitions: Iterable[tuple[UUID, int]]) -> None:
@@ -113,9 +120,7 @@ class ShareMetrics:
                 successful += 1
                 sizes += [last - first + 1 for first, last, _ in acquired]
         if successful:
-            group = self.groups.get(group_id)
-            if group is None:
-                group = self.groups[group_id] = ShareGroupMetrics()
+            group = self._group(group_id)
             group.acquire_ms.observe((perf_counter() - started) * 1000)
             group.fetch_percent.observe(100 * successful / asked)
             for size in sizes:
@@ -149,20 +154,24 @@ class ShareMetrics:
                     if not left:
                         break
 
-    def forget(self, groups: Iterable[str], topics: Iterable[UUID]) -> None:
-        """Drop the counters of groups and topics that no longer exist.
+    def locks_timed_out(self, key: SharePartitionKey, records: int) -> None:
+        """Count records whose acquisition lock timed out."""
+        self._group(key.group_id).lock_timeouts[key.topic_id, key.partition] += records
 
-        :param groups: the ids of the existing groups
-        :param topics: the ids of the existing topics
-        """
-        known, topic_ids = set(groups), set(topics)
-        for group_id in self.groups.keys() - known:
-            del self.groups[group_id]
-        for topic_id in self.topics.keys() - topic_ids:
-            del self.topics[topic_id]
-        for key in [
-            key
-            for key in self.lock_timeouts
-            if key.group_id not in known or key.topic_id not in topic_ids
-        ]:
-            del self.lock_timeouts[key]
+    def lock_timeouts(self, key: SharePartitionKey) -> int:
+        """Return the number of a share-partition's records whose acquisition lock timed out."""
+        group = self.groups.get(key.group_id)
+        return 0 if group is None else group.lock_timeouts[key.topic_id, key.partition]
+
+    def group_deleted(self, group_id: str) -> None:
+        """Drop the counters of a group."""
+        self.groups.pop(group_id, None)
+
+    def topics_deleted(self, topic_ids: Collection[UUID]) -> Iterator[None]:
+        """Drop the counters of topics; yield between pieces of work."""
+        for topic_id in topic_ids:
+            self.topics.pop(topic_id, None)
+        for group in list(self.groups.values()):
+            for key in [key for key in group.lock_timeouts if key[0] in topic_ids]:
+                del group.lock_timeouts[key]
+            yield
