@@ -49,7 +49,6 @@ async def metrics_page(broker: Broker) -> bytes:
     await _write_telemetry(broker, page)
     page.family(
         "headrace_scrape_left_out",
-        "gauge",
         "Partitions without metrics on this page, because there are too many.",
     )
     for what, count in sorted(scrape.left_out.items()):
@@ -61,62 +60,49 @@ def _write_requests(broker: Broker, page: MetricsPage) -> None:
     metrics = broker.metrics
     requests = sorted(metrics.requests.items())
     prefix = "kafka_network_requestmetrics_"
-    page.family(f"{prefix}requests_total", "counter", "Requests answered.")
+    page.family(f"{prefix}requests_total", "Requests answered.")
     for key, one in requests:
         page.sample(sum(one.total_ms.counts), labels(request=_REQUESTS[key]))
-    page.family(
-        f"{prefix}errors_total", "counter", "Responses with a top-level error, by its code."
-    )
+    page.family(f"{prefix}errors_total", "Responses with a top-level error, by its code.")
     for key, one in requests:
         for code, count in sorted(one.errors.items()):
             page.sample(count, labels(request=_REQUESTS[key], error=ErrorCode(code).name))
     page.family(
         "headrace_request_failures_total",
-        "counter",
         "Requests that ended in an unexpected error or a storage error.",
     )
     for key, one in requests:
         page.sample(one.failures, labels(request=_REQUESTS[key]))
     page.family(
         f"{prefix}totaltimems",
-        "histogram",
         "Time from a request to its answer, waiting included, in milliseconds.",
+        "histogram",
     )
     for key, one in requests:
         page.histogram(one.total_ms, labels(request=_REQUESTS[key]))
     prefix = "kafka_server_socket_server_metrics_"
-    page.single(f"{prefix}connection_count", "gauge", "Open connections.", len(metrics.connections))
+    page.single(f"{prefix}connection_count", "Open connections.", len(metrics.connections))
     page.single(
-        f"{prefix}connection_creation_total",
-        "counter",
-        "Connections accepted.",
-        metrics.connections_accepted,
+        f"{prefix}connection_creation_total", "Connections accepted.", metrics.connections_accepted
     )
     page.single(
-        f"{prefix}incoming_byte_total",
-        "counter",
-        "Bytes received from clients.",
-        metrics.received_bytes,
+        f"{prefix}incoming_byte_total", "Bytes received from clients.", metrics.received_bytes
     )
-    page.single(
-        f"{prefix}outgoing_byte_total", "counter", "Bytes sent to clients.", metrics.sent_bytes
-    )
+    page.single(f"{prefix}outgoing_byte_total", "Bytes sent to clients.", metrics.sent_bytes)
     _write_memory(metrics, page)
     name = "kafka_server_brokertopicmetrics_failedproducerequests_total"
-    page.family(name, "counter", "Batches refused, by topic.")
+    page.family(name, "Batches refused, by topic.")
     for topic, count in sorted(metrics.refused_produces.items()):
         page.sample(count, labels(topic=topic))
     prefix, sessions = "kafka_server_fetchsessioncache_", broker.fetch_sessions
-    page.single(f"{prefix}numincrementalfetchsessions", "gauge", "Fetch sessions.", len(sessions))
+    page.single(f"{prefix}numincrementalfetchsessions", "Fetch sessions.", len(sessions))
     page.single(
         f"{prefix}numincrementalfetchpartitionscached",
-        "gauge",
         "Partitions of all fetch sessions.",
         sessions.partitions,
     )
     page.single(
         f"{prefix}incrementalfetchsessionevictions_total",
-        "counter",
         "Fetch sessions evicted for new ones.",
         sessions.evictions,
     )
@@ -125,40 +111,31 @@ def _write_requests(broker: Broker, page: MetricsPage) -> None:
 async def _write_share(broker: Broker, page: MetricsPage) -> None:
     share = broker.metrics.share
     page.family(
-        "kafka_server_sharegroupmetrics_recordacknowledgements_total",
-        "counter",
-        "Records acknowledged.",
+        "kafka_server_sharegroupmetrics_recordacknowledgements_total", "Records acknowledged."
     )
     for acknowledge_type, name in _ACKNOWLEDGE_TYPES.items():
         page.sample(share.acknowledged[acknowledge_type], labels(ackType=name))
     name = "kafka_server_sharegroupmetrics_partitionloadtimems"
-    page.family(name, "histogram", "Time to load a share-partition, in milliseconds.")
+    page.family(name, "Time to load a share-partition, in milliseconds.", "histogram")
     page.histogram(share.partition_load_ms)
     prefix = "kafka_server_sharesessioncache_"
     partitions = broker.coordinators.loaded_share
     sessions = ShareSessions() if partitions is None else partitions.sessions
-    page.single(f"{prefix}sharesessionscount", "gauge", "Share sessions.", len(sessions))
+    page.single(f"{prefix}sharesessionscount", "Share sessions.", len(sessions))
     page.single(
-        f"{prefix}sharepartitionscount",
-        "gauge",
-        "Partitions of all share sessions.",
-        sessions.partitions(),
+        f"{prefix}sharepartitionscount", "Partitions of all share sessions.", sessions.partitions()
     )
     page.single(
         f"{prefix}sharesessionevictions_total",
-        "counter",
         "Share sessions that ended with their connection.",
         share.session_evictions,
     )
     page.family(
-        "kafka_server_delayedoperationpurgatory_numdelayedoperations",
-        "gauge",
-        "Requests that are waiting.",
+        "kafka_server_delayedoperationpurgatory_numdelayedoperations", "Requests that are waiting."
     )
     page.sample(share.delayed_fetches, labels(delayedOperation="ShareFetch"))
     page.single(
         "kafka_server_delayedsharefetchmetrics_expires_total",
-        "counter",
         "ShareFetches that timed out without records.",
         share.expired_fetches,
     )
@@ -189,7 +166,7 @@ async def _write_share(broker: Broker, page: MetricsPage) -> None:
             "Partitions whose acknowledgements were refused.",
         ),
     ):
-        page.family(f"kafka_server_brokertopicmetrics_{name}_total", "counter", meaning)
+        page.family(f"kafka_server_brokertopicmetrics_{name}_total", meaning)
         for label, counts in known:
             page.sample(getattr(counts, attribute), label)
             await page.end_slice_if_full()
@@ -200,57 +177,48 @@ def _write_memory(metrics: Metrics, page: MetricsPage) -> None:
     prefix = "kafka_network_socketserver_"
     page.single(
         f"{prefix}memorypoolused",
-        "gauge",
         "Memory of requests that are not served yet, in bytes.",
         requests.used_bytes,
     )
     if requests.limit_bytes >= 0:
         page.single(
             f"{prefix}memorypoolavailable",
-            "gauge",
             "What is left of queued.max.request.bytes.",
             max(requests.limit_bytes - requests.used_bytes, 0),
         )
     page.single(
         "headrace_unsent_response_bytes",
-        "gauge",
         "Memory of responses that clients have not read, without records.",
         responses.used_bytes,
     )
     page.single(
         "headrace_unsent_response_limit_bytes",
-        "gauge",
         "The most that headrace_unsent_response_bytes may be, and one response more.",
         responses.limit_bytes,
     )
     page.family(
         "headrace_slow_connections_closed_total",
-        "counter",
         "Connections closed because they took memory and did not use it.",
     )
     page.sample(requests.closed_connections, labels(memory="requests"))
     page.sample(responses.closed_connections, labels(memory="responses"))
     page.single(
         "headrace_connections_refused_total",
-        "counter",
         "Connections refused because the process has too few file descriptors.",
         metrics.connections_refused,
     )
     page.single(
         "headrace_failed_logins_total",
-        "counter",
         "Connections closed because their login has failed.",
         metrics.failed_logins,
     )
     page.single(
         "headrace_throttled_requests_total",
-        "counter",
         "Requests that exceeded a client quota.",
         metrics.throttled_requests,
     )
     page.single(
         "headrace_throttled_connections_total",
-        "counter",
         "Connections that exceeded the quota of their address.",
         metrics.throttled_connections,
     )
@@ -263,26 +231,22 @@ def _write_coordinators(broker: Broker, page: MetricsPage) -> None:
     ):
         counted = broker.metrics.coordinators[topic_name]
         topic = broker.catalog.topics.get(topic_name)
-        page.family(f"{prefix}num_partitions", "gauge", "Partitions of the coordinator's topic.")
+        page.family(f"{prefix}num_partitions", "Partitions of the coordinator's topic.")
         for state in ("active", "loading", "failed"):
             page.sample(
                 topic.partitions if topic is not None and state == "active" else 0,
                 labels(state=state),
             )
-        page.single(
-            f"{prefix}write_total", "counter", "Coordinator records written.", counted.records
-        )
+        page.single(f"{prefix}write_total", "Coordinator records written.", counted.records)
         page.family(
             f"{prefix}batch_flush_time_ms",
-            "histogram",
             "Time to write a batch of records, in milliseconds.",
+            "histogram",
         )
         page.histogram(counted.append_ms)
     kinds = broker.metrics.coordinators[CONSUMER_OFFSETS].kinds
     prefix = "kafka_server_group_coordinator_metrics_"
-    page.single(
-        f"{prefix}offset_commit_total", "counter", "Offsets committed.", kinds[OffsetCommit]
-    )
+    page.single(f"{prefix}offset_commit_total", "Offsets committed.", kinds[OffsetCommit])
     groups = broker.coordinators.loaded_groups
     meters = GroupMeters() if groups is None else groups.meters
     for name, meaning, count in (
@@ -304,9 +268,9 @@ def _write_coordinators(broker: Broker, page: MetricsPage) -> None:
             meters.streams_rebalances,
         ),
     ):
-        page.single(f"{prefix}{name}_total", "counter", meaning, count)
+        page.single(f"{prefix}{name}_total", meaning, count)
     name = f"{prefix}share_group_rebalance_total"
-    page.single(name, "counter", "New epochs of share groups.", kinds[ShareGroupMetadata])
+    page.single(name, "New epochs of share groups.", kinds[ShareGroupMetadata])
 
 
 def _write_cleaner(broker: Broker, page: MetricsPage) -> None:
@@ -322,7 +286,7 @@ def _write_cleaner(broker: Broker, page: MetricsPage) -> None:
         ("written_bytes", "Bytes of the segments written by compaction.", counted.written_bytes),
         ("keys", "Different keys in the parts of logs compacted for the first time.", counted.keys),
     ):
-        page.single(f"headrace_cleaner_{name}_total", "counter", meaning, count)
+        page.single(f"headrace_cleaner_{name}_total", meaning, count)
 
 
 def _write_scrubber(broker: Broker, page: MetricsPage) -> None:
@@ -332,10 +296,9 @@ def _write_scrubber(broker: Broker, page: MetricsPage) -> None:
         ("damaged", "Places with damaged batches found in the background.", counted.damaged),
         ("passes", "Verifications of all stored batches that were finished.", counted.passes),
     ):
-        page.single(f"headrace_scrubber_{name}_total", "counter", meaning, count)
+        page.single(f"headrace_scrubber_{name}_total", meaning, count)
     page.family(
         "headrace_scrubber_last_pass_time_seconds",
-        "gauge",
         "End of the last verification of all stored batches, in seconds since the epoch.",
     )
     if counted.last_pass_s is not None:
@@ -348,7 +311,7 @@ async def _write_telemetry(broker: Broker, page: MetricsPage) -> None:
     if telemetry is None:
         return
     prefix, instances = "kafka_server_client_metrics_", telemetry.instances
-    page.single(f"{prefix}instance_count", "gauge", "Client instances.", len(instances))
+    page.single(f"{prefix}instance_count", "Client instances.", len(instances))
     for name, meaning, count in (
         (
             "unknown_subscription_request",
@@ -359,10 +322,9 @@ async def _write_telemetry(broker: Broker, page: MetricsPage) -> None:
         ("plugin_export", "Pushes whose metrics were read.", telemetry.exported),
         ("plugin_error", "Pushes whose metrics could not be read.", telemetry.failed),
     ):
-        page.single(f"{prefix}{name}_total", "counter", meaning, count)
+        page.single(f"{prefix}{name}_total", meaning, count)
     page.single(
         "headrace_client_points_left_out_total",
-        "counter",
         "Pushed data points without a series on this page.",
         telemetry.series.left_out,
     )
@@ -373,19 +335,17 @@ def _write_loop(broker: Broker, page: MetricsPage) -> None:
     loop = broker.metrics.loop
     page.family(
         "headrace_loop_delay_ms",
-        "histogram",
         "Time by which a timer of the event loop was late, in milliseconds.",
+        "histogram",
     )
     page.histogram(loop.delay_ms)
     page.single(
         "headrace_loop_delay_max_ms",
-        "gauge",
         "The longest delay of the event loop since the start, in milliseconds.",
         round(loop.longest_ms, 3),
     )
     page.family(
         "headrace_loop_held_ms_total",
-        "counter",
         "Long delays of the event loop in milliseconds, by the request or timer that held it.",
     )
     for name, held_ms in sorted(loop.held_ms.items()):
@@ -396,24 +356,20 @@ def _write_process(broker: Broker, page: MetricsPage) -> None:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     page.single(
         "process_cpu_seconds_total",
-        "counter",
         "CPU time in seconds.",
         round(usage.ru_utime + usage.ru_stime, 3),
     )
     page.single(
         "process_start_time_seconds",
-        "gauge",
         "Start of the broker, in seconds since the epoch.",
         round(broker.metrics.started, 3),
     )
     try:
         with open("/proc/self/statm", encoding="ascii") as statm:
             resident = int(statm.read().split()[1]) * resource.getpagesize()
-        page.single("process_resident_memory_bytes", "gauge", "Resident memory in bytes.", resident)
-        page.single(
-            "process_open_fds", "gauge", "Open file descriptors.", len(os.listdir("/proc/self/fd"))
-        )
+        page.single("process_resident_memory_bytes", "Resident memory in bytes.", resident)
+        page.single("process_open_fds", "Open file descriptors.", len(os.listdir("/proc/self/fd")))
     except OSError:
         pass  # not Linux
-    page.family("headrace_build_info", "gauge", "The version of headrace.")
+    page.family("headrace_build_info", "The version of headrace.")
     page.sample(1, labels(version=_VERSION))

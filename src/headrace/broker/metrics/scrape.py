@@ -104,13 +104,11 @@ class MetricsScrape:
             (2, "logendoffset", "Offset of the next record of a partition."),
             (3, "size", "Bytes of a partition's log."),
         ):
-            await self._family(f"kafka_log_log_{name}", "gauge", meaning, rows, index)
+            await self._family(f"kafka_log_log_{name}", meaning, rows, index)
         partitions = sum(topic.partitions for topic in topics)
         prefix = "kafka_controller_kafkacontroller_global"
-        self._page.single(f"{prefix}topiccount", "gauge", "Topics.", len(topics))
-        self._page.single(
-            f"{prefix}partitioncount", "gauge", "Partitions of all topics.", partitions
-        )
+        self._page.single(f"{prefix}topiccount", "Topics.", len(topics))
+        self._page.single(f"{prefix}partitioncount", "Partitions of all topics.", partitions)
 
     async def _log_rows(self, topics: Iterable[Topic]) -> AsyncIterator[_LogRow]:
         broker, count = self._broker, 0
@@ -143,13 +141,12 @@ class MetricsScrape:
     async def _family(
         self,
         name: str,
-        kind: str,
         meaning: str,
         rows: Iterable[_LogRow | _OffsetRow | _SharePartitionRow],
         index: int,
     ) -> None:
         """Write a metric with a sample for each row that has a value at ``index``."""
-        self._page.family(name, kind, meaning)
+        self._page.family(name, meaning)
         for row in rows:
             value = row[index]
             if value is not None:
@@ -166,7 +163,7 @@ class MetricsScrape:
         """Write the groups by type and state, their members, and the consumer groups' lag."""
         types: Counter[str] = Counter(dict.fromkeys(_TYPES, 0))
         states: Counter[tuple[str, str]] = Counter()
-        self._page.family("headrace_group_members", "gauge", "Members of a group.")
+        self._page.family("headrace_group_members", "Members of a group.")
         for group in self._groups():
             types[group.type_name] += 1
             states[group.type_name, group.state_name] += 1
@@ -181,7 +178,6 @@ class MetricsScrape:
         rows = [row async for row in self._offset_rows()]
         self._page.single(
             "kafka_coordinator_group_groupmetadatamanager_numoffsets",
-            "gauge",
             "Committed offsets.",
             len(rows) + self.left_out["consumer_group_partitions"],
         )
@@ -189,7 +185,7 @@ class MetricsScrape:
             (1, "offset", "Committed offset of a consumer group."),
             (2, "lag", "Records from the committed offset to the end of the log."),
         ):
-            await self._family(f"headrace_consumer_group_{name}", "gauge", meaning, rows, index)
+            await self._family(f"headrace_consumer_group_{name}", meaning, rows, index)
 
     async def _offset_rows(self) -> AsyncIterator[_OffsetRow]:
         coordinator = self._broker.coordinators.loaded_groups
@@ -220,40 +216,27 @@ class MetricsScrape:
         """Write offsets, lag and in-flight records of all share-partitions."""
         rows = [row async for row in self._share_partition_rows()]
         prefix = "kafka_server_sharepartitionmetrics_"
-        for index, name, kind, meaning in (
-            (
-                1,
-                "headrace_share_group_start_offset",
-                "gauge",
-                "First record that is not finished (SPSO).",
-            ),
-            (
-                2,
-                "headrace_share_group_end_offset",
-                "gauge",
-                "End of the log that the share group reads.",
-            ),
+        for index, name, meaning in (
+            (1, "headrace_share_group_start_offset", "First record that is not finished (SPSO)."),
+            (2, "headrace_share_group_end_offset", "End of the log that the share group reads."),
             (
                 3,
                 "headrace_share_group_lag",
-                "gauge",
                 "Records that the share group has not finished (KIP-1226).",
             ),
             (
                 4,
                 f"{prefix}inflightmessagecount",
-                "gauge",
                 "Records between start and end of a share-partition.",
             ),
-            (5, f"{prefix}inflightbatchcount", "gauge", "Batches in which those were acquired."),
+            (5, f"{prefix}inflightbatchcount", "Batches in which those were acquired."),
             (
                 6,
                 f"{prefix}acquisitionlocktimeout_total",
-                "counter",
                 "Records whose acquisition lock timed out.",
             ),
         ):
-            await self._family(name, kind, meaning, rows, index)
+            await self._family(name, meaning, rows, index)
 
     async def _share_partition_rows(self) -> AsyncIterator[_SharePartitionRow]:
         broker = self._broker
@@ -318,7 +301,7 @@ class MetricsScrape:
                 "Records in each acquired batch.",
             ),
         ):
-            page.family(name, "histogram", meaning)
+            page.family(name, meaning, "histogram")
             for group_id, group in list(counted.groups.items()):
                 page.histogram(getattr(group, attribute), labels(group=group_id))
                 await page.end_slice_if_full()
@@ -333,7 +316,7 @@ class MetricsScrape:
                 "Writes to the dead-letter queue that failed.",
             ),
         ):
-            page.family(f"{prefix}deadletterqueue{name}", "counter", meaning)
+            page.family(f"{prefix}deadletterqueue{name}", meaning)
             for group_id, counts in dead_letters:
                 page.sample(getattr(counts, attribute), labels(group=group_id))
                 await page.end_slice_if_full()
@@ -355,21 +338,21 @@ def _write_group_counts(
     page: MetricsPage, types: Mapping[str, int], states: Mapping[tuple[str, str], int]
 ) -> None:
     prefix = "kafka_server_group_coordinator_metrics_"
-    page.family(f"{prefix}group_count", "gauge", "Groups by protocol.")
+    page.family(f"{prefix}group_count", "Groups by protocol.")
     for type_name, count in types.items():
         page.sample(count, labels(protocol=type_name))
-    page.family(f"{prefix}consumer_group_count", "gauge", "Consumer groups by state.")
-    for state in _CONSUMER_STATES:
-        page.sample(states.get(("consumer", state), 0), labels(state=state))
-    page.family(f"{prefix}share_group_count", "gauge", "Share groups by state.")
-    for state in _SHARE_STATES:
-        page.sample(states.get(("share", state), 0), labels(state=state))
-    page.family(f"{prefix}streams_group_count", "gauge", "Streams groups by state.")
-    for state in _STREAMS_STATES:
-        page.sample(states.get(("streams", state), 0), labels(state=state))
+    for protocol, shown in (
+        ("consumer", _CONSUMER_STATES),
+        ("share", _SHARE_STATES),
+        ("streams", _STREAMS_STATES),
+    ):
+        meaning = f"{protocol.capitalize()} groups by state."
+        page.family(f"{prefix}{protocol}_group_count", meaning)
+        for state in shown:
+            page.sample(states.get((protocol, state), 0), labels(state=state))
     prefix = "kafka_coordinator_group_groupmetadatamanager_numgroups"
-    page.single(prefix, "gauge", "Classic groups.", types["classic"])
+    page.single(prefix, "Classic groups.", types["classic"])
     for state in _CLASSIC_STATES:
         count = states.get(("classic", state), 0)
         meaning = f"Classic groups in the state {state}."
-        page.single(f"{prefix}{state.lower()}", "gauge", meaning, count)
+        page.single(f"{prefix}{state.lower()}", meaning, count)

@@ -30,11 +30,13 @@ class MetricsPage:
         self._slice_start = 0
         self._name = ""
 
-    def family(self, name: str, kind: str, meaning: str) -> None:
+    def family(self, name: str, meaning: str, kind: str | None = None) -> None:
         """Begin a metric.
 
-        :param kind: ``counter``, ``gauge`` or ``histogram``
+        :param kind: ``counter``, ``gauge`` or ``histogram``; by default a counter if the name ends
+            with ``_total``, else a gauge
         """
+        kind = kind or ("counter" if name.endswith("_total") else "gauge")
         self._name = name
         self._lines.append(f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n")
 
@@ -45,9 +47,9 @@ class MetricsPage:
         """
         self._lines.append(f"{self._name}{label} {value}\n")
 
-    def single(self, name: str, kind: str, meaning: str, value: float) -> None:
-        """Add a metric with a single sample."""
-        self.family(name, kind, meaning)
+    def single(self, name: str, meaning: str, value: float) -> None:
+        """Add a counter or gauge with a single sample."""
+        self.family(name, meaning)
         self.sample(value)
 
     def histogram(self, observed: Histogram, label: str = "") -> None:

@@ -139,9 +139,8 @@ class ClientSeries:
     async def write(self, page: MetricsPage) -> None:
         """Write all series to the metrics page."""
         for name, family in sorted(self._families.items()):
-            page.family(
-                name, "counter" if family.is_counter else "gauge", "Pushed by clients (KIP-714)."
-            )
+            kind = "counter" if family.is_counter else "gauge"
+            page.family(name, "Pushed by clients (KIP-714).", kind)
             for label, value in list(family.values.items()):
                 page.sample(value, label)
                 await page.end_slice_if_full()
