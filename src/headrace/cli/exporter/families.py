@@ -18,90 +18,83 @@ from headrace.client.lag.summary import GroupLag, TopicLag
 class Family(NamedTuple):
     """A metric.
 
+    :param name: ends with ``_total`` for a counter; others are gauges
     :param labels: names of its labels
-    :param kind: "gauge" or "counter"
     """
 
     name: str
-    kind: str
     labels: tuple[str, ...]
     meaning: str
+
+    def empty(self) -> Metric:
+        """Return the metric without samples."""
+        bare = self.name.removesuffix("_total")
+        return Metric(bare, self.meaning, "gauge" if bare == self.name else "counter")
 
 
 _GROUP = ("group", "type")
 _TOPIC = ("group", "type", "topic")
 _PARTITION = ("group", "type", "topic", "partition")
 
-UP = Family("headrace_exporter_up", "gauge", (), "1 if the cluster answered this scrape, else 0")
+UP = Family("headrace_exporter_up", (), "1 if the cluster answered this scrape, else 0")
 SCRAPE_SECONDS = Family(
-    "headrace_exporter_scrape_seconds", "gauge", (), "time that the brokers took to answer"
+    "headrace_exporter_scrape_seconds", (), "time that the brokers took to answer"
 )
 PROBLEMS = Family(
     "headrace_exporter_problems",
-    "gauge",
     (),
     "groups, brokers and partitions that this scrape could not ask; the log has the reasons",
 )
-STATE = Family("headrace_group_state", "gauge", (*_GROUP, "state"), "1 for the state of a group")
-MEMBERS = Family("headrace_group_members", "gauge", _GROUP, "members of a group")
-LAG = Family("headrace_group_lag", "gauge", _TOPIC, "records that the group still has to finish")
+STATE = Family("headrace_group_state", (*_GROUP, "state"), "1 for the state of a group")
+MEMBERS = Family("headrace_group_members", _GROUP, "members of a group")
+LAG = Family("headrace_group_lag", _TOPIC, "records that the group still has to finish")
 LAG_SECONDS = Family(
     "headrace_group_lag_seconds",
-    "gauge",
     _TOPIC,
     "age of the oldest record that the group still has to finish; 0 if there is none",
 )
 UNKNOWN = Family(
     "headrace_group_unknown_partitions",
-    "gauge",
     _TOPIC,
     "partitions whose lag is unknown and not in headrace_group_lag",
 )
 CONSUMED = Family(
     "headrace_group_consumed_records_total",
-    "counter",
     _TOPIC,
     "records by which the position of the group has advanced since the exporter first saw it",
 )
 CONSUMPTION = Family(
-    "headrace_group_consumption_rate", "gauge", _TOPIC, "records per second that it consumes"
+    "headrace_group_consumption_rate", _TOPIC, "records per second that it consumes"
 )
 TO_ZERO = Family(
     "headrace_group_seconds_to_zero",
-    "gauge",
     _TOPIC,
     "forecast of the time until the lag is 0, at the rates of consumption and production; "
     "+Inf if the lag does not shrink",
 )
 PRODUCED = Family(
     "headrace_topic_produced_records_total",
-    "counter",
     ("topic",),
     "records produced to the topic since the exporter first saw it",
 )
 PRODUCTION = Family(
-    "headrace_topic_production_rate",
-    "gauge",
-    ("topic",),
-    "records per second produced to the topic",
+    "headrace_topic_production_rate", ("topic",), "records per second produced to the topic"
 )
 PARTITION_LAG = Family(
-    "headrace_group_partition_lag", "gauge", _PARTITION, "headrace_group_lag of one partition"
+    "headrace_group_partition_lag", _PARTITION, "headrace_group_lag of one partition"
 )
 PARTITION_LAG_SECONDS = Family(
     "headrace_group_partition_lag_seconds",
-    "gauge",
     _PARTITION,
     "headrace_group_lag_seconds of one partition",
 )
 PARTITION_OFFSET = Family(
     "headrace_group_partition_offset",
-    "gauge",
     _PARTITION,
     "committed offset; for a share group its start offset",
 )
 PARTITION_END = Family(
-    "headrace_topic_partition_end_offset", "gauge", ("topic", "partition"), "end of the log"
+    "headrace_topic_partition_end_offset", ("topic", "partition"), "end of the log"
 )
 
 FAMILIES = (
@@ -130,10 +123,7 @@ class ScrapedLags:
     """The samples of one scrape."""
 
     def __init__(self) -> None:
-        self._samples: dict[str, Metric] = {
-            one.name: Metric(one.name.removesuffix("_total"), one.meaning, one.kind)
-            for one in FAMILIES
-        }
+        self._samples: dict[str, Metric] = {one.name: one.empty() for one in FAMILIES}
         self._ends: dict[tuple[str, int], int] = {}
 
     def add_partitions(self, rows: Iterable[LagRow]) -> None:
