@@ -8,7 +8,7 @@ from pathlib import Path
 from headrace.backup.commands import backup
 
 from .copying import copy_options, progress, run_copy
-from .options import data_dir_option
+from .options import data_dir_option, flag
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -21,10 +21,10 @@ def declare(parser: ArgumentParser) -> None:
         "target", type=Path, metavar="BACKUP", help="directory to create, or an empty one"
     )
     data_dir_option(parser, "the broker's data directory, on this machine")
-    parser.add_argument(
+    flag(
+        parser,
         "--verify-records",
-        action="store_true",
-        help="verify the checksums of all records in the copy, too; exit with 1 if any is wrong",
+        "verify the checksums of all records in the copy, too; exit with 1 if any is wrong",
     )
     copy_options(parser)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import BadUsage, Failure
-from .options import DEFAULT_LISTEN, properties
+from .options import DEFAULT_LISTEN, file_option, properties
 
 if TYPE_CHECKING:
     from headrace.client.settings import Settings
@@ -30,11 +30,8 @@ def client_options(parser: ArgumentParser) -> None:
         default=str(DEFAULT_LISTEN),
         help=f"bootstrap brokers (default: {DEFAULT_LISTEN})",
     )
-    parser.add_argument(
-        "--command-config",
-        type=Path,
-        metavar="FILE",
-        help="a properties file of client configs, such as those of security",
+    file_option(
+        parser, "--command-config", "a properties file of client configs, such as those of security"
     )
 
 

@@ -17,21 +17,19 @@ from headrace.backup.copy import Advance
 from headrace.backup.errors import BackupError
 
 from .errors import Failure
-from .options import positive_number
+from .options import flag, number_option
 from .tables import one_line
 
 
 def copy_options(parser: ArgumentParser) -> None:
     """Declare the options of both commands."""
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument(
-        "--no-verify", action="store_true", help="do not read the copy back to compare checksums"
-    )
-    parser.add_argument(
+    flag(parser, "--json", "print the result as JSON")
+    flag(parser, "--no-verify", "do not read the copy back to compare checksums")
+    number_option(
+        parser,
         "--max-bytes-per-second",
-        type=positive_number,
+        "read and write no faster, so that others can use the disk",
         metavar="BYTES",
-        help="read and write no faster, so that others can use the disk",
     )
 
 

@@ -1,16 +1,16 @@
-"""The options of ``headrace serve``, the data directory of other commands, and the parsing of
-values of options.
-"""
+"""Options of a kind, the options of ``headrace serve``, and the parsing of values of options."""
 
 from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from argparse import _ActionsContainer
+
     from headrace.broker.scram_users import NewUser
 
 DEFAULT_DATA_DIR = Path("headrace-data")
@@ -36,6 +36,56 @@ class ListenAddress(NamedTuple):
 
     name: str
     at: Address
+
+
+def flag(parser: _ActionsContainer, name: str, help_text: str) -> None:
+    """Declare an option without a value; its value is True if it is given, else False."""
+    parser.add_argument(name, action="store_true", help=help_text)
+
+
+def file_option(parser: _ActionsContainer, name: str, help_text: str) -> None:
+    """Declare an option that takes the path of a file."""
+    parser.add_argument(name, type=Path, metavar="FILE", help=help_text)
+
+
+def repeated_option(
+    parser: _ActionsContainer,
+    name: str,
+    metavar: str,
+    help_text: str,
+    parse: Callable[[str], object] = str,
+) -> None:
+    """Declare an option that may be given several times; its value is a list.
+
+    :param parse: parses each value
+    """
+    parser.add_argument(
+        name, action="append", default=[], type=parse, metavar=metavar, help=help_text
+    )
+
+
+def number_option(
+    parser: _ActionsContainer,
+    name: str,
+    help_text: str,
+    default: int | None = None,
+    *,
+    metavar: str = "N",
+) -> None:
+    """Declare an option that takes a whole number above 0. The help names the default, if any."""
+    if default is not None:
+        help_text += f" (default: {default})"
+    parser.add_argument(
+        name, type=positive_number, default=default, metavar=metavar, help=help_text
+    )
+
+
+def seconds_option(parser: _ActionsContainer, name: str, help_text: str, default: float) -> None:
+    """Declare an option that takes a number of seconds above 0. The help names the default."""
+    help_text += f" (default: {default:g})"
+    parser.add_argument(
+        name, type=positive_seconds, default=default, metavar="SECONDS", help=help_text
+    )
 
 
 def data_dir_option(parser: ArgumentParser, help_text: str) -> None:
@@ -79,11 +129,7 @@ def serve_options(parser: ArgumentParser) -> None:
         metavar="DIR",
         help=f"directory of the broker's state (default: {DEFAULT_DATA_DIR})",
     )
-    where.add_argument(
-        "--ephemeral",
-        action="store_true",
-        help="keep the state in a temporary directory, deleted at the end",
-    )
+    flag(where, "--ephemeral", "keep the state in a temporary directory, deleted at the end")
     parser.add_argument(
         "-c",
         dest="configs",
@@ -100,16 +146,13 @@ def serve_options(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="a file of KEY=VALUE lines; -c takes precedence",
     )
-    parser.add_argument(
+    repeated_option(
+        parser,
         "--add-scram",
-        action="append",
-        default=[],
-        type=new_user,
-        metavar="MECHANISM=[name=NAME,password=PASSWORD]",
-        help=(
-            "add a user for SCRAM-SHA-256 or SCRAM-SHA-512, unless it exists; may be repeated. "
-            "Others can see a command line: change the password afterwards, with headrace users"
-        ),
+        "MECHANISM=[name=NAME,password=PASSWORD]",
+        "add a user for SCRAM-SHA-256 or SCRAM-SHA-512, unless it exists; may be repeated. "
+        "Others can see a command line: change the password afterwards, with headrace users",
+        new_user,
     )
     parser.add_argument(
         "--metrics-port",
@@ -122,17 +165,15 @@ def serve_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--metrics-host", metavar="HOST", help="another host to serve the metrics on"
     )
-    parser.add_argument(
+    file_option(
+        parser,
         "--metrics-tls",
-        type=Path,
-        metavar="FILE",
-        help="serve the metrics over HTTPS, with the private key and certificates of a PEM file",
+        "serve the metrics over HTTPS, with the private key and certificates of a PEM file",
     )
-    parser.add_argument(
+    file_option(
+        parser,
         "--metrics-users",
-        type=Path,
-        metavar="FILE",
-        help="a file of NAME:PASSWORD lines: who may read the metrics (default: everybody)",
+        "a file of NAME:PASSWORD lines: who may read the metrics (default: everybody)",
     )
 
 

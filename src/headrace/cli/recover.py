@@ -21,7 +21,7 @@ from headrace.log.partition_metadata import text_of
 from headrace.log.recovery import kept_files
 
 from .errors import BadUsage, Failure
-from .options import data_dir_option, setting
+from .options import data_dir_option, flag, setting
 from .tables import one_line
 from .verify import print_kept
 
@@ -47,10 +47,8 @@ def declare(parser: ArgumentParser) -> None:
     )
     data_dir_option(parser, "the broker's data directory")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument(
-        "--dry-run", action="store_true", help="print what --execute would do (the default)"
-    )
-    what.add_argument("--execute", action="store_true", help="carry out the plan")
+    flag(what, "--dry-run", "print what --execute would do (the default)")
+    flag(what, "--execute", "carry out the plan")
     parser.add_argument(
         "-c",
         dest="configs",
@@ -60,7 +58,7 @@ def declare(parser: ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a config that the broker is started with, for the internal topics; may be repeated",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    flag(parser, "--json", "print one JSON object")
 
 
 def run(options: Namespace) -> int:

@@ -15,7 +15,7 @@ from .client_options import call_options
 from .cluster_run import on_cluster
 from .errors import BadUsage
 from .lag.show import duration, lag_query, query_options
-from .options import positive_seconds
+from .options import flag, seconds_option
 from .tables import Column, one_line, table
 
 if TYPE_CHECKING:
@@ -47,20 +47,14 @@ def declare(parser: ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.formatter_class = RawDescriptionHelpFormatter
     query_options(parser)
-    parser.add_argument(
-        "--every",
-        type=positive_seconds,
-        default=_EVERY_S,
-        metavar="SECONDS",
-        help=f"time between two snapshots (default: {_EVERY_S:g})",
-    )
+    seconds_option(parser, "--every", "time between two snapshots", _EVERY_S)
     parser.add_argument(
         "--iterations", type=int, metavar="N", help="end after N snapshots (default: at Ctrl-C)"
     )
     parser.add_argument(
         "--sort", choices=SORTS, default="lag", help="order of the groups (default: lag)"
     )
-    parser.add_argument("--json", action="store_true", help="print a JSON object for each snapshot")
+    flag(parser, "--json", "print a JSON object for each snapshot")
     call_options(parser)
 
 

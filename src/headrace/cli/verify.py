@@ -17,7 +17,7 @@ from headrace.log.recovery import kept_files
 from headrace.log.verify import LogFile, Verified, log_files, metadata_problem, verify_file
 
 from .errors import Failure
-from .options import data_dir_option
+from .options import data_dir_option, flag
 from .tables import one_line
 
 
@@ -29,7 +29,7 @@ def declare(parser: ArgumentParser) -> None:
     )
     data_dir_option(parser, "the broker's data directory")
     parser.add_argument("--topic", metavar="TOPIC", help="verify only this topic")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    flag(parser, "--json", "print one JSON object")
 
 
 def run(options: Namespace) -> int:

@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from headrace.cli.client_options import call_options
 from headrace.cli.errors import BadUsage
 from headrace.cli.groups.options import action_options, checked, chosen_words, is_given
+from headrace.cli.options import flag, repeated_option
 
 ACTIONS = ("add", "list", "remove")
 PATTERN_TYPES = ("any", "match", "literal", "prefixed")
@@ -53,10 +54,8 @@ def declare(parser: ArgumentParser) -> None:
         ("group", "a group"),
         ("transactional-id", "a transactional id"),
     ):
-        resources.add_argument(
-            f"--{name}", action="append", default=[], metavar="NAME", help=f"{what}; * for all"
-        )
-    resources.add_argument("--cluster", action="store_true", help="the cluster")
+        repeated_option(resources, f"--{name}", "NAME", f"{what}; * for all")
+    flag(resources, "--cluster", "the cluster")
     resources.add_argument(
         "--resource-pattern-type",
         type=str.lower,
@@ -67,51 +66,31 @@ def declare(parser: ArgumentParser) -> None:
     )
     entries = parser.add_argument_group("entries")
     for permission in ("allow", "deny"):
-        entries.add_argument(
+        repeated_option(
+            entries,
             f"--{permission}-principal",
-            action="append",
-            default=[],
-            metavar="TYPE:NAME",
-            help="a principal such as User:alice; User:* for all",
+            "TYPE:NAME",
+            "a principal such as User:alice; User:* for all",
         )
-        entries.add_argument(
-            f"--{permission}-host",
-            action="append",
-            default=[],
-            metavar="ADDRESS",
-            help="an address (default: all)",
-        )
-    entries.add_argument(
+        repeated_option(entries, f"--{permission}-host", "ADDRESS", "an address (default: all)")
+    repeated_option(
+        entries,
         "--operation",
-        action="append",
-        default=[],
-        metavar="OPERATION",
-        help=f"one of {', '.join(map(str.lower, OPERATIONS.values()))} (default: all)",
+        "OPERATION",
+        f"one of {', '.join(map(str.lower, OPERATIONS.values()))} (default: all)",
     )
-    entries.add_argument(
+    flag(
+        entries,
         "--producer",
-        action="store_true",
-        help="write, describe and create on the topics; on transactional ids write and describe",
+        "write, describe and create on the topics; on transactional ids write and describe",
     )
-    entries.add_argument(
-        "--consumer",
-        action="store_true",
-        help="read and describe on the topics, read on the groups",
+    flag(entries, "--consumer", "read and describe on the topics, read on the groups")
+    flag(entries, "--idempotent", "with --producer: idempotent-write on the cluster")
+    repeated_option(
+        parser, "--principal", "TYPE:NAME", "with list: only the ACLs of this principal"
     )
-    entries.add_argument(
-        "--idempotent",
-        action="store_true",
-        help="with --producer: idempotent-write on the cluster",
-    )
-    parser.add_argument(
-        "--principal",
-        action="append",
-        default=[],
-        metavar="TYPE:NAME",
-        help="with list: only the ACLs of this principal",
-    )
-    parser.add_argument("--force", action="store_true", help="with remove: do not ask")
-    parser.add_argument("--json", action="store_true", help="with list: print a JSON array")
+    flag(parser, "--force", "with remove: do not ask")
+    flag(parser, "--json", "with list: print a JSON array")
     call_options(parser)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from pathlib import Path
 
 from headrace.cli.client_options import call_options, properties_file
 from headrace.cli.errors import BadUsage
 from headrace.cli.groups.options import action_options, checked, chosen_words
+from headrace.cli.options import file_option, flag
 
 ACTIONS = ("describe", "alter")
 TYPES = ("topics", "brokers", "broker-loggers", "groups", "client-metrics")
@@ -57,24 +57,16 @@ def declare(parser: ArgumentParser) -> None:
     for name, kind in _SHORT.items():
         help_text = f"short for --entity-type {kind} --entity-name NAME"
         parser.add_argument(f"--{name}", metavar="NAME", help=help_text)
-    parser.add_argument(
-        "--all", action="store_true", help="describe all configs, not only those that are set"
-    )
+    flag(parser, "--all", "describe all configs, not only those that are set")
     parser.add_argument(
         "--add-config",
         metavar="NAME=VALUE,…",
         help="configs to set; a value with commas in brackets: [a,b]",
     )
-    parser.add_argument(
-        "--add-config-file", type=Path, metavar="FILE", help="a properties file of configs to set"
-    )
+    file_option(parser, "--add-config-file", "a properties file of configs to set")
     parser.add_argument("--delete-config", metavar="NAME,…", help="configs to delete")
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="have the broker check the changes, and change nothing",
-    )
-    parser.add_argument("--json", action="store_true", help="print a JSON array of objects")
+    flag(parser, "--dry-run", "have the broker check the changes, and change nothing")
+    flag(parser, "--json", "print a JSON array of objects")
     call_options(parser)
 
 

@@ -35,6 +35,7 @@ from headrace.cli.librdkafka import (
     partitions,
     reason,
 )
+from headrace.cli.options import flag
 from headrace.cli.perf.report import Bar
 
 from .formatting import formatter_options, message_formatter, write_out
@@ -82,9 +83,7 @@ def declare(parser: ArgumentParser) -> None:
     parser.add_argument("--topic", help="the topic, as in Kafka's tool")
     parser.add_argument("--include", metavar="REGEX", help="all topics whose whole name matches")
     start = parser.add_argument_group("start and end")
-    start.add_argument(
-        "--from-beginning", action="store_true", help="from the oldest record (default: new ones)"
-    )
+    flag(start, "--from-beginning", "from the oldest record (default: new ones)")
     start.add_argument(
         "--partition", type=int, action="append", metavar="N", help="a partition; may be repeated"
     )
@@ -106,9 +105,7 @@ def declare(parser: ArgumentParser) -> None:
         metavar="TIME",
         help="end before the first record with this timestamp or a later one",
     )
-    start.add_argument(
-        "--to-end", action="store_true", help="end with the last record that is there at the start"
-    )
+    flag(start, "--to-end", "end with the last record that is there at the start")
     start.add_argument("--max-messages", type=int, metavar="N", help="end after N records")
     start.add_argument("--timeout-ms", type=int, metavar="MS", help="end after MS without a record")
     parser.add_argument(
@@ -122,10 +119,10 @@ def declare(parser: ArgumentParser) -> None:
         default="read_uncommitted",
         help="with read_committed without records of open and aborted transactions",
     )
-    parser.add_argument(
+    flag(
+        parser,
         "--skip-message-on-error",
-        action="store_true",
-        help="skip a record that cannot be formatted, instead of ending",
+        "skip a record that cannot be formatted, instead of ending",
     )
     parser.add_argument(
         "--to-directory",

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 from headrace.cli.client_options import properties_file
-from headrace.cli.options import setting
+from headrace.cli.options import file_option, flag, setting
 
 from .message_formatter import MessageFormatter
 
 
 def formatter_options(parser: ArgumentParser) -> None:
     """Declare how records are printed."""
-    parser.add_argument("--json", action="store_true", help="print one JSON object for each record")
+    flag(parser, "--json", "print one JSON object for each record")
     parser.add_argument(
         "--formatter-property",
         "--property",
@@ -28,12 +27,7 @@ def formatter_options(parser: ArgumentParser) -> None:
         "null.literal, "
         "key.deserializer, value.deserializer, headers.deserializer; may be repeated",
     )
-    parser.add_argument(
-        "--formatter-config",
-        type=Path,
-        metavar="FILE",
-        help="a properties file of --formatter-property",
-    )
+    file_option(parser, "--formatter-config", "a properties file of --formatter-property")
     parser.add_argument(
         "--key-deserializer",
         metavar="CLASS",

@@ -25,6 +25,7 @@ from headrace.cli.librdkafka import (
     partitions,
     reason,
 )
+from headrace.cli.options import flag, repeated_option
 from headrace.cli.perf.report import Bar
 
 from .formatting import setting_as_is
@@ -54,10 +55,8 @@ def declare(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--topic", help="the topic, as in Kafka's tool")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument(
-        "--json", action="store_true", help="lines are JSON objects, as consume --json prints them"
-    )
-    form.add_argument("--whole-files", action="store_true", help="each file is one record")
+    flag(form, "--json", "lines are JSON objects, as consume --json prints them")
+    flag(form, "--whole-files", "each file is one record")
     parser.add_argument(
         "--reader-property",
         "--property",
@@ -69,18 +68,11 @@ def declare(parser: ArgumentParser) -> None:
         "headers.key.separator, null.marker, ignore.error; may be repeated",
     )
     parser.add_argument("--key", metavar="TEXT", help="the key of all records")
-    parser.add_argument(
-        "--header",
-        action="append",
-        default=[],
-        type=setting_as_is,
-        metavar="NAME=VALUE",
-        help="a header of all records; may be repeated",
+    repeated_option(
+        parser, "--header", "NAME=VALUE", "a header of all records; may be repeated", setting_as_is
     )
     parser.add_argument("--partition", type=int, metavar="N", help="the partition of all records")
-    parser.add_argument(
-        "--keep-partitions", action="store_true", help="with --json: use the field partition"
-    )
+    flag(parser, "--keep-partitions", "with --json: use the field partition")
     parser.add_argument(
         "--timestamp",
         type=timestamp_ms,
@@ -101,9 +93,7 @@ def declare(parser: ArgumentParser) -> None:
         default="-1",
         help="acknowledgements that a record needs (default: -1, all)",
     )
-    parser.add_argument(
-        "--sync", action="store_true", help="wait for each record before sending the next"
-    )
+    flag(parser, "--sync", "wait for each record before sending the next")
     librdkafka_options(parser, "--producer-property", "--producer.config")
 
 

@@ -20,7 +20,7 @@ from headrace.cli.client_options import (
     connection_settings,
 )
 from headrace.cli.errors import BadUsage, Failure
-from headrace.cli.options import setting
+from headrace.cli.options import flag, repeated_option, setting
 from headrace.cli.share_start import starting_point
 from headrace.client import (
     Acknowledgement,
@@ -68,36 +68,27 @@ def declare(parser: ArgumentParser) -> None:
         "--timeout-ms", type=int, metavar="MS", help="end after MS without a record"
     )
     outcome = parser.add_mutually_exclusive_group()
-    outcome.add_argument(
-        "--reject", action="store_true", help="reject the records instead of accepting them"
-    )
-    outcome.add_argument(
-        "--release", action="store_true", help="release the records, to be delivered again"
-    )
-    parser.add_argument(
+    flag(outcome, "--reject", "reject the records instead of accepting them")
+    flag(outcome, "--release", "release the records, to be delivered again")
+    flag(
+        parser,
         "--reject-message-on-error",
-        action="store_true",
-        help="reject a record that cannot be formatted, instead of ending",
+        "reject a record that cannot be formatted, instead of ending",
     )
-    parser.add_argument(
+    flag(
+        parser,
         "--from-beginning",
-        action="store_true",
-        help=(
-            "fail if the group is new to the topic and does not start at the oldest record, with "
-            "the command that resets it"
-        ),
+        "fail if the group is new to the topic and does not start at the oldest record, with "
+        "the command that resets it",
     )
     formatter_options(parser)
-    parser.add_argument(
+    repeated_option(
+        parser,
         "--command-property",
-        action="append",
-        default=[],
-        type=setting,
-        metavar="NAME=VALUE",
-        help=(
-            f"client configs: {', '.join(_SUPPORTED_CONFIGS[1:])}, and those of TLS and SASL; "
-            f"may be repeated"
-        ),
+        "NAME=VALUE",
+        f"client configs: {', '.join(_SUPPORTED_CONFIGS[1:])}, and those of TLS and SASL; "
+        f"may be repeated",
+        setting,
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.groups.options import (
@@ -27,6 +26,7 @@ from headrace.cli.groups.options import (
     reset_options,
     topic_and_partitions,
 )
+from headrace.cli.options import file_option, flag
 from headrace.cli.tables import as_json
 from headrace.groups.consumer.regex import InvalidRegex, Regex
 
@@ -110,9 +110,7 @@ def declare(parser: ArgumentParser) -> None:
         all_topics="all partitions with a committed offset",
         dry_run="only print the new offsets (default)",
     )
-    resetting.add_argument(
-        "--to-current", action="store_true", help="to the committed offset, or else to the end"
-    )
+    flag(resetting, "--to-current", "to the committed offset, or else to the end")
     resetting.add_argument(
         "--to-offset", type=int, metavar="N", help="to this offset, or the nearest in the log"
     )
@@ -125,12 +123,8 @@ def declare(parser: ArgumentParser) -> None:
         metavar="DURATION",
         help="to the first record of the last DURATION, such as P1DT12H",
     )
-    resetting.add_argument(
-        "--from-file", type=Path, metavar="FILE", help="to the offsets in a file of --export"
-    )
-    resetting.add_argument(
-        "--export", action="store_true", help="print CSV: [group,]topic,partition,offset"
-    )
+    file_option(resetting, "--from-file", "to the offsets in a file of --export")
+    flag(resetting, "--export", "print CSV: [group,]topic,partition,offset")
 
 
 def run(options: Namespace) -> int:

@@ -14,7 +14,7 @@ from headrace.cli.groups.options import (
     is_given,
     timestamp_ms,
 )
-from headrace.cli.options import positive_number
+from headrace.cli.options import flag, number_option
 
 from .defaults import DEFAULT_MAX_REDRIVES, DEFAULT_PREFIX, DEFAULT_SCAN, DEFAULT_SHOWN
 
@@ -62,42 +62,30 @@ def declare(parser: ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.formatter_class = RawDescriptionHelpFormatter
     action_options(parser, ACTIONS, metavar="ACTION QUEUE")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    flag(parser, "--json", "print JSON")
     client_options(parser)
     listing = parser.add_argument_group("list")
     listing.add_argument(
         "--prefix",
         help=f"topics whose name begins so are queues, too (default: {DEFAULT_PREFIX})",
     )
-    listing.add_argument(
+    number_option(
+        listing,
         "--scan",
-        type=positive_number,
-        metavar="N",
-        help=f"count the letters among the newest N records of a queue (default: {DEFAULT_SCAN})",
+        f"count the letters among the newest N records of a queue (default: {DEFAULT_SCAN})",
     )
     _filter_options(parser)
     redrive = parser.add_argument_group("redrive")
-    redrive.add_argument(
-        "--dry-run", action="store_true", help="only show what --execute would do (the default)"
-    )
-    redrive.add_argument("--execute", action="store_true", help="redrive the letters")
-    redrive.add_argument(
-        "--rate", type=positive_number, metavar="N", help="at most N records per second"
-    )
-    redrive.add_argument(
+    flag(redrive, "--dry-run", "only show what --execute would do (the default)")
+    flag(redrive, "--execute", "redrive the letters")
+    number_option(redrive, "--rate", "at most N records per second")
+    number_option(
+        redrive,
         "--max-redrives",
-        type=positive_number,
-        metavar="N",
-        help=(
-            "skip a record that was redriven N times before, by the header headrace.redrive.count "
-            f"(default: {DEFAULT_MAX_REDRIVES})"
-        ),
+        "skip a record that was redriven N times before, by the header headrace.redrive.count "
+        f"(default: {DEFAULT_MAX_REDRIVES})",
     )
-    redrive.add_argument(
-        "--settle-skipped",
-        action="store_true",
-        help="skipped letters count as done: no later redrive tries them",
-    )
+    flag(redrive, "--settle-skipped", "skipped letters count as done: no later redrive tries them")
     redrive.add_argument(
         "--position-group",
         metavar="GROUP",
@@ -141,11 +129,8 @@ def _filter_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--to-time", type=timestamp_ms, metavar="TIME", help="letters written before this time"
     )
-    group.add_argument(
-        "--max-messages",
-        type=positive_number,
-        metavar="N",
-        help=f"at most N letters (default: show {DEFAULT_SHOWN}, redrive all)",
+    number_option(
+        group, "--max-messages", f"at most N letters (default: show {DEFAULT_SHOWN}, redrive all)"
     )
 
 

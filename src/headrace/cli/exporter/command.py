@@ -6,7 +6,6 @@ import asyncio
 import signal
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli.client_options import client_config, client_options, connection_settings
@@ -14,7 +13,7 @@ from headrace.cli.errors import Failure, one_line_error
 from headrace.cli.groups.options import GROUP_TYPES, check_pattern, group_types
 from headrace.cli.log_output import log_to_stderr
 from headrace.cli.metrics_access import metrics_access
-from headrace.cli.options import Address, page_address, positive_seconds
+from headrace.cli.options import Address, file_option, flag, page_address, seconds_option
 
 if TYPE_CHECKING:
     from headrace.broker.metrics.server import MetricsAccess
@@ -70,37 +69,17 @@ def declare(parser: ArgumentParser) -> None:
         help="with read_committed the lag ends at the last stable offset "
         "(default: read_uncommitted)",
     )
-    parser.add_argument(
-        "--partitions", action="store_true", help="add metrics of each partition of each group"
+    flag(parser, "--partitions", "add metrics of each partition of each group")
+    flag(parser, "--no-time-lag", "do not read records for their timestamps")
+    seconds_option(parser, "--window", "time over which rates are means", _WINDOW_S)
+    seconds_option(parser, "--timeout", "limit of one scrape", _TIMEOUT_S)
+    file_option(
+        parser, "--metrics-tls", "serve HTTPS, with the private key and certificates of a PEM file"
     )
-    parser.add_argument(
-        "--no-time-lag", action="store_true", help="do not read records for their timestamps"
-    )
-    parser.add_argument(
-        "--window",
-        type=positive_seconds,
-        default=_WINDOW_S,
-        metavar="SECONDS",
-        help=f"time over which rates are means (default: {_WINDOW_S:g})",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=positive_seconds,
-        default=_TIMEOUT_S,
-        metavar="SECONDS",
-        help=f"limit of one scrape (default: {_TIMEOUT_S:g})",
-    )
-    parser.add_argument(
-        "--metrics-tls",
-        type=Path,
-        metavar="FILE",
-        help="serve HTTPS, with the private key and certificates of a PEM file",
-    )
-    parser.add_argument(
+    file_option(
+        parser,
         "--metrics-users",
-        type=Path,
-        metavar="FILE",
-        help="a file of NAME:PASSWORD lines: who may read the metrics (default: everybody)",
+        "a file of NAME:PASSWORD lines: who may read the metrics (default: everybody)",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 
 from headrace.cli.errors import BadUsage
+from headrace.cli.options import flag
 
 from .options import (
     GROUP_TYPES,
@@ -40,13 +41,13 @@ def declare(parser: ArgumentParser) -> None:
         metavar="PROTOCOL",
         help="only groups of this protocol, such as consumer or connect",
     )
-    parser.add_argument(
+    flag(
+        parser,
         "--consumer",
-        action="store_true",
-        help="only consumer groups, including classic ones and groups with committed offsets only",
+        "only consumer groups, including classic ones and groups with committed offsets only",
     )
-    parser.add_argument("--share", action="store_true", help="only share groups")
-    parser.add_argument("--streams", action="store_true", help="only streams groups")
+    flag(parser, "--share", "only share groups")
+    flag(parser, "--streams", "only streams groups")
 
 
 def check(options: Namespace) -> None:

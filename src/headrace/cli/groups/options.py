@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from headrace.cli.client_options import call_options
 from headrace.cli.errors import BadUsage
+from headrace.cli.options import flag, repeated_option
 
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
@@ -59,17 +60,15 @@ def group_options(parser: ArgumentParser, actions: Sequence[str], all_groups: st
     """
     parser.usage = "%(prog)s ACTION [GROUP …] [options]"
     parser.formatter_class = RawDescriptionHelpFormatter
-    parser.add_argument(
-        "--group", action="append", default=[], metavar="GROUP", help="a group; may be repeated"
-    )
-    parser.add_argument("--all-groups", action="store_true", help=all_groups)
+    repeated_option(parser, "--group", "GROUP", "a group; may be repeated")
+    flag(parser, "--all-groups", all_groups)
     common_options(parser, actions)
 
 
 def common_options(parser: ArgumentParser, actions: Sequence[str]) -> None:
     """Declare the actions, the output and the connection."""
     action_options(parser, actions, metavar="ACTION GROUP")
-    parser.add_argument("--json", action="store_true", help="print a JSON array of objects")
+    flag(parser, "--json", "print a JSON array of objects")
     call_options(parser)
 
 
@@ -95,8 +94,8 @@ def describe_options(
     :returns: the group of options, for further ones
     """
     group = parser.add_argument_group("list, describe")
-    group.add_argument("--offsets", action="store_true", help=offsets)
-    group.add_argument("--members", action="store_true", help="the members and their assignments")
+    flag(group, "--offsets", offsets)
+    flag(group, "--members", "the members and their assignments")
     group.add_argument(
         "--state",
         nargs="?",
@@ -107,7 +106,7 @@ def describe_options(
             f"{', '.join(states)}"
         ),
     )
-    group.add_argument("--verbose", action="store_true", help=verbose)
+    flag(group, "--verbose", verbose)
     return group
 
 
@@ -122,18 +121,18 @@ def reset_options(
     :returns: the group of options, for further ones
     """
     group = parser.add_argument_group("reset-offsets, delete-offsets")
-    group.add_argument("--topic", action="append", default=[], metavar="TOPIC", help=topic)
-    group.add_argument("--all-topics", action="store_true", help=all_topics)
-    group.add_argument("--to-earliest", action="store_true", help="to the first record of the log")
-    group.add_argument("--to-latest", action="store_true", help="to the end of the log")
+    repeated_option(group, "--topic", "TOPIC", topic)
+    flag(group, "--all-topics", all_topics)
+    flag(group, "--to-earliest", "to the first record of the log")
+    flag(group, "--to-latest", "to the end of the log")
     group.add_argument(
         "--to-datetime",
         type=date_and_time,
         metavar="TIME",
         help="to the first record from this time on; UTC unless it has an offset",
     )
-    group.add_argument("--dry-run", action="store_true", help=dry_run)
-    group.add_argument("--execute", action="store_true", help="set the new offsets")
+    flag(group, "--dry-run", dry_run)
+    flag(group, "--execute", "set the new offsets")
     return group
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.cli.client_options import client_config, client_options, connection_settings
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.log_output import log_to_stderr
-from headrace.cli.options import Address, page_address, positive_seconds
+from headrace.cli.options import Address, file_option, page_address, seconds_option
 
 if TYPE_CHECKING:
     from .clusters import Clusters
@@ -54,38 +54,16 @@ def declare(parser: ArgumentParser) -> None:
         metavar="DIR",
         help="properties files of client configs that ScaledObjects may name as commandConfig",
     )
-    parser.add_argument(
-        "--interval",
-        type=positive_seconds,
-        default=_INTERVAL_S,
-        metavar="SECONDS",
-        help=f"interval of queries about watched groups (default: {_INTERVAL_S:g})",
+    seconds_option(parser, "--interval", "interval of queries about watched groups", _INTERVAL_S)
+    seconds_option(
+        parser, "--keep-last", "time for which the last known lag is used if a query fails", _KEEP_S
     )
-    parser.add_argument(
-        "--keep-last",
-        type=positive_seconds,
-        default=_KEEP_S,
-        metavar="SECONDS",
-        help=f"time for which the last known lag is used if a query fails (default: {_KEEP_S:g})",
+    seconds_option(parser, "--timeout", "limit of one query", _TIMEOUT_S)
+    file_option(
+        parser, "--grpc-tls", "serve TLS, with the private key and certificates of a PEM file"
     )
-    parser.add_argument(
-        "--timeout",
-        type=positive_seconds,
-        default=_TIMEOUT_S,
-        metavar="SECONDS",
-        help=f"limit of one query (default: {_TIMEOUT_S:g})",
-    )
-    parser.add_argument(
-        "--grpc-tls",
-        type=Path,
-        metavar="FILE",
-        help="serve TLS, with the private key and certificates of a PEM file",
-    )
-    parser.add_argument(
-        "--grpc-client-ca",
-        type=Path,
-        metavar="FILE",
-        help="with --grpc-tls: clients need a certificate of this authority",
+    file_option(
+        parser, "--grpc-client-ca", "with --grpc-tls: clients need a certificate of this authority"
     )
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.cli.client_options import client_config, client_options, must_answer
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.groups.options import check_pattern, date_and_time, duration
-from headrace.cli.options import positive_number
+from headrace.cli.options import flag, number_option
 from headrace.cli.tables import Column, as_json, table
 
 if TYPE_CHECKING:
@@ -88,16 +88,8 @@ def declare(parser: ArgumentParser) -> None:
         metavar="DURATION",
         help="time in which the advised consumers clear the lag (default: 10m)",
     )
-    parser.add_argument(
-        "--min-consumers",
-        type=positive_number,
-        default=1,
-        metavar="N",
-        help="minimum of the advice (default: 1)",
-    )
-    parser.add_argument(
-        "--max-consumers", type=positive_number, metavar="N", help="maximum of the advice"
-    )
+    number_option(parser, "--min-consumers", "minimum of the advice", 1)
+    number_option(parser, "--max-consumers", "maximum of the advice")
     parser.add_argument(
         "--stall-after",
         type=_length,
@@ -108,7 +100,7 @@ def declare(parser: ArgumentParser) -> None:
         ),
     )
     parser.add_argument("--master", default="local[*]", help="the Spark master (default: local[*])")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    flag(parser, "--json", "print JSON instead of a table")
 
 
 def run(options: Namespace) -> int:

@@ -14,7 +14,7 @@ from headrace.cli.client_options import call_options
 from headrace.cli.cluster_run import on_cluster
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.groups.options import GROUP_TYPES, check_pattern, group_types
-from headrace.cli.options import positive_seconds
+from headrace.cli.options import flag, positive_seconds, repeated_option
 from headrace.cli.tables import Column, as_json, one_line, table
 
 if TYPE_CHECKING:
@@ -38,11 +38,7 @@ def declare(parser: ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.formatter_class = RawDescriptionHelpFormatter
     query_options(parser)
-    parser.add_argument(
-        "--partitions",
-        action="store_true",
-        help="print a line for each partition instead of each topic",
-    )
+    flag(parser, "--partitions", "print a line for each partition instead of each topic")
     parser.add_argument(
         "--watch",
         nargs="?",
@@ -51,25 +47,19 @@ def declare(parser: ArgumentParser) -> None:
         metavar="SECONDS",
         help=f"repeat until Ctrl-C (default: every {_WATCH_S:g} s)",
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON, an object for each partition"
-    )
+    flag(parser, "--json", "print JSON, an object for each partition")
     call_options(parser)
 
 
 def query_options(parser: ArgumentParser) -> None:
     """Declare the options that :func:`lag_query` reads."""
     parser.add_argument("groups", nargs="*", metavar="GROUP", help="groups to show (default: all)")
-    parser.add_argument(
-        "--group", action="append", default=[], metavar="GROUP", help="a group; may be repeated"
-    )
+    repeated_option(parser, "--group", "GROUP", "a group; may be repeated")
     parser.add_argument("--groups-pattern", metavar="REGEX", help="groups whose whole id matches")
     parser.add_argument(
         "--type", metavar="TYPE,…", help=f"only groups of these types: {', '.join(GROUP_TYPES)}"
     )
-    parser.add_argument(
-        "--topic", action="append", default=[], metavar="TOPIC", help="a topic; may be repeated"
-    )
+    repeated_option(parser, "--topic", "TOPIC", "a topic; may be repeated")
     parser.add_argument("--topics-pattern", metavar="REGEX", help="topics whose whole name matches")
     parser.add_argument(
         "--isolation-level",
@@ -79,9 +69,7 @@ def query_options(parser: ArgumentParser) -> None:
             "with read_committed the lag ends at the last stable offset (default: read_uncommitted)"
         ),
     )
-    parser.add_argument(
-        "--no-time-lag", action="store_true", help="do not read records for their timestamps"
-    )
+    flag(parser, "--no-time-lag", "do not read records for their timestamps")
 
 
 def run(options: Namespace) -> int:

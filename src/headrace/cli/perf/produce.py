@@ -12,7 +12,6 @@ import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator
 from itertools import count
-from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
@@ -26,7 +25,7 @@ from headrace.cli.librdkafka import (
     partitions,
     reason,
 )
-from headrace.cli.options import positive_number
+from headrace.cli.options import file_option, flag, number_option, positive_number
 
 from .report import Bar, Latencies
 
@@ -49,17 +48,9 @@ def declare(parser: ArgumentParser) -> None:
         "--num-records", type=positive_number, required=True, metavar="N", help="number of records"
     )
     payload = parser.add_mutually_exclusive_group(required=True)
-    payload.add_argument(
-        "--record-size", type=positive_number, metavar="BYTES", help="random payloads of this size"
-    )
-    payload.add_argument(
-        "--payload-file", type=Path, metavar="FILE", help="payloads from a file, chosen at random"
-    )
-    payload.add_argument(
-        "--payload-monotonic",
-        action="store_true",
-        help="use the number of the record as payload: 0, 1, 2, …",
-    )
+    number_option(payload, "--record-size", "random payloads of this size", metavar="BYTES")
+    file_option(payload, "--payload-file", "payloads from a file, chosen at random")
+    flag(payload, "--payload-monotonic", "use the number of the record as payload: 0, 1, 2, …")
     parser.add_argument(
         "--payload-delimiter",
         default="\\n",
@@ -83,14 +74,8 @@ def declare(parser: ArgumentParser) -> None:
         metavar="N",
         help="print a second result for the records after the first N",
     )
-    parser.add_argument(
-        "--reporting-interval",
-        type=positive_number,
-        default=5000,
-        metavar="MS",
-        help="interval between two lines (default: 5000)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the results as one JSON object")
+    number_option(parser, "--reporting-interval", "interval between two lines", 5000, metavar="MS")
+    flag(parser, "--json", "print the results as one JSON object")
 
 
 def throughput(text: str) -> float:

@@ -27,7 +27,7 @@ from headrace.cli.librdkafka import (
     partitions,
     reason,
 )
-from headrace.cli.options import positive_number
+from headrace.cli.options import flag, number_option, positive_number
 from headrace.cli.share_start import starting_point
 from headrace.client import ClientError
 from headrace.client.settings import UnsupportedSetting, settings
@@ -62,51 +62,20 @@ def declare(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--group", default=DEFAULT_GROUP, help=f"the share group (default: {DEFAULT_GROUP})"
     )
-    parser.add_argument(
-        "--threads",
-        type=positive_number,
-        default=1,
-        metavar="N",
-        help="number of members (default: 1)",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=positive_number,
-        default=10_000,
-        metavar="MS",
-        help="longest wait for a record (default: 10000)",
-    )
-    parser.add_argument(
-        "--fetch-size",
-        type=positive_number,
-        metavar="BYTES",
-        help="limit of the size of one response",
-    )
-    parser.add_argument(
+    number_option(parser, "--threads", "number of members", 1)
+    number_option(parser, "--timeout", "longest wait for a record", 10_000, metavar="MS")
+    number_option(parser, "--fetch-size", "limit of the size of one response", metavar="BYTES")
+    number_option(
+        parser,
         "--socket-buffer-size",
-        type=positive_number,
+        "receive buffer of TCP (default: the system's)",
         metavar="BYTES",
-        help="receive buffer of TCP (default: the system's)",
     )
-    parser.add_argument(
-        "--reporting-interval",
-        type=positive_number,
-        default=5000,
-        metavar="MS",
-        help="interval between two lines (default: 5000)",
-    )
-    parser.add_argument(
-        "--show-detailed-stats",
-        action="store_true",
-        help="print a line for each interval and member",
-    )
-    parser.add_argument(
-        "--show-consumer-stats", action="store_true", help="print a line for each member at the end"
-    )
-    parser.add_argument(
-        "--hide-header", action="store_true", help="do not print the names of the columns"
-    )
-    parser.add_argument("--json", action="store_true", help="print the results as one JSON object")
+    number_option(parser, "--reporting-interval", "interval between two lines", 5000, metavar="MS")
+    flag(parser, "--show-detailed-stats", "print a line for each interval and member")
+    flag(parser, "--show-consumer-stats", "print a line for each member at the end")
+    flag(parser, "--hide-header", "do not print the names of the columns")
+    flag(parser, "--json", "print the results as one JSON object")
 
 
 @dataclass(frozen=True, slots=True)

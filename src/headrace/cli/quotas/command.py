@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 
 from headrace.cli.errors import BadUsage
 from headrace.cli.groups.options import checked, chosen_words, common_options
+from headrace.cli.options import flag
 from headrace.security.quota_entities import CLIENT_ID, IP, USER, check_entity, entity_of
 
 ACTIONS = ("list", "set", "remove")
@@ -34,10 +35,10 @@ def declare(parser: ArgumentParser) -> None:
     entities = parser.add_argument_group("entities")
     for option, what in (("user", "a user"), ("client-id", "a client id"), ("ip", "an address")):
         entities.add_argument(f"--{option}", metavar="NAME", help=what)
-        entities.add_argument(
+        flag(
+            entities,
             f"--{option}-default",
-            action="store_true",
-            help=f"each {what.partition(' ')[2]} without a quota of its own",
+            f"each {what.partition(' ')[2]} without a quota of its own",
         )
 
 

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptio
 from headrace.cli.client_options import call_options
 from headrace.cli.errors import BadUsage
 from headrace.cli.groups.options import action_options, check_pattern, checked, chosen_words
-from headrace.cli.options import setting
+from headrace.cli.options import flag, repeated_option, setting
 
 ACTIONS = ("list", "describe", "create", "alter", "delete")
 _ONLY_WITH = {
@@ -45,9 +45,7 @@ def declare(parser: ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.formatter_class = RawDescriptionHelpFormatter
     action_options(parser, ACTIONS, metavar="ACTION TOPIC")
-    parser.add_argument(
-        "--topic", action="append", default=[], metavar="TOPIC", help="a topic; may be repeated"
-    )
+    repeated_option(parser, "--topic", "TOPIC", "a topic; may be repeated")
     parser.add_argument("--topic-id", metavar="ID", help="describe the topic with this id")
     parser.add_argument(
         "--partitions", type=int, metavar="N", help="number of partitions (default: the broker's)"
@@ -61,38 +59,25 @@ def declare(parser: ArgumentParser) -> None:
         metavar="A:B,…",
         help="the brokers of each partition, such as 1:2,2:3",
     )
-    parser.add_argument(
-        "--config",
-        action="append",
-        default=[],
-        type=setting,
-        metavar="NAME=VALUE",
-        help="a config of the new topic; may be repeated",
+    repeated_option(
+        parser, "--config", "NAME=VALUE", "a config of the new topic; may be repeated", setting
     )
-    parser.add_argument("--if-exists", action="store_true", help="do nothing if there is no topic")
-    parser.add_argument("--if-not-exists", action="store_true", help="do nothing if it exists")
-    parser.add_argument(
-        "--exclude-internal", action="store_true", help="without the internal topics"
-    )
-    parser.add_argument(
+    flag(parser, "--if-exists", "do nothing if there is no topic")
+    flag(parser, "--if-not-exists", "do nothing if it exists")
+    flag(parser, "--exclude-internal", "without the internal topics")
+    flag(
+        parser,
         "--topics-with-overrides",
-        action="store_true",
-        help="describe only topics with configs of their own, without their partitions",
+        "describe only topics with configs of their own, without their partitions",
     )
-    parser.add_argument(
+    flag(
+        parser,
         "--under-replicated-partitions",
-        action="store_true",
-        help="describe only partitions with fewer replicas in sync than they have",
+        "describe only partitions with fewer replicas in sync than they have",
     )
-    parser.add_argument(
-        "--unavailable-partitions",
-        action="store_true",
-        help="describe only partitions without a leader",
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="check what would be changed, and change nothing"
-    )
-    parser.add_argument("--json", action="store_true", help="print a JSON array of objects")
+    flag(parser, "--unavailable-partitions", "describe only partitions without a leader")
+    flag(parser, "--dry-run", "check what would be changed, and change nothing")
+    flag(parser, "--json", "print a JSON array of objects")
     call_options(parser)
 
 

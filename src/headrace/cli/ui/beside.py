@@ -13,12 +13,11 @@ import importlib.util
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from pathlib import Path
 
 from headrace.broker.config.listeners import Listener
 from headrace.broker.config.listeners import SecurityProtocol as Protocol
 from headrace.cli.errors import BadUsage, Failure
-from headrace.cli.options import Address, port_number
+from headrace.cli.options import Address, file_option, flag, port_number
 from headrace.log_lines import get_logger
 
 log = get_logger("headrace.ui")
@@ -45,15 +44,13 @@ def declare(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--ui-host", metavar="HOST", help="another host to serve the page on")
     for name, what in _FILES:
-        parser.add_argument(f"--ui-{name}", type=Path, metavar="FILE", help=what)
-    parser.add_argument(
+        file_option(parser, f"--ui-{name}", what)
+    flag(
+        parser,
         "--ui-actions",
-        action="store_true",
-        help="allow changes to those who log in to the page, with a token that is printed",
+        "allow changes to those who log in to the page, with a token that is printed",
     )
-    parser.add_argument(
-        "--ui-login-to-view", action="store_true", help="the page shows nothing without a login"
-    )
+    flag(parser, "--ui-login-to-view", "the page shows nothing without a login")
 
 
 def check(options: Namespace, listeners: Sequence[Listener]) -> None:

@@ -11,13 +11,12 @@ import socket
 import threading
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli.client_options import client_config, client_options, connection_settings
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.log_output import log_to_stderr
-from headrace.cli.options import Address, page_address
+from headrace.cli.options import Address, file_option, flag, page_address, repeated_option
 
 if TYPE_CHECKING:
     from headrace.web.access import Credentials
@@ -46,36 +45,26 @@ def declare(parser: ArgumentParser) -> None:
         metavar="[HOST]:PORT",
         help=f"address to serve the page on; port 0: a free port (default: {DEFAULT_LISTEN})",
     )
-    parser.add_argument(
+    flag(
+        parser,
         "--actions",
-        action="store_true",
-        help="allow changes to those who log in: with a token that is printed, unless there are "
+        "allow changes to those who log in: with a token that is printed, unless there are "
         "--users or a --token-file (default: read-only)",
     )
-    parser.add_argument(
-        "--users", type=Path, metavar="FILE", help="a file of NAME:PASSWORD lines: who may log in"
-    )
-    parser.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="a file with a token to log in with"
-    )
-    parser.add_argument("--login-to-view", action="store_true", help="show nothing without a login")
-    parser.add_argument(
+    file_option(parser, "--users", "a file of NAME:PASSWORD lines: who may log in")
+    file_option(parser, "--token-file", "a file with a token to log in with")
+    flag(parser, "--login-to-view", "show nothing without a login")
+    repeated_option(
+        parser,
         "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="another name of this machine under which the page is asked for; may be repeated",
+        "NAME",
+        "another name of this machine under which the page is asked for; may be repeated",
     )
-    parser.add_argument(
-        "--tls",
-        type=Path,
-        metavar="FILE",
-        help="serve HTTPS, with the private key and certificates of a PEM file",
-    )
-    parser.add_argument(
+    file_option(parser, "--tls", "serve HTTPS, with the private key and certificates of a PEM file")
+    flag(
+        parser,
         "--stop-with-stdin",
-        action="store_true",
-        help="stop at the end of the standard input, as a part of another program",
+        "stop at the end of the standard input, as a part of another program",
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import getpass
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from pathlib import Path
 
 from headrace.cli.errors import BadUsage
 from headrace.cli.groups.options import chosen_words, common_options
+from headrace.cli.options import file_option
 from headrace.security.scram import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS
 
 ACTIONS = ("list", "add", "delete")
@@ -46,12 +46,7 @@ def declare(parser: ArgumentParser) -> None:
         metavar="N",
         help=f"with add: {MIN_ITERATIONS} to {MAX_ITERATIONS} (default: {MIN_ITERATIONS})",
     )
-    parser.add_argument(
-        "--password-file",
-        type=Path,
-        metavar="FILE",
-        help="with add: a file whose first line is the password",
-    )
+    file_option(parser, "--password-file", "with add: a file whose first line is the password")
 
 
 def run(options: Namespace) -> int:
