@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 )
 
 from headrace.client import ClientError, Cluster
-from headrace.client.errors import refused
+from headrace.client.errors import check_answer, refused
 
 E = TypeVar("E", ResourceType, AclOperation, ScramMechanism)
 
@@ -48,9 +48,7 @@ async def describe_acls(
         permission_type=condition.permission_type.value,
     )
     response = await connection.request(request, timeout_ms=timeout_ms)
-    refusal = refused("listing ACLs", response, "DESCRIBE on the cluster")
-    if refusal is not None:
-        raise refusal
+    check_answer("listing ACLs", response, "DESCRIBE on the cluster")
     return [
         AclBinding(
             _known(ResourceType, int(resource.resource_type)),
@@ -80,9 +78,7 @@ async def describe_users(
     asked = tuple(messages.UserName(name=name) for name in names)
     request = messages.DescribeUserScramCredentialsRequest(users=asked or None)
     response = await connection.request(request, timeout_ms=timeout_ms)
-    refusal = refused("describing users", response, needs)
-    if refusal is not None:
-        raise refusal
+    check_answer("describing users", response, needs)
     return {
         str(result.user): refused(f"describing user '{result.user}'", result, needs)
         or UserScramCredentialsDescription(

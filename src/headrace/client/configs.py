@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from .connection import Connection
-from .errors import InvalidResponse, refused
+from .errors import InvalidResponse, check_answer
 
 T = TypeVar("T")
 
@@ -102,9 +102,7 @@ async def describe_configs(
     for answer in response.results:
         name = str(answer.resource_name)
         where = _named(resource_type, name)
-        refusal = refused(f"describing configs of {where}", answer, f"DESCRIBE_CONFIGS on {where}")
-        if refusal is not None:
-            raise refusal
+        check_answer(f"describing configs of {where}", answer, f"DESCRIBE_CONFIGS on {where}")
         configs = map(_config, answer.configs)
         found[name] = sorted(configs, key=lambda one: one.name)
     return found
@@ -143,9 +141,7 @@ async def alter_configs(
     answer = only((await connection.request(request, timeout_ms=timeout_ms)).responses)
     where = _named(resource_type, name)
     what = f"changing {', '.join(changes)} of {where}"
-    refusal = refused(what, answer, f"ALTER_CONFIGS on {where}")
-    if refusal is not None:
-        raise refusal
+    check_answer(what, answer, f"ALTER_CONFIGS on {where}")
 
 
 def only(answers: Sequence[T]) -> T:

@@ -27,7 +27,7 @@ from .diagnosis import (
     refused_certificate,
     refused_login,
 )
-from .errors import ApiMissing, AuthenticationFailed, ConnectionFailed, RequestRefused, error_name
+from .errors import ApiMissing, AuthenticationFailed, ConnectionFailed, check_answer, error_name
 from .frames import Frames
 from .security import PLAINTEXT, Sasl, Security, begin
 
@@ -273,10 +273,7 @@ class Connection:
             raise ConnectionFailed(
                 f"{self.address} does not speak the Kafka protocol{hint}: {error}"
             ) from None
-        if response.error_code != 0:
-            raise RequestRefused(
-                f"asking {self.address} for its API versions", int(response.error_code)
-            )
+        check_answer(f"asking {self.address} for its API versions", response)
         self._versions = {
             int(key.api_key): (int(key.min_version), int(key.max_version))
             for key in response.api_keys

@@ -80,6 +80,16 @@ def refused(what: str, answer: Any, needs: str | None = None) -> RequestRefused 
     return RequestRefused(what, int(answer.error_code), message, needs)
 
 
+def check_answer(what: str, answer: Any, needs: str | None = None) -> None:
+    """Check that a response or a part of it is no refusal; the parameters are :func:`refused`'s.
+
+    :raises RequestRefused: it is one
+    """
+    refusal = refused(what, answer, needs)
+    if refusal is not None:
+        raise refusal
+
+
 class UnknownTopic(ClientError):
     """A topic does not exist."""
 

@@ -15,7 +15,7 @@ from uuid import UUID
 from headrace.protocol.partitions import TopicPartition
 
 from .connection import Connection
-from .errors import refused
+from .errors import check_answer
 
 _LAST_WITH_NAMES = 12
 
@@ -87,9 +87,7 @@ async def fetch(
         forgotten_topics_data=(),
     )
     response = await connection.request(request, timeout_ms=timeout_ms)
-    refusal = refused(f"fetching from {connection.address}", response)
-    if refusal is not None:
-        raise refusal
+    check_answer(f"fetching from {connection.address}", response)
     return {
         (_name(topic, names_by_id), int(partition.partition_index)): partition
         for topic in response.responses

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from .cluster import Cluster
 from .coordinators import MOVED, backing_off, in_time
-from .errors import ClientError, ConnectionFailed, RequestRefused, refused
+from .errors import ClientError, ConnectionFailed, RequestRefused, check_answer
 
 T = TypeVar("T")
 
@@ -53,9 +53,7 @@ async def list_groups(
             states_filter=tuple(sorted(states)), types_filter=tuple(sorted(types))
         )
         response = await connection.request(request, timeout_ms=timeout_ms)
-        refusal = refused(f"listing the groups of {connection.address}", response)
-        if refusal is not None:
-            raise refusal
+        check_answer(f"listing the groups of {connection.address}", response)
         for group in response.groups:
             group_id = str(group.group_id)
             listed[group_id] = ListedGroup(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from headrace.security.quota_entities import Entity, Part, entity_of
 
 from .cluster import Cluster
-from .errors import ClientError, refused
+from .errors import ClientError, check_answer, refused
 
 
 async def describe_quotas(
@@ -29,9 +29,7 @@ async def describe_quotas(
         strict=strict,
     )
     answer = await connection.request(request, timeout_ms=timeout_ms)
-    refusal = refused("describing quotas", answer)
-    if refusal is not None:
-        raise refusal
+    check_answer("describing quotas", answer)
     return {
         entity_of({one.entity_type: one.entity_name for one in entry.entity}): {
             str(one.key): float(one.value) for one in entry.values

@@ -24,7 +24,7 @@ from headrace.protocol.share_inspection import (
 
 from .cluster import Cluster
 from .connection import Connection
-from .errors import ClientError, RequestRefused, refused
+from .errors import ClientError, RequestRefused, check_answer, refused
 from .group_requests import asking_for_share_offsets
 
 SPANS_OF_PARTITION = 500
@@ -174,12 +174,10 @@ async def release_records(
 
     response = await cluster.coordinator_call(group_id, build)
     what = f"releasing {topic}-{number} {first_offset}-{last_offset} of share group '{group_id}'"
-    refusal = refused(what, response, f"READ on group '{group_id}'")
+    check_answer(what, response, f"READ on group '{group_id}'")
     answers = [one for answer in response.responses for one in answer.partitions]
-    if refusal is None and not answers:
+    if not answers:
         reason = "the broker does not know this request"
-        refusal = RequestRefused(what, ErrorCode.INVALID_REQUEST, reason)
+        raise RequestRefused(what, ErrorCode.INVALID_REQUEST, reason)
     for answer in answers:
-        refusal = refusal or refused(what, answer, f"READ on topic '{topic}'")
-    if refusal is not None:
-        raise refusal
+        check_answer(what, answer, f"READ on topic '{topic}'")

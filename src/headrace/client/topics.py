@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from .cluster import Cluster
-from .errors import ClientError, RequestRefused, refused
+from .errors import ClientError, RequestRefused, check_answer, refused
 
 PARTITIONS_AT_ONCE = 2_000
 """The default limit of partitions in one response."""
@@ -146,7 +146,8 @@ async def create_topic(cluster: Cluster, topic: NewTopic, *, validate_only: bool
     )
     response = await connection.request(request, timeout_ms=cluster.timeout_ms)
     needs = f"CREATE on topic '{topic.name}'"
-    _check(f"creating topic '{topic.name}'", response.topics, needs)
+    for answer in response.topics:
+        check_answer(f"creating topic '{topic.name}'", answer, needs)
 
 
 async def create_partitions(
@@ -179,7 +180,8 @@ async def create_partitions(
     )
     response = await connection.request(request, timeout_ms=cluster.timeout_ms)
     needs = f"ALTER on topic '{topic}'"
-    _check(f"adding partitions to topic '{topic}'", response.results, needs)
+    for answer in response.results:
+        check_answer(f"adding partitions to topic '{topic}'", answer, needs)
 
 
 async def delete_topics(cluster: Cluster, names: Sequence[str]) -> dict[str, RequestRefused | None]:
@@ -203,14 +205,3 @@ async def delete_topics(cluster: Cluster, names: Sequence[str]) -> dict[str, Req
 
 def _timeout(cluster: Cluster) -> timedelta:
     return timedelta(milliseconds=cluster.timeout_ms)
-
-
-def _check(what: str, answers: Iterable[Any], needs: str) -> None:
-    """Check that no answer is a refusal.
-
-    :raises RequestRefused: the first refusal
-    """
-    for answer in answers:
-        refusal = refused(what, answer, needs)
-        if refusal is not None:
-            raise refusal

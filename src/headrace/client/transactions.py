@@ -16,7 +16,7 @@ from headrace.errors import ErrorCode
 from .cluster import Cluster
 from .connection import Connection
 from .coordinators import backing_off
-from .errors import ClientError, RequestRefused, refused
+from .errors import ClientError, RequestRefused, check_answer, refused
 
 ONGOING = "Ongoing"
 """Kafka's name of the state of an open transaction."""
@@ -131,9 +131,7 @@ async def open_transactional_ids(cluster: Cluster, prefix: str) -> list[str]:
             state_filters=(ONGOING,)
         )
         response = await connection.request(request, timeout_ms=cluster.timeout_ms)
-        refusal = refused(f"listing the transactions of {connection.address}", response)
-        if refusal is not None:
-            raise refusal
+        check_answer(f"listing the transactions of {connection.address}", response)
         return [str(one.transactional_id) for one in response.transaction_states]
 
     listed = await asyncio.gather(*(ask(node_id) for node_id in tuple(cluster.nodes)))

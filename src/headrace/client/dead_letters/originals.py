@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from headrace.client.cluster import Cluster, TopicMetadata
-from headrace.client.errors import ClientError, RequestRefused
+from headrace.client.errors import ClientError, check_answer
 from headrace.client.fetch import FetchLimits, FetchPosition, fetch
 from headrace.client.list_offsets import READ_UNCOMMITTED
 from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
@@ -129,9 +129,7 @@ async def _find_in(
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             at += 1  # deleted
             continue
-        if answer.error_code:
-            needs = f"READ on topic '{place[0]}'"
-            raise RequestRefused(what, int(answer.error_code), needs=needs)
+        check_answer(what, answer, f"READ on topic '{place[0]}'")
         data = memoryview(bytes(answer.records or b""))
         wanted, passed = frozenset(offsets[at:]), position.offset
         try:
