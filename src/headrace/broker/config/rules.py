@@ -168,28 +168,22 @@ def check_broker_changes(
     return None if wrong is None else Refusal(ErrorCode.INVALID_REQUEST, wrong)
 
 
-def _unknown(kind: str, configs: Mapping[str, str]) -> Refusal | None:
+def _parsed(kind: str, configs: Mapping[str, str]) -> dict[str, Value] | Refusal:
     keys = config_keys(kind)
-    unknown = next((name for name in configs if name not in keys), None)
-    if unknown is None:
-        return None
-    return Refusal(ErrorCode.INVALID_CONFIG, f"Unknown {kind} config name: {unknown}")
-
-
-def _parsed(kind: str, configs: Mapping[str, str]) -> dict[str, Value]:
-    keys = config_keys(kind)
-    return {name: keys[name].parse(text) for name, text in configs.items()}
+    for name in configs:
+        if name not in keys:
+            return Refusal(ErrorCode.INVALID_CONFIG, f"Unknown {kind} config name: {name}")
+    try:
+        return {name: keys[name].parse(text) for name, text in configs.items()}
+    except InvalidValue as error:
+        return Refusal(ErrorCode.INVALID_CONFIG, str(error))
 
 
 def check_topic(configs: Mapping[str, str]) -> Refusal | None:
     """Return the error for the configs of a topic, None if they are valid."""
-    unknown = _unknown("topic", configs)
-    if unknown is not None:
-        return unknown
-    try:
-        values = _parsed("topic", configs)
-    except InvalidValue as error:
-        return Refusal(ErrorCode.INVALID_CONFIG, str(error))
+    values = _parsed("topic", configs)
+    if isinstance(values, Refusal):
+        return values
     shortest, longest = values.get("min.compaction.lag.ms", 0), values.get("max.compaction.lag.ms")
     message = None
     if isinstance(shortest, int) and isinstance(longest, int) and shortest > longest:
@@ -207,13 +201,9 @@ def check_topic(configs: Mapping[str, str]) -> Refusal | None:
 
 def check_group(configs: Mapping[str, str], broker: BrokerValue) -> Refusal | None:
     """Return the error for the configs of a group, None if they are valid."""
-    unknown = _unknown("group", configs)
-    if unknown is not None:
-        return unknown
-    try:
-        values = _parsed("group", configs)
-    except InvalidValue as error:
-        return Refusal(ErrorCode.INVALID_CONFIG, str(error))
+    values = _parsed("group", configs)
+    if isinstance(values, Refusal):
+        return values
     message = next(_group_conflicts(values, broker), None)
     return None if message is None else Refusal(ErrorCode.INVALID_CONFIG, message)
 
