@@ -26,18 +26,12 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
     :raises OSError: the address is in use or cannot be bound
     """
-    family, kind, proto, _, address = socket.getaddrinfo(
+    family, _, _, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
-    listening = socket.socket(family, kind, proto)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(_BACKLOG)
-        listening.setblocking(False)
-    except BaseException:
-        listening.close()
-        raise
+    dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    listening = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=dual)
+    listening.setblocking(False)
     return listening
 
 
