@@ -281,17 +281,8 @@ def _with_message(response: Any, request: Any, code: ErrorCode) -> Any:
 
 def _with_message_for_each(response: Any, request: Any, code: ErrorCode) -> Any:
     """Return the response with a message for each partition."""
-    message = _MESSAGES[code]
-    results = tuple(
-        dataclasses.replace(
-            topic,
-            partitions=tuple(
-                dataclasses.replace(one, error_message=message) for one in topic.partitions
-            ),
-        )
-        for topic in response.results
-    )
-    return dataclasses.replace(response, results=results)
+    add_message = _each_partition(error_message=_MESSAGES[code])
+    return dataclasses.replace(response, results=tuple(map(add_message, response.results)))
 
 
 def _moved_replicas(response: Any, request: Any, code: ErrorCode) -> Any:
@@ -319,11 +310,6 @@ def _altered_users(response: Any, request: Any, code: ErrorCode) -> Any:
     users = dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions))
     results = tuple(result_type(user=name, error_code=code, error_message=None) for name in users)
     return dataclasses.replace(response, results=results)
-
-
-def _described_quotas(response: Any, request: Any, code: ErrorCode) -> Any:
-    """Return the response with null entries."""
-    return dataclasses.replace(response, error_message=None, entries=None)
 
 
 def _altered_quotas(response: Any, request: Any, code: ErrorCode) -> Any:
@@ -354,7 +340,7 @@ _WHOLE: Mapping[int, Fix] = {
     34: _moved_replicas,
     35: _with(results=()),
     47: _with(topics=()),
-    48: _described_quotas,
+    48: _with(error_message=None, entries=None),
     49: _altered_quotas,
     51: _altered_users,
     55: _with(topics=()),
@@ -373,10 +359,10 @@ _WHOLE: Mapping[int, Fix] = {
 """Responses to requests that are refused as a whole, by API key."""
 
 
-def _each_partition(**fields: Any) -> Callable[[Any, Broker], Any]:
+def _each_partition(**fields: Any) -> Callable[..., Any]:
     """Return a function that sets fields of the partitions in an item of a response."""
 
-    def fix(item: Any, broker: Broker) -> Any:
+    def fix(item: Any, *_: object) -> Any:
         partitions = tuple(dataclasses.replace(one, **fields) for one in item.partitions)
         return dataclasses.replace(item, partitions=partitions)
 
@@ -391,14 +377,9 @@ def _named_error(item: Any, broker: Broker) -> Any:
 def _with_topic_id(item: Any, broker: Broker) -> Any:
     """Return the result of a topic with its id, and with messages."""
     topic = broker.catalog.topics.get(item.topic_name)
-    message = _MESSAGES[ErrorCode.TOPIC_AUTHORIZATION_FAILED]
-    return dataclasses.replace(
-        item,
-        topic_id=None if topic is None else topic.topic_id,
-        partitions=tuple(
-            dataclasses.replace(one, error_message=message) for one in item.partitions
-        ),
-    )
+    add_message = _each_partition(error_message=_MESSAGES[ErrorCode.TOPIC_AUTHORIZATION_FAILED])
+    topic_id = None if topic is None else topic.topic_id
+    return dataclasses.replace(add_message(item), topic_id=topic_id)
 
 
 def _creation(item: Any, broker: Broker) -> Any:
