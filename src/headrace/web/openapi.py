@@ -337,7 +337,8 @@ def document() -> dict[str, Any]:
                 _parameter("header", "the name of a header, or name=part of its value"),
                 _parameter("limit", "the number of records, at most 200", _INTEGER),
                 _parameter("committed", "yes: without open and aborted transactions"),
-                _parameter("positions", "with start=positions: as in the address of a next page"),
+                _parameter("positions", "as in the address of a next page"),
+                _parameter("rest", "as in the address of a next page", _INTEGER),
             ),
             "/api/record": _get(
                 "A record, and where it stands with share groups",

@@ -45,7 +45,7 @@ def static_files() -> dict[str, StaticFile]:
 def url(path: str, **query: object) -> str:
     """Return an address with a query, without parameters that are empty or None."""
     given = {name: value for name, value in query.items() if value not in (None, "")}
-    return f"{path}?{urlencode(given)}" if given else path
+    return f"{path}?{urlencode(given, safe=':,')}" if given else path
 
 
 def lag_spark(history: tuple[Point, ...]) -> Markup:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,9 @@ from .limits import (
 
 _LARGEST_BATCH_BYTES = 32 * 1024 * 1024
 _PARTITIONS_AT_ONCE = 50
-"""The number of partitions in one Fetch request."""
+"""The number of partitions that are read at a time, and of those in one Fetch request. Another one
+begins where one ends, so that a page has few positions to continue from.
+"""
 _GROWTH = 8
 """The factor by which more bytes of a partition are asked for, if its next batch has not fitted."""
 _PARTITIONS_WHOLE = 20
@@ -86,7 +89,9 @@ class Query(NamedTuple):
     :param start: "earliest", "latest" (the newest), "offset", "time" or "positions"
     :param offset: with "offset"
     :param time_ms: with "time"
-    :param positions: with "positions": partition → offset, where an earlier page ended
+    :param positions: partition → offset, where an earlier page ended; with "positions", and for the
+        partitions below ``rest``. Those that are left out have ended
+    :param rest: the first partition that no earlier page has begun to read
     """
 
     topic: str
@@ -97,7 +102,12 @@ class Query(NamedTuple):
     limit: int = RECORDS_OF_PAGE
     filter: Filter = Filter()
     positions: Mapping[int, int] | None = None
+    rest: int = 0
     read_committed: bool = False
+
+    def is_begun(self, partition: int) -> bool:
+        """Return whether an earlier page has begun to read a partition."""
+        return self.start == "positions" or partition < self.rest
 
 
 class FoundRecord(NamedTuple):
@@ -112,18 +122,23 @@ class FoundRecords:
     """A page of records, by time.
 
     :ivar positions: partition → where the next page begins; partitions at their end are left out
+    :ivar rest: the first partition that was not begun, nor any after it; None if all were
     :ivar scanned: the records that were compared with the filters
-    :ivar complete: whether all records up to the end were compared
     :ivar problems: what could not be read, one line each
     :ivar numbers: all partitions of the topic
     """
 
     records: Sequence[FoundRecord]
     positions: Mapping[int, int]
+    rest: int | None
     scanned: int
-    complete: bool
     problems: Sequence[str]
     numbers: Sequence[int]
+
+    @property
+    def complete(self) -> bool:
+        """True if all records up to the end were compared."""
+        return not self.positions and self.rest is None
 
 
 async def find_records(cluster: Cluster, query: Query) -> FoundRecords:
@@ -158,21 +173,19 @@ async def _positions(
     ends: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
     """Return where to begin in each partition that has records."""
-    found: dict[TopicPartition, int] = {}
+    named = query.positions or {}
+    found = {key: named[key[1]] for key in keys if query.is_begun(key[1]) and key[1] in named}
+    others = [key for key in keys if not query.is_begun(key[1])]
     if query.start == "time":
-        found = await leaders.offsets(keys, query.time_ms)
-        # Without a record since then, the offset is missing: begin at the end.
-        found = {key: found.get(key, ends.get(key, 0)) for key in keys}
+        # Without a record since then, the offset is missing: there is nothing to read.
+        found.update(await leaders.offsets(others, query.time_ms))
+    elif query.start == "offset":
+        found.update(dict.fromkeys(others, query.offset))
+    elif query.start == "latest":
+        newest = _newest(query, len(keys))
+        found.update((key, ends.get(key, 0) - newest) for key in others)
     else:
-        for key in keys:
-            if query.start == "offset":
-                found[key] = query.offset
-            elif query.start == "positions":
-                found[key] = (query.positions or {}).get(key[1], ends.get(key, 0))
-            elif query.start == "latest":
-                found[key] = ends.get(key, 0) - _newest(query, len(keys))
-            else:
-                found[key] = 0
+        found.update(dict.fromkeys(others, 0))
     return {
         key: max(position, starts.get(key, 0))
         for key, position in found.items()
@@ -203,8 +216,11 @@ class _Scan:
         self._cluster = cluster
         self._leaders = leaders
         self._query = query
-        self._positions = dict(positions)
+        self._positions = {key: at for key, at in positions.items() if query.is_begun(key[1])}
+        self._waiting = deque(sorted(positions.keys() - self._positions.keys()))
+        self._starts = positions
         self._ends = ends
+        self._most = math.inf if query.start == "latest" else _PARTITIONS_AT_ONCE
         together = max(1, min(_PARTITIONS_AT_ONCE, len(positions)))
         self._max_bytes = dict.fromkeys(positions, FETCH_BYTES // together)
         self._found: list[FoundRecord] = []
@@ -217,7 +233,10 @@ class _Scan:
 
         :param numbers: all partitions of the topic
         """
-        while self._positions and not self._enough:
+        while not self._enough:
+            while self._waiting and len(self._positions) < self._most:
+                key = self._waiting.popleft()
+                self._positions[key] = self._starts[key]
             by_broker = self._leaders.by_broker(self._positions)
             if not by_broker:
                 break
@@ -229,8 +248,8 @@ class _Scan:
         return FoundRecords(
             records,
             positions,
+            self._waiting[0][1] if self._waiting else None,
             self._scanned,
-            not positions,
             list(self._problems) + list(self._leaders.problems),
             numbers,
         )

@@ -32,15 +32,13 @@ def records_query(request: Request) -> Query:
     :raises BadRequest: a parameter cannot be used
     """
     start = word_of(request, "start", _STARTS, "latest")
-    positions = None
-    if start == "positions":
-        try:
-            # Not cut as other parameters: a topic may have many partitions.
-            text = request.query_params.get("positions", "")
-            pairs = (one.split(":") for one in text.split(",") if one)
-            positions = {int(number): int(offset) for number, offset in pairs}
-        except ValueError:
-            raise BadRequest("The positions are not PARTITION:OFFSET,…") from None
+    try:
+        # Not cut as other parameters: a page may end in many partitions.
+        text = request.query_params.get("positions", "")
+        pairs = (one.split(":") for one in text.split(",") if one)
+        positions = {int(number): int(offset) for number, offset in pairs}
+    except ValueError:
+        raise BadRequest("The positions are not PARTITION:OFFSET,…") from None
     partition = text_of(request, "partition")
     return Query(
         topic=needed(request, "topic"),
@@ -53,19 +51,28 @@ def records_query(request: Request) -> Query:
             text_of(request, "key"), text_of(request, "value"), text_of(request, "header")
         ),
         positions=positions,
+        rest=number(request, "rest", 0),
         read_committed=text_of(request, "committed") == "yes",
     )
 
 
 def more_url(query: Query, form: str, found: FoundRecords, path: str = "/records") -> str:
-    """Return the address of the next page of records; empty if there is none."""
-    if not found.positions or query.start == "latest":
+    """Return the address of the next page of records; empty if there is none.
+
+    It has a position for each partition that is being read, and begins the others as ``query``: its
+    length does not grow with the number of partitions.
+    """
+    if found.complete or query.start == "latest":
         return ""
+    start = "positions" if found.rest is None else query.start
     return url(
         path,
         topic=query.topic,
         partition="" if query.partition is None else query.partition,
-        start="positions",
+        start=start,
+        offset=query.offset if start == "offset" else "",
+        time=query.time_ms if start == "time" else "",
+        rest=found.rest,
         positions=",".join(f"{number}:{at}" for number, at in sorted(found.positions.items())),
         key=query.filter.key,
         value=query.filter.value,
