@@ -6,9 +6,11 @@ import asyncio
 import secrets
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from headrace.client.cluster import Cluster, TopicMetadata
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
+T = TypeVar("T")
+
 _RETRY_PAUSE_MS = 100
 _CLOSE_TIMEOUT_MS = 3000
 
@@ -60,7 +64,8 @@ class ShareConsumer:
             )
 
     A task sends heartbeats. Acquisition locks are renewed only by :meth:`renew`. An error that ends
-    the membership, such as a failed authorization, is raised by the next call.
+    the membership, such as a failed authorization, is raised by the next call. A call that is
+    cancelled ends at once, and what it has asked the brokers for is carried out.
 
     :param bootstrap_servers: ``"host:port,host:port"``
     :param topics: names of the topics to subscribe to
@@ -96,6 +101,8 @@ class ShareConsumer:
         self._ended: ClientError | None = None
         self._deferred: BaseException | None = None
         """An error of an acquire that has returned records; the next one raises it."""
+        self._abandoned: deque[asyncio.Task[Acquired]] = deque()
+        """Acquisitions whose calls were cancelled; the next calls return their records."""
         self._topics: dict[UUID, TopicMetadata] = {}
         self._nodes: Mapping[int, ShareNode] = {}
         """Replaced, never changed: calls that wait iterate over it."""
@@ -156,9 +163,10 @@ class ShareConsumer:
 
     async def close(self, timeout_ms: int = _CLOSE_TIMEOUT_MS) -> None:
         """Leave the group and close the sessions: the brokers release the held records at once."""
-        if self._heartbeats is not None:
-            self._heartbeats.cancel()
-            await asyncio.gather(self._heartbeats, return_exceptions=True)
+        tasks = [*self._abandoned, *filter(None, [self._heartbeats])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await asyncio.gather(*(node.close() for node in self._nodes.values()))
@@ -240,7 +248,8 @@ class ShareConsumer:
     ) -> Acquired:
         """Acquire up to ``max_records`` records from the assigned partitions.
 
-        The result is empty if there was no record within ``max_wait_ms``.
+        The result is empty if there was no record within ``max_wait_ms``. If the call is cancelled,
+        the next one returns the records that it acquires, whatever the limits of that one.
 
         :param max_bytes: limit of the record batches of each broker
         :param batch_size: number of records above which a run is split, at batch boundaries; None:
@@ -250,14 +259,34 @@ class ShareConsumer:
             partitions have records, the call returns them, and the next call raises the error
         """
         limits = AcquireLimits(max_records, max_wait_ms, max_bytes, batch_size or max_records, mode)
-        if self._tracing is None:
-            return await self._acquire(limits, keep_data)
         began_s = time.monotonic()
-        acquired = await self._acquire(limits, keep_data)
-        self._tracing.acquired(acquired, time.monotonic() - began_s)
+        acquired = await self._acquire_or_resume(limits)
+        if not keep_data:
+            acquired = replace(acquired, data={})
+        if self._tracing is not None:
+            self._tracing.acquired(acquired, time.monotonic() - began_s)
         return acquired
 
-    async def _acquire(self, limits: AcquireLimits, keep_data: bool) -> Acquired:
+    async def _acquire_or_resume(self, limits: AcquireLimits) -> Acquired:
+        """Acquire records in a task of its own, which goes on if the caller is cancelled; or wait
+        for such a task, at most ``limits.max_wait_ms``.
+        """
+        timeout_s = None
+        if self._abandoned:
+            task, timeout_s = self._abandoned.popleft(), limits.max_wait_ms / 1000
+        else:
+            task = asyncio.create_task(self._acquire(limits))
+        try:
+            await asyncio.wait({task}, timeout=timeout_s)
+        except asyncio.CancelledError:
+            self._abandoned.appendleft(task)
+            raise
+        if task.done():
+            return task.result()
+        self._abandoned.appendleft(task)
+        return Acquired(complete=False)
+
+    async def _acquire(self, limits: AcquireLimits) -> Acquired:
         if self._deferred is not None:
             deferred, self._deferred = self._deferred, None
             raise deferred
@@ -267,22 +296,20 @@ class ShareConsumer:
         max_wait_ms = limits.max_wait_ms
         # First ask all leaders without waiting, so that an idle one does not delay the others.
         if len(wanted) > 1:
-            acquired = await self._acquire_from(
-                wanted, limits.spread_over(len(wanted), 0), keep_data
-            )
+            acquired = await self._acquire_from(wanted, limits.spread_over(len(wanted), 0))
             if acquired.ranges:
                 return acquired
             limits = limits.spread_over(len(wanted), max_wait_ms)
-        return await self._acquire_from(wanted, limits, keep_data)
+        return await self._acquire_from(wanted, limits)
 
     async def _acquire_from(
-        self, wanted: Mapping[int, set[TopicIdPartition]], limits: AcquireLimits, keep_data: bool
+        self, wanted: Mapping[int, set[TopicIdPartition]], limits: AcquireLimits
     ) -> Acquired:
         if not any(wanted.values()):
             await asyncio.sleep(limits.max_wait_ms / 1000)
         results = await asyncio.gather(
             *(
-                self._acquire_at(self._node(node_id), parts, limits, keep_data)
+                self._acquire_at(self._node(node_id), parts, limits)
                 for node_id, parts in wanted.items()
             ),
             return_exceptions=True,
@@ -303,7 +330,7 @@ class ShareConsumer:
         self._deferred = error
 
     async def _acquire_at(
-        self, node: ShareNode, wanted: set[TopicIdPartition], limits: AcquireLimits, keep_data: bool
+        self, node: ShareNode, wanted: set[TopicIdPartition], limits: AcquireLimits
     ) -> Acquired:
         response = await node.fetch(wanted, limits)
         if response is None:
@@ -343,7 +370,7 @@ class ShareConsumer:
                     AcquiredRange(*key, *span, int(a.delivery_count))
                     for span, a in zip(spans, partition.acquired_records, strict=True)
                 )
-                if keep_data and partition.records:
+                if partition.records:
                     data[key] = bytes(partition.records)
         if refusal is not None:
             self._raise_or_defer(refusal, ranges)
@@ -364,11 +391,10 @@ class ShareConsumer:
 
         :returns: the accepted acknowledgements
         """
-        if self._tracing is None:
-            return await self._acknowledge(acknowledgements)
         began_s, sent = time.monotonic(), list(acknowledgements)
-        accepted = await self._acknowledge(sent)
-        self._tracing.acknowledged(sent, accepted, time.monotonic() - began_s)
+        accepted = await _to_the_end(self._acknowledge(sent))
+        if self._tracing is not None:
+            self._tracing.acknowledged(sent, accepted, time.monotonic() - began_s)
         return accepted
 
     async def _acknowledge(
@@ -410,8 +436,10 @@ class ShareConsumer:
 
         :param older_than_ms: renew only partitions with a lock of at least this age
         """
-        if not self.can_renew:
-            return
+        if self.can_renew:
+            await _to_the_end(self._renew(older_than_ms))
+
+    async def _renew(self, older_than_ms: int) -> None:
         for node in self._nodes.values():
             due = node.held.locked_before(monotonic_ms() - older_than_ms)
             if due:
@@ -502,3 +530,10 @@ class ShareConsumer:
             node = ShareNode(self.cluster, node_id, self.group_id, self.member_id, self._timeout_ms)
             self._nodes = {**self._nodes, node_id: node}
         return node
+
+
+async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a task of its own, which goes on if the caller is cancelled."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())  # mark as retrieved
+    return await asyncio.shield(task)

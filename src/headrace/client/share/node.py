@@ -65,8 +65,8 @@ class ShareNode:
                     self._forget()
                 step = self.session.fetch(wanted)
                 request = self._share_fetch(self._connection, step, limits)
-                response = await self._connection.request(
-                    request, timeout_ms=self._timeout_ms + limits.max_wait_ms
+                response = await self._request(
+                    self._connection, request, self._timeout_ms + limits.max_wait_ms
                 )
             except ConnectionFailed as failure:
                 await self._connection_lost(failure)
@@ -93,7 +93,7 @@ class ShareNode:
                 return self._lost(batches, ErrorCode.SHARE_SESSION_NOT_FOUND)
             try:
                 request = self._share_acknowledge(self._connection, self.session.epoch, batches)
-                response = await self._connection.request(request, timeout_ms=self._timeout_ms)
+                response = await self._request(self._connection, request, self._timeout_ms)
             except ConnectionFailed as failure:
                 await self._connection_lost(failure)
                 return dict.fromkeys(batches, ErrorCode.NETWORK_EXCEPTION)
@@ -114,6 +114,16 @@ class ShareNode:
                 except ConnectionFailed:
                     pass
             self._forget()
+
+    async def _request(self, connection: Connection, request: Any, timeout_ms: int) -> Any:
+        try:
+            return await connection.request(request, timeout_ms=timeout_ms)
+        except asyncio.CancelledError:
+            # The records that the broker acquires for this request are unknown here. It releases
+            # them when the connection ends.
+            self._forget()
+            await connection.close()
+            raise
 
     def _settle(
         self, response: Any, batches: Mapping[TopicIdPartition, list[AcknowledgeBatch]]

@@ -1,0 +1,194 @@
+"""A share consumer whose calls are cancelled, also while records are on their way to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from headrace import Broker
+from headrace.client import ShareConsumer
+from headrace.client.connection import Connection
+from headrace.client.errors import RequestRefused
+from headrace.client.share.node import ShareNode
+from headrace.client.share.types import Acknowledgement, AcknowledgeType, Acquired
+from tests.clients.confluent import create_topic, produce, share_from_earliest
+from tests.support import story
+
+TOPIC, GROUP = "t", "g"
+
+
+class Answers:
+    """Holds back the answers of one API until they are let through.
+
+    :ivar arrived: set when an answer has come: the broker has executed the request
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, request_name: str) -> None:
+        self.arrived, self._let_through = asyncio.Event(), asyncio.Event()
+        send: Callable[..., Awaitable[Any]] = Connection.request
+
+        async def request(connection: Connection, payload: Any, **more: Any) -> Any:
+            answer = await send(connection, payload, **more)
+            if type(payload).__name__ == request_name:
+                self.arrived.set()
+                await self._let_through.wait()
+            return answer
+
+        monkeypatch.setattr(Connection, "request", request)
+
+    def let_through(self) -> None:
+        self._let_through.set()
+
+
+@asynccontextmanager
+async def member(servers: str) -> AsyncIterator[ShareConsumer]:
+    async with ShareConsumer(servers, GROUP, [TOPIC]) as consumer:
+        assert await consumer.wait_for_assignment(20_000)
+        yield consumer
+
+
+@pytest.fixture
+def servers() -> Any:
+    """A broker with a topic of five records, whose locks do not end during a test."""
+    with Broker() as broker:
+        create_topic(broker.bootstrap_servers, TOPIC)
+        share_from_earliest(broker.bootstrap_servers, GROUP, share_record_lock_duration_ms="60000")
+        produce(broker.bootstrap_servers, TOPIC, [b"%d" % number for number in range(5)])
+        yield broker.bootstrap_servers
+
+
+async def cancelled(call: asyncio.Task[Any]) -> None:
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+async def arrives(consumer: ShareConsumer) -> list[tuple[int, int, int]]:
+    """Return the next records that a member gets, as (first, last, delivery count)."""
+    while True:
+        acquired = await consumer.acquire(max_wait_ms=100)
+        if acquired.ranges:
+            assert acquired.data
+            return [
+                (one.first_offset, one.last_offset, one.delivery_count) for one in acquired.ranges
+            ]
+
+
+def accepted(first: int, last: int) -> Acknowledgement:
+    return Acknowledgement(TOPIC, 0, first, last, AcknowledgeType.ACCEPT)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+@story
+async def test_the_next_call_returns_what_a_cancelled_one_has_acquired(
+    servers: str, monkeypatch: pytest.MonkeyPatch, times: int
+):
+    answers = Answers(monkeypatch, "ShareFetchRequest")
+    async with member(servers) as consumer:
+        for _ in range(times):
+            call = asyncio.create_task(consumer.acquire(max_wait_ms=10_000, keep_data=False))
+            await answers.arrived.wait()
+            await cancelled(call)
+        answers.let_through()
+        assert await arrives(consumer) == [(0, 4, 1)]
+        assert await consumer.acknowledge([accepted(0, 4)]) == [accepted(0, 4)]
+        produce(servers, TOPIC, [b"5"])
+        assert await arrives(consumer) == [(5, 5, 1)]
+
+
+@story
+async def test_a_call_that_is_cancelled_before_it_begins_acquires_nothing(servers: str):
+    async with member(servers) as consumer:
+        await cancelled(asyncio.create_task(consumer.acquire()))
+        assert not consumer.held()
+        assert await arrives(consumer) == [(0, 4, 1)]
+
+
+@story
+async def test_a_call_that_is_cancelled_as_its_records_are_there_loses_none(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+):
+    async with member(servers) as consumer:
+        call = asyncio.create_task(consumer.acquire(max_wait_ms=10_000))
+        handed = ShareConsumer._acquire_at
+
+        async def acquire_at(*arguments: Any) -> Acquired:
+            acquired = await handed(*arguments)
+            asyncio.get_running_loop().call_soon(call.cancel)  # in the turn after the last
+            return acquired
+
+        monkeypatch.setattr(ShareConsumer, "_acquire_at", acquire_at)
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        monkeypatch.undo()
+        assert await arrives(consumer) == [(0, 4, 1)]
+
+
+@story
+async def test_a_call_waits_for_a_cancelled_one_as_long_as_it_may(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+):
+    answers = Answers(monkeypatch, "ShareFetchRequest")
+    async with member(servers) as consumer:
+        call = asyncio.create_task(consumer.acquire(max_wait_ms=10_000))
+        await answers.arrived.wait()
+        await cancelled(call)
+        assert await consumer.acquire(max_wait_ms=1) == Acquired(complete=False)
+        answers.let_through()
+        assert await arrives(consumer) == [(0, 4, 1)]
+
+
+@story
+async def test_the_close_releases_what_a_cancelled_call_has_acquired(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+):
+    async with member(servers) as other:
+        with monkeypatch.context() as patch:
+            answers = Answers(patch, "ShareFetchRequest")
+            async with member(servers) as consumer:
+                call = asyncio.create_task(consumer.acquire(max_wait_ms=10_000))
+                await answers.arrived.wait()
+                await cancelled(call)
+        assert await arrives(other) == [(0, 4, 2)]
+
+
+@story
+async def test_the_next_call_raises_the_error_of_a_cancelled_one(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+):
+    begun, refused = asyncio.Event(), asyncio.Event()
+
+    async def refuse(*_: object) -> Any:
+        begun.set()
+        await refused.wait()
+        raise RequestRefused("ShareFetch", 30)
+
+    async with member(servers) as consumer:
+        with monkeypatch.context() as patch:
+            patch.setattr(ShareNode, "fetch", refuse)
+            call = asyncio.create_task(consumer.acquire())
+            await begun.wait()
+            await cancelled(call)
+            refused.set()
+            with pytest.raises(RequestRefused):
+                await arrives(consumer)
+        assert await arrives(consumer) == [(0, 4, 1)]
+
+
+@story
+async def test_acknowledgements_of_a_cancelled_call_are_applied(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+):
+    async with member(servers) as consumer:
+        assert await arrives(consumer) == [(0, 4, 1)]
+        answers = Answers(monkeypatch, "ShareAcknowledgeRequest")
+        call = asyncio.create_task(consumer.acknowledge([accepted(0, 2)]))
+        await answers.arrived.wait()
+        await cancelled(call)
+        answers.let_through()
+        assert await consumer.acknowledge([accepted(0, 4)]) == [accepted(3, 4)]
+        assert not consumer.held()
