@@ -7,6 +7,7 @@ import base64
 import hmac
 import json
 import logging
+import os
 import socket
 import struct
 import threading
@@ -446,6 +447,94 @@ def test_keys_that_cannot_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert "cannot read the keys of tokens" in caplog.text
 
 
+def _fifo(path: Path) -> str:
+    os.mkfifo(path)
+    return "it is a FIFO, a device or a socket, not a file"
+
+
+def _directory(path: Path) -> str:
+    path.mkdir()
+    return "it is a directory, not a file"
+
+
+def _huge_file(path: Path) -> str:
+    with path.open("wb") as file:
+        file.truncate(10_000_000_000)  # a sparse file
+    return "it has more than 1048576 bytes"
+
+
+@pytest.mark.parametrize("make", [_fifo, _directory, _huge_file])
+def test_keys_in_what_is_no_file_of_keys(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, make: Callable[[Path], str]
+) -> None:
+    path = tmp_path / "a folder" / "keys.json"
+    path.parent.mkdir()
+    expected = make(path)
+
+    async def scene() -> None:
+        async with serving(token_configs(path.as_uri())) as broker:
+            assert (await log_in_with_token(broker, token_message()))[1] == 58
+
+    run(scene())
+    assert f"cannot read the keys of tokens from {path.as_uri()}: {expected}" in caplog.text
+
+
+def test_a_change_of_configs_waits_for_no_file_of_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = key_file(tmp_path / "keys.json")
+    disk_answers = threading.Event()
+
+    def stuck(source: jwks.KeySource) -> bytes:
+        disk_answers.wait()
+        raise OSError("the disk")
+
+    async def scene() -> None:
+        async with serving(token_configs(keys.as_uri())) as broker:
+            security = broker.broker.security
+            monkeypatch.setattr(jwks.KeySource, "_read", stuck)
+            monkeypatch.setattr(jwks, "JWKS_TIMEOUT_S", 3600)
+            changes = {"connections.max.reauth.ms": "5000"}
+            assert security.check_changes(changes) is None
+            security.reload(changes)
+            assert (await log_in_with_token(broker, token_message()))[1] == 0
+
+    try:
+        run(asyncio.wait_for(scene(), 60))
+    finally:
+        disk_answers.set()
+
+
+def test_keys_from_elsewhere_are_not_used_after_a_change(tmp_path: Path) -> None:
+    def source(name: str) -> jwks.KeySource:
+        url = (tmp_path / name).as_uri()
+        return jwks.KeySource(url, refresh_ms=3_600_000, backoff_ms=1000, max_backoff_ms=1000)
+
+    key_file(tmp_path / "keys.json")
+    before, same, other = source("keys.json"), source("keys.json"), source("none.json")
+    before.start()
+    wait_until(before.present, 30, "the keys")
+    (tmp_path / "keys.json").unlink()
+    try:
+        for one in (same, other):
+            one.start(before)
+            asyncio.run(one.tried())
+        assert same.present() is before.present()
+        assert other.present() is None
+    finally:
+        for one in (before, same, other):
+            one.close()
+
+
+@pytest.mark.parametrize("url", ["ftp://host/keys", "file:", "file://host/keys", "keys.json"])
+def test_urls_of_keys_that_are_refused(url: str) -> None:
+    config = Config(
+        {"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": url}
+    )
+    with pytest.raises(ConfigError, match=r"jwks.endpoint.url: expected"):
+        authentication.SaslListener("SASL_PLAINTEXT", config, Catalog())
+
+
 def test_unsecured_tokens_only_if_asked_for() -> None:
     name = "listener.name.sasl_plaintext.oauthbearer.sasl.server.callback.handler.class"
     given = configs(sasl_enabled_mechanisms="OAUTHBEARER")
@@ -568,6 +657,7 @@ def test_keys_are_read_again_after_an_answer_that_is_not_http(tmp_path: Path) ->
         endpoint.settimeout(30)
         url = f"http://127.0.0.1:{endpoint.getsockname()[1]}/keys"
         source = jwks.KeySource(url, refresh_ms=3_600_000, backoff_ms=1, max_backoff_ms=1)
+        source.start()
         try:
             for answer in (b"nonsense\r\n\r\n", b"HTTP/1.0 200 OK\r\n\r\n" + document):
                 asking, _ = endpoint.accept()

@@ -46,7 +46,7 @@ SERVED = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
 class SaslListener:
-    """The logins of one listener.
+    """The logins of one listener, from :meth:`start` to :meth:`close`.
 
     :param name: the listener's
     :raises ConfigError: when its settings cannot be used
@@ -62,11 +62,17 @@ class SaslListener:
         self._mechanisms: Mapping[str, EnabledMechanism] = {}
         self.max_receive_bytes = 0
         self.failure_delay_ms = 0
-        try:
-            self._take(config)
-        except ConfigError:
-            self.close()
-            raise
+        self._take(config)
+
+    def start(self) -> None:
+        """Begin to read the keys of tokens."""
+        if self._keys is not None:
+            self._keys.start()
+
+    async def ready(self) -> None:
+        """Wait until keys of tokens that are in a file were read, as far as that goes quickly."""
+        if self._keys is not None:
+            await self._keys.tried()
 
     def new_login(self) -> Login:
         """Return the login of a new connection."""
@@ -77,12 +83,15 @@ class SaslListener:
 
         :raises ConfigError: when it cannot
         """
-        SaslListener(self._name, config, self._catalog).close()
+        SaslListener(self._name, config, self._catalog)
 
     def reload(self) -> None:
         """Use the present configuration for new connections. It was checked before."""
+        before = self._keys
         self.close()
         self._take(self._config)
+        if self._keys is not None:
+            self._keys.start(before)
 
     def close(self) -> None:
         """Fetch no more keys."""

@@ -48,6 +48,7 @@ class ListenerSecurity:
             from .authentication import SaslListener
 
             self.sasl = SaslListener(listener.name, config, catalog)
+            self.sasl.start()
 
     def check(self, config: Config) -> None:
         """Check that the listener can take over a configuration.
@@ -96,6 +97,12 @@ class ListenerSecurities:
         security = ListenerSecurity(listener, self._config, self._catalog)
         self._protected.append(security)
         return security
+
+    async def ready(self) -> None:
+        """Wait until clients can log in."""
+        for one in self._protected:
+            if one.sasl is not None:
+                await one.sasl.ready()
 
     def start(self) -> None:
         """Watch the files of key stores and trust stores until :meth:`close`."""

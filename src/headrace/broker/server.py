@@ -58,6 +58,7 @@ class Server:
         :raises OSError: when an address is in use or cannot be bound; then nothing is listening
         """
         loop = asyncio.get_running_loop()
+        await self.broker.security.ready()
         try:
             for i, listener in enumerate(self.listeners):
                 sockets = await listening_sockets(listener.host, listener.port)
