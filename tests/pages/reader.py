@@ -32,7 +32,7 @@ READY = "headrace is listening on "
 TIMEOUT_S = 280
 """The time that a command gets: less than pytest gives a test, so that its output is shown."""
 
-PORTS = ("9092", "9093", "9308", "9309", "9380", "9404")
+PORTS = ("9092", "9093", "6000", "9308", "9309", "9380", "9404")
 """Ports on the pages. The reader has others."""
 
 _BLOCK = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -47,7 +47,7 @@ _SERVERS = {
     "headrace serve": (READY, "9092"),
     "headrace ui": ("the page is at ", "9380"),
     "headrace exporter": ("metrics are at ", "9308"),
-    "headrace keda-scaler": ("the scaler listens on ", "9309"),
+    "headrace keda-scaler": ("the scaler listens on ", "6000"),
 }
 """Commands that serve until they are stopped → the start of the line that says that they do, and
 the port without ``--listen``.

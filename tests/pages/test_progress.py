@@ -52,7 +52,7 @@ def test_exporter(reader: Reader, page: list[Block]) -> None:
 def test_scaler(reader: Reader, page: list[Block]) -> None:
     reader.serve("headrace serve")
     reader.follow(*page)
-    with grpc.insecure_channel(f"127.0.0.1:{reader.port('9309')}") as channel:
+    with grpc.insecure_channel(f"127.0.0.1:{reader.port('6000')}") as channel:
         check = channel.unary_unary("/grpc.health.v1.Health/Check")
         assert check(b"", timeout=60) == b"\x08\x01", "serving"
 

@@ -18,7 +18,7 @@ from headrace.cli.options import Address, file_option, page_address, seconds_opt
 if TYPE_CHECKING:
     from .clusters import Clusters
 
-DEFAULT_LISTEN = Address("0.0.0.0", 9309)
+DEFAULT_LISTEN = Address("0.0.0.0", 6000)
 _INTERVAL_S = 0.5
 _KEEP_S = 60.0
 _TIMEOUT_S = 5.0
