@@ -11,7 +11,7 @@ from headrace.cli.ui import command as ui
 from headrace.spark import export_metrics
 from tests.support import ROOT
 
-_ROW = re.compile(r"^\| (\d+) \| `([\w .]+)`", re.MULTILINE)
+_ROW = re.compile(r"^\| (\d+) \| `([\w .-]+)`", re.MULTILINE)
 
 
 def test_default_ports_differ_and_are_documented() -> None:
