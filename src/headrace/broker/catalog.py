@@ -15,7 +15,6 @@ when it is opened, after a copy of it was saved beside it.
 
 from __future__ import annotations
 
-import base64
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,6 +30,7 @@ from headrace.errors import StorageError
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.directory_format import FORMAT_VERSION, newer
 from headrace.log.files import fsync_path
+from headrace.log.partition_metadata import text_of
 from headrace.log_lines import get_logger, printable
 from headrace.security.acls import Acl
 
@@ -182,7 +182,7 @@ class Catalog:
             with self._transaction("create the catalog"):
                 for statement in _SCHEMA.values():
                     self._database.execute(statement)
-                self._insert("cluster", [("id", _text(_new_uuid())), ("next_producer_id", "0")])
+                self._insert("cluster", [("id", text_of(_new_uuid())), ("next_producer_id", "0")])
                 self._database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                 self._database.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         elif self._one("PRAGMA application_id") != _APPLICATION_ID:
@@ -615,10 +615,5 @@ def _new_uuid() -> UUID:
     """
     while True:
         made = uuid4()
-        if not _text(made).startswith("-"):
+        if not text_of(made).startswith("-"):
             return made
-
-
-def _text(value: UUID) -> str:
-    """Return Kafka's text of an id: URL-safe base64 without padding."""
-    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()

@@ -10,7 +10,6 @@ Version notes:
 
 from __future__ import annotations
 
-import base64
 import uuid
 
 from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbeatRequest
@@ -26,6 +25,7 @@ from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.consumer.member import JOIN_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
 from headrace.groups.records import GroupRecord
+from headrace.log.partition_metadata import text_of
 from headrace.outcome import Outcome
 from headrace.protocol.messages import NO_THROTTLE
 
@@ -48,7 +48,7 @@ def handle(
         and request.member_epoch == JOIN_EPOCH
         and context.api_version < _FIRST_WITH_OWN_MEMBER_ID
     ):
-        member_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        member_id = text_of(uuid.uuid4())
     owned = request.topic_partitions
     heartbeat = ConsumerHeartbeat(
         member_id=member_id,

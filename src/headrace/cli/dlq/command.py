@@ -10,6 +10,7 @@ from headrace.cli.errors import BadUsage
 from headrace.cli.groups.options import (
     action_options,
     check_pattern,
+    checked,
     chosen_words,
     is_given,
     timestamp_ms,
@@ -156,14 +157,4 @@ def check(options: Namespace) -> None:
     check_pattern("--reason", options.reason)
 
 
-def run(options: Namespace) -> int:
-    """Execute the command.
-
-    :returns: 0, or 130 after Ctrl-C
-    :raises Failure: it failed, or the options are wrong
-    """
-    check(options)
-    # It loads librdkafka, which is not needed to reject bad usage.
-    from . import actions
-
-    return actions.execute(options)
+run = checked(check, "headrace.cli.dlq.actions")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import re
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from uuid import UUID
 
 from headrace.cli.cluster_run import on_cluster
 from headrace.cli.errors import BadUsage, Failure
@@ -27,6 +25,7 @@ from headrace.client.topics import (
     describe_topics,
 )
 from headrace.errors import ErrorCode
+from headrace.log.partition_metadata import text_of
 
 TOPICS_AT_ONCE = 500
 """The number of topics in one request."""
@@ -97,7 +96,7 @@ async def _describe(cluster: Cluster, options: Namespace) -> None:
             elif answer.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # else deleted meanwhile
                 refused.append(str(answer))
     if options.topic_id is not None:
-        described = [one for one in described if topic_id(one.topic_id) == options.topic_id]
+        described = [one for one in described if text_of(one.topic_id) == options.topic_id]
         if not described and not options.if_exists:
             raise Failure(f"no topic has the id '{options.topic_id}'")
     configs = await _configs(cluster, [one.name for one in described])
@@ -150,7 +149,7 @@ def _print(
         replicas = len(topic.partitions[0].replicas) if topic.partitions else 0
         shown = ",".join(f"{one.name}={one.value}" for one in configs)
         print(
-            f"Topic: {name}\tTopicId: {topic_id(topic.topic_id)}"
+            f"Topic: {name}\tTopicId: {text_of(topic.topic_id)}"
             f"\tPartitionCount: {len(topic.partitions)}\tReplicationFactor: {replicas}"
             f"\tConfigs: {one_line(shown)}"
         )
@@ -174,7 +173,7 @@ def _row(
 ) -> dict[str, Any]:
     return {
         "topic": topic.name,
-        "topic_id": topic_id(topic.topic_id),
+        "topic_id": text_of(topic.topic_id),
         "internal": topic.is_internal,
         "partition_count": len(topic.partitions),
         "replication_factor": len(topic.partitions[0].replicas) if topic.partitions else 0,
@@ -191,11 +190,6 @@ def _row(
             for one in partitions
         ],
     }
-
-
-def topic_id(value: UUID) -> str:
-    """Return a topic id as Kafka writes it."""
-    return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
 async def _create(cluster: Cluster, options: Namespace) -> None:

@@ -7,7 +7,7 @@ import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 
 from headrace.cli.errors import BadUsage
-from headrace.cli.groups.options import chosen_words, common_options
+from headrace.cli.groups.options import checked, chosen_words, common_options
 from headrace.cli.options import file_option
 from headrace.security.scram import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS
 
@@ -49,20 +49,6 @@ def declare(parser: ArgumentParser) -> None:
     file_option(parser, "--password-file", "with add: a file whose first line is the password")
 
 
-def run(options: Namespace) -> int:
-    """Execute the command.
-
-    :returns: the exit status
-    :raises Failure: it failed, or the options are wrong
-    """
-    check(options)
-    if options.action == "add":
-        options.password = _password(options)
-    from .actions import execute  # loads librdkafka, which is not needed to reject bad usage
-
-    return execute(options)
-
-
 def check(options: Namespace) -> None:
     """Check the options together, and set ``options.action`` and ``options.users``.
 
@@ -79,6 +65,15 @@ def check(options: Namespace) -> None:
         raise BadUsage("give the name of each user once")
     if not MIN_ITERATIONS <= options.iterations <= MAX_ITERATIONS:
         raise BadUsage(f"--iterations is from {MIN_ITERATIONS} to {MAX_ITERATIONS}")
+
+
+def _prepare(options: Namespace) -> None:
+    check(options)
+    if options.action == "add":
+        options.password = _password(options)
+
+
+run = checked(_prepare, "headrace.cli.users.actions")
 
 
 def _password(options: Namespace) -> str:
