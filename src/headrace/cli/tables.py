@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,8 +51,9 @@ def _width(text: str) -> int:
     """Return the number of columns on a terminal."""
     if text.isascii():
         return len(text)
-    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
-    return len(text) + wide - sum(map(bool, map(unicodedata.combining, text)))
+    from rich.cells import cell_len  # slow to import, and rarely needed
+
+    return cell_len(text)
 
 
 def as_json(objects: Iterable[Mapping[str, Any]]) -> str:
