@@ -164,7 +164,7 @@ def test_a_listing_has_pages_orders_and_filters() -> None:
 
     def shown(**given: Any) -> Any:
         asked = {"sort": "lag", "text": "", "page": 1, **given}
-        return listing(lines, GROUP_SORTS, lambda line: line.group, **asked)
+        return listing(lines, GROUP_SORTS, **asked)
 
     first = shown().page
     assert [one.lag for one in first.rows[:2]] == [119, 118]

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -196,23 +196,10 @@ class Site:
         if seen is not None:
             values["totals"] = totals(seen)
             values["groups"] = listing(
-                seen.groups.values(),
-                GROUP_SORTS,
-                lambda line: line.group,
-                sort="lag",
-                text="",
-                page=1,
-                rows=_OVERVIEW_ROWS,
+                seen.groups.values(), GROUP_SORTS, sort="lag", rows=_OVERVIEW_ROWS
             )
-            values["topics"] = listing(
-                (one for one in seen.topics.values() if not one.is_internal),
-                TOPIC_SORTS,
-                lambda line: line.name,
-                sort="rate",
-                text="",
-                page=1,
-                rows=_OVERVIEW_ROWS,
-            )
+            topics = (one for one in seen.topics.values() if not one.is_internal)
+            values["topics"] = listing(topics, TOPIC_SORTS, sort="rate", rows=_OVERVIEW_ROWS)
             values["histories"] = self._group_histories(values["groups"])
             values["courses"] = self._topic_histories(values["topics"])
         return self.html(request, "overview", values)
@@ -233,7 +220,6 @@ class Site:
         return listing(
             (one for one in seen.groups.values() if not kind or one.type == kind),
             GROUP_SORTS,
-            lambda line: line.group,
             sort=word_of(request, "sort", GROUP_SORTS, "lag"),
             text=text_of(request, "filter"),
             page=number(request, "page", 1),
@@ -261,7 +247,6 @@ class Site:
         return listing(
             (one for one in seen.topics.values() if with_internal or not one.is_internal),
             TOPIC_SORTS,
-            lambda line: line.name,
             sort=word_of(request, "sort", TOPIC_SORTS, "name"),
             text=text_of(request, "filter"),
             page=number(request, "page", 1),
@@ -310,44 +295,28 @@ class Site:
         return detail
 
     def _charts(self, detail: GroupDetail, history: tuple[Point, ...]) -> list[Any]:
+        def series(
+            name: str, style: str, value: Callable[[Point], float | None]
+        ) -> pictures.Series:
+            return pictures.Series(name, style, [(one.time_ms, value(one)) for one in history])
+
+        lag = series("lag", "a", lambda one: one.lag)
+        age = series("age", "a", lambda one: one.time_lag_ms)
+        finished = series("finished", "a", lambda one: one.consumed_per_s)
+        produced = series("produced", "b", lambda one: one.produced_per_s)
+        oldest = "Age of the oldest record to finish"
         charts = [
-            pictures.chart(
-                "Lag in records",
-                [pictures.Series("lag", "a", [(one.time_ms, one.lag) for one in history])],
-                texts.number,
-                least=3,
-            ),
-            pictures.chart(
-                "Age of the oldest record to finish",
-                [pictures.Series("age", "a", [(one.time_ms, one.time_lag_ms) for one in history])],
-                texts.duration,
-                is_time=True,
-            ),
-            pictures.chart(
-                "Records a second",
-                [
-                    pictures.Series(
-                        "finished", "a", [(one.time_ms, one.consumed_per_s) for one in history]
-                    ),
-                    pictures.Series(
-                        "produced", "b", [(one.time_ms, one.produced_per_s) for one in history]
-                    ),
-                ],
-                texts.number,
-            ),
+            pictures.chart("Lag in records", [lag], texts.number, least=3),
+            pictures.chart(oldest, [age], texts.duration, is_time=True),
+            pictures.chart("Records a second", [finished, produced], texts.number),
         ]
         if detail.tells_spans:
             released, archived = self._outcomes(detail)
-            charts.append(
-                pictures.chart(
-                    "Returned a second",
-                    [
-                        pictures.Series("released", "a", released),
-                        pictures.Series("rejected", "b", archived),
-                    ],
-                    texts.number,
-                )
-            )
+            returned = [
+                pictures.Series("released", "a", released),
+                pictures.Series("rejected", "b", archived),
+            ]
+            charts.append(pictures.chart("Returned a second", returned, texts.number))
         return charts
 
     def _outcomes(

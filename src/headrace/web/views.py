@@ -46,18 +46,18 @@ class Listing(NamedTuple, Generic[T]):
 def listing(
     lines: Iterable[T],
     sorts: Mapping[str, Callable[[T], Any]],
-    name: Callable[[T], str],
     *,
     sort: str,
-    text: str,
-    page: int,
+    text: str = "",
+    page: int = 1,
     rows: int = ROWS_OF_PAGE,
 ) -> Listing[T]:
     """Return a page of the lines whose name contains a text.
 
+    :param sorts: the keys of the orders; ``name`` is one of them
     :param sort: a key of ``sorts``; counts and times with the largest first, unknown ones last
     """
-    wanted = text.strip().lower()
+    wanted, name = text.strip().lower(), sorts["name"]
     chosen = [one for one in lines if not wanted or wanted in name(one).lower()]
     key = sorts[sort]
     known = [one for one in chosen if key(one) is not None]
