@@ -15,15 +15,14 @@ MINIMUM_PYARROW = 18
 """The major version that pyproject.toml requires."""
 
 
-def reduce_checked(source: Any) -> tuple[Any, ...]:
-    """Return the value of ``source.__reduce__``: :func:`restore` and its arguments.
+class CheckedInExecutors:
+    """An object that Spark sends to executors, where :func:`restore` checks their environment."""
 
-    :param source: an object that is sent to executors, with a ``__dict__``
-    """
-    # Pickled within the pickle, so that nothing of it is imported before the check.
-    pickled = cloudpickle.dumps((type(source), source.__dict__))
-    driver_version = sys.modules["headrace"].__version__
-    return restore, (driver_version, MINIMUM_PYARROW, pickled)
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickled within the pickle, so that nothing of it is imported before the check.
+        pickled = cloudpickle.dumps((type(self), self.__dict__))
+        driver_version = sys.modules["headrace"].__version__
+        return restore, (driver_version, MINIMUM_PYARROW, pickled)
 
 
 def restore(driver_version: str, minimum_pyarrow: int, pickled: bytes) -> Any:

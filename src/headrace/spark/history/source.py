@@ -22,7 +22,7 @@ from headrace.spark.option_parsing import GivenOptions, KafkaOptions
 from headrace.spark.reader.log_reader import LogReader
 from headrace.spark.reader.read_options import OffsetRange, ReadOptions
 from headrace.spark.task_split import split_evenly
-from headrace.spark.worker_check import reduce_checked
+from headrace.spark.worker_check import CheckedInExecutors
 
 from .group_records import SCHEMA, events
 
@@ -33,15 +33,11 @@ _TIMEOUT_MS = 30_000
 _READING = ReadOptions(read_committed=True, skip_lost=True)
 
 
-class GroupHistorySource(DataSource):
+class GroupHistorySource(CheckedInExecutors, DataSource):
     """Events in the groups of a cluster.
 
     ``docs/spark.md`` describes options and columns. Creating one opens no connection.
     """
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Check the executor's environment when the source is unpickled there."""
-        return reduce_checked(self)
 
     @classmethod
     def name(cls) -> str:

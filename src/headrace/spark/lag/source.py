@@ -33,7 +33,7 @@ from headrace.spark.pyspark_capabilities import (
     SupportsTriggerAvailableNow,
     stream_reader,
 )
-from headrace.spark.worker_check import reduce_checked
+from headrace.spark.worker_check import CheckedInExecutors
 
 from .options import LagOptions
 
@@ -81,15 +81,11 @@ class LagPartition(InputPartition):
     snapshot_time_ms: int
 
 
-class LagDataSource(DataSource):
+class LagDataSource(CheckedInExecutors, DataSource):
     """The progress of groups as a table.
 
     ``docs/spark.md`` describes options and columns. Creating one opens no connection.
     """
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Check the executor's environment when the source is unpickled there."""
-        return reduce_checked(self)
 
     @classmethod
     def name(cls) -> str:

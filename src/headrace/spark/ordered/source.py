@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
@@ -13,7 +12,7 @@ from headrace.spark.errors import SourceError, one_line_errors
 from headrace.spark.pyspark_capabilities import stream_reader
 from headrace.spark.reader.columns import SPARK_HEADERS, SPARK_SCHEMA
 from headrace.spark.subscription import existing_topics, subscribed_topics
-from headrace.spark.worker_check import reduce_checked
+from headrace.spark.worker_check import CheckedInExecutors
 
 from .batch_reader import OrderedReader
 from .options import OrderedOptions
@@ -24,15 +23,11 @@ from .stream_reader import OrderedStreamReader
 _CHECK_TIMEOUT_MS = 10_000
 
 
-class OrderedDataSource(DataSource):
+class OrderedDataSource(CheckedInExecutors, DataSource):
     """Several topics in the order of their timestamps, as a batch or a stream.
 
     ``docs/spark.md`` describes options and columns. Creating one opens no connection.
     """
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Check the executor's environment when the source is unpickled there."""
-        return reduce_checked(self)
 
     @classmethod
     def name(cls) -> str:

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from headrace.spark.errors import SourceError, one_line_errors
 from headrace.spark.pyspark_capabilities import batch_writer, stream_writer
-from headrace.spark.worker_check import reduce_checked
+from headrace.spark.worker_check import CheckedInExecutors
 
 from .columns import check_columns
 from .options import ProduceOptions
@@ -19,15 +19,11 @@ from .writers import BatchProduceWriter, StreamProduceWriter
 _CHECK_TIMEOUT_MS = 10_000
 
 
-class ProduceDataSource(DataSource):
+class ProduceDataSource(CheckedInExecutors, DataSource):
     """Topics as a sink of batches and of streams.
 
     ``docs/spark.md`` describes options and columns. Creating one opens no connection.
     """
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Check the executor's environment when the sink is unpickled there."""
-        return reduce_checked(self)
 
     @classmethod
     def name(cls) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.spark.errors import SourceError, one_line_errors
 from headrace.spark.pyspark_capabilities import ArrowBatchWriter, ArrowStreamWriter
-from headrace.spark.worker_check import reduce_checked
+from headrace.spark.worker_check import CheckedInExecutors
 
 from .columns import records
 from .commit_log import KafkaCommitLog
@@ -45,15 +44,11 @@ class Written(WriterCommitMessage):
     transaction: TaskTransaction | None = None
 
 
-class StreamProduceWriter(ArrowStreamWriter):
+class StreamProduceWriter(CheckedInExecutors, ArrowStreamWriter):
     """The writer of a streaming query."""
 
     def __init__(self, options: ProduceOptions) -> None:
         self._options = options
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Check the executor's environment when the writer is unpickled there."""
-        return reduce_checked(self)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task. Runs in an executor."""
@@ -90,16 +85,12 @@ class StreamProduceWriter(ArrowStreamWriter):
         return KafkaCommitLog(self._options, query_transactional_id(prefix, query_id))
 
 
-class BatchProduceWriter(ArrowBatchWriter):
+class BatchProduceWriter(CheckedInExecutors, ArrowBatchWriter):
     """The writer of a batch. A batch has no replay, so nothing is decided in the log of commits."""
 
     def __init__(self, options: ProduceOptions) -> None:
         self._options = options
         self._run = QueryRun(str(uuid.uuid4()), "batch")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Check the executor's environment when the writer is unpickled there."""
-        return reduce_checked(self)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task. Runs in an executor."""

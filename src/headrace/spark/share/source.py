@@ -27,7 +27,7 @@ from headrace.spark.pyspark_capabilities import (
 )
 from headrace.spark.reader.columns import SPARK_HEADERS, SPARK_SCHEMA
 from headrace.spark.subscription import subscribed_topics
-from headrace.spark.worker_check import reduce_checked
+from headrace.spark.worker_check import CheckedInExecutors
 
 from .executor import SharePartition, read, split
 from .group_settings import ensure_group_settings
@@ -43,15 +43,11 @@ _LAG_TIME_FRACTION = 1 / 20
 """Largest part of the time that is spent on asking for the lag of many partitions."""
 
 
-class ShareDataSource(DataSource):
+class ShareDataSource(CheckedInExecutors, DataSource):
     """A share group as a streaming source, and as a sink for outcomes of its records.
 
     ``docs/spark.md`` describes options and columns. Creating one opens no connection.
     """
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Check the executor's environment when the source is unpickled there."""
-        return reduce_checked(self)
 
     @classmethod
     def name(cls) -> str:
