@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import signal
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
 from headrace.backup.commands import Report, Stage, paced
-from headrace.backup.copy import Advance
 from headrace.backup.errors import BackupError
 
 from .errors import Failure
 from .options import flag, number_option
+from .progress import byte_progress
 from .tables import one_line
 
 
@@ -36,7 +35,7 @@ def copy_options(parser: ArgumentParser) -> None:
 def progress(options: Namespace) -> Stage:
     """Return the progress bar of a copy, which also delays it if the options limit its speed."""
     limit = options.max_bytes_per_second
-    return show_progress if limit is None else paced(show_progress, limit)
+    return byte_progress if limit is None else paced(byte_progress, limit)
 
 
 def run_copy(options: Namespace, copy: Callable[[], Report], done: str) -> int:
@@ -71,29 +70,6 @@ def run_copy(options: Namespace, copy: Callable[[], Report], done: str) -> int:
 
 def _stop(number: int, _: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
-
-
-@contextlib.contextmanager
-def show_progress(stage: str, total_bytes: int) -> Iterator[Advance]:
-    """Show a progress bar on stderr if that is a terminal.
-
-    :param stage: the label of the bar
-    """
-    if not sys.stderr.isatty():
-        yield lambda size_bytes: None
-        return
-    from rich.console import Console  # slow to import
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(stage, total=total_bytes)
-        yield lambda size_bytes: progress.advance(task, size_bytes)
 
 
 def _size(size_bytes: float) -> str:

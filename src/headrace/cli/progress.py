@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -27,3 +28,26 @@ def in_steps(items: Sequence[T], step: int, what: str) -> Iterator[Sequence[T]]:
 
         pieces = track(pieces, what, console=Console(stderr=True), transient=True)
     yield from pieces
+
+
+@contextmanager
+def byte_progress(what: str, total_bytes: int) -> Iterator[Callable[[int], object]]:
+    """Yield a function that takes numbers of bytes; show their sum if stderr is a terminal.
+
+    :param what: the label of the bar
+    """
+    if not sys.stderr.isatty():
+        yield lambda size_bytes: None
+        return
+    from rich.console import Console  # slow to import
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total_bytes)
+        yield lambda size_bytes: progress.advance(task, size_bytes)

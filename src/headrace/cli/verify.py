@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import Any
 
 from headrace.log import directory_lock
@@ -18,6 +17,7 @@ from headrace.log.verify import LogFile, Verified, log_files, metadata_problem, 
 
 from .errors import Failure
 from .options import data_dir_option, flag
+from .progress import byte_progress
 from .tables import one_line
 
 
@@ -59,7 +59,7 @@ def run(options: Namespace) -> int:
             problem = metadata_problem(f"{directory}/{name}")
             if problem is not None:
                 problems.append({"problem": problem})
-        with _progress(sum(file.size_bytes for file in files)) as advance:
+        with byte_progress("Verifying", sum(file.size_bytes for file in files)) as advance:
             for file in files:
                 problems += _verify(file, verified, is_live=is_live)
                 advance(file.size_bytes)
@@ -115,17 +115,3 @@ def _is_in_use(directory: str) -> bool:
         with closing(os.fdopen(lock, "rb")):
             pass
     return False
-
-
-@contextmanager
-def _progress(size_bytes: int) -> Iterator[Any]:
-    """Yield a function to report bytes to; a progress bar shows them on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda size_bytes: None
-        return
-    from rich.console import Console  # slow to import, and rarely needed
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("Verifying", total=size_bytes)
-        yield lambda done: bar.advance(task, done)
