@@ -12,7 +12,7 @@ from .cluster import Cluster
 from .errors import ClientError, RequestRefused, check_answer, refused
 
 PARTITIONS_AT_ONCE = 2_000
-"""The default limit of partitions in one response."""
+"""The limit of partitions in one response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,10 @@ class TopicInfo:
 
 
 async def describe_topics(
-    cluster: Cluster, names: Iterable[str], partitions_at_once: int = PARTITIONS_AT_ONCE
+    cluster: Cluster, names: Iterable[str]
 ) -> dict[str, TopicInfo | RequestRefused]:
     """Describe topics (DescribeTopicPartitions, KIP-966).
 
-    :param partitions_at_once: the limit of partitions in one response
     :returns: name → topic, or the refusal, by name
     :raises ClientError: no broker answers
     """
@@ -59,7 +58,7 @@ async def describe_topics(
     while wanted:
         request = messages.DescribeTopicPartitionsRequest(
             topics=tuple(messages.TopicRequest(name=name) for name in wanted),
-            response_partition_limit=partitions_at_once,
+            response_partition_limit=PARTITIONS_AT_ONCE,
             cursor=cursor,
         )
         response = await connection.request(request, timeout_ms=cluster.timeout_ms)

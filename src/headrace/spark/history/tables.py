@@ -35,13 +35,7 @@ _KEY = ("group_id", "topic", "partition")
 _TOPICS = "topic string, topic_id binary, partitions int"
 
 
-def history(
-    spark: SparkSession,
-    kafka: KafkaOptions | str,
-    groups: str | None = None,
-    *,
-    records_per_task: int | None = None,
-) -> DataFrame:
+def history(spark: SparkSession, kafka: KafkaOptions | str, groups: str | None = None) -> DataFrame:
     """Return the events in the groups of a cluster.
 
     Columns are those of :data:`headrace.spark.history.group_records.SCHEMA`, described in
@@ -49,7 +43,6 @@ def history(
 
     :param kafka: settings of connections, or ``"host:port,host:port"``
     :param groups: a Java regular expression that whole group ids must match; None for all groups
-    :param records_per_task: the largest number of offsets of an internal topic that one task reads
     """
     if isinstance(kafka, str):
         kafka = KafkaOptions(kafka)
@@ -57,8 +50,6 @@ def history(
     reader = spark.read.format(NAME).option("kafka.bootstrap.servers", kafka.bootstrap_servers)
     for name, value in kafka.librdkafka.items():
         reader = reader.option(f"kafka.{name}", value)
-    if records_per_task is not None:
-        reader = reader.option("recordsPerTask", records_per_task)
     events = reader.load()
     if groups is None:
         return events
