@@ -12,12 +12,11 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from kio.index import load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from headrace.errors import ErrorCode
 from headrace.log_lines import shown
-from headrace.protocol.share_inspection import RESPONSES
+from headrace.protocol.message_types import response_type
 from headrace.protocol.skimmer import skimmer
 
 from .diagnosis import (
@@ -372,12 +371,11 @@ def _encode(payload: Any, correlation_id: int, client_id: str) -> bytes:
 
 
 def _decode(payload: Any, frame: memoryview) -> Any:
-    api = (payload.__api_key__, payload.__version__)
-    response_type = RESPONSES.get(api) or load_response_schema(*api)
-    _, header_size = entity_reader(response_type.__header_schema__)(frame, 0)
+    kind = response_type(payload.__api_key__, payload.__version__)
+    _, header_size = entity_reader(kind.__header_schema__)(frame, 0)
     # kio would allocate what an array claims, and read a null array as None.
-    skimmer(response_type)(frame, header_size, len(frame))
-    response, _ = entity_reader(response_type)(frame, header_size)
+    skimmer(kind)(frame, header_size, len(frame))
+    response, _ = entity_reader(kind)(frame, header_size)
     return response
 
 

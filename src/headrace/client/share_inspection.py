@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kio.schema.describe_share_group_offsets.v1.request import (
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+)
 from kio.static.primitive import i32, i64
 
 from headrace.errors import ErrorCode
@@ -16,8 +20,6 @@ from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.share_inspection import (
     AlterShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequestGroup,
-    DescribeShareGroupOffsetsRequestTopic,
     Release,
     SpanState,
 )

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import partial
 
+from kio.schema.describe_share_group_offsets.v1.request import DescribeShareGroupOffsetsRequestGroup
+
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
 from headrace.broker.limits import MAX_IN_FLIGHT_SPANS
@@ -25,7 +27,6 @@ from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.protocol.share_inspection import (
     DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsResponseGroup,
     DescribeShareGroupOffsetsResponsePartition,

@@ -13,14 +13,13 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader
 
 from .file_range import FileRange, Piece, joined
 from .frames import SIZE, BadFrame, NullInRequest
 from .large_responses import Frame
+from .message_types import request_type, response_type
 from .primitives import NullArray, skip_tagged_fields
-from .share_inspection import REQUESTS, RESPONSES
 from .skimmer import skimmer
 from .sliced_reader import read_sliced
 from .writer import NO_TIME, SlicedWrite, Write, sliced_writer, writer
@@ -200,20 +199,19 @@ def codec(api_key: int, version: int) -> Codec:
 
     :raises kio.index.KioIndexError: the api key or the version is unknown
     """
-    request_type = REQUESTS.get((api_key, version)) or load_request_schema(api_key, version)
-    response_type = RESPONSES.get((api_key, version)) or load_response_schema(api_key, version)
+    request, response = request_type(api_key, version), response_type(api_key, version)
     by_hand = _BY_HAND.get((api_key, version))
     module = import_module(by_hand, __package__) if by_hand else None
     return Codec(
         api_key=api_key,
         version=version,
-        request_type=request_type,
-        response_type=response_type,
-        refusal_type=module.REFUSAL_TYPE if module else response_type,
+        request_type=request,
+        response_type=response,
+        refusal_type=module.REFUSAL_TYPE if module else response,
         by_hand=module is not None,
-        _read_request=module.reader(version) if module else _skimmed(request_type),
-        _write_response=module.writer(version) if module else writer(response_type),
-        _write_response_sliced=None if module else sliced_writer(response_type),
-        _flexible_request=request_type.__header_schema__.__version__ >= 2,
-        _flexible_response_header=response_type.__header_schema__.__version__ >= 1,
+        _read_request=module.reader(version) if module else _skimmed(request),
+        _write_response=module.writer(version) if module else writer(response),
+        _write_response_sliced=None if module else sliced_writer(response),
+        _flexible_request=request.__header_schema__.__version__ >= 2,
+        _flexible_response_header=response.__header_schema__.__version__ >= 1,
     )

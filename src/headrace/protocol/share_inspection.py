@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, ClassVar
 
+from kio.schema.alter_share_group_offsets.v0.request import AlterShareGroupOffsetsRequestTopic
+from kio.schema.describe_share_group_offsets.v1.request import DescribeShareGroupOffsetsRequestGroup
 from kio.schema.errors import ErrorCode
 from kio.schema.request_header.v2.header import RequestHeader
 from kio.schema.response_header.v1.header import ResponseHeader
@@ -58,32 +60,6 @@ class InFlightSpan:
     delivery_count: i16 = field(metadata={"kafka_type": "int16"})
     member_id: str | None = field(metadata={"kafka_type": "string"})
     remaining_ms: i64 = field(metadata={"kafka_type": "int64"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeShareGroupOffsetsRequestTopic:
-    """Kafka's topic of a request."""
-
-    __type__: ClassVar = EntityType.nested
-    __version__: ClassVar[i16] = i16(1)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(90)
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    topic_name: TopicName = field(metadata={"kafka_type": "string"})
-    partitions: tuple[i32, ...] = field(metadata={"kafka_type": "int32"}, default=())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeShareGroupOffsetsRequestGroup:
-    """Kafka's group of a request."""
-
-    __type__: ClassVar = EntityType.nested
-    __version__: ClassVar[i16] = i16(1)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(90)
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    group_id: GroupId = field(metadata={"kafka_type": "string"})
-    topics: tuple[DescribeShareGroupOffsetsRequestTopic, ...] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,32 +145,6 @@ class DescribeShareGroupOffsetsResponse:
     __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
     throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
     groups: tuple[DescribeShareGroupOffsetsResponseGroup, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterShareGroupOffsetsRequestPartition:
-    """Kafka's partition of a request."""
-
-    __type__: ClassVar = EntityType.nested
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(91)
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    partition_index: i32 = field(metadata={"kafka_type": "int32"})
-    start_offset: i64 = field(metadata={"kafka_type": "int64"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterShareGroupOffsetsRequestTopic:
-    """Kafka's topic of a request."""
-
-    __type__: ClassVar = EntityType.nested
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(91)
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    topic_name: TopicName = field(metadata={"kafka_type": "string"})
-    partitions: tuple[AlterShareGroupOffsetsRequestPartition, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
