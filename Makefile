@@ -16,6 +16,9 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
+# Python keeps what it has compiled, as pip does for an installed package: otherwise every process
+# of a test, of Spark and of the command line would compile headrace anew.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup check lint test soak demo bench conformance-kafka conformance-secured kafka-tests spark-versions site java jars kcat prometheus browser clean
 
 VENV := .venv

@@ -9,7 +9,6 @@ machine.
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import shlex
 import sys
@@ -164,8 +163,7 @@ class Run:
             self.say(f"{name} failed: {error!r}")
 
     def start_up(self) -> None:
-        # installed packages are compiled; the first start does it here
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        # the first start compiles headrace, which is already compiled where it is installed
         brokers = self.brokers("start-up")
         for broker in brokers.values():
             broker.start()
