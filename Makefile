@@ -46,6 +46,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt scripts/make-venv
 	@scripts/make-venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,demo,dev]'
+	@$(BIN)/python -m headrace.spark.compile_pyspark > /dev/null
 	@touch $@
 
 java:

@@ -22,6 +22,8 @@ from tests.support import ROOT, HeadraceProcess
 HERE = Path(__file__).parent
 MARK = "@headrace\t"
 HEAP = "512m"
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""A class is done before the JVM's best compiler has earned what it costs."""
 TEST_TIMEOUT_S = 180
 """The longest time of one test."""
 
@@ -138,6 +140,7 @@ def outcomes(names: Sequence[str], timeout_s: int = TEST_TIMEOUT_S) -> Iterator[
         [
             "java",
             f"-Xmx{HEAP}",
+            *SHORT_LIVED,
             "-cp",
             f"{classes()}{os.pathsep}{jars()}/*",
             f"-javaagent:{next(jars().glob('byte-buddy-agent-*.jar'))}",

@@ -156,7 +156,8 @@ def test_a_failed_login_is_answered_late() -> None:
             await client.ask(SASL_HANDSHAKE, 1, mechanism="PLAIN")
             began = time.monotonic()
             await client.ask(SASL_AUTHENTICATE, 2, auth_bytes=WRONG)
-            assert time.monotonic() - began >= 0.3
+            # The broker's clock counts whole milliseconds.
+            assert time.monotonic() - began >= 0.299
             assert await client.is_closed()
 
     run(scene())
