@@ -35,71 +35,58 @@ _TOPIC = ("query", "source", "topic")
 class Family(NamedTuple):
     """A metric.
 
+    :param name: ends with ``_total`` for a counter; others are gauges
     :param labels: names of its labels
-    :param kind: "gauge" or "counter"
     """
 
     name: str
-    kind: str
     labels: tuple[str, ...]
     meaning: str
 
 
-RUNNING = Family("headrace_spark_query_running", "gauge", _QUERY, "1 while the query runs, else 0")
+RUNNING = Family("headrace_spark_query_running", _QUERY, "1 while the query runs, else 0")
 FAILURES = Family(
-    "headrace_spark_query_failures_total", "counter", _QUERY, "runs that have ended with an error"
+    "headrace_spark_query_failures_total", _QUERY, "runs that have ended with an error"
 )
-BATCHES = Family(
-    "headrace_spark_micro_batches_total", "counter", _QUERY, "micro-batches with records"
-)
+BATCHES = Family("headrace_spark_micro_batches_total", _QUERY, "micro-batches with records")
 BATCH_SECONDS = Family(
-    "headrace_spark_micro_batch_seconds", "gauge", _QUERY, "duration of the last micro-batch"
+    "headrace_spark_micro_batch_seconds", _QUERY, "duration of the last micro-batch"
 )
 BATCH_SECONDS_TOTAL = Family(
-    "headrace_spark_micro_batch_seconds_total",
-    "counter",
-    _QUERY,
-    "duration of all micro-batches with records",
+    "headrace_spark_micro_batch_seconds_total", _QUERY, "duration of all micro-batches with records"
 )
 PHASE_SECONDS = Family(
     "headrace_spark_micro_batch_phase_seconds",
-    "gauge",
     ("query", "phase"),
     "duration of a phase of the last micro-batch, by Spark's names in durationMs",
 )
 LAST_PROGRESS = Family(
     "headrace_spark_last_progress_timestamp_seconds",
-    "gauge",
     _QUERY,
     "start of the trigger that the query has reported last",
 )
-INPUT = Family("headrace_spark_input_records_total", "counter", _SOURCE, "records read")
+INPUT = Family("headrace_spark_input_records_total", _SOURCE, "records read")
 INPUT_RATE = Family(
-    "headrace_spark_input_rate", "gauge", _SOURCE, "records per second that arrive, by Spark"
+    "headrace_spark_input_rate", _SOURCE, "records per second that arrive, by Spark"
 )
 PROCESSING_RATE = Family(
-    "headrace_spark_processing_rate", "gauge", _SOURCE, "records per second processed, by Spark"
+    "headrace_spark_processing_rate", _SOURCE, "records per second processed, by Spark"
 )
-LAG = Family("headrace_spark_lag", "gauge", _TOPIC, "records that the source still has to read")
+LAG = Family("headrace_spark_lag", _TOPIC, "records that the source still has to read")
 OUTCOMES = Family(
     "headrace_spark_outcomes_total",
-    "counter",
     ("query", "source", "outcome"),
     "records of kafka-share by what became of them: acquired, redelivered, accepted, released, "
     "rejected",
 )
-WAITING = Family(
-    "headrace_spark_waiting_tasks", "gauge", _SOURCE, "tasks of kafka-ordered that wait"
-)
+WAITING = Family("headrace_spark_waiting_tasks", _SOURCE, "tasks of kafka-ordered that wait")
 LATE = Family(
     "headrace_spark_late_records_total",
-    "counter",
     _SOURCE,
     "records of kafka-ordered that were read after later ones",
 )
 ENFORCED = Family(
     "headrace_spark_enforced_processing_total",
-    "counter",
     _SOURCE,
     "records of kafka-ordered that were read although an earlier one was possible",
 )
@@ -171,8 +158,9 @@ class PrometheusListener(StreamingQueryListener, Collector):
         for family, labels, value in samples:
             metric = families.get(family.name)
             if metric is None:
-                name = family.name.removesuffix("_total")
-                metric = families[family.name] = Metric(name, family.meaning, family.kind)
+                bare = family.name.removesuffix("_total")
+                kind = "gauge" if bare == family.name else "counter"
+                metric = families[family.name] = Metric(bare, family.meaning, kind)
             named = dict(zip(family.labels, labels, strict=True))
             metric.add_sample(family.name, named, value)
         return families.values()
