@@ -78,6 +78,7 @@ class Member:
         self.receipt: str | None = None
         self.counts = Counts()
         self.held: list[int] = []
+        self.has_joined = False
         self._group = group
         self._server = OutcomeServer(self.apply, self.count_held)
         group.loop.submit(self._listen(options.include_receipt)).result()
@@ -88,6 +89,9 @@ class Member:
             self.receipt = str(await self._server.start_with_receipt("127.0.0.1"))
         else:
             await self._server.start("b:1", "g")
+
+    def join(self) -> None:
+        self.has_joined = True
 
     async def apply(self, outcomes: Sequence[OutcomeSpan]) -> dict[str, int]:
         wanted = {n for o in outcomes for n in range(o.first_offset, o.last_offset + 1)}
@@ -103,6 +107,7 @@ class Member:
         return len(done)
 
     def acquire(self) -> list[AcquiredRange]:
+        assert self.has_joined
         taken, self._group.free = self._group.free[:BATCH], self._group.free[BATCH:]
         self.held += taken
         return [AcquiredRange("t", 0, n, n, 1) for n in taken]
@@ -113,7 +118,7 @@ class Member:
         self.accept(r.first_offset for r in ranges)
 
     def stop_at_current_end(self) -> None:
-        pass
+        assert self.has_joined
 
     def lag(self) -> dict[str, dict[str, int]]:
         return {}
@@ -365,6 +370,7 @@ def test_readers_that_end_do_not_fail_the_outcomes_of_another(
 ) -> None:
     running = group()
     member = Member(running, OPTIONS)
+    member.join()
     member.acquire()
     outcomes = [OutcomeSpan("t", 0, "accept", 0, 1)]
     with ending_reader(running, tmp_path), ending_reader(running, tmp_path):
@@ -382,6 +388,7 @@ def test_the_port_of_a_killed_reader_may_be_that_of_another(
 ) -> None:
     running = group()
     member = Member(running, OPTIONS)
+    member.join()
     member.acquire()
     (found,) = outcome_server._registered(None, None)
     RegistrationFile(tmp_path, replace(found, token="0" * 32)).unlock()
@@ -396,6 +403,7 @@ def test_records_that_no_reader_of_several_groups_holds_are_not_counted(
     running = group()
     members = [Member(running, replace(OPTIONS, group_id=name)) for name in ("g", "h")]
     assert deliver([OutcomeSpan("t", 0, "accept", 0, 1)])["accept"] == 0
+    members[1].join()
     members[1].acquire()
     assert deliver([OutcomeSpan("t", 0, "accept", 0, 1)])["accept"] == 2
 
@@ -406,6 +414,7 @@ def test_a_receipt_of_an_earlier_reader_is_no_receipt_of_its_successor(
     """Rows with it, which a query's state may hold, do not stop the query for ever."""
     running = group()
     member = Member(running, replace(OPTIONS, include_receipt=True))
+    member.join()
     member.acquire()
     outcomes = [OutcomeSpan("t", 0, "accept", 0, 1, running.old_receipt)]
     assert deliver(outcomes) == {"accept": 0, "release": 0, "reject": 0}

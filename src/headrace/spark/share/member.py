@@ -38,13 +38,14 @@ _CLOSE_TIMEOUT_S = 4.0
 class ShareMember:
     """A member of a share group in the driver-side reader's process.
 
-    It joins when it is created, and holds records until they are acknowledged. All methods are
-    called from the reader's main thread. An event loop on a thread of its own does the work, so
-    that heartbeats and lock renewals continue while Spark runs the micro-batch.
+    It answers to outcomes when it is created, joins with :meth:`join`, and holds records until they
+    are acknowledged. All methods are called from the reader's main thread. An event loop on a
+    thread of its own does the work, so that heartbeats and lock renewals continue while Spark runs
+    the micro-batch.
 
     :ivar id: distinguishes the micro-batches of this member from those of an earlier one
     :ivar receipt: text of the column ``receipt`` of its records; None without this column
-    :raises SourceError: the member cannot join
+    :raises SourceError: no outcomes can be received
     """
 
     def __init__(self, options: ShareOptions) -> None:
@@ -62,11 +63,20 @@ class ShareMember:
         self.receipt: str | None = None
         self._background: list[asyncio.Task[None]] = []
         self._thread = EventLoopThread("headrace-share")
-        try:
-            self._run(self._open())
-        except (ClientError, SourceError) as error:
-            self.close()
-            raise SourceError(_with_advice(error)) from None
+        self._run_or_close(self._start_server())
+
+    def join(self) -> None:
+        """Join the group, unless the member has joined.
+
+        :raises SourceError: the member cannot join
+        """
+        if not self.has_joined:
+            self._run_or_close(self._join())
+
+    @property
+    def has_joined(self) -> bool:
+        """True once the member has joined the group."""
+        return bool(self._background)
 
     @property
     def counts(self) -> Counts:
@@ -124,9 +134,16 @@ class ShareMember:
     def _run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         return self._thread.submit(work).result(timeout_s)
 
+    def _run_or_close(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            self._run(work)
+        except (ClientError, SourceError) as error:
+            self.close()
+            raise SourceError(_with_advice(error)) from None
+
     # The methods below run on the event loop's thread.
 
-    async def _open(self) -> None:
+    async def _join(self) -> None:
         options, cluster = self._options, self._consumer.cluster
         try:
             self._acquisitions.subscribe(await subscribed_topics(cluster, options.subscription))
@@ -135,18 +152,17 @@ class ShareMember:
         except BaseException:
             await cluster.close()
             raise
-        self.receipt = await self._start_server()
         self._background.append(asyncio.create_task(self._renew_locks()))
         if options.subscription.pattern is not None:
             self._background.append(asyncio.create_task(self._follow_pattern()))
 
-    async def _start_server(self) -> str | None:
+    async def _start_server(self) -> None:
         kafka = self._options.kafka
         if not self._options.include_receipt:
             await self._server.start(kafka.bootstrap_servers, self._options.group_id)
-            return None
+            return
         broker, _ = parse_bootstrap(kafka.bootstrap_servers)[0]
-        return str(await self._server.start_with_receipt(own_address(broker)))
+        self.receipt = str(await self._server.start_with_receipt(own_address(broker)))
 
     async def _close(self) -> None:
         self._server.close()

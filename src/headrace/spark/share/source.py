@@ -103,6 +103,8 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ShareOptions) -> None:
         self._options = options
         self._member: ShareMember | None = None
+        self._is_available_now = False
+        """True until a query with Trigger.AvailableNow has joined."""
         self._ranges: Sequence[AcquiredRange] = ()
         self._offset: dict[str, Any] | None = None
         self._batches = 0
@@ -110,17 +112,19 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._next_lag_s = 0.0
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Join the group when the query starts, and leave the size of micro-batches to the options.
+        """Answer to outcomes when the query starts, and leave the size of micro-batches to the
+        options.
 
         Outcomes need the reader in every micro-batch. One that Spark replays asks the source for
-        nothing if its rows come from another source, or from state.
+        nothing if its rows come from another source, or from state. The reader does not join yet:
+        Spark stops no reader if another source of the query fails here.
         """
         self._open()
         return ReadAllAvailable()
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the offset of a new query."""
-        self._open()
+        """Join the group, and return the offset of a new query."""
+        self._join()
         return dict(_NO_OFFSET)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -129,7 +133,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         :returns: the offset of the next micro-batch; ``start`` if there is none
         """
         check_offset("kafka-share", start, _NO_OFFSET)
-        member = self._open()
+        member = self._join()
         if self._offset is not None and start != self._offset:
             return self._offset  # acquired, and not run yet
         self._acknowledge_batch()
@@ -148,7 +152,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the tasks of the micro-batch that ends at ``end``."""
         for offset in (start, end):
             check_offset("kafka-share", offset, _NO_OFFSET)
-        member = self._open()
+        member = self._join()
         if start == end or end != self._offset:
             return []
         return split(self._ranges, self._options.records_per_task, member.receipt)
@@ -166,14 +170,13 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._acknowledge_batch()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read what the topics hold now, then end."""
-        member = self._open()
-        with one_line_errors():
-            member.stop_at_current_end()
+        """Read what the topics hold when the reader joins, then end."""
+        self._open()
+        self._is_available_now = True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the group's lag and this query's counts, for ``StreamingQuery.lastProgress``."""
-        if self._member is None:
+        if self._member is None or not self._member.has_joined:
             return None
         began_s = time.monotonic()
         if began_s >= self._next_lag_s:
@@ -196,6 +199,15 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Spark ends this process with SIGTERM. Exit normally, so that stop() is called.
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         return self._member
+
+    def _join(self) -> ShareMember:
+        member = self._open()
+        with one_line_errors():
+            member.join()
+            if self._is_available_now:
+                member.stop_at_current_end()
+                self._is_available_now = False
+        return member
 
     def _acknowledge_batch(self) -> None:
         if self._offset is not None and self._member is not None:
