@@ -105,6 +105,7 @@ def test_a_directory_with_another_topic_id_is_set_aside_with_its_records(ground,
     (stray,) = ground.strays()
     assert stray.name.startswith("orders-0.")
     assert (stray / f"{0:020}.log").read_bytes() == log
+    wait_until(lambda: ground.told("Set aside"), PATIENCE_S, "the warning")
     (line,) = ground.told("Set aside")
     assert stray.name in line and "topic id" in line
     with connection(ground.server.bootstrap_servers) as client:
@@ -140,7 +141,8 @@ def test_a_topic_id_that_cannot_be_read_is_written_again(ground, damage):
     ground.restart()
     assert ground.offsets("orders", 0) == ALL_RECORDS
     assert path.read_bytes() == right
-    assert ground.told("partition.metadata") and not ground.strays()
+    wait_until(lambda: ground.told("partition.metadata"), PATIENCE_S, "the warning")
+    assert not ground.strays()
 
 
 def test_directories_that_the_catalog_does_not_know_are_set_aside(ground):
@@ -154,7 +156,7 @@ def test_directories_that_the_catalog_does_not_know_are_set_aside(ground):
     assert first.name.startswith("orders-2.") and second.name.startswith("unknown-0.")
     assert (second / f"{0:020}.log").read_bytes() == batch([b"x"])
     assert (ground.data_dir / "notes-2026").is_dir()
-    assert len(ground.told("Set aside")) == 2
+    wait_until(lambda: len(ground.told("Set aside")) == 2, PATIENCE_S, "both warnings")
     create_topic(ground.server.bootstrap_servers, "unknown")
     assert ground.offsets("unknown", 0) == (0, 0, 0)
     assert len(ground.strays()) == 2
