@@ -758,6 +758,28 @@ async def test_many_letters_are_built_in_a_thread(s: Stage, monkeypatch: pytest.
 
 
 @on_stage(**QUEUE)
+async def test_letters_of_earlier_state_do_not_stand_for_those_of_later_state(
+    s: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(dead_letters, "LETTERS_ON_LOOP", 0)
+    open_queue(s)
+    s.produce(1)
+    m, n = s.member(), s.member("n")
+    await m.fetch()
+    rejecting = await begun(m.ack((0, 0, REJECT)))
+    state = {"partition": 0, "state_epoch": 5, "start_offset": 0}
+    topic = {"topic_id": s.topic_id, "partitions": [state]}
+    response = s.call(83, group_id=GROUP, topics=[topic])
+    assert response.results[0].partitions[0].error_code == ErrorCode.NONE
+    assert letters(s) == []
+    await rejecting
+    assert letters(s) == [(0, 1, REJECTED)]
+    assert await n.fetch() == [(0, 0, 1)]
+    assert await n.ack((0, 0, REJECT)) == OK
+    assert letters(s) == [(0, 1, REJECTED), (0, 1, REJECTED)]
+
+
+@on_stage(**QUEUE)
 async def test_letters_that_the_queue_refuses_are_tried_once(
     s: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):

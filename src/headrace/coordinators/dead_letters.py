@@ -14,7 +14,7 @@ again when the letters are written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -108,7 +108,8 @@ class _Writing:
     """The letters that one change of a share-partition needs.
 
     :ivar runs: the records that become archived
-    :ivar written: their offsets that have a letter already
+    :ivar written: the offsets that have a letter already; those of new letters are added. It is
+        nobody else's after a change of the state elsewhere
     :ivar originals: the records to copy; None for letters without copies
     """
 
@@ -116,7 +117,7 @@ class _Writing:
     topic: str
     queue: PartitionLog
     runs: Sequence[Archived]
-    written: frozenset[int]
+    written: set[int]
     originals: Originals | None
     wall_ms: int
 
@@ -194,7 +195,7 @@ class DeadLetters:
         if not dead:
             return
         offsets = frozenset(_offsets(dead))
-        written = frozenset(self._written.get(key, ()))
+        written = self._written.setdefault(key, set())
         if offsets <= written and not self._is_closed:
             return
         queue = self._queue(key, source.topic, name)
@@ -317,7 +318,7 @@ class DeadLetters:
                 self._complain(key.group_id, f"{message}, share group: {key.group_id}")
             else:
                 counts.records += len(offsets)
-            self._written.setdefault(key, set()).update(offsets)
+            writing.written.update(offsets)
 
     def _counts(self, key: SharePartitionKey) -> DeadLetterCounts:
         return self.counts.setdefault(key.group_id, DeadLetterCounts())
@@ -327,7 +328,7 @@ class DeadLetters:
         written = self._written.get(key)
         if written is not None:
             written.difference_update(_offsets(archived))
-            if not written:
+            if not written and key not in self._pending:
                 del self._written[key]
 
     def forget(self, key: SharePartitionKey) -> None:
@@ -436,7 +437,7 @@ def _letters(
     topic: str,
     runs: Iterable[Archived],
     originals: Iterator[record_batch.Record],
-    written: frozenset[int],
+    written: Container[int],
 ) -> Iterator[Letter]:
     """Yield a letter for each offset that is not in ``written``. A letter copies key, value and
     headers of its record if that is in ``originals``.
