@@ -100,6 +100,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         is_random = item.name == "runTest" or hypothesis.is_hypothesis_test(item.obj)
         if any(map(item.path.is_relative_to, MEASURED)) and not is_random:
             item.add_marker(pytest.mark.measured)
+    if hasattr(config, "workerinput"):
+        # Workers take files in this order: none is left alone with a long one at the end.
+        slow = {item.path for item in items if item.get_closest_marker("slow")}
+        items.sort(key=lambda item: item.path not in slow)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
