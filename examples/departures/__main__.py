@@ -9,7 +9,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,21 +109,20 @@ def main() -> int:
 def _run(
     bootstrap_servers: str, names: Names, rows: int | None, folder: Path, console: Console
 ) -> None:
-    with _progress(console) as progress, ExitStack() as running, ThreadPoolExecutor() as pool:
-        starting = progress.add_task("starting Spark", total=1)
-        session = pool.submit(running.enter_context, spark_session(folder / _SPARK_LOG))
-        flights = data.flights(rows)
-        weather = data.weather(flights["time"].iloc[-1])
+    flights = data.flights(rows)
+    weather = data.weather(flights["time"].iloc[-1])
+    with _progress(console) as progress:
         for topic, frame in ((names.weather, weather), (names.flights, flights)):
             data.create_topic(bootstrap_servers, topic, len(AIRPORTS))
             data.produce(bootstrap_servers, topic, data.records(frame), progress)
         data.create_topic(bootstrap_servers, names.departures, _DEPARTURES_PARTITIONS)
-        spark = session.result()
-        progress.update(starting, completed=1)
-        inputs = len(flights) + len(weather)
-        per_batch = max(_LEAST_BATCH_RECORDS, inputs // _BATCHES)
-        job = Job(spark, bootstrap_servers, folder, per_batch)
-        totals, watch = _run_queries(job, names, len(flights), inputs, progress)
+        starting = progress.add_task("starting Spark", total=1)
+        with spark_session(folder / _SPARK_LOG) as spark:
+            progress.update(starting, completed=1)
+            inputs = len(flights) + len(weather)
+            per_batch = max(_LEAST_BATCH_RECORDS, inputs // _BATCHES)
+            job = Job(spark, bootstrap_servers, folder, per_batch)
+            totals, watch = _run_queries(job, names, len(flights), inputs, progress)
     outcome = report.Result(
         produced=len(flights),
         observations=len(weather),
