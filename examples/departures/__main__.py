@@ -109,8 +109,11 @@ def main() -> int:
 def _run(
     bootstrap_servers: str, names: Names, rows: int | None, folder: Path, console: Console
 ) -> None:
-    flights = data.flights(rows)
-    weather = data.weather(flights["time"].iloc[-1])
+    with deferred_interrupts() as interrupted:  # pandas would make a ParserError of one
+        flights = data.flights(rows)
+        weather = data.weather(flights["time"].iloc[-1])
+    if interrupted.is_set():
+        raise KeyboardInterrupt
     with _progress(console) as progress:
         for topic, frame in ((names.weather, weather), (names.flights, flights)):
             data.create_topic(bootstrap_servers, topic, len(AIRPORTS))
