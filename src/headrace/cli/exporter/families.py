@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
-from typing import NamedTuple
 
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
@@ -13,24 +12,7 @@ from prometheus_client.registry import Collector
 from headrace.client.lag.rates import LagRates, eta_s
 from headrace.client.lag.rows import LagRow
 from headrace.client.lag.summary import GroupLag, TopicLag
-
-
-class Family(NamedTuple):
-    """A metric.
-
-    :param name: ends with ``_total`` for a counter; others are gauges
-    :param labels: names of its labels
-    """
-
-    name: str
-    labels: tuple[str, ...]
-    meaning: str
-
-    def empty(self) -> Metric:
-        """Return the metric without samples."""
-        bare = self.name.removesuffix("_total")
-        return Metric(bare, self.meaning, "gauge" if bare == self.name else "counter")
-
+from headrace.metric_family import Family
 
 _GROUP = ("group", "type")
 _TOPIC = ("group", "type", "topic")
@@ -194,8 +176,7 @@ class ScrapedLags:
     def _sample(self, family: Family, values: tuple[str, ...], value: float | None) -> None:
         """Add a sample, unless its value is unknown."""
         if value is not None:
-            labels = dict(zip(family.labels, values, strict=True))
-            self._samples[family.name].add_sample(family.name, labels, value)
+            family.add(self._samples[family.name], values, value)
 
     def page(self) -> bytes:
         """Return the page for Prometheus. Each metric's samples are dropped, to bound memory."""

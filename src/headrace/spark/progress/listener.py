@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming import StreamingQueryListener
 
@@ -18,6 +18,8 @@ try:
     from prometheus_client import CollectorRegistry, start_http_server
     from prometheus_client.core import Metric
     from prometheus_client.registry import Collector
+
+    from headrace.metric_family import Family
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error}: install headrace[exporter]", name=error.name) from None
 
@@ -30,18 +32,6 @@ MAX_ENDED_QUERIES = 100
 _QUERY = ("query",)
 _SOURCE = ("query", "source")
 _TOPIC = ("query", "source", "topic")
-
-
-class Family(NamedTuple):
-    """A metric.
-
-    :param name: ends with ``_total`` for a counter; others are gauges
-    :param labels: names of its labels
-    """
-
-    name: str
-    labels: tuple[str, ...]
-    meaning: str
 
 
 RUNNING = Family("headrace_spark_query_running", _QUERY, "1 while the query runs, else 0")
@@ -158,11 +148,8 @@ class PrometheusListener(StreamingQueryListener, Collector):
         for family, labels, value in samples:
             metric = families.get(family.name)
             if metric is None:
-                bare = family.name.removesuffix("_total")
-                kind = "gauge" if bare == family.name else "counter"
-                metric = families[family.name] = Metric(bare, family.meaning, kind)
-            named = dict(zip(family.labels, labels, strict=True))
-            metric.add_sample(family.name, named, value)
+                metric = families[family.name] = family.empty()
+            family.add(metric, labels, value)
         return families.values()
 
     def _state(self, query_id: Any, name: str | None) -> _QueryState:
