@@ -175,6 +175,8 @@ def test_records_by_offset_time_and_filters(
         ("/api/groups?page=-1", 400),
         ("/api/records?topic=t&start=time&time=yesterday", 400),
         ("/api/records?topic=t&start=positions&positions=1-2", 400),
+        (f"/api/records?topic=t&value={'x' * 2040}", 400),
+        (f"/groups?filter={'x' * 2040}", 400),
         ("/api/nothing", 404),
         ("/group?id=%3Cscript%3E", 404),
         ("/static/x/..%2Fapp.py", 404),

@@ -13,8 +13,8 @@ from headrace import Broker
 from headrace.client.cluster import Cluster
 from headrace.web.limits import MAX_URL_BYTES
 from headrace.web.page import url
-from headrace.web.records import find_records
-from headrace.web.requests import more_url, records_query
+from headrace.web.records import FoundRecords, Query, find_records
+from headrace.web.requests import BadRequest, more_url, records_query
 from tests.clients.confluent import create_topic
 
 PARTITIONS = 1200
@@ -44,10 +44,12 @@ def _pages(servers: str, **parameters: object) -> Iterator[list[str]]:
         yield keys
 
 
+def _query(link: str) -> Query:
+    return records_query(Request({"type": "http", "query_string": link.partition("?")[2].encode()}))
+
+
 async def _page(servers: str, link: str) -> tuple[list[str], str]:
-    query = records_query(
-        Request({"type": "http", "query_string": link.partition("?")[2].encode()})
-    )
+    query = _query(link)
     cluster = Cluster(servers)
     try:
         found = await find_records(cluster, query)
@@ -87,3 +89,19 @@ def test_a_partition_that_is_left_out_of_a_link_is_finished(servers: str) -> Non
     pages = list(_pages(servers, start="earliest", rest=PARTITIONS - 2, positions="2:1"))
     last = [key for key in KEYS if key.startswith((f"{PARTITIONS - 2}-", f"{PARTITIONS - 1}-"))]
     assert sorted(key for page in pages for key in page) == sorted(["2-1", "2-2", *last])
+
+
+@pytest.mark.parametrize("text", ["x" * 2000, "€" * 220, "%" * 660])
+def test_the_link_and_that_to_log_in_are_served_with_any_filter_that_is_taken(text: str) -> None:
+    query = _query(url("/records", topic="wide", start="earliest", value=text))
+    assert query.filter.value == text
+    positions = dict.fromkeys(range(200), 10**11)
+    link = more_url(query, "auto", FoundRecords([], positions, 200, 0, [], range(1000)))
+    assert _query(link).positions == positions
+    assert len(url("/login", back=link)) < MAX_URL_BYTES
+
+
+@pytest.mark.parametrize("text", ["x" * 2040, "€" * 230, "%" * 680])
+def test_a_filter_that_is_too_long_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest, match="too long"):
+        _query(url("/records", topic="wide", key=text))

@@ -8,6 +8,11 @@ MAX_REQUEST_BODY_BYTES = 1024 * 1024
 MAX_URL_BYTES = 8192
 """The path and the query of a request."""
 
+MAX_FILTERS_BYTES = 2048
+"""The filters of a page of records, as part of an address: the link to the next page has them, and
+the link to log in has that one, escaped once more.
+"""
+
 MAX_CONCURRENT_REQUESTS = 64
 """Requests in progress; further ones get 503."""
 

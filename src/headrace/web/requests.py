@@ -5,17 +5,17 @@ from __future__ import annotations
 import hmac
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 
 from starlette.requests import Request
 
 from .access import Session
-from .limits import MAX_RECORDS_OF_PAGE, RECORDS_OF_PAGE
+from .limits import MAX_FILTERS_BYTES, MAX_RECORDS_OF_PAGE, RECORDS_OF_PAGE
 from .page import url
 from .records import Filter, FoundRecords, Query
 
 _STARTS = ("latest", "earliest", "offset", "time", "positions")
-_MAX_NAME_CHARS = 1000
+_MAX_CHARS = 2000
 
 
 class BadRequest(Exception):
@@ -33,13 +33,18 @@ def records_query(request: Request) -> Query:
     """
     start = word_of(request, "start", _STARTS, "latest")
     try:
-        # Not cut as other parameters: a page may end in many partitions.
+        # Longer than other parameters: a page may end in many partitions.
         text = request.query_params.get("positions", "")
         pairs = (one.split(":") for one in text.split(",") if one)
         positions = {int(number): int(offset) for number, offset in pairs}
     except ValueError:
         raise BadRequest("The positions are not PARTITION:OFFSET,…") from None
     partition = text_of(request, "partition")
+    filters = {name: text_of(request, name) for name in ("key", "value", "header")}
+    if len(urlencode(filters)) > MAX_FILTERS_BYTES:
+        raise BadRequest(
+            f"The filters are too long: at most {MAX_FILTERS_BYTES} bytes as part of an address."
+        )
     return Query(
         topic=needed(request, "topic"),
         partition=number(request, "partition", 0) if partition else None,
@@ -47,9 +52,7 @@ def records_query(request: Request) -> Query:
         offset=number(request, "offset", 0),
         time_ms=time_of(text_of(request, "time")) if start == "time" else 0,
         limit=min(max(1, number(request, "limit", RECORDS_OF_PAGE)), MAX_RECORDS_OF_PAGE),
-        filter=Filter(
-            text_of(request, "key"), text_of(request, "value"), text_of(request, "header")
-        ),
+        filter=Filter(**filters),
         positions=positions,
         rest=number(request, "rest", 0),
         read_committed=text_of(request, "committed") == "yes",
@@ -101,14 +104,20 @@ def time_of(text: str) -> int:
 
 
 def text_of(request: Request, name: str) -> str:
-    """Return a parameter of a request; empty if it is missing."""
-    return request.query_params.get(name, "")[:_MAX_NAME_CHARS]
+    """Return a parameter of a request; empty if it is missing.
+
+    :raises BadRequest: it is too long
+    """
+    text = request.query_params.get(name, "")
+    if len(text) > _MAX_CHARS:
+        raise BadRequest(f"The parameter {name} is too long: at most {_MAX_CHARS} characters.")
+    return text
 
 
 def needed(request: Request, name: str) -> str:
     """Return a parameter of a request.
 
-    :raises BadRequest: it is missing
+    :raises BadRequest: it is missing or too long
     """
     if name not in request.query_params:
         raise BadRequest(f"The parameter {name} is missing.")

@@ -546,7 +546,7 @@ class Site:
 
     async def login(self, request: Request) -> Response:
         """Return the login form; with POST, check it and begin a login."""
-        back = text_of(request, "back")
+        back = request.query_params.get("back", "")  # the address of any page
         wrong = ""
         status = 200
         if request.method == "POST":
