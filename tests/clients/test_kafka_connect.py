@@ -187,8 +187,10 @@ def check_mirrored(bootstrap_servers: str, source: str, topic: str, group_id: st
     assert [message.value() for message in messages] == [b"value %d" % i for i in range(20)]
     assert {message.key() for message in messages} == {b"key"}
     assert messages[0].headers() == [("from", source.encode())]
+    # The end is the one offset that MirrorMaker always translates: a task that starts after the
+    # records were copied knows where the last of them went, but not the others.
     wait_until(
-        lambda: committed(bootstrap_servers, group_id, copy) == 7,
+        lambda: committed(bootstrap_servers, group_id, copy) == messages[-1].offset() + 1,
         CONNECT_S,
         "the offset of the group",
         interval_s=0.5,
@@ -214,7 +216,7 @@ def test_mirror_maker(
         for i in range(20):
             producer.produce(topics[name], b"value %d" % i, b"key", headers={"from": name})
         assert producer.flush(PATIENCE_S) == 0
-        commit(address, groups[name], topics[name], 7)
+        commit(address, groups[name], topics[name], 20)
     settings: dict[str, object] = {
         "clusters": "headrace, kafka",
         "dedicated.mode.enable.internal.rest": "true",
