@@ -9,7 +9,7 @@ import pytest
 
 from headrace.log import known_partitions
 from headrace.log.known_partitions import KNOWN_PARTITIONS_FILE, KnownTopic
-from headrace.log.partition_metadata import text_of
+from headrace.uuid_text import uuid_text
 
 A, B = uuid.UUID(int=1), uuid.UUID(int=2)
 
@@ -22,14 +22,14 @@ def test_what_was_added_is_read(tmp_path: Path):
     assert known(tmp_path) == {}
     known_partitions.add(str(tmp_path), [("a", A, 3), ("a", A, 1), ("b.c-1", B, 0)])
     known_partitions.add(str(tmp_path), [("a", A, 2)])
-    expected = {"a": (text_of(A), {1, 2, 3}), "b.c-1": (text_of(B), {0})}
+    expected = {"a": (uuid_text(A), {1, 2, 3}), "b.c-1": (uuid_text(B), {0})}
     assert known(tmp_path) == expected
     known_partitions.replace(str(tmp_path), known_partitions.read(str(tmp_path)))
     assert known(tmp_path) == expected
     known_partitions.withdraw(str(tmp_path), [("a", 1), ("a", 2), ("unknown", 0)])
-    assert known(tmp_path)["a"] == (text_of(A), {3})
+    assert known(tmp_path)["a"] == (uuid_text(A), {3})
     known_partitions.withdraw(str(tmp_path), [("a", 3)])
-    assert known(tmp_path)["a"] == (text_of(A), set())
+    assert known(tmp_path)["a"] == (uuid_text(A), set())
     known_partitions.replace(str(tmp_path), known_partitions.read(str(tmp_path)))
     assert set(known(tmp_path)) == {"b.c-1"}
 
@@ -37,11 +37,11 @@ def test_what_was_added_is_read(tmp_path: Path):
 def test_a_topic_created_again_begins_without_partitions(tmp_path: Path):
     known_partitions.add(str(tmp_path), [("a", A, 0), ("a", A, 1)])
     known_partitions.add(str(tmp_path), [("a", B, 0)])
-    assert known(tmp_path) == {"a": (text_of(B), {0})}
+    assert known(tmp_path) == {"a": (uuid_text(B), {0})}
 
 
 def test_many_partitions_take_few_bytes(tmp_path: Path):
-    everything = {f"t{n}": KnownTopic(text_of(A), set(range(50))) for n in range(100)}
+    everything = {f"t{n}": KnownTopic(uuid_text(A), set(range(50))) for n in range(100)}
     known_partitions.replace(str(tmp_path), everything)
     assert known_partitions.read(str(tmp_path)) == everything
     assert (tmp_path / KNOWN_PARTITIONS_FILE).stat().st_size < 100 * 50
@@ -64,4 +64,4 @@ def test_damage_never_adds_a_partition(tmp_path: Path, damage: str):
             file.write_bytes(spoilt)
             assert known(tmp_path).items() <= true.items()
     known_partitions.add(str(tmp_path), [("c", A, 5)])  # behind a torn line
-    assert known(tmp_path)["c"] == (text_of(A), {5})
+    assert known(tmp_path)["c"] == (uuid_text(A), {5})

@@ -19,8 +19,8 @@ from headrace.groups.offsets.committed import NO_RETENTION, commit_record
 from headrace.groups.offsets.service import NO_MEMBER
 from headrace.groups.share.group import ShareGroup
 from headrace.log.partition_log import PartitionLog
-from headrace.log.partition_metadata import text_of
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
+from headrace.uuid_text import uuid_text
 from tests.machines.otlp import counter, gauge, point, pushed
 from tests.stories.share_stage import GROUP, Stage, on_stage, stage
 from tests.support import story
@@ -428,7 +428,7 @@ async def test_metrics_of_clients_are_on_the_page(s):
     throttled = s.call(72, connection_id=7, **push).error_code
     assert throttled == ErrorCode.THROTTLING_QUOTA_EXCEEDED
     now = await look(s)
-    instance_id = text_of(subscription.client_instance_id)
+    instance_id = uuid_text(subscription.client_instance_id)
     labels = {"client_id": "client", "client_instance_id": instance_id, "topic": "t"}
     assert now(name.replace(".", "_"), **labels) == 3
     prefix = "kafka_server_client_metrics_"

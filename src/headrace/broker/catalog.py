@@ -30,9 +30,9 @@ from headrace.errors import StorageError
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.directory_format import FORMAT_VERSION, newer
 from headrace.log.files import fsync_path
-from headrace.log.partition_metadata import text_of
 from headrace.log_lines import get_logger, printable
 from headrace.security.acls import Acl
+from headrace.uuid_text import uuid_text
 
 from .limits import PRODUCER_ID_BLOCK
 
@@ -182,7 +182,7 @@ class Catalog:
             with self._transaction("create the catalog"):
                 for statement in _SCHEMA.values():
                     self._database.execute(statement)
-                self._insert("cluster", [("id", text_of(_new_uuid())), ("next_producer_id", "0")])
+                self._insert("cluster", [("id", uuid_text(_new_uuid())), ("next_producer_id", "0")])
                 self._database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                 self._database.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         elif self._one("PRAGMA application_id") != _APPLICATION_ID:
@@ -615,5 +615,5 @@ def _new_uuid() -> UUID:
     """
     while True:
         made = uuid4()
-        if not text_of(made).startswith("-"):
+        if not uuid_text(made).startswith("-"):
             return made

@@ -9,8 +9,8 @@ from pathlib import Path
 from headrace.log import directory_format, known_partitions
 from headrace.log.data_directory import STRAY_SUFFIX, DataDirectory
 from headrace.log.known_partitions import Known, KnownTopic
-from headrace.log.partition_metadata import text_of
 from headrace.log_lines import get_logger
+from headrace.uuid_text import uuid_text
 
 from .catalog import Catalog, CatalogError, Topic, rebuild_hint
 from .limits import MISSING_PARTITIONS_LOGGED
@@ -60,7 +60,7 @@ def missing_partitions(
     missing = []
     for name, one in known.items():
         topic = topics.get(name)
-        if topic is not None and text_of(topic.topic_id) == one.topic_id:
+        if topic is not None and uuid_text(topic.topic_id) == one.topic_id:
             gone = one.partitions.difference(directory.partitions.get(name, ()))
             missing += [(name, partition) for partition in gone if partition < topic.partitions]
     names = [f"{name}-{partition}" for name, partition in sorted(missing)]
@@ -103,7 +103,7 @@ def save_known_partitions(directory: DataDirectory, catalog: Catalog, saved: Kno
         topic = catalog.topics.get(name)
         if topic is None:
             continue
-        topic_id = text_of(topic.topic_id)
+        topic_id = uuid_text(topic.topic_id)
         if name not in deleted:
             known[name] = KnownTopic(topic_id, set(partitions))
         elif name in saved and saved[name].topic_id == topic_id:

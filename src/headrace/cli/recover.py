@@ -17,8 +17,8 @@ from headrace.broker.limits import descriptor_budget
 from headrace.log.data_directory import DataDirectory
 from headrace.log.directory_format import UnusableDirectory
 from headrace.log.directory_lock import DirectoryInUse
-from headrace.log.partition_metadata import text_of
 from headrace.log.recovery import kept_files
+from headrace.uuid_text import uuid_text
 
 from .errors import BadUsage, Failure
 from .options import data_dir_option, flag, setting
@@ -128,7 +128,7 @@ def _print_catalog(rebuild: Rebuild, reason: str) -> None:
         if not found.has_configs:
             notes.append("its configs are lost, retention is switched off")
         notes += [f"{name} is of another topic and will be set aside" for name in found.others]
-        print(f"  {topic.name}, id {text_of(topic.topic_id)}: {count} ({'; '.join(notes)})")
+        print(f"  {topic.name}, id {uuid_text(topic.topic_id)}: {count} ({'; '.join(notes)})")
     if not rebuild.topics:
         print("  no topics")
     print(f"Cluster id: {rebuild.cluster_id or 'lost, a new one is made'}.")
@@ -145,7 +145,7 @@ def _as_json(rebuild: Rebuild, *, executed: bool, kept: str | None) -> dict[str,
         "topics": [
             {
                 "name": found.topic.name,
-                "topicId": text_of(found.topic.topic_id),
+                "topicId": uuid_text(found.topic.topic_id),
                 "partitions": found.topic.partitions,
                 "partitionsKnown": found.is_counted,
                 "directories": found.directories,

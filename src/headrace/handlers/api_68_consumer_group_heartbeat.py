@@ -25,9 +25,9 @@ from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.consumer.member import JOIN_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
 from headrace.groups.records import GroupRecord
-from headrace.log.partition_metadata import text_of
 from headrace.outcome import Outcome
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.uuid_text import uuid_text
 
 from .context import RequestContext
 from .durations import to_ms, to_timedelta
@@ -48,7 +48,7 @@ def handle(
         and request.member_epoch == JOIN_EPOCH
         and context.api_version < _FIRST_WITH_OWN_MEMBER_ID
     ):
-        member_id = text_of(uuid.uuid4())
+        member_id = uuid_text(uuid.uuid4())
     owned = request.topic_partitions
     heartbeat = ConsumerHeartbeat(
         member_id=member_id,

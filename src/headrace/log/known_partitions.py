@@ -23,7 +23,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from headrace.log.files import replace_file
-from headrace.log.partition_metadata import text_of
+from headrace.uuid_text import uuid_text
 
 KNOWN_PARTITIONS_FILE = "partitions"
 _ANY_ID = "-"
@@ -89,7 +89,7 @@ def add(directory: str, partitions: Iterable[tuple[str, uuid.UUID, int]]) -> Non
     of_topic: dict[tuple[str, uuid.UUID], set[int]] = {}
     for topic, topic_id, partition in partitions:
         of_topic.setdefault((topic, topic_id), set()).add(partition)
-    lines = [_line(text_of(topic_id), topic, new) for (topic, topic_id), new in of_topic.items()]
+    lines = [_line(uuid_text(topic_id), topic, new) for (topic, topic_id), new in of_topic.items()]
     _append(directory, b"".join(lines), sync=False)
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import binascii
 import re
 import uuid
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode
 from typing import NamedTuple
 
 from headrace.log.files import replace_file
 from headrace.log_lines import get_logger
+from headrace.uuid_text import uuid_text
 
 logger = get_logger("headrace.log")
 
@@ -43,7 +44,7 @@ def write(directory: str, topic_id: uuid.UUID, partitions: int = 0) -> None:
     :param partitions: the number of partitions of the topic; 0 to write none
     :raises OSError: when the disk fails
     """
-    text = f"version: 0\ntopic_id: {text_of(topic_id)}\n"
+    text = f"version: 0\ntopic_id: {uuid_text(topic_id)}\n"
     if partitions:
         text += f"partitions: {partitions}\n"
     replace_file(f"{directory}/{METADATA_FILE}", text.encode(), sync=False)
@@ -71,7 +72,7 @@ def read(directory: str) -> PartitionMetadata | None:
         topic_id = uuid.UUID(bytes=urlsafe_b64decode(found[1] + b"=="))
     except (binascii.Error, ValueError) as error:
         raise UnreadableMetadata(f"{path} is damaged") from error
-    if text_of(topic_id).encode() != found[1]:  # bits after the last byte
+    if uuid_text(topic_id).encode() != found[1]:  # bits after the last byte
         raise UnreadableMetadata(f"{path} is damaged")
     return PartitionMetadata(topic_id, int(found[2] or 0))
 
@@ -89,8 +90,8 @@ def contradiction(directory: str, topic_id: uuid.UUID) -> str | None:
     if found is None or found.topic_id == topic_id:
         return None
     return (
-        f"{directory}/{METADATA_FILE} names the topic id {text_of(found.topic_id)}, and the "
-        f"catalog {text_of(topic_id)}"
+        f"{directory}/{METADATA_FILE} names the topic id {uuid_text(found.topic_id)}, and the "
+        f"catalog {uuid_text(topic_id)}"
     )
 
 
@@ -117,10 +118,5 @@ def complete(directory: str, topic_id: uuid.UUID, partitions: int) -> None:
     except UnreadableMetadata as error:
         found, problem = None, str(error)
     if found is None:
-        logger.warning("%s: writing it again for the topic id %s", problem, text_of(topic_id))
+        logger.warning("%s: writing it again for the topic id %s", problem, uuid_text(topic_id))
         write(directory, topic_id, partitions)
-
-
-def text_of(topic_id: uuid.UUID) -> str:
-    """Return Kafka's text of an id: URL-safe base64 without padding."""
-    return urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")

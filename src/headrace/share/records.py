@@ -8,7 +8,6 @@ ShareSnapshotKey / ShareSnapshotValue / ShareUpdateKey / ShareUpdateValue.
 
 from __future__ import annotations
 
-import base64
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from headrace.protocol.primitives import (
     skip_tagged_fields,
     tagged_fields,
 )
+from headrace.uuid_text import uuid_text
 
 SNAPSHOT_TYPE = 0
 UPDATE_TYPE = 1
@@ -111,8 +111,7 @@ class SharePartitionKey(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        topic_id = base64.urlsafe_b64encode(self.topic_id.bytes).rstrip(b"=").decode()
-        return f"{self.group_id}:{topic_id}:{self.partition}"
+        return f"{self.group_id}:{uuid_text(self.topic_id)}:{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from typing import NamedTuple
 from headrace.broker.config.client_metrics import CLIENT_INSTANCE_ID, Subscription
 from headrace.broker.limits import CLIENT_INSTANCE_EXPIRY_MS, MAX_CLIENT_INSTANCES
 from headrace.errors import ErrorCode
-from headrace.log.partition_metadata import text_of
 from headrace.protocol.checksum import crc32c
 from headrace.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from headrace.uuid_text import uuid_text
 
 ACCEPTED_CODECS = (ZSTD, LZ4, GZIP, SNAPPY)
 """The compression types that clients are offered, the preferred one first."""
@@ -219,7 +219,7 @@ class ClientInstances:
             instance = None
         if instance is None or instance.version < self._version:
             known = (
-                {**attributes, CLIENT_INSTANCE_ID: text_of(instance_id)}
+                {**attributes, CLIENT_INSTANCE_ID: uuid_text(instance_id)}
                 if instance is None
                 else instance.attributes
             )

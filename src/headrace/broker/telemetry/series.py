@@ -21,7 +21,7 @@ from headrace.broker.limits import (
     MAX_CLIENT_SERIES_LABELS,
 )
 from headrace.broker.metrics.text import MetricsPage, labels
-from headrace.log.partition_metadata import text_of
+from headrace.uuid_text import uuid_text
 
 from .client_instances import ClientInstance
 from .otlp import Attributes, Point
@@ -155,7 +155,7 @@ def _series_name(name: str) -> str | None:
 
 def _client_labels(instance: ClientInstance) -> str:
     client_id = instance.attributes.get(CLIENT_ID, "")
-    text = labels(client_id=client_id, client_instance_id=text_of(instance.instance_id))
+    text = labels(client_id=client_id, client_instance_id=uuid_text(instance.instance_id))
     return text[1:-1]
 
 

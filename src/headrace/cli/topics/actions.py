@@ -25,7 +25,7 @@ from headrace.client.topics import (
     describe_topics,
 )
 from headrace.errors import ErrorCode
-from headrace.log.partition_metadata import text_of
+from headrace.uuid_text import uuid_text
 
 TOPICS_AT_ONCE = 500
 """The number of topics in one request."""
@@ -96,7 +96,7 @@ async def _describe(cluster: Cluster, options: Namespace) -> None:
             elif answer.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # else deleted meanwhile
                 refused.append(str(answer))
     if options.topic_id is not None:
-        described = [one for one in described if text_of(one.topic_id) == options.topic_id]
+        described = [one for one in described if uuid_text(one.topic_id) == options.topic_id]
         if not described and not options.if_exists:
             raise Failure(f"no topic has the id '{options.topic_id}'")
     configs = await _configs(cluster, [one.name for one in described])
@@ -149,7 +149,7 @@ def _print(
         replicas = len(topic.partitions[0].replicas) if topic.partitions else 0
         shown = ",".join(f"{one.name}={one.value}" for one in configs)
         print(
-            f"Topic: {name}\tTopicId: {text_of(topic.topic_id)}"
+            f"Topic: {name}\tTopicId: {uuid_text(topic.topic_id)}"
             f"\tPartitionCount: {len(topic.partitions)}\tReplicationFactor: {replicas}"
             f"\tConfigs: {one_line(shown)}"
         )
@@ -173,7 +173,7 @@ def _row(
 ) -> dict[str, Any]:
     return {
         "topic": topic.name,
-        "topic_id": text_of(topic.topic_id),
+        "topic_id": uuid_text(topic.topic_id),
         "internal": topic.is_internal,
         "partition_count": len(topic.partitions),
         "replication_factor": len(topic.partitions[0].replicas) if topic.partitions else 0,

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
-from base64 import urlsafe_b64encode
 from collections import deque
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.connection import Connection
@@ -27,6 +25,7 @@ from headrace.client.settings import librdkafka_config, settings
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
+from headrace.uuid_text import uuid_text
 
 from .node import AcknowledgeBatch, ShareNode, monotonic_ms, renewals
 from .session import LEAVE_EPOCH, ShareMembership
@@ -88,7 +87,7 @@ class ShareConsumer:
         tracing: Tracing | None = None,
     ) -> None:
         self.group_id = group_id
-        self.member_id = urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode()
+        self.member_id = uuid_text(uuid4())
         self.cluster = Cluster(
             bootstrap_servers, client_id=client_id, timeout_ms=timeout_ms, security=security
         )
