@@ -76,8 +76,7 @@ check: lint
 	$(PYTEST) -q -n 2 -m "pure and measured" tests/machines tests/protocol --cov --cov-report=term:skip-covered
 
 test: lint jars kcat prometheus browser
-	$(PYTEST) -q -n 2 $(SECOND_TRY) -m pure tests
-	$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder $(SECOND_TRY) -m "not pure and not alone" tests
+	$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder $(SECOND_TRY) -m "not alone" tests
 	$(PYTEST) -n 2 --dist loadfile $(SECOND_TRY) --listener sasl_ssl $(SECURED)
 	$(PYTEST) $(SECOND_TRY) -m alone tests
 	scripts/spark-versions --short $(OLDEST_SPARK)

@@ -103,7 +103,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         # Workers take files in this order: none is left alone with a long one at the end.
         slow = {item.path for item in items if item.get_closest_marker("slow")}
-        items.sort(key=lambda item: item.path not in slow)
+        live = {item.path for item in items if not item.get_closest_marker("pure")}
+        items.sort(key=lambda item: (item.path not in slow, item.path not in live))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -22,7 +22,7 @@ from tests.scale.test_exporter import GROUPS, PARTITIONS, RECORDS, TOPICS, fill
 from tests.support import HeadraceProcess, wait_until
 from tests.web.serving import browsing, client, holding, served
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ALL_PARTITIONS = 10_000
 FIRST_VIEW_S, INTERACTION_S = 0.5, 0.2
@@ -90,6 +90,7 @@ def shown(seconds: list[float]) -> str:
     return f"{statistics.median(seconds):.3f} s, at most {max(seconds):.3f} s"
 
 
+@pytest.mark.alone
 def test_times_of_views(tmp_path: Path) -> None:
     with (
         HeadraceProcess(tmp_path / "data") as server,
