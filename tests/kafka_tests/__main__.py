@@ -11,7 +11,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tests.support import ROOT
@@ -51,6 +51,21 @@ def run(name: str, listed: dict[str, str], *, details: bool) -> ClassResult:
 
 def short(name: str) -> str:
     return name.rpartition(".")[2]
+
+
+def full(name: str, known: Iterable[str]) -> str:
+    """Return ``CLASS[#METHOD]`` with the class's package, which may be left out.
+
+    :param known: the classes of classes.toml; another one needs its package
+    :raises ValueError: the class is not known
+    """
+    class_name, hash_sign, method = name.partition("#")
+    if "." not in class_name:
+        found = [one for one in known if short(one) == class_name]
+        if len(found) != 1:
+            raise ValueError(f"{class_name} is no class of classes.toml: name its package, too")
+        class_name = found[0]
+    return f"{class_name}{hash_sign}{method}"
 
 
 def render(results: Sequence[ClassResult]) -> str:
@@ -114,10 +129,14 @@ def main() -> int:
     parser.add_argument("-v", "--verbose", action="store_true", help="print stack traces")
     options = parser.parse_args()
     known = table()
+    try:
+        names = [full(name, known) for name in options.names]
+    except ValueError as error:
+        parser.error(str(error))
     kept = load(options.outcomes)
     results = []
     try:
-        for name in options.names or [name for name in known if name not in kept]:
+        for name in names or [name for name in known if name not in kept]:
             class_name, _, method = name.partition("#")
             result = run(name, known.get(class_name, {}), details=options.verbose)
             results.append(result)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .__main__ import BEGIN, END, load, render, save, write_page
+import pytest
+
+from .__main__ import BEGIN, END, full, load, render, save, write_page
 from .runs import FAILED, NOT_APPLICABLE, PASSED, SKIPPED, ClassResult, Outcome, table, totals
 
 NAME = "org.example.SomeTest"
@@ -65,3 +67,12 @@ def test_outcomes_are_kept_for_another_run(tmp_path: Path) -> None:
 def test_each_method_that_is_not_applicable_has_a_reason() -> None:
     assert table()
     assert all(reason for methods in table().values() for reason in methods.values())
+
+
+def test_the_package_of_a_class_may_be_left_out() -> None:
+    known = [NAME, "org.example.OtherTest"]
+    assert full("SomeTest", known) == full(NAME, known) == NAME
+    assert full("SomeTest#good", known) == f"{NAME}#good"
+    assert full("org.example.NewTest#good", known) == "org.example.NewTest#good"
+    with pytest.raises(ValueError, match="NewTest is no class"):
+        full("NewTest#good", known)
