@@ -18,7 +18,14 @@ from tests import logins
 from tests.clients.confluent import admin
 from tests.peer import KafkaPeer, jars
 from tests.secure_kafka import SecureKafka
-from tests.support import COMMON_CONFIGS, ROOT, RUN_SEED, HeadraceProcess, unique
+from tests.support import (
+    COMMON_CONFIGS,
+    ROOT,
+    RUN_SEED,
+    SHORT_LIVED_JVM,
+    HeadraceProcess,
+    unique,
+)
 
 # How long an example takes says nothing on a busy machine.
 hypothesis.settings.register_profile("headrace", deadline=None)
@@ -66,10 +73,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let SIGINT end commands under test, also when a shell that runs the tests in its background
-    ignores it; and let clients log in, if they shall.
+    ignores it; let clients log in, if they shall; and let Spark start with less work.
     """
     if is_secured(config):
         logins.install()
+    for name in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):  # also of commands and of examples
+        os.environ.setdefault(name, SHORT_LIVED_JVM)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -36,6 +36,9 @@ HANG_S = 120
 machine stands still.
 """
 
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options for a JVM that lives too short for its best compiler: half the CPU time."""
+
 COMMON_CONFIGS = {
     "group.consumer.heartbeat.interval.ms": "500",
     "group.consumer.min.heartbeat.interval.ms": "500",

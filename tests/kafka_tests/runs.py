@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.peer import SCRIPT
-from tests.support import ROOT, HeadraceProcess
+from tests.support import ROOT, SHORT_LIVED_JVM, HeadraceProcess
 
 HERE = Path(__file__).parent
 MARK = "@headrace\t"
 HEAP = "512m"
-SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""A class is done before the JVM's best compiler has earned what it costs."""
 TEST_TIMEOUT_S = 180
 """The longest time of one test."""
 
@@ -140,7 +138,7 @@ def outcomes(names: Sequence[str], timeout_s: int = TEST_TIMEOUT_S) -> Iterator[
         [
             "java",
             f"-Xmx{HEAP}",
-            *SHORT_LIVED,
+            *SHORT_LIVED_JVM.split(),
             "-cp",
             f"{classes()}{os.pathsep}{jars()}/*",
             f"-javaagent:{next(jars().glob('byte-buddy-agent-*.jar'))}",

@@ -14,10 +14,9 @@ import psutil
 from pyspark.sql import SparkSession
 
 from headrace.spark import register
-from tests.support import ROOT
+from tests.support import ROOT, SHORT_LIVED_JVM
 
-SHORT_LIVED = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""Settings for a JVM that lives too short for its best compiler: half the CPU time."""
+SHORT_LIVED = {"spark.driver.extraJavaOptions": SHORT_LIVED_JVM}
 
 _QUIET = {
     "spark.ui.enabled": "false",
