@@ -154,8 +154,9 @@ def test_lag(reader: Reader, servers: str) -> None:
 def start_groups(servers: str) -> None:
     """Give the groups of the page offsets."""
     with AdminClient({"bootstrap.servers": servers}) as admin:
-        admin.alter_share_group_offsets("packers", [TopicPartition("orders", 0, 0)])
-        billing = ConsumerGroupTopicPartitions("billing", [TopicPartition("orders", 0, 0)])
+        first = TopicPartition("orders", 0, 0)
+        admin.alter_share_group_offsets("packers", [first])[first].result()
+        billing = ConsumerGroupTopicPartitions("billing", [first])
         admin.alter_consumer_group_offsets([billing])["billing"].result()
 
 
