@@ -58,7 +58,7 @@ public final class BrokerProcess implements ClusterInstance {
     private static final long STARTS_WITHIN_S = 30;
     private static final long STOPS_WITHIN_S = 20;
     /** Tests rely on clients that have noticed a stop, which takes Kafka's broker more than a second. */
-    private static final long STOP_PAUSE_MS = 1500;
+    private static final long STOP_TAKES_MS = 1500;
     private static final String READY = "headrace is listening on ";
     /** Configs whose values speak of more brokers than there are. */
     private static final Set<String> REPLICATION = Set.of(
@@ -100,6 +100,7 @@ public final class BrokerProcess implements ClusterInstance {
     private Process process;
     private Thread reader;
     private int port;
+    private long endedNs;
     private boolean wasStopped;
 
     /** Describe a cluster, which {@link #start} starts in a fresh directory. */
@@ -113,6 +114,7 @@ public final class BrokerProcess implements ClusterInstance {
         BrokerProcess changed = new BrokerProcess(other, type);
         changed.directory = directory;
         changed.port = port;
+        changed.endedNs = endedNs;
         return changed;
     }
 
@@ -129,6 +131,8 @@ public final class BrokerProcess implements ClusterInstance {
         try {
             if (directory == null) {
                 directory = Files.createTempDirectory("headrace-kafka-tests-");
+            } else {
+                awaitStop();
             }
             spawn();
             setFeatures();
@@ -256,7 +260,8 @@ public final class BrokerProcess implements ClusterInstance {
         }
     }
 
-    private void end() {
+    /** End the process, as {@link #shutdownBroker} does, and return before its clients have noticed. */
+    void end() {
         if (process == null) {
             return;
         }
@@ -267,6 +272,7 @@ public final class BrokerProcess implements ClusterInstance {
                 throw new IllegalStateException("headrace did not stop in " + STOPS_WITHIN_S + " s");
             }
             reader.join(); // tests look for threads that are left
+            endedNs = System.nanoTime();
         } catch (InterruptedException error) {
             process.destroyForcibly();
             Thread.currentThread().interrupt();
@@ -276,8 +282,12 @@ public final class BrokerProcess implements ClusterInstance {
     @Override
     public void shutdownBroker(int brokerId) {
         end();
+        awaitStop();
+    }
+
+    private void awaitStop() {
         try {
-            Thread.sleep(STOP_PAUSE_MS);
+            Thread.sleep(Math.max(0, STOP_TAKES_MS - (System.nanoTime() - endedNs) / 1_000_000));
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();
         }
