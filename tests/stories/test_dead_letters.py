@@ -780,6 +780,22 @@ async def test_letters_of_earlier_state_do_not_stand_for_those_of_later_state(
 
 
 @on_stage(**QUEUE)
+async def test_a_group_that_is_deleted_while_its_letters_are_written_is_not_counted(
+    s: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(dead_letters, "LETTERS_ON_LOOP", 0)
+    open_queue(s)
+    s.produce(1)
+    m = s.member()
+    await m.fetch()
+    rejecting = await begun(m.ack((0, 0, REJECT)))
+    s.broker.share.group_deleted(GROUP)
+    await rejecting
+    assert letters(s) == [(0, 1, REJECTED)]
+    assert s.broker.share.dead_letters.counts == {}
+
+
+@on_stage(**QUEUE)
 async def test_letters_that_the_queue_refuses_are_tried_once(
     s: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -96,17 +96,20 @@ class DeadLetterCounts:
     :ivar records: records written to the dead-letter queue
     :ivar writes: batches, including those that failed
     :ivar failed_writes: batches that could not be written
+    :ivar complained_ms: when the last error was logged; None if none was
     """
 
     records: int = 0
     writes: int = 0
     failed_writes: int = 0
+    complained_ms: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class _Writing:
     """The letters that one change of a share-partition needs.
 
+    :ivar counts: those of the group; they are nobody else's after the group was deleted
     :ivar runs: the records that become archived
     :ivar written: the offsets that have a letter already; those of new letters are added. It is
         nobody else's after a change of the state elsewhere
@@ -114,6 +117,7 @@ class _Writing:
     """
 
     key: SharePartitionKey
+    counts: DeadLetterCounts
     topic: str
     queue: PartitionLog
     runs: Sequence[Archived]
@@ -163,7 +167,6 @@ class DeadLetters:
         self._pending: dict[SharePartitionKey, list[_Pending]] = {}
         self._copying = asyncio.Lock()
         """Held while letters are built in the thread: only one writer's copies are in memory."""
-        self._complained_ms: dict[str, int] = {}
         self._budget: LoopBudget | None = None
         """The work that this turn of the event loop may still do; None before the first letter."""
         self._is_closed = False
@@ -198,15 +201,16 @@ class DeadLetters:
         written = self._written.setdefault(key, set())
         if offsets <= written and not self._is_closed:
             return
+        counts = self.counts.setdefault(key.group_id, DeadLetterCounts())
         queue = self._queue(key, source.topic, name)
         if isinstance(queue, str):
-            self._counts(key).failed_writes += 1
-            self._complain(key.group_id, queue)
+            counts.failed_writes += 1
+            self._complain(counts, queue)
             return
         copies = config.group_value(key.group_id, COPY_RECORD) == "true"
         originals = Originals(source, dead, COPY_OPENED_TOGETHER_BYTES) if copies else None
         wall_ms = self._clock.wall_ms()
-        writing = _Writing(key, source.topic, queue, dead, written, originals, wall_ms)
+        writing = _Writing(key, counts, source.topic, queue, dead, written, originals, wall_ms)
         if self._is_closed:
             self._write_last(writing)
         elif not self._fits_turn(len(offsets - written), originals):
@@ -302,8 +306,7 @@ class DeadLetters:
 
         :raises StorageError: when the disk fails
         """
-        key, queue = writing.key, writing.queue
-        counts = self._counts(key)
+        queue, counts = writing.queue, writing.counts
         for data, offsets in batches:
             counts.writes += 1
             appended = self._logs.append(queue, data)
@@ -315,13 +318,10 @@ class DeadLetters:
                 )
                 if appended.code == ErrorCode.KAFKA_STORAGE_ERROR:
                     raise StorageError(message)
-                self._complain(key.group_id, f"{message}, share group: {key.group_id}")
+                self._complain(counts, f"{message}, share group: {writing.key.group_id}")
             else:
                 counts.records += len(offsets)
             writing.written.update(offsets)
-
-    def _counts(self, key: SharePartitionKey) -> DeadLetterCounts:
-        return self.counts.setdefault(key.group_id, DeadLetterCounts())
 
     def archiving_ended(self, key: SharePartitionKey, archived: Sequence[Archived]) -> None:
         """End a :meth:`write`: the records are archived, or cannot be."""
@@ -338,7 +338,6 @@ class DeadLetters:
     def group_deleted(self, group_id: str) -> None:
         """Forget what was counted and logged of a group."""
         self.counts.pop(group_id, None)
-        self._complained_ms.pop(group_id, None)
 
     def close(self) -> None:
         """Write letters at once from now on, and give up those that are being written."""
@@ -401,10 +400,10 @@ class DeadLetters:
         except StorageError as error:
             raise StorageError(f"cannot create the dead-letter queue {name}: {error}") from error
 
-    def _complain(self, group_id: str, message: str) -> None:
-        now_ms = self._clock.now_ms()
-        if now_ms - self._complained_ms.get(group_id, 0) >= DEAD_LETTER_COMPLAINT_MS:
-            self._complained_ms[group_id] = now_ms
+    def _complain(self, counts: DeadLetterCounts, message: str) -> None:
+        now_ms, last_ms = self._clock.now_ms(), counts.complained_ms
+        if last_ms is None or now_ms - last_ms >= DEAD_LETTER_COMPLAINT_MS:
+            counts.complained_ms = now_ms
             log.error("%s: records are archived without a dead letter", message.rstrip("."))
 
 
