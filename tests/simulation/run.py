@@ -8,7 +8,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +118,21 @@ def simulate(
             ) from error
         finally:
             asyncio._set_running_loop(None)
+
+
+def find_failure(seeds: Iterable[int], steps: int, *, world: str = "share") -> str:
+    """Run until something happens that must not, and return the first line about it.
+
+    :param seeds: those to try, in order
+    """
+    tried = []
+    for seed in seeds:
+        tried.append(seed)
+        try:
+            simulate(seed, steps, world=world)
+        except Failure as failure:
+            return str(failure).splitlines()[0]
+    raise AssertionError(f"nothing is found in {steps} steps with the seeds {tried}")
 
 
 def _check_log(run: World | BrokerWorld, errors: list[logging.LogRecord]) -> None:
