@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
@@ -14,6 +15,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 import headrace
 from headrace.broker import limits
+from headrace.broker.connection import Connection
 from headrace.protocol.primitives import compact_length
 from tests import wire_client
 from tests.support import wait_until
@@ -72,6 +74,40 @@ def test_many_pipelined_requests_are_all_answered_in_order(client: socket.socket
     count = limits.MAX_QUEUED_REQUESTS * 5
     client.sendall(b"".join(framed(struct.pack(">hhih", 18, 0, i, -1)) for i in range(count)))
     assert [struct.unpack_from(">i", answer(client))[0] for _ in range(count)] == list(range(count))
+
+
+def test_a_commit_behind_answers_that_nobody_reads_is_answered_after_them(
+    broker: headrace.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The socket is full when the commit, which is written later, gets its answer."""
+    made = Connection.connection_made
+
+    def connection_made(connection: Connection, transport: Any) -> None:
+        server_side = transport.get_extra_info("socket")
+        server_side.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        made(connection, transport)
+
+    monkeypatch.setattr(Connection, "connection_made", connection_made)
+    topic = {"name": "unread", "partitions": [{"partition_index": 0, "committed_metadata": ""}]}
+
+    def commit(number: int) -> bytes:
+        group = {"group_id": "unread", "generation_id_or_member_epoch": -1}
+        return wire_client.request_frame(8, 8, number, **group, topics=[topic])
+
+    def versions(number: int) -> bytes:
+        return wire_client.request_frame(18, 0, number)
+
+    with wire_client.connection(broker.bootstrap_servers) as other:
+        other.create_topic("unread")
+    requests = [commit, commit, *([versions] * 60 + [commit]) * 10]
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(10)
+        client.connect((host, int(port)))
+        client.sendall(b"".join(ask(number) for number, ask in enumerate(requests)))
+        for number in range(len(requests)):
+            assert struct.unpack_from(">i", answer(client))[0] == number
 
 
 def test_requests_behind_a_long_poll_wait_for_it(

@@ -731,7 +731,7 @@ class Connection(asyncio.BufferedProtocol):
         self.task = None
         self._task_bytes = 0
         frame, started = self._templated
-        if isinstance(answer, bytes):
+        if isinstance(answer, bytes) and not self._is_blocked:
             if self._charge is not None:
                 answer = self._settle_templated(self._charge, frame, answer)
             metrics = self.shared.metrics
