@@ -227,6 +227,12 @@ def test_what_cannot_be_is_refused(
     assert topic["name"] not in broker.catalog.topics or topic["name"] == "here.it.is"
 
 
+def test_a_negative_number_of_partitions_makes_no_room_for_others(broker: Broker) -> None:
+    refused = create(broker, new("negative", -(10**9)), new("large", 10**9))
+    assert {one.error_code for one in refused} == {ErrorCode.POLICY_VIOLATION}
+    assert not broker.catalog.topics
+
+
 def test_a_topic_named_twice_is_refused_and_the_others_are_created(broker: Broker) -> None:
     results = {
         one.name: (one.error_code, one.error_message)

@@ -60,7 +60,8 @@ def _create_all(
     once = [asked for asked in request.topics if times[asked.name] == 1]
     default = broker.config.get_int("num.partitions")
     total = sum(
-        len(asked.assignments) or (default if asked.num_partitions == -1 else asked.num_partitions)
+        len(asked.assignments)
+        or (default if asked.num_partitions == -1 else max(asked.num_partitions, 0))
         for asked in once
     )
     results: list[CreatableTopicResult]
