@@ -511,6 +511,19 @@ async def test_an_idle_group_is_forgotten_and_loaded_again(s):
     assert await s.member("n").fetch() == [(2, 2, 2), (4, 4, 2)]
 
 
+@on_stage()
+async def test_nothing_is_kept_of_groups_without_sessions(s):
+    """The last session ends with a ShareFetch, also of a group that never joined."""
+    s.produce(1)
+    for group_id in (GROUP, "never-joined"):
+        m = s.member(group_id=group_id)
+        await m.share_fetch()
+        await m.share_fetch(epoch=-1)
+    assert s.broker.share._settings.keys() <= s.broker.share._groups.keys()
+    await s.ask(20, topics=[{"name": "t"}])
+    assert (s.broker.share._groups, s.broker.share._settings) == ({}, {})
+
+
 def test_a_restart_keeps_what_was_acknowledged(tmp_path):
     @on_stage(data_dir=tmp_path)
     async def before(s):

@@ -118,7 +118,9 @@ class SharePartitions:
         self._serial = 0
 
     def settings(self, group_id: str) -> ShareSettings:
-        """Return the current settings of a group. They are cached until its configs change."""
+        """Return the current settings of a group. While it has sessions or share-partitions in
+        memory, they are cached until its configs change.
+        """
         config, overrides = self._config, self._catalog.configs("group", group_id)
         known = self._settings.get(group_id)
         if known is not None and known[0] is overrides:
@@ -133,7 +135,8 @@ class SharePartitions:
             read_committed=config.group_value(group_id, "share.isolation.level")
             == "read_committed",
         )
-        self._settings[group_id] = overrides, settings
+        if group_id in self._groups or self.sessions.in_group(group_id):
+            self._settings[group_id] = overrides, settings
         return settings
 
     # Loading --------------------------------------------------------------------------------------
@@ -307,7 +310,11 @@ class SharePartitions:
         for key, loaded in list(group.items()):
             if loaded.start_persisted and loaded.partition.idle:
                 del group[key]
-        if not group:
+        self._forget_if_empty(group_id)
+
+    def _forget_if_empty(self, group_id: str) -> None:
+        """Forget a group without share-partitions in memory."""
+        if not self._groups.get(group_id):
             self._groups.pop(group_id, None)
             self._settings.pop(group_id, None)
 
@@ -429,8 +436,7 @@ class SharePartitions:
         """
         group = self._groups.get(group_id, {})
         group.pop((topic_id, partition), None)
-        if not group:
-            self._groups.pop(group_id, None)
+        self._forget_if_empty(group_id)
         self.dead_letters.forget(SharePartitionKey(group_id, topic_id, partition))
         self._notify(("share", group_id, topic_id, partition))
 
