@@ -100,6 +100,14 @@ def test_everyone_may_use_a_resource_without_acls_if_configured() -> None:
     assert authorizer.allows(ALICE, HOST, READ, TOPIC, "orders")
 
 
+def test_a_resource_without_a_name_is_not_any_resource() -> None:
+    authorizer = Authorizer()
+    authorizer.add([acl("orders", WRITE)])
+    for _ in range(2):
+        assert not authorizer.allows(ALICE, HOST, WRITE, TOPIC, "")
+        assert authorizer.allows_any(ALICE, HOST, WRITE, TOPIC)
+
+
 def test_super_users_may_do_everything() -> None:
     authorizer = Authorizer([ALICE])
     authorizer.add([acl("*", ALL, DENY)])

@@ -73,6 +73,8 @@ _Pattern = tuple[int, int, str]
 """Type of the resource, type of the pattern, name."""
 _Masks = list[int]
 """The denied and the allowed operations, as bit fields."""
+_Asked = tuple[str, str, int, int, str | None]
+"""Principal, host, operation, type and name of a resource; None for any resource of the type."""
 
 
 class _Prefixes:
@@ -122,7 +124,7 @@ class Authorizer:
         self._patterns: dict[_Pattern, dict[_Client, _Masks]] = {}
         self._prefixes: dict[int, _Prefixes] = {}
         self._patterns_of: dict[tuple[int, _Client], dict[_Pattern, None]] = {}
-        self._decisions: dict[tuple[str, str, int, int, str], bool] = {}
+        self._decisions: dict[_Asked, bool] = {}
 
     # ACLs -----------------------------------------------------------------------------------------
 
@@ -235,7 +237,7 @@ class Authorizer:
         That is so if an ACL allows it, of a pattern that no DENY covers as a whole. As in Kafka,
         implied operations do not count.
         """
-        asked = principal, host, operation, resource_type, ""
+        asked = principal, host, operation, resource_type, None
         decision = self._decisions.get(asked)
         if decision is None:
             decision = self.allows(
@@ -256,7 +258,7 @@ class Authorizer:
             )
         )
 
-    def _remember(self, asked: tuple[str, str, int, int, str], decision: bool) -> bool:
+    def _remember(self, asked: _Asked, decision: bool) -> bool:
         if len(self._decisions) >= MAX_CACHED_DECISIONS:
             self._decisions.clear()
         self._decisions[asked] = decision
