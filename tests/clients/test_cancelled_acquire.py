@@ -1,4 +1,4 @@
-"""A share consumer whose calls are cancelled, also while records are on their way to it."""
+"""A share consumer whose calls overlap or are cancelled, also while records are on their way to it."""
 
 from __future__ import annotations
 
@@ -191,4 +191,47 @@ async def test_acknowledgements_of_a_cancelled_call_are_applied(
         await cancelled(call)
         answers.let_through()
         assert await consumer.acknowledge([accepted(0, 4)]) == [accepted(3, 4)]
+        assert not consumer.held()
+
+
+async def begins(call: asyncio.Task[Any]) -> None:
+    """Wait until a call waits for the request before it."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not call.done()
+
+
+@story
+async def test_an_acknowledgement_during_a_renewal_keeps_the_other_locks(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+):
+    async with member(servers) as consumer:
+        assert await arrives(consumer) == [(0, 4, 1)]
+        answers = Answers(monkeypatch, "ShareAcknowledgeRequest")
+        first = asyncio.create_task(consumer.acknowledge([accepted(1, 2)]))
+        await answers.arrived.wait()
+        renewal = asyncio.create_task(consumer.renew())
+        await begins(renewal)
+        answers.let_through()
+        assert await first == [accepted(1, 2)]
+        await renewal
+        assert consumer.held() == {(TOPIC, 0): [(0, 0), (3, 4)]}
+        left = [accepted(0, 0), accepted(3, 4)]
+        assert await consumer.acknowledge(left) == left
+
+
+@story
+async def test_acknowledgements_that_overlap_are_applied_once(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+):
+    async with member(servers) as consumer:
+        assert await arrives(consumer) == [(0, 4, 1)]
+        answers = Answers(monkeypatch, "ShareAcknowledgeRequest")
+        first = asyncio.create_task(consumer.acknowledge([accepted(1, 2)]))
+        await answers.arrived.wait()
+        second = asyncio.create_task(consumer.acknowledge([accepted(0, 4)]))
+        await begins(second)
+        answers.let_through()
+        assert await first == [accepted(1, 2)]
+        assert await second == [accepted(0, 0), accepted(3, 4)]
         assert not consumer.held()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -12,7 +11,7 @@ import pytest
 from headrace.client.cluster import TopicMetadata
 from headrace.client.errors import RequestRefused
 from headrace.client.share.consumer import ShareConsumer
-from headrace.client.share.node import ShareNode
+from headrace.client.share.node import Outcomes, ShareNode
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
 from headrace.errors import ErrorCode
 from tests.support import story
@@ -30,11 +29,9 @@ def consumer(monkeypatch: pytest.MonkeyPatch) -> ShareConsumer:
     for partition in (0, 1):
         consumer._node(partition + 1).held.add((TOPIC_ID, partition), [(0, 9)], 0)
 
-    async def acknowledge(
-        node: ShareNode, batches: Mapping[object, object]
-    ) -> dict[object, object]:
+    async def acknowledge(node: ShareNode, wanted: Outcomes) -> dict[object, object]:
         consumer._node(len(consumer._nodes) + 1)
-        return dict.fromkeys(batches, ErrorCode.NONE)
+        return node._of_held(wanted)
 
     monkeypatch.setattr(ShareNode, "acknowledge", acknowledge)
     return consumer

@@ -27,7 +27,7 @@ from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
 from headrace.uuid_text import uuid_text
 
-from .node import AcknowledgeBatch, ShareNode, monotonic_ms, renewals
+from .node import ShareNode, monotonic_ms
 from .session import LEAVE_EPOCH, ShareMembership
 from .spans import Span
 from .types import (
@@ -407,18 +407,9 @@ class ShareConsumer:
                 wanted.setdefault(key, []).append((a.first_offset, a.last_offset))
         accepted: list[Acknowledgement] = []
         for node in self._nodes.values():
-            batches: dict[TopicIdPartition, list[AcknowledgeBatch]] = {}
-            for (partition, kind), spans in wanted.items():
-                if held := node.held.held(partition, spans):
-                    batches.setdefault(partition, []).extend((*span, kind) for span in held)
-            if not batches:
-                continue
-            for partition, code in (await node.acknowledge(batches)).items():
-                if code is ErrorCode.NONE:
-                    name = self._topics[partition[0]].name
-                    accepted += (
-                        Acknowledgement(name, partition[1], *batch) for batch in batches[partition]
-                    )
+            for (topic_id, number), batches in (await node.acknowledge(wanted)).items():
+                name = self._topics[topic_id].name
+                accepted += (Acknowledgement(name, number, *batch) for batch in batches)
         return accepted
 
     def processing(self, topic: str, partition: int, offset: int) -> AbstractContextManager[object]:
@@ -441,8 +432,9 @@ class ShareConsumer:
     async def _renew(self, older_than_ms: int) -> None:
         for node in self._nodes.values():
             due = node.held.locked_before(monotonic_ms() - older_than_ms)
-            if due:
-                await node.acknowledge({key: renewals(node.held.spans(key)) for key in due})
+            await node.acknowledge(
+                {(key, AcknowledgeType.RENEW): node.held.spans(key) for key in due}
+            )
 
     # -- the group and the cluster
 

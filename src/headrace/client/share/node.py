@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -26,6 +26,8 @@ _SESSION_GONE = {ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESS
 
 AcknowledgeBatch = tuple[int, int, AcknowledgeType]
 """(first offset, last offset inclusive, outcome)"""
+Outcomes = Mapping[tuple[TopicIdPartition, AcknowledgeType], Sequence[Span]]
+"""Outcomes of records, by partition and outcome."""
 
 
 class ShareNode:
@@ -80,27 +82,32 @@ class ShareNode:
                 self.lock_timeout_ms = lock_timeout_ms
             return response
 
-    async def acknowledge(
-        self, batches: Mapping[TopicIdPartition, list[AcknowledgeBatch]]
-    ) -> dict[TopicIdPartition, ErrorCode]:
-        """Send a ShareAcknowledge. Afterwards the member no longer holds the records, unless their
-        locks were renewed.
+    async def acknowledge(self, wanted: Outcomes) -> dict[TopicIdPartition, list[AcknowledgeBatch]]:
+        """Send a ShareAcknowledge of those records that are held. Afterwards the member no longer
+        holds them, unless their locks were renewed.
 
-        :returns: partition → ``ErrorCode.NONE``, or the error that refused its acknowledgements
+        :returns: what the broker has accepted
         """
+        if not self._of_held(wanted):
+            return {}
         async with self._lock:
+            # The request before this one may have acknowledged some of them, or lost all.
+            batches = self._of_held(wanted)
+            if not batches:
+                return {}
             if not self.session.is_open or self._connection is None:
-                return self._lost(batches, ErrorCode.SHARE_SESSION_NOT_FOUND)
+                self._lost(batches)
+                return {}
             try:
                 request = self._share_acknowledge(self._connection, self.session.epoch, batches)
                 response = await self._request(self._connection, request, self._timeout_ms)
             except ConnectionFailed as failure:
                 await self._connection_lost(failure)
-                return dict.fromkeys(batches, ErrorCode.NETWORK_EXCEPTION)
+                return {}
             if response.error_code:
-                lost = self._lost(batches, ErrorCode(response.error_code))
+                self._lost(batches)
                 await self._refused(int(response.error_code), "ShareAcknowledge")
-                return lost
+                return {}
             self.session.acknowledged()
             return self._settle(response, batches)
 
@@ -125,39 +132,43 @@ class ShareNode:
             await connection.close()
             raise
 
+    def _of_held(self, wanted: Outcomes) -> dict[TopicIdPartition, list[AcknowledgeBatch]]:
+        batches: dict[TopicIdPartition, list[AcknowledgeBatch]] = {}
+        for (partition, kind), spans in wanted.items():
+            if held := self.held.held(partition, spans):
+                batches.setdefault(partition, []).extend((*span, kind) for span in held)
+        return batches
+
     def _settle(
         self, response: Any, batches: Mapping[TopicIdPartition, list[AcknowledgeBatch]]
-    ) -> dict[TopicIdPartition, ErrorCode]:
+    ) -> dict[TopicIdPartition, list[AcknowledgeBatch]]:
         now_ms = monotonic_ms()
         codes = {
             (topic.topic_id, int(p.partition_index)): (ErrorCode(p.error_code), p.error_message)
             for topic in response.responses
             for p in topic.partitions
         }
-        outcomes = {}
+        accepted = {}
         for key, spans in batches.items():
             code, message = codes.get(
                 key, (ErrorCode.UNKNOWN_SERVER_ERROR, "the answer does not mention it")
             )
-            outcomes[key] = code
             if code:
                 _log.warning("acknowledging %s-%d: %s (%s)", *key, code.name, message)
-                self._lost({key: spans}, code)
+                self._lost({key: spans})
                 continue
+            accepted[key] = spans
             self.held.drop(
                 key,
                 [(first, last) for first, last, kind in spans if kind is not AcknowledgeType.RENEW],
             )
             if any(kind is AcknowledgeType.RENEW for _, _, kind in spans):
                 self.held.renewed(key, now_ms)
-        return outcomes
+        return accepted
 
-    def _lost(
-        self, batches: Mapping[TopicIdPartition, list[AcknowledgeBatch]], code: ErrorCode
-    ) -> dict[TopicIdPartition, ErrorCode]:
+    def _lost(self, batches: Mapping[TopicIdPartition, list[AcknowledgeBatch]]) -> None:
         for key, spans in batches.items():
             self.held.drop(key, [(first, last) for first, last, _ in spans])
-        return dict.fromkeys(batches, code)
 
     async def _connection_lost(self, failure: ConnectionFailed) -> None:
         _log.warning(
@@ -270,8 +281,3 @@ def _by_topic(partitions: Iterable[TopicIdPartition], make: Any) -> tuple[Any, .
     for topic_id, partition in partitions:
         grouped.setdefault(topic_id, []).append(partition)
     return tuple(make(topic_id, tuple(indexes)) for topic_id, indexes in grouped.items())
-
-
-def renewals(spans: Iterable[Span]) -> list[AcknowledgeBatch]:
-    """Return the batches that renew the locks of ``spans``."""
-    return [(first, last, AcknowledgeType.RENEW) for first, last in spans]
