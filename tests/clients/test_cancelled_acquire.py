@@ -1,4 +1,4 @@
-"""A share consumer whose calls overlap or are cancelled, also while records are on their way to it."""
+"""A share consumer whose calls overlap, or are cancelled, also while records are on the way."""
 
 from __future__ import annotations
 

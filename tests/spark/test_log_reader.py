@@ -7,6 +7,7 @@ import random
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headrace.client import AuthenticationFailed, ConnectionFailed
+from headrace.client.fetch import fetch
 from headrace.protocol.record_batch import CorruptBatch
 from headrace.spark.option_parsing import KafkaOptions
+from headrace.spark.reader import fetcher
 from headrace.spark.reader.log_reader import (
     ARROW_SCHEMA,
     ARROW_SCHEMA_WITH_HEADERS,
@@ -288,3 +291,58 @@ def test_reading_continues_after_a_restart_of_the_broker(tmp_path: Path, topic_n
             server.stop()
             server.start()
             assert count + sum(part.num_rows for part in parts) == 500
+
+
+@pytest.mark.parametrize("skip_lost", [False, True])
+def test_a_leader_that_does_not_know_its_end_yet_is_asked_again(
+    bootstrap_servers: str, topic_name: str, monkeypatch: pytest.MonkeyPatch, skip_lost: bool
+) -> None:
+    """The high watermark of a new leader may lie behind, and its ListOffsets is not answered."""
+    create_topic(bootstrap_servers, topic_name)
+    produce(bootstrap_servers, topic_name, [b"%d" % i for i in range(10)])
+    behind = [0, 0, 5]
+
+    async def fetched(*given: Any, **more: Any) -> Any:
+        answers = await fetch(*given, **more)
+        if not behind:
+            return answers
+        high_watermark = behind.pop()
+        return {
+            key: replace(answer, records=None, high_watermark=high_watermark)
+            for key, answer in answers.items()
+        }
+
+    async def unanswered(*_: Any, **more: Any) -> Any:
+        raise ConnectionFailed("OFFSET_NOT_AVAILABLE")
+
+    monkeypatch.setattr(fetcher, "_ABSENT_S", 0.0)
+    monkeypatch.setattr(fetcher, "fetch", fetched)
+    monkeypatch.setattr(fetcher, "list_offsets", unanswered)
+    rows = ours(bootstrap_servers, [OffsetRange(topic_name, 0, 5, 10)], skip_lost=skip_lost)
+    assert [row[1] for row in rows] == [5, 6, 7, 8, 9]
+    assert not behind
+
+
+def test_nothing_is_read_of_a_topic_that_was_created_again(
+    bootstrap_servers: str, topic_name: str
+) -> None:
+    def create(value: bytes) -> None:
+        create_topic(bootstrap_servers, topic_name)
+        produce(bootstrap_servers, topic_name, [value * 1000] * 500, batch_num_messages=10)
+
+    create(b"1")
+    kafka, ranges = KafkaOptions(bootstrap_servers), [OffsetRange(topic_name, 0, 0, 500)]
+    with (
+        LogReader(kafka, ranges, ReadOptions(buffer_bytes=1)) as failing,
+        LogReader(kafka, ranges, ReadOptions(buffer_bytes=1, skip_lost=True)) as skipping,
+    ):
+        for reader in (failing, skipping):
+            part = reader.next(topic_name, 0)
+            assert part is not None
+            assert part.num_rows < 250
+        admin(bootstrap_servers).delete_topics([topic_name])[topic_name].result(PATIENCE_S)
+        create(b"2")
+        with pytest.raises(ReadError, match=f"^topic '{topic_name}' was deleted and created again"):
+            list(failing)
+        values = {value for part in skipping for value in part.column("value").to_pylist()}
+        assert values <= {b"1" * 1000}

@@ -164,6 +164,10 @@ class Fetcher:
                 problem = f"topic '{name}' does not exist"
                 self._note_absent(partition, problem, error=problem)
                 self._retry_later()
+            elif self._topic_ids.setdefault(name, topics[name].topic_id) != topics[name].topic_id:
+                problem = f"topic '{name}' was deleted and created again"
+                self._note_absent(partition, problem, error=problem)
+                self._retry_later()
             elif number not in topics[name].leaders:
                 problem = f"topic '{name}' has no partition {number}"
                 self._note_absent(partition, problem, error=problem)
@@ -173,7 +177,6 @@ class Fetcher:
                 self._retry_later()
             else:
                 partition.leader = topics[name].leaders[number]
-        self._topic_ids.update({name: topic.topic_id for name, topic in topics.items()})
         async with self._arrived:
             self._arrived.notify_all()
 
@@ -198,19 +201,18 @@ class Fetcher:
     def _note_absent(self, partition: PartitionFetch, problem: str, *, error: str | None) -> None:
         """Record that a broker says that a partition, or the offset to fetch, does not exist.
 
-        :param error: the error to fail with as soon as brokers have said so for long enough; None
-            asks until the timeout
+        :param error: the error to fail with, unless the range is to be skipped, as soon as brokers
+            have said so for long enough; None asks until the timeout
         :raises ReadError: the partition has been absent, or without data, for too long
         """
         now_s = asyncio.get_running_loop().time()
         if partition.absent_since_s is None:
             partition.absent_since_s = now_s
-        if now_s - partition.absent_since_s >= _ABSENT_S:
-            if self._options.skip_lost:
-                self._skip_to(partition, partition.end, problem)
-                return
-            if error is not None:
+        if error is not None and now_s - partition.absent_since_s >= _ABSENT_S:
+            if not self._options.skip_lost:
                 raise ReadError(error + self._options.advice)
+            self._skip_to(partition, partition.end, problem)
+            return
         self._note_no_data(partition, problem + self._options.advice)
 
     def _skip_to(self, partition: PartitionFetch, offset: int, problem: str) -> None:
