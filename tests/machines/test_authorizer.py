@@ -100,6 +100,16 @@ def test_everyone_may_use_a_resource_without_acls_if_configured() -> None:
     assert authorizer.allows(ALICE, HOST, READ, TOPIC, "orders")
 
 
+def test_long_names_are_not_remembered() -> None:
+    authorizer = Authorizer()
+    authorizer.add([acl("x" * 1000, pattern_type=PREFIXED)])
+    name = "x" * 32_767
+    references = sys.getrefcount(name)
+    assert authorizer.allows(ALICE, HOST, READ, TOPIC, name)
+    assert not authorizer.allows(ALICE, HOST, WRITE, TOPIC, name)
+    assert sys.getrefcount(name) == references
+
+
 def test_a_resource_without_a_name_is_not_any_resource() -> None:
     authorizer = Authorizer()
     authorizer.add([acl("orders", WRITE)])

@@ -40,7 +40,7 @@ from .acls import (
     Permission,
     ResourceType,
 )
-from .limits import ACLS_PER_STEP, MAX_CACHED_DECISIONS
+from .limits import ACLS_PER_STEP, MAX_CACHED_DECISIONS, MAX_CACHED_NAME_LENGTH
 
 SUPPORTED_OPERATIONS: Mapping[int, int] = MappingProxyType(
     {
@@ -228,7 +228,9 @@ class Authorizer:
         asked = principal, host, operation, resource_type, name
         decision = self._decisions.get(asked)
         if decision is None:
-            decision = self._remember(asked, self._decide(*asked))
+            decision = self._decide(*asked)
+            if len(name) <= MAX_CACHED_NAME_LENGTH:
+                self._remember(asked, decision)
         return decision
 
     def allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
@@ -258,11 +260,10 @@ class Authorizer:
             )
         )
 
-    def _remember(self, asked: _Asked, decision: bool) -> bool:
+    def _remember(self, asked: _Asked, decision: bool) -> None:
         if len(self._decisions) >= MAX_CACHED_DECISIONS:
             self._decisions.clear()
         self._decisions[asked] = decision
-        return decision
 
     def _decide(
         self, principal: str, host: str, operation: int, resource_type: int, name: str

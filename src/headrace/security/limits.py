@@ -5,6 +5,11 @@ MAX_CACHED_DECISIONS = 20_000
 about 300 bytes.
 """
 
+MAX_CACHED_NAME_LENGTH = 249
+"""The longest name of a resource whose decisions are remembered: that of a topic. Clients may send
+names of 32,767 characters.
+"""
+
 ACLS_PER_STEP = 500
 """The ACLs that a search compares with a filter before other requests are served."""
 
