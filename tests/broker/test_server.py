@@ -38,6 +38,23 @@ def client(broker: headrace.Broker) -> Iterator[socket.socket]:
         yield client
 
 
+@pytest.fixture
+def small_buffers(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """A socket that is not connected; when it is, little fits into the buffers of both sides."""
+    made = Connection.connection_made
+
+    def connection_made(connection: Connection, transport: Any) -> None:
+        server_side = transport.get_extra_info("socket")
+        server_side.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        made(connection, transport)
+
+    monkeypatch.setattr(Connection, "connection_made", connection_made)
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(10)
+        yield client
+
+
 def framed(body: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
@@ -77,17 +94,9 @@ def test_many_pipelined_requests_are_all_answered_in_order(client: socket.socket
 
 
 def test_a_commit_behind_answers_that_nobody_reads_is_answered_after_them(
-    broker: headrace.Broker, monkeypatch: pytest.MonkeyPatch
+    broker: headrace.Broker, small_buffers: socket.socket
 ) -> None:
     """The socket is full when the commit, which is written later, gets its answer."""
-    made = Connection.connection_made
-
-    def connection_made(connection: Connection, transport: Any) -> None:
-        server_side = transport.get_extra_info("socket")
-        server_side.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        made(connection, transport)
-
-    monkeypatch.setattr(Connection, "connection_made", connection_made)
     topic = {"name": "unread", "partitions": [{"partition_index": 0, "committed_metadata": ""}]}
 
     def commit(number: int) -> bytes:
@@ -101,13 +110,10 @@ def test_a_commit_behind_answers_that_nobody_reads_is_answered_after_them(
         other.create_topic("unread")
     requests = [commit, commit, *([versions] * 60 + [commit]) * 10]
     host, _, port = broker.bootstrap_servers.rpartition(":")
-    with socket.socket() as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.settimeout(10)
-        client.connect((host, int(port)))
-        client.sendall(b"".join(ask(number) for number, ask in enumerate(requests)))
-        for number in range(len(requests)):
-            assert struct.unpack_from(">i", answer(client))[0] == number
+    small_buffers.connect((host, int(port)))
+    small_buffers.sendall(b"".join(ask(number) for number, ask in enumerate(requests)))
+    for number in range(len(requests)):
+        assert struct.unpack_from(">i", answer(small_buffers))[0] == number
 
 
 def test_requests_behind_a_long_poll_wait_for_it(
@@ -311,3 +317,22 @@ def test_idle_connections_are_closed() -> None:
             idle.sendall(framed(API_VERSIONS))
             answer(idle)
             assert idle.recv(1) == b""
+
+
+def test_a_client_that_reads_a_long_answer_slowly_is_not_idle(
+    small_buffers: socket.socket,
+) -> None:
+    with headrace.Broker(config={"connections.max.idle.ms": 1000}) as broker:
+        with wire_client.connection(broker.bootstrap_servers) as other:
+            other.create_topic("long")
+            assert other.produce("long", wire_client.batch([bytes(900_000)])) == (0, 0)
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        small_buffers.connect((host, int(port)))
+        fetch = struct.pack(">hhihiiiibi", 1, 4, 99, -1, -1, 0, 1, 1 << 20, 0, 1)
+        fetch += struct.pack(">h", 4) + b"long" + struct.pack(">iiqi", 1, 0, 0, 1 << 20)
+        small_buffers.sendall(framed(fetch))
+        (size,) = struct.unpack(">i", exactly(small_buffers, 4))
+        for _ in range(25):
+            size -= len(exactly(small_buffers, 16_384))
+            time.sleep(0.1)
+        exactly(small_buffers, size)

@@ -987,6 +987,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_full = False
+        self.last_active = perf_counter()  # a client that reads is not idle
         if self.transport is None or self._is_in_turns:
             return
         end_ms = self.shared.turns.end_ms()
