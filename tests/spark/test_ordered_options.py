@@ -100,6 +100,20 @@ def test_reports_of_tasks_are_added_up_once() -> None:
         server.close()
 
 
+@pytest.mark.parametrize("line", [b"[" * 4000, b'["a guess",1,[Infinity]]', b"\xff", b"{}"])
+def test_a_stranger_does_not_end_the_reports(line: bytes) -> None:
+    server = ReportServer("127.0.0.1")
+    try:
+        address = server.next_batch()
+        with socket.create_connection((address.host, address.port), 5) as stranger:
+            stranger.sendall(line + b"\n")
+            assert stranger.recv(1) == b""
+        send_report(address, TaskReport(0, 0, 10, 3, 1, 5000))
+        assert server.totals() == Totals(10, 3, 1)
+    finally:
+        server.close()
+
+
 def test_a_report_that_cannot_be_delivered_is_dropped() -> None:
     server = ReportServer("127.0.0.1")
     address = server.next_batch()

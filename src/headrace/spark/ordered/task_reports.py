@@ -134,7 +134,7 @@ class ReportServer:
                 try:
                     connection.settimeout(_TIMEOUT_S)
                     self._receive(connection)
-                except (OSError, ValueError, TypeError):
+                except Exception:
                     continue  # not a report
 
     def _receive(self, connection: socket.socket) -> None:
