@@ -275,6 +275,30 @@ def test_json_keeps_everything(headrace: Headrace, bootstrap_servers: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ('{"value": ' + "[" * 5000, "its JSON is nested too deeply"),
+        ('{"value": "x", "timestamp": 99999999999999999999}', "timestamp is too large"),
+        ('{"value": "x", "partition": 3000000000}', "partition is too large"),
+        (
+            '{"value": "x", "headers": [{"key": "\\ud800"}]}',
+            "a header key has half a surrogate pair",
+        ),
+    ],
+)
+def test_a_line_that_cannot_be_sent_is_named_and_those_before_it_are_acknowledged(
+    headrace: Headrace, bootstrap_servers: str, line: str, complaint: str
+) -> None:
+    topic = create_topic(bootstrap_servers, unique("malformed"))
+    stdin = f'{{"value": "first"}}\n{line}\n'.encode()
+    output = headrace("produce", topic, "--json", "--keep-partitions", stdin=stdin, status=1)
+    assert "line 2 of stdin" in output
+    assert complaint in output
+    assert "1 record was acknowledged" in output
+    assert headrace("consume", topic, "--from-beginning", "--to-end") == "first\n"
+
+
+@pytest.mark.parametrize(
     ("options", "expected"),
     [
         ("--from-beginning --to-end", range(10)),

@@ -133,6 +133,12 @@ class JsonReader:
         :raises MalformedLine: it is not such an object
         """
         try:
+            return self._record(line)
+        except RecursionError:
+            raise MalformedLine("its JSON is nested too deeply") from None
+
+    def _record(self, line: bytes) -> NewRecord:
+        try:
             found = json.loads(line)
         except ValueError as error:
             raise MalformedLine(f"not JSON: {error}") from None
@@ -145,8 +151,8 @@ class JsonReader:
             _field(found, "key"),
             _field(found, "value"),
             [(_name(one), _field(one, "value")) for one in headers],
-            _number(found, "partition") if self._keep_partitions else None,
-            None if found.get("timestamp") == -1 else _number(found, "timestamp"),
+            _number(found, "partition", 2**31) if self._keep_partitions else None,
+            None if found.get("timestamp") == -1 else _number(found, "timestamp", 2**63),
         )
 
 
@@ -159,7 +165,10 @@ def _field(found: Mapping[str, Any], name: str) -> bytes | None:
     value = found.get(name)
     if value is None:
         return None
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return _utf8(name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def _utf8(name: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -170,13 +179,17 @@ def _name(header: Mapping[str, Any]) -> str:
     name = header.get("key")
     if not isinstance(name, str):
         raise MalformedLine("a header has no key")
+    _utf8("a header key", name)
     return name
 
 
-def _number(found: Mapping[str, Any], name: str) -> int | None:
+def _number(found: Mapping[str, Any], name: str, end: int) -> int | None:
+    """Return a number from 0 on, below ``end``; None if it is missing."""
     value = found.get(name)
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise MalformedLine(f"{name} is not a number from 0 on")
+    if value >= end:
+        raise MalformedLine(f"{name} is too large")
     return value
