@@ -322,6 +322,40 @@ def test_offsets_times_and_ends(
     assert headrace("consume", topic, *options.split()).split() == [str(n) for n in expected]
 
 
+def test_a_member_prints_on_after_a_partition_was_revoked(
+    headrace: Headrace,
+    bootstrap_servers: str,
+    group_id: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic = create_topic(bootstrap_servers, unique("shared"), partitions=2)
+    for partition in (0, 1):
+        produce(bootstrap_servers, topic, [b"%d" % partition] * 3, partition=partition)
+    other = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group_id})
+
+    class Rebalanced(Consumer):
+        """A member whose group another one joins between its first record and the rest."""
+
+        def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
+            messages = super().consume(num_messages, timeout)
+            if not other.assignment():
+                other.subscribe([topic])
+
+                def has_joined() -> bool:
+                    messages.extend(Consumer.consume(self, num_messages, 0.1))
+                    return other.poll(0.1) is not None or bool(other.assignment())
+
+                wait_until(has_joined, PATIENCE_S, "the other member")
+            return messages
+
+    monkeypatch.setattr("headrace.cli.console.consume.Consumer", Rebalanced)
+    words = (topic, "--group", group_id, "--from-beginning", "--timeout-ms", "2000")
+    try:
+        assert set(headrace("consume", *words).split()) <= {"0", "1"}
+    finally:
+        other.close()
+
+
 def test_a_group_commits_exactly_what_was_printed(
     headrace: Headrace, bootstrap_servers: str, topic: str, group_id: str
 ) -> None:

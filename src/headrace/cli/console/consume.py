@@ -429,10 +429,20 @@ class Reader:
         self.processed += len(shown)
         if self._options.group is not None:
             for message in sorted([*shown, *skipped], key=lambda one: int(one.offset())):
-                self._consumer.store_offsets(message=message)
+                self._store(message)
         if problem is not None:
             raise problem
         return bool(shown or skipped)
+
+    def _store(self, message: Any) -> None:
+        """Remember the offset of a record to commit, unless its partition was revoked meanwhile:
+        the partition's next member prints the record again.
+        """
+        try:
+            self._consumer.store_offsets(message=message)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE:
+                raise
 
     def _written(self, message: Any) -> bytes:
         """Return the line of a record; empty if its value went to a file instead."""
