@@ -12,6 +12,8 @@ from headrace.protocol.partitions import TopicPartition
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
+_MAX_OFFSET = 2**63 - 1
+
 
 class DeadLetter(NamedTuple):
     """A letter of a dead-letter queue.
@@ -115,7 +117,8 @@ def _text(value: bytes | None) -> str | None:
 def _number(text: str | None) -> int | None:
     if text is None or not re.fullmatch("[0-9]{1,19}", text, re.ASCII):
         return None
-    return int(text)
+    number = int(text)
+    return number if number <= _MAX_OFFSET else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from headrace.client.cluster import Cluster, TopicMetadata
-from headrace.client.errors import ClientError, check_answer
+from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused, check_answer
 from headrace.client.fetch import FetchLimits, FetchPosition, fetch
 from headrace.client.list_offsets import READ_UNCOMMITTED
 from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
@@ -24,6 +24,12 @@ topic was deleted and created again.
 """
 
 _FETCH_BYTES = 1 << 20
+_NO_SUCH_TOPIC = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+}
+"""Error codes of topics that do not exist, or that the user may not describe."""
 
 
 class Originals:
@@ -93,9 +99,14 @@ async def _find(
     topics = await cluster.metadata(sorted({topic for topic, _ in wanted}))
     found: dict[tuple[TopicPartition, int], Record] = {}
     for place, offsets in wanted.items():
-        topic = topics.get(place[0])
-        leader = topic.leaders.get(place[1], -1) if isinstance(topic, TopicMetadata) else -1
-        if isinstance(topic, TopicMetadata) and leader >= 0:
+        name, number = place
+        topic = topics.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if not isinstance(topic, TopicMetadata):
+            if topic not in _NO_SUCH_TOPIC:
+                raise RequestRefused(f"looking up topic '{name}'", topic)
+        elif (leader := topic.leaders.get(number)) is not None:
+            if leader < 0:
+                raise ConnectionFailed(f"reading topic '{name}': {name}-{number} has no leader")
             await _find_in(cluster, topic, place, leader, sorted(offsets), found)
     return found
 

@@ -1,0 +1,69 @@
+"""Dead letters without a copy, whose records are looked up in their topics."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from headrace.client.cluster import Cluster, TopicMetadata
+from headrace.client.dead_letters.letters import DeadLetter, parse_letter
+from headrace.client.dead_letters.originals import Originals
+from headrace.client.errors import ClientError
+from headrace.errors import ErrorCode
+
+CONFIG = {"bootstrap.servers": "127.0.0.1:1"}
+
+
+def letter(offset: int) -> DeadLetter | None:
+    place = {"topic": "t", "partition": "0", "offset": str(offset)}
+    headers = [(f"__dlq.errors.{name}", value.encode()) for name, value in place.items()]
+    return parse_letter(("dlq", 0), 7, 1000, None, None, headers)
+
+
+@pytest.mark.parametrize(
+    ("topic", "problem"),
+    [
+        (TopicMetadata("t", UUID(int=1), {0: -1}), "t-0 has no leader"),
+        (ErrorCode.LEADER_NOT_AVAILABLE, "LEADER_NOT_AVAILABLE"),
+    ],
+)
+def test_a_record_whose_leader_is_away_does_not_count_as_gone(
+    monkeypatch: pytest.MonkeyPatch, topic: Any, problem: str
+) -> None:
+    async def metadata(*_: object) -> Any:
+        return {"t": topic}
+
+    monkeypatch.setattr(Cluster, "metadata", metadata)
+    found = letter(5)
+    assert found is not None
+    with Originals(CONFIG) as originals, pytest.raises(ClientError, match=problem):
+        originals.fill([found])
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        TopicMetadata("t", UUID(int=1), {1: 0}),
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ],
+)
+def test_a_record_whose_partition_does_not_exist_is_gone(
+    monkeypatch: pytest.MonkeyPatch, topic: Any
+) -> None:
+    async def metadata(*_: object) -> Any:
+        return {"t": topic}
+
+    monkeypatch.setattr(Cluster, "metadata", metadata)
+    found = letter(5)
+    assert found is not None
+    with Originals(CONFIG) as originals:
+        assert originals.fill([found]) == [found]
+
+
+def test_an_offset_that_no_log_can_have_is_that_of_no_letter() -> None:
+    assert letter(2**63 - 1) is not None
+    assert letter(2**63) is None
