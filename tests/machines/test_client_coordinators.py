@@ -164,3 +164,24 @@ def test_an_error_of_another_kind_is_not_repeated() -> None:
 
     answers = ask(Brokers({"a": 1}), ["a"], answer)
     assert (str(answers["a"]), tries) == ("the API is missing", 1)
+
+
+def test_a_coordinator_that_another_call_finds_moved_during_a_look_up_is_looked_up_again() -> None:
+    brokers = Brokers({"a": 1, "b": 2})
+    coordinators = Coordinators(brokers)
+    find = brokers._find
+
+    async def moved(connection: Any, ids: Sequence[str], timeout_ms: int) -> Answers:
+        return dict.fromkeys(ids, RequestRefused("asking it", ErrorCode.NOT_COORDINATOR))
+
+    async def find_while_another_call_asks(request: Any, *, timeout_ms: int) -> Any:
+        brokers._find = find  # type: ignore[method-assign]
+        await coordinators.ask(["a"], moved, 0)
+        return await find(request, timeout_ms=timeout_ms)
+
+    def answer(node_id: int, ids: Sequence[str]) -> Answers:
+        return dict.fromkeys(ids, node_id)
+
+    coordinators.assume("a", 1)
+    brokers._find = find_while_another_call_asks  # type: ignore[method-assign]
+    assert ask(brokers, ["a", "b"], answer, coordinators=coordinators) == {"a": 1, "b": 2}

@@ -149,8 +149,13 @@ class Coordinators:
             return dict.fromkeys(group_ids, error)
         led: dict[int, list[str]] = {}
         for group_id in group_ids:
-            if group_id not in answers:
-                led.setdefault(self._node_of[group_id], []).append(group_id)
+            if group_id in answers:
+                continue
+            node_id = self._node_of.get(group_id)
+            if node_id is None:  # another call has found out during the look-up
+                answers[group_id] = ConnectionFailed("it has moved")
+            else:
+                led.setdefault(node_id, []).append(group_id)
 
         async def ask_one(node_id: int, group_ids: Sequence[str]) -> None:
             try:
