@@ -173,6 +173,17 @@ def test_a_refused_write_changes_nothing(tmp_path: Path) -> None:
     assert catalog.allocate_producer_id() == 0
 
 
+def test_a_write_after_one_that_failed_unexpectedly(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path / "headrace.db")
+    with pytest.raises(UnicodeEncodeError):
+        catalog.alter_many({("group", "g"): {"a": "1"}, ("group", "\ud800"): {"a": "1"}})
+    catalog.create_topic("t", 1)
+    catalog.close()
+    reopened = Catalog(tmp_path / "headrace.db")
+    assert (list(reopened.topics), reopened.configured("group")) == (["t"], [])
+    reopened.close()
+
+
 def test_what_is_not_a_catalog_is_said_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "headrace.db"
 

@@ -276,10 +276,12 @@ class Catalog:
             self._database.execute("BEGIN IMMEDIATE")
             yield
             self._database.execute("COMMIT")
-        except sqlite3.Error as error:
+        except BaseException as error:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
-            raise CatalogError(f"cannot {purpose}: {error}") from error
+            if isinstance(error, sqlite3.Error):
+                raise CatalogError(f"cannot {purpose}: {error}") from error
+            raise
 
     def _put(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
