@@ -339,6 +339,11 @@ def test_a_group_with_members_keeps_its_offsets(seen_world: World, page: Page) -
         assert actor.post("/api/actions/produce", content=b"{").status_code == 400
         fields = {"topic": seen_world.topic, "dry_run": "no"}
         assert actor.post("/api/actions/produce", json=fields).status_code == 400
+        half = b'{"topic": "%s", "value": "\\ud800"}' % seen_world.topic.encode()
+        assert actor.post("/api/actions/produce", content=half).status_code == 400
+        fields = {"group": seen_world.group, "topic": seen_world.topic, "first": 0}
+        answer = actor.post("/api/actions/release", json={**fields, "partition": 1 << 31})
+        assert answer.status_code == 400
 
 
 def test_offsets_of_groups_without_members_are_deleted(seen_world: World, page: Page) -> None:

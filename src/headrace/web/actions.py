@@ -36,6 +36,7 @@ from .texts import count_of, short, whole
 log = get_logger("headrace.ui")
 
 _ANY_PARTITION = -1
+_MAX_PARTITION = (1 << 31) - 1
 _PRODUCE_S = 10.0
 _MAX_CHANGES = 1000
 _MAX_HEADERS = 100
@@ -361,6 +362,8 @@ class Planner:
     async def _release(self, form: Form) -> Plan:
         group_id, topic = _field(form, "group"), _field(form, "topic")
         key = (topic, _whole(form, "partition"))
+        if key[1] > _MAX_PARTITION:
+            raise BadRequest(f"There is no partition {key[1]}.")
         first = _whole(form, "first")
         last = _whole(form, "last") if form.get("last") else first
         state = (await share_states(self._cluster, group_id, [key], MAX_SPANS_OF_RECORD)).get(key)

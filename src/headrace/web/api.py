@@ -164,7 +164,8 @@ class Api:
             raise NotAllowed
         try:
             fields = json.loads(await request.body())
-        except ValueError:
+            json.dumps(fields, ensure_ascii=False).encode()  # half a character is no text
+        except (ValueError, RecursionError):
             raise BadRequest("The body is not JSON.") from None
         if not isinstance(fields, dict):
             raise BadRequest("The body is not a JSON object.")
