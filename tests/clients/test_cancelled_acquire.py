@@ -67,6 +67,13 @@ async def cancelled(call: asyncio.Task[Any]) -> None:
         await call
 
 
+async def begins(call: asyncio.Task[Any]) -> None:
+    """Wait until a call waits for the request before it."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not call.done()
+
+
 async def arrives(consumer: ShareConsumer) -> list[tuple[int, int, int]]:
     """Return the next records that a member gets, as (first, last, delivery count)."""
     while True:
@@ -157,6 +164,25 @@ async def test_the_close_releases_what_a_cancelled_call_has_acquired(
 
 
 @story
+async def test_a_cancelled_close_releases_what_was_acquired(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+):
+    async def never_ends(_: ShareNode) -> None:
+        await asyncio.Event().wait()
+
+    async with member(servers) as other:
+        consumer = ShareConsumer(servers, GROUP, [TOPIC])
+        await consumer.start()
+        assert await arrives(consumer) == [(0, 4, 1)]
+        with monkeypatch.context() as patch:
+            patch.setattr(ShareNode, "close", never_ends)
+            call = asyncio.create_task(consumer.close(timeout_ms=60_000))
+            await begins(call)
+            await cancelled(call)
+        assert await arrives(other) == [(0, 4, 2)]
+
+
+@story
 async def test_the_next_call_raises_the_error_of_a_cancelled_one(
     servers: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -192,13 +218,6 @@ async def test_acknowledgements_of_a_cancelled_call_are_applied(
         answers.let_through()
         assert await consumer.acknowledge([accepted(0, 4)]) == [accepted(3, 4)]
         assert not consumer.held()
-
-
-async def begins(call: asyncio.Task[Any]) -> None:
-    """Wait until a call waits for the request before it."""
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert not call.done()
 
 
 @story

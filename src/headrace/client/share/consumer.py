@@ -161,21 +161,25 @@ class ShareConsumer:
         )
 
     async def close(self, timeout_ms: int = _CLOSE_TIMEOUT_MS) -> None:
-        """Leave the group and close the sessions: the brokers release the held records at once."""
+        """Leave the group and close the sessions: the brokers release the held records at once.
+
+        If it is cancelled, the connections are closed, which releases them, too.
+        """
         tasks = [*self._abandoned, *filter(None, [self._heartbeats])]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         try:
+            await asyncio.gather(*tasks, return_exceptions=True)
             async with asyncio.timeout(timeout_ms / 1000):
                 await asyncio.gather(*(node.close() for node in self._nodes.values()))
                 if self._ended is None and self._membership.member_epoch > 0:
                     await self._send_heartbeat(LEAVE_EPOCH, None)
         except (TimeoutError, ClientError) as problem:
             _log.warning("leaving group %s: %s", self.group_id, problem or "timed out")
-        if self._tracing is not None:
-            self._tracing.closed()
-        await self.cluster.close()
+        finally:
+            if self._tracing is not None:
+                self._tracing.closed()
+            await self.cluster.close()
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Replace the subscription; the next heartbeat sends it. Held records stay held."""
