@@ -118,7 +118,7 @@ def test_lines(line: bytes, record: NewRecord) -> None:
 
 def test_malformed_lines() -> None:
     reader = LineReader(LINE_PROPERTIES)
-    for line in (b"", b"a:1", b"a:1\tk", b"a\tk\tv", b"N:1\tk\tv", b"\xff:1\tk\tv"):
+    for line in (b"", b"a:1", b"a:1\tk", b"a\tk\tv", b"N:1\tk\tv", b"\xff:1\tk\tv", b"\0:1\tk\tv"):
         with pytest.raises(MalformedLine):
             reader.record(line)
     lenient = LineReader({**LINE_PROPERTIES, "ignore.error": "true"})
@@ -137,6 +137,8 @@ def test_malformed_lines() -> None:
         b'{"headers": {"a": 1}}',
         b'{"headers": [1]}',
         b'{"headers": [{"value": "x"}]}',
+        b'{"headers": [{"key": "a\\u0000b"}]}',
+        b'{"headers": [{"key": "\\ud800"}]}',
         b'{"valueBase64": "!"}',
         b'{"valueBase64": 5}',
         b'{"timestamp": "now"}',

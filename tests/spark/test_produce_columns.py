@@ -96,6 +96,23 @@ def test_rows_of_the_value_alone() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [
+        (None, "column headers has a null in the place of a header"),
+        ({"key": None, "value": b"1"}, "column headers has a header without a key"),
+        ({"key": "a\0b", "value": b"1"}, "column headers has the key 'a\\\\x00b'"),
+    ],
+)
+def test_headers_that_cannot_be_written(header: object, text: str) -> None:
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    batch = pa.record_batch(
+        {"value": pa.array([b"1"]), "headers": pa.array([[header]], kind)},
+    )
+    with pytest.raises(SourceError, match=text):
+        list(records(batch, "t"))
+
+
 def test_a_client_of_the_sink() -> None:
     given = {
         **SERVERS,

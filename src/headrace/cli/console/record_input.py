@@ -111,9 +111,10 @@ class LineReader:
         if self._is_null(name):
             raise MalformedLine("a header key cannot be null")
         try:
-            return name.decode(), None if not found or self._is_null(value) else value
+            key = _header_key(name.decode())
         except UnicodeDecodeError:
             raise MalformedLine("a header key is not UTF-8") from None
+        return key, None if not found or self._is_null(value) else value
 
 
 class JsonReader:
@@ -180,7 +181,13 @@ def _name(header: Mapping[str, Any]) -> str:
     if not isinstance(name, str):
         raise MalformedLine("a header has no key")
     _utf8("a header key", name)
-    return name
+    return _header_key(name)
+
+
+def _header_key(key: str) -> str:
+    if "\0" in key:
+        raise MalformedLine("a header key has a NUL, at which librdkafka would cut it")
+    return key
 
 
 def _number(found: Mapping[str, Any], name: str, end: int) -> int | None:

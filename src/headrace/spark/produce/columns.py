@@ -117,4 +117,23 @@ def _filled(column: pa.Array, default: int) -> list[int]:
 def _header_pairs(
     headers: list[dict[str, Any]] | None,
 ) -> list[tuple[str, str | bytes | None]] | None:
-    return [(one["key"], one["value"]) for one in headers] if headers else None
+    if not headers:
+        return None
+    for one in headers:
+        _check_header(one)
+    return [(one["key"], one["value"]) for one in headers]
+
+
+def _check_header(header: dict[str, Any] | None) -> None:
+    """Check a header of a row.
+
+    :raises SourceError: librdkafka cannot write it
+    """
+    if header is None:
+        raise SourceError("column headers has a null in the place of a header: remove it")
+    if header["key"] is None:
+        raise SourceError("column headers has a header without a key: give it one")
+    if "\0" in header["key"]:
+        raise SourceError(
+            f"column headers has the key {header['key']!r}: librdkafka would cut it at its NUL"
+        )
