@@ -139,6 +139,20 @@ def test_the_number_of_sensors_is_bounded() -> None:
     assert len(quotas) == quotas_module.MAX_QUOTA_SENSORS
 
 
+def test_long_client_ids_with_a_default_quota_are_told_apart_by_their_beginning() -> None:
+    quotas = machine()
+    named, long = "n" * 32_000, "x" * 32_000
+    quotas.alter(entity("", None), {PRODUCE: 1.0})
+    quotas.alter(entity("", named), {PRODUCE: 2.0})
+    for number in range(50):
+        limit = quotas.limit_of(PRODUCE, "ann", f"{long}{number}")
+        assert limit is not None
+        quotas.charge(PRODUCE, limit, 1, now_ms=0)
+        assert len(limit.client_id) < 300
+    assert len(quotas) == 1
+    assert quotas.limit_of(PRODUCE, "ann", named) == Limit(2.0, "", named)
+
+
 def test_without_quotas_nothing_is_remembered() -> None:
     quotas = machine()
     quotas.alter(entity("ann"), {PRODUCE: 1.0, FETCH: 1.0})

@@ -18,3 +18,8 @@ MAX_QUOTA_SENSORS = 100_000
 that was not used for longest. Those that have used nothing within the windows of quotas are
 forgotten anyway. Each takes about 700 bytes.
 """
+
+MAX_SENSOR_NAME_LENGTH = 249
+"""The characters of a user or client id that tell it apart from others with the same default quota.
+Clients may send ids of 32,767 characters.
+"""

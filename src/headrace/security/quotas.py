@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .limits import MAX_QUOTA_SENSORS
+from .limits import MAX_QUOTA_SENSORS, MAX_SENSOR_NAME_LENGTH
 from .quota_entities import CLIENT_ID, CONNECTION, IP, MUTATION, USER, Entity, Name
 from .rates import Rate, TokenBucket, Windows
 
@@ -97,7 +97,7 @@ class ClientQuotas:
                 continue
             value = quotas.get(entity)
             if value is not None:
-                return Limit(value, user if users else "", client_id if client_ids else "")
+                return Limit(value, _sensor_name(users, user), _sensor_name(client_ids, client_id))
         return None
 
     def limit_of_address(self, address: str) -> Limit | None:
@@ -189,3 +189,10 @@ def _entity(users: str | None, client_ids: str | None, user: str, client_id: str
     if users:
         entity.append((USER, user if users == _NAMED else None))
     return tuple(entity)
+
+
+def _sensor_name(kind: str | None, name: str) -> str:
+    """Return the name of a user or client id in its sensor: "" where all have one."""
+    if kind is None:
+        return ""
+    return name if kind == _NAMED else name[:MAX_SENSOR_NAME_LENGTH]
