@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -136,7 +137,8 @@ def test_connections_are_closed_last(serve: Serve, tmp_path: Path) -> None:
     with socket.create_connection((host, int(port))) as idle:
         idle.sendall(b"\0\0\1\0half a request")
         process.terminate()
-        assert idle.recv(1) == b""
+        with suppress(ConnectionResetError):  # if the broker had not read the half request
+            assert idle.recv(1) == b""
         os.close(directory_lock.take(str(tmp_path / "data")))
     process.communicate(timeout=5)
     assert process.returncode == 0
