@@ -22,6 +22,18 @@ def letter(offset: int) -> DeadLetter | None:
     return parse_letter(("dlq", 0), 7, 1000, None, None, headers)
 
 
+def letter_from(topic: TopicMetadata | ErrorCode, monkeypatch: pytest.MonkeyPatch) -> DeadLetter:
+    """Return a letter of a record, for whose topic a cluster answers this."""
+
+    async def metadata(*_: object) -> Any:
+        return {"t": topic}
+
+    monkeypatch.setattr(Cluster, "metadata", metadata)
+    found = letter(5)
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize(
     ("topic", "problem"),
     [
@@ -32,12 +44,7 @@ def letter(offset: int) -> DeadLetter | None:
 def test_a_record_whose_leader_is_away_does_not_count_as_gone(
     monkeypatch: pytest.MonkeyPatch, topic: Any, problem: str
 ) -> None:
-    async def metadata(*_: object) -> Any:
-        return {"t": topic}
-
-    monkeypatch.setattr(Cluster, "metadata", metadata)
-    found = letter(5)
-    assert found is not None
+    found = letter_from(topic, monkeypatch)
     with Originals(CONFIG) as originals, pytest.raises(ClientError, match=problem):
         originals.fill([found])
 
@@ -54,12 +61,7 @@ def test_a_record_whose_leader_is_away_does_not_count_as_gone(
 def test_a_record_whose_partition_does_not_exist_is_gone(
     monkeypatch: pytest.MonkeyPatch, topic: Any
 ) -> None:
-    async def metadata(*_: object) -> Any:
-        return {"t": topic}
-
-    monkeypatch.setattr(Cluster, "metadata", metadata)
-    found = letter(5)
-    assert found is not None
+    found = letter_from(topic, monkeypatch)
     with Originals(CONFIG) as originals:
         assert originals.fill([found]) == [found]
 
