@@ -117,16 +117,18 @@ async def test_locks_last_as_long_as_they_should(s: Stage, jump_ms: int) -> None
 async def test_transactions_time_out_when_they_should(s: Stage, jump_ms: int) -> None:
     timeout_ms = 10_000
 
-    def begin(transactions: Transactions, name: str) -> None:
+    def begin(transactions: Transactions, name: str) -> Producer:
         producer = transactions.init_producer_id(name, timeout_ms, NO_PRODUCER)
         assert isinstance(producer, Producer)
         assert not isinstance(transactions.add_partitions(name, producer, [("t", 0)]), Refusal)
+        return producer
 
     s.clock.stop()
     transactions = s.broker.transactions
-    begin(transactions, "before")
+    producer = begin(transactions, "before")
     s.clock.wall_ahead_ms = jump_ms
     begin(transactions, "after")
+    transactions.add_partitions("before", producer, [("u", 0)])
     for _ in s.broker.transactions.topics_deleted({"t"}):  # which writes them again
         pass
     s.pass_ms(timeout_ms - 1)

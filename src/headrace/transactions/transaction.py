@@ -399,9 +399,10 @@ def _may_return(expected: Producer, known: Transaction) -> bool:
     )
 
 
-def _times(known: Transaction) -> tuple[State, int, int, int]:
+def _times(known: Transaction) -> tuple[State, int, int]:
     """Return the values that determine the deadline."""
-    return known.state, known.start_ms, known.last_update_ms, known.timeout_ms
+    since_ms = known.start_ms if known.state == State.ONGOING else known.last_update_ms
+    return known.state, since_ms, known.timeout_ms
 
 
 def _exhausted(epoch: int) -> bool:
