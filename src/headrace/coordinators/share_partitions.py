@@ -151,9 +151,9 @@ class SharePartitions:
         if loaded is not None:
             return loaded
         started = perf_counter()
-        log = self._logs.partition(topic_id, partition)
-        if isinstance(log, ErrorCode):
-            return log
+        partition_log = self._logs.partition(topic_id, partition)
+        if isinstance(partition_log, ErrorCode):
+            return partition_log
         key = SharePartitionKey(group_id, topic_id, partition)
         outcome = self._runtime.coordinator.read(
             key, LEADER_EPOCH, self.clock.wall_ms(), self._partitions(topic_id)
@@ -163,10 +163,14 @@ class SharePartitions:
             return _COORDINATOR_ERRORS.get(state.code, ErrorCode.UNKNOWN_SERVER_ERROR)
         start_offset = state.start_offset
         if start_offset == UNKNOWN:
-            start_offset = self._reset_offset(group_id, log)
+            try:
+                start_offset = self._reset_offset(group_id, partition_log)
+            except OSError as error:
+                log.error(partition_log.path, "cannot search %s: %s", partition_log.path, error)
+                return ErrorCode.KAFKA_STORAGE_ERROR
         machine = SharePartition(start_offset, state.state_batches)
         loaded = LoadedPartition(
-            key, str(key), state.state_epoch, machine, log, state.start_offset != UNKNOWN
+            key, str(key), state.state_epoch, machine, partition_log, state.start_offset != UNKNOWN
         )
         self._groups.setdefault(group_id, {})[topic_id, partition] = loaded
         self._fenced.get(group_id, set()).discard((topic_id, partition))
@@ -178,6 +182,8 @@ class SharePartitions:
 
         ``by_duration`` resolves to the end of the log if all records are older, and to the first
         record of a batch that is too large to be opened on the event loop.
+
+        :raises OSError: when the log cannot be read
         """
         reset = self._config.group_value(group_id, "share.auto.offset.reset")
         if reset == "earliest":

@@ -38,9 +38,12 @@ from kio.schema.list_offsets.v11.response import (
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
 from headrace.log.partition_log import PartitionLog
+from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
+
+limited = LimitedLog(get_logger("headrace.broker"))
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
     -1,
@@ -169,10 +172,14 @@ async def _search(
 ) -> ListOffsetsPartitionResponse:
     log, asked = wanted
     searches = broker.timestamp_searches
-    if asked.timestamp == MAX_TIMESTAMP:
-        found = await searches.max_timestamp(log)
-    else:
-        found = await searches.offset_for_timestamp(log, asked.timestamp)
+    try:
+        if asked.timestamp == MAX_TIMESTAMP:
+            found = await searches.max_timestamp(log)
+        else:
+            found = await searches.offset_for_timestamp(log, asked.timestamp)
+    except OSError as error:
+        limited.error(log.path, "cannot search %s: %s", log.path, error)
+        return _refused(asked, ErrorCode.KAFKA_STORAGE_ERROR)
     if found is None or found[0] >= _end_offset(log, read_committed):
         return _nothing(asked)
     return _found(asked, *found)

@@ -1,5 +1,7 @@
 """DescribeLogDirs (35), versions 1-5: describe the data directory and partition sizes (KIP-113).
 
+The size of a log that is offline, or cannot be read, is -1.
+
 Version notes:
 
 * Version 2 is flexible (KIP-482).
@@ -31,6 +33,8 @@ from headrace.protocol.messages import NO_THROTTLE
 from .context import RequestContext
 from .slicing import sliced
 
+_UNKNOWN_SIZE = -1
+
 
 def handle(
     broker: Broker, request: DescribeLogDirsRequest, context: RequestContext
@@ -52,14 +56,21 @@ def handle(
         ]
     count = sum(len(partitions) for _, partitions in wanted)
     described = lazy_map(lambda one: _described(broker, *one), LazyArray(len(wanted), wanted))
-    room = os.statvfs(broker.data_dir)
-    result = DescribeLogDirsResult(
-        error_code=ErrorCode.NONE,
-        log_dir=str(broker.data_dir.absolute()),
-        topics=tuple(described) if count <= SLICED_ABOVE else described,
-        total_bytes=room.f_blocks * room.f_frsize,
-        usable_bytes=room.f_bavail * room.f_frsize,
-    )
+    log_dir = str(broker.data_dir.absolute())
+    try:
+        room = os.statvfs(log_dir)
+    except OSError:
+        result = DescribeLogDirsResult(
+            error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=log_dir, topics=()
+        )
+    else:
+        result = DescribeLogDirsResult(
+            error_code=ErrorCode.NONE,
+            log_dir=log_dir,
+            topics=tuple(described) if count <= SLICED_ABOVE else described,
+            total_bytes=room.f_blocks * room.f_frsize,
+            usable_bytes=room.f_bavail * room.f_frsize,
+        )
     response = DescribeLogDirsResponse(
         throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, results=(result,)
     )
@@ -85,9 +96,12 @@ def _described(broker: Broker, topic: Topic, partitions: Sequence[int]) -> Descr
 
 
 def _size_bytes(broker: Broker, topic: Topic, partition: int) -> int:
-    """Return the size of a partition's log, 0 without records or after the topic was deleted."""
+    """Return the size of a partition's log: 0 without records or after the topic was deleted, -1 if
+    it is not known.
+    """
     if not broker.logs.exists(topic.name, partition):
         return 0
-    present = broker.catalog.topics_by_id.get(topic.topic_id)
-    partition_log = None if present is None else broker.log(present, partition)
-    return 0 if partition_log is None else partition_log.size_bytes()
+    log = broker.partition(topic.topic_id, partition)
+    if log is ErrorCode.KAFKA_STORAGE_ERROR:
+        return _UNKNOWN_SIZE
+    return 0 if isinstance(log, ErrorCode) else log.size_bytes()

@@ -7,7 +7,8 @@ Version notes:
 * Version 1 adds the lag (KIP-1226): end offset - start offset - delivery-complete count. It is -1
   until the share-partition has a start offset. A tagged field of headrace's own asks for the
   records in flight of the partitions that the request names
-  (:mod:`headrace.protocol.share_inspection`).
+  (:mod:`headrace.protocol.share_inspection`). A log that is offline, or cannot be read, is an error
+  of its partition.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ from .slicing import lazily, sliced
 
 _LEAST_LAG, _GREATEST_LAG = -(1 << 63), (1 << 63) - 1
 """The bounds of the field: a start offset may be set to anything."""
+_NOT_ALLOWED = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+_NO_LOG = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "The log of the partition cannot be read.")
 
 
 def handle(
@@ -152,7 +155,7 @@ def _topic(
         return DescribeShareGroupOffsetsResponseTopic(
             topic_name=name,
             topic_id=None,
-            partitions=lazily(_not_allowed, tuple(partitions)),
+            partitions=lazily(partial(_refused, _NOT_ALLOWED), tuple(partitions)),
         )
     topic = broker.catalog.topics.get(name)
     return DescribeShareGroupOffsetsResponseTopic(
@@ -162,14 +165,14 @@ def _topic(
     )
 
 
-def _not_allowed(partition: int) -> DescribeShareGroupOffsetsResponsePartition:
+def _refused(refusal: Refusal, partition: int) -> DescribeShareGroupOffsetsResponsePartition:
     return DescribeShareGroupOffsetsResponsePartition(
         partition_index=partition,
         start_offset=-1,
         leader_epoch=0,
         lag=-1,
-        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        error_message="Topic authorization failed.",
+        error_code=refusal.code,
+        error_message=refusal.message,
     )
 
 
@@ -187,11 +190,14 @@ def _partition(
             loaded = broker.share.loaded(*key)
     if isinstance(summary, Refusal):
         summary = StateSummary()
+    lag = _lag(broker, topic, partition, summary)
+    if isinstance(lag, Refusal):
+        return _refused(lag, partition)
     return DescribeShareGroupOffsetsResponsePartition(
         partition_index=partition,
         start_offset=summary.start_offset,
         leader_epoch=summary.leader_epoch,
-        lag=_lag(broker, topic, partition, summary),
+        lag=lag,
         error_code=ErrorCode.NONE,
         in_flight=in_flight or (),
         in_flight_end=UNKNOWN if in_flight is None else _end(in_flight, summary),
@@ -204,9 +210,15 @@ def _end(in_flight: Sequence[InFlightSpan], summary: StateSummary) -> int:
     return in_flight[-1].last_offset + 1 if in_flight else max(0, summary.start_offset)
 
 
-def _lag(broker: Broker, topic: Topic | None, partition: int, summary: StateSummary) -> int:
-    log = None if topic is None else broker.log(topic, partition)
-    if log is None or UNKNOWN in (summary.start_offset, summary.delivery_complete_count):
+def _lag(
+    broker: Broker, topic: Topic | None, partition: int, summary: StateSummary
+) -> int | Refusal:
+    if topic is None or UNKNOWN in (summary.start_offset, summary.delivery_complete_count):
+        return UNKNOWN
+    log = broker.partition(topic.topic_id, partition)
+    if log is ErrorCode.KAFKA_STORAGE_ERROR:
+        return _NO_LOG
+    if isinstance(log, ErrorCode):
         return UNKNOWN
     lag = log.end_offset - summary.start_offset - summary.delivery_complete_count
     return max(_LEAST_LAG, min(lag, _GREATEST_LAG))

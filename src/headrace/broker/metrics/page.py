@@ -49,7 +49,7 @@ async def metrics_page(broker: Broker) -> bytes:
     await _write_telemetry(broker, page)
     page.family(
         "headrace_scrape_left_out",
-        "Partitions without metrics on this page, because there are too many.",
+        "Partitions without metrics on this page: too many, or with logs that are not loaded.",
     )
     for what, count in sorted(scrape.left_out.items()):
         page.sample(count, labels(what=what))

@@ -17,10 +17,13 @@ from headrace.groups.kinds import Group
 from headrace.groups.share.group import ShareGroup
 from headrace.groups.streams.group import StreamsGroup
 from headrace.log.partition_log import PartitionLog
+from headrace.log_lines import LimitedLog, get_logger
 from headrace.share.records import UNKNOWN, SharePartitionKey
 from headrace.share.share_state import StateSummary
 
 from .text import MetricsPage, labels
+
+limited = LimitedLog(get_logger("headrace.metrics"))
 
 _PARTITIONS_PER_SLICE = 100
 _TYPES = ("classic", "consumer", "share", "streams")
@@ -76,16 +79,22 @@ class MetricsScrape:
         self._partitions_read = 0
 
     async def _load(self, partition_log: PartitionLog | None) -> bool:
-        """Return True if a log is loaded, after loading it where there is time left for that."""
+        """Return True if a log is loaded, after loading it where there is time left for that, and
+        the disk can be read.
+        """
         if partition_log is None or partition_log.is_loaded:
             return partition_log is not None
         if self._loading_ms >= SCRAPE_LOADING_MS:
             return False
         started = time.perf_counter()
-        _ = partition_log.end_offset
+        try:
+            partition_log.load()
+        except OSError as error:
+            path = partition_log.path
+            limited.error(path, "no metrics of %s, which cannot be opened: %s", path, error)
         self._loading_ms += (time.perf_counter() - started) * 1000
         await self._page.yield_to_loop()
-        return True
+        return partition_log.is_loaded
 
     async def _end_slice_if_full(self) -> None:
         """Yield to the event loop after every :data:`_PARTITIONS_PER_SLICE` partitions."""
