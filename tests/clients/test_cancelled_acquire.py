@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headrace import Broker
+from headrace.admin import AdminClient
 from headrace.client import ShareConsumer
 from headrace.client.connection import Connection
 from headrace.client.errors import RequestRefused
@@ -180,6 +181,19 @@ async def test_a_cancelled_close_releases_what_was_acquired(
             await begins(call)
             await cancelled(call)
         assert await arrives(other) == [(0, 4, 2)]
+
+
+@story
+async def test_a_cancelled_start_leaves_no_member(servers: str, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as patch:
+        answers = Answers(patch, "ShareGroupHeartbeatRequest")
+        consumer = ShareConsumer(servers, GROUP, [TOPIC])
+        call = asyncio.create_task(consumer.start())
+        await answers.arrived.wait()  # the broker has a member
+        answers.let_through()
+        await cancelled(call)
+    with AdminClient({"bootstrap.servers": servers}) as admin:
+        assert not admin.describe_share_groups([GROUP])[GROUP].result(20).members
 
 
 @story

@@ -144,6 +144,8 @@ class ShareConsumer:
     async def start(self) -> None:
         """Join the group.
 
+        If it is cancelled, it leaves the group again, which takes up to 3 s.
+
         :raises ClientError: a topic does not exist, the group is of another type, or no broker
             answers
         """
@@ -154,7 +156,7 @@ class ShareConsumer:
             if self._ended is not None:
                 raise self._ended
         except BaseException:
-            await self.cluster.close()
+            await self.close()
             raise
         self._heartbeats = asyncio.create_task(
             self._send_heartbeats(), name=f"headrace-heartbeat-{self.group_id}"
@@ -172,7 +174,7 @@ class ShareConsumer:
             await asyncio.gather(*tasks, return_exceptions=True)
             async with asyncio.timeout(timeout_ms / 1000):
                 await asyncio.gather(*(node.close() for node in self._nodes.values()))
-                if self._ended is None and self._membership.member_epoch > 0:
+                if self._ended is None and self._membership.may_be_member:
                     await self._send_heartbeat(LEAVE_EPOCH, None)
         except (TimeoutError, ClientError) as problem:
             _log.warning("leaving group %s: %s", self.group_id, problem or "timed out")

@@ -51,6 +51,13 @@ class ShareMembership:
     _announced: tuple[str, ...] | None = field(default=None, repr=False)
     _eager_heartbeats: int = field(default=0, repr=False)
 
+    @property
+    def may_be_member(self) -> bool:
+        """True once a heartbeat was built: the coordinator may know the member, even if the answer
+        has not come.
+        """
+        return self._announcing is not None
+
     def next_heartbeat(self) -> tuple[int, tuple[str, ...] | None]:
         """Return the member epoch and the subscribed topics of the next heartbeat.
 
