@@ -246,6 +246,25 @@ def test_a_failure_leaves_what_was_acquired_to_the_next_micro_batch() -> None:
     told(scenario)
 
 
+class FailsAfterwards(FakeConsumer):
+    """A consumer whose brokers answer once."""
+
+    async def acquire(self, **limits: Any) -> Acquired:
+        acquired = await super().acquire(**limits)
+        self.failures.append(ConnectionFailed("the broker is gone"))
+        return acquired
+
+
+def test_a_failure_after_records_were_acquired_leaves_these_to_the_query() -> None:
+    async def scenario() -> None:
+        consumer = FailsAfterwards(end=10, locks=5)
+        queue = acquisitions(consumer, acquireAhead="false")
+        assert offsets(await queue.acquire()) == list(range(5))
+        assert queue.counts.acquired == 5
+
+    told(scenario)
+
+
 SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 8)), max_size=8)
 
 

@@ -12,6 +12,7 @@ from headrace.client import (
     Acquired,
     AcquiredRange,
     AcquireMode,
+    ClientError,
     ConnectionFailed,
     ShareConsumer,
 )
@@ -136,7 +137,15 @@ class Acquisitions:
         room = limit - sum(r.count for r in ranges)
         complete = True
         while room > 0:
-            acquired = await self._acquire_at_most(room, 0 if ranges else _IDLE_WAIT_MS)
+            try:
+                acquired = await self._acquire_at_most(room, 0 if ranges else _IDLE_WAIT_MS)
+            except ClientError as error:
+                if not ranges:
+                    raise
+                # What has been acquired is locked. The next acquisition reports a lasting error.
+                _log.warning("acquiring more records for a micro-batch: %s", error)
+                complete = False
+                break
             complete = acquired.complete
             if not acquired.ranges:
                 break
