@@ -8,9 +8,10 @@ from types import TracebackType
 from typing import Any
 
 from headrace.client.cluster import Cluster, TopicMetadata
+from headrace.client.coordinators import backing_off
 from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused, check_answer
 from headrace.client.fetch import FetchLimits, FetchPosition, fetch
-from headrace.client.list_offsets import READ_UNCOMMITTED
+from headrace.client.list_offsets import LATEST, READ_UNCOMMITTED, list_offsets
 from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
@@ -128,21 +129,13 @@ async def _find_in(
     what = f"reading topic '{place[0]}'"
     at = 0
     while at < len(offsets):
-        position = FetchPosition(offsets[at], _FETCH_BYTES)
-        answers = await fetch(
-            await cluster.connection(leader),
-            {place: position},
-            {topic.name: topic.topic_id},
-            FetchLimits(0, 0, _FETCH_BYTES, READ_UNCOMMITTED),
-            timeout_ms=cluster.timeout_ms,
-        )
-        answer = answers[place]
+        answer = await _answer(cluster, topic, place, leader, offsets[at])
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             at += 1  # deleted
             continue
         check_answer(what, answer, f"READ on topic '{place[0]}'")
         data = memoryview(bytes(answer.records or b""))
-        wanted, passed = frozenset(offsets[at:]), position.offset
+        wanted, passed = frozenset(offsets[at:]), offsets[at]
         try:
             for start, header in headers(data):
                 passed = header.last_offset
@@ -155,6 +148,38 @@ async def _find_in(
             raise ClientError(f"{what}: {error}") from error
         while at < len(offsets) and offsets[at] <= passed:
             at += 1
+
+
+async def _answer(
+    cluster: Cluster, topic: TopicMetadata, place: TopicPartition, leader: int, offset: int
+) -> Any:
+    """Return the answer of a leader about the records from an offset on.
+
+    :raises ClientError: there is none in time
+    """
+
+    async def attempt() -> Any | None:
+        answers = await fetch(
+            await cluster.connection(leader),
+            {place: FetchPosition(offset, _FETCH_BYTES)},
+            {topic.name: topic.topic_id},
+            FetchLimits(0, 0, _FETCH_BYTES, READ_UNCOMMITTED),
+            timeout_ms=cluster.timeout_ms,
+        )
+        answer = answers.get(place)
+        if answer is None:  # the client exceeds its quota
+            return None
+        if answer.error_code or answer.records or offset < answer.high_watermark:
+            return answer
+        # The high watermark of a new leader may lie behind for a moment. ListOffsets is not
+        # answered until it has caught up (KIP-207).
+        listed = await list_offsets(cluster, {place: LATEST}, timeout_ms=cluster.timeout_ms)
+        return None if offset < (listed[place].offset or 0) else answer
+
+    answer = await backing_off(attempt, cluster.timeout_ms)
+    if answer is None:
+        raise ConnectionFailed(f"reading topic '{place[0]}': broker {leader} sends no records")
+    return answer
 
 
 def _has_any(offsets: Sequence[int], at: int, first: int, last: int) -> bool:
