@@ -12,13 +12,17 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import AcknowledgeType, Message, Producer, ShareConsumer, TopicPartition
 from confluent_kafka.admin import ResourceType
 
+from headrace.admin import AdminClient
 from headrace.cli.main import main
+from headrace.client.dead_letters import originals
 from headrace.client.dead_letters.letters import LetterFilter
 from headrace.client.dead_letters.redrive import Redrive, RedriveCounts, RedriveOptions
 from headrace.client.errors import ClientError
@@ -253,6 +257,72 @@ def test_a_letter_without_a_copy_gets_the_record_of_its_source(
     ]
     assert dlq("redrive", queue.name, "--execute")["redriven"] == {source: 3}
     assert [one.value() for one in all_of(bootstrap_servers, source, 12)[-3:]] == [b"7", b"2", b"5"]
+
+
+def test_a_client_that_exceeds_its_quota_gets_the_records_later(
+    dlq: Dlq, bootstrap_servers: str, queue: Queue, source: str, tmp_path: Path
+) -> None:
+    """A response to such a client has no partitions."""
+    for number in (0, 1):
+        produce(bootstrap_servers, source, [b"%d" % number * 30_000], number)
+        queue.write(source, 0, source_partition=number, partition=0)
+    queue.flush()
+    client_id = unique("slow")
+    with AdminClient({"bootstrap.servers": bootstrap_servers}) as client:
+        entity = (("client-id", client_id),)
+        client.alter_client_quotas({entity: {"consumer_byte_rate": 5_000}})[entity].result(20)
+    file = write_properties(tmp_path / "client.properties", {"client.id": client_id})
+    shown = dlq("show", queue.name, "--command-config", str(file))
+    assert [one["value"] for one in shown] == ["0" * 30_000, "1" * 30_000]
+
+
+def test_a_leader_that_does_not_know_its_end_yet_is_asked_again(
+    dlq: Dlq, bootstrap_servers: str, queue: Queue, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(bootstrap_servers, source, [b"original"], 1)
+    queue.write(source, 0, source_partition=1)
+    queue.flush()
+    ask, answers = originals.fetch, 0
+
+    async def fetch(*arguments: Any, **more: Any) -> Any:
+        nonlocal answers
+        answers += 1
+        if answers > 2:
+            return await ask(*arguments, **more)
+        return {(source, 1): SimpleNamespace(error_code=0, records=b"", high_watermark=0)}
+
+    monkeypatch.setattr(originals, "fetch", fetch)
+    (letter,) = dlq("show", queue.name)
+    assert letter["value"] == "original"
+
+
+def test_a_record_after_the_end_is_gone(dlq: Dlq, queue: Queue, source: str) -> None:
+    queue.write(source, 0, source_partition=1)
+    queue.flush()
+    (letter,) = dlq("show", queue.name)
+    assert not letter["has_content"]
+
+
+def test_more_letters_than_the_queue_of_the_producer_takes(
+    bootstrap_servers: str, queue: Queue, source: str
+) -> None:
+    for number in range(30):
+        queue.write(source, number, b"v%d" % number, partition=0)
+    queue.flush()
+    config = {"bootstrap.servers": bootstrap_servers, "queue.buffering.max.messages": 10}
+    redrive = Redrive(config, queue.name, LetterFilter(), RedriveOptions())
+    assert redrive.run(threading.Event()).redriven == {source: 30}
+    assert values(all_of(bootstrap_servers, source, 30)) == sorted(b"v%d" % n for n in range(30))
+
+
+def test_any_timestamp_of_a_letter_is_printed(
+    dlq: Dlq, bootstrap_servers: str, queue: Queue, source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue.write(source, 0, b"v", timestamp=-100_000_000_000_000)  # before the year 1
+    queue.flush()
+    for action in ("list", "show"):
+        assert main(["dlq", action, queue.name, "--bootstrap-server", bootstrap_servers]) == 0
+        assert "-100000000000000" in capsys.readouterr().out
 
 
 def test_a_letter_about_a_letter_goes_back_to_its_queue(

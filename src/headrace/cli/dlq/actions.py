@@ -202,7 +202,10 @@ def _text(data: bytes | None) -> str | None:
 
 
 def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, OSError, ValueError):  # a producer may write any timestamp
+        return str(at_ms)
 
 
 def _redrive(options: Namespace, config: Mapping[str, Any], stop: _Stop) -> None:

@@ -480,20 +480,23 @@ class _Sender:
         for letter in letters:
             source, partition = letter.source
             headers: Any = letter.redriven_headers()
-            try:
-                self._producer.produce(
-                    source,
-                    letter.value,
-                    letter.key,
-                    partition,
-                    headers=headers,
-                    on_delivery=delivered,
-                )
-            except KafkaException as error:
-                if error.args[0].code() not in _OF_ONE_RECORD:
-                    raise
-                errors.append((source, error.args[0]))
-                break
+            while not errors:
+                try:
+                    self._producer.produce(
+                        source,
+                        letter.value,
+                        letter.key,
+                        partition,
+                        headers=headers,
+                        on_delivery=delivered,
+                    )
+                    break
+                except BufferError:  # the queue is full: wait for deliveries
+                    self._producer.poll(_RETRY_PAUSE_S)
+                except KafkaException as error:
+                    if error.args[0].code() not in _OF_ONE_RECORD:
+                        raise
+                    errors.append((source, error.args[0]))
         if not errors and self._producer.flush(TIMEOUT_S) and not errors:
             raise ClientError("producing: the broker does not answer")
         for topic, refusal in errors:
