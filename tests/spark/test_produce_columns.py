@@ -97,6 +97,24 @@ def test_rows_of_the_value_alone() -> None:
 
 
 @pytest.mark.parametrize(
+    ("moment_us", "timestamp_ms"),
+    [
+        (1_999, 1),
+        (1_000, 1),
+        (-1_000, -1),
+        (-1_001, -2),
+        (-1_999, -2),
+        (-86_400_000_000, -86_400_000),
+    ],
+)
+def test_timestamps_are_rounded_down(moment_us: int, timestamp_ms: int) -> None:
+    moments = pa.array([moment_us], pa.timestamp("us", "UTC"))
+    batch = pa.record_batch({"value": pa.array([b"1"]), "timestamp": moments})
+    (record,) = records(batch, "t")
+    assert record.timestamp_ms == timestamp_ms
+
+
+@pytest.mark.parametrize(
     ("header", "text"),
     [
         (None, "column headers has a null in the place of a header"),

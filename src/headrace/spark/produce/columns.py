@@ -7,6 +7,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.spark.errors import SourceError
 
@@ -98,8 +99,8 @@ def records(batch: pa.RecordBatch, topic: str | None) -> Iterator[Record]:
         partitions = _filled(batch.column(names.index("partition")), _UNASSIGNED)
     timestamps_ms: Any = repeat(_NOW)
     if "timestamp" in names:
-        moments = batch.column(names.index("timestamp")).cast(pa.timestamp("ms", "UTC"), safe=False)
-        timestamps_ms = _filled(moments.cast(pa.int64()), _NOW)
+        moments = pc.floor_temporal(batch.column(names.index("timestamp")), unit="millisecond")
+        timestamps_ms = _filled(moments.cast(pa.timestamp("ms", "UTC")).cast(pa.int64()), _NOW)
     headers: Any = repeat(None)
     if "headers" in names:
         headers = map(_header_pairs, column("headers"))
