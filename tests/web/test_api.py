@@ -341,6 +341,9 @@ def test_a_group_with_members_keeps_its_offsets(seen_world: World, page: Page) -
         assert actor.post("/api/actions/produce", json=fields).status_code == 400
         half = b'{"topic": "%s", "value": "\\ud800"}' % seen_world.topic.encode()
         assert actor.post("/api/actions/produce", content=half).status_code == 400
+        for headers in ("a\0b=c", "a=b\n" * 101):
+            fields = {"topic": seen_world.topic, "value": "x", "headers": headers}
+            assert actor.post("/api/actions/produce", json=fields).status_code == 400
         fields = {"group": seen_world.group, "topic": seen_world.topic, "first": 0}
         answer = actor.post("/api/actions/release", json={**fields, "partition": 1 << 31})
         assert answer.status_code == 400

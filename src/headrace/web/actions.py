@@ -411,12 +411,16 @@ class Planner:
         key = form["key"].encode() if form.get("key") else None
         value = None if form.get("tombstone") else form.get("value", "").encode()
         headers: list[tuple[str, str | bytes | None]] = []
-        for line in form.get("headers", "").splitlines()[:_MAX_HEADERS]:
+        for line in form.get("headers", "").splitlines():
             if line.strip():
                 name, separator, content = line.partition("=")
                 if not separator or not name.strip():
                     raise BadRequest("A header is NAME=VALUE, one on a line.")
+                if "\0" in name:
+                    raise BadRequest("The name of a header has a NUL, which cannot be written.")
                 headers.append((name.strip(), content))
+        if len(headers) > _MAX_HEADERS:
+            raise BadRequest(f"At most {_MAX_HEADERS} headers.")
 
         async def execute() -> str:
             return await asyncio.to_thread(self._send, topic, partition, key, value, headers)
