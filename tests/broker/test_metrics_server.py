@@ -156,6 +156,13 @@ def test_a_port_in_use_is_an_error_and_without_a_port_there_is_no_url(broker: Br
         _ = plain.metrics_url
 
 
+def test_the_url_of_an_ipv6_address() -> None:
+    with Broker(host="::1", metrics_port=0) as broker:
+        assert broker.metrics_url.startswith("http://[::1]:")
+        with urllib.request.urlopen(broker.metrics_url, timeout=10) as page:
+            assert page.status == 200
+
+
 def test_an_unknown_path_is_told_where_the_metrics_are(broker: Broker) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(broker.metrics_url + "s", timeout=10)

@@ -110,7 +110,8 @@ class EmbeddedBroker:
         """
         if self._addresses is None or self._metrics_at is None:
             raise RuntimeError("the broker serves no metrics: give metrics_port, and start it")
-        return f"http://{self._host}:{self._metrics_at}/metrics"
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self._metrics_at}/metrics"
 
     def start(self) -> EmbeddedBroker:
         """Start, and return when clients can connect."""
