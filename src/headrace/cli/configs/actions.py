@@ -11,6 +11,7 @@ from headrace.cli.errors import Failure
 from headrace.cli.tables import as_json, one_line
 from headrace.client import Cluster, Connection
 from headrace.client.configs import Config, ConfigType, alter_configs, describe_configs
+from headrace.client.errors import check_answer
 from headrace.errors import ErrorCode
 
 _TYPES = {
@@ -66,6 +67,9 @@ async def _with_configs(cluster: Cluster, kind: ConfigType) -> Sequence[str]:
     messages = connection.messages(api)
     request: Any = messages.ListConfigResourcesRequest(resource_types=(int(kind),))
     response = await connection.request(request, timeout_ms=cluster.timeout_ms)
+    check_answer(
+        f"listing {kind.name.lower()} configs", response, "DESCRIBE_CONFIGS on the cluster"
+    )
     return sorted(str(one.resource_name) for one in response.config_resources)
 
 
