@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import time
+from io import BytesIO, TextIOWrapper
 
 import pytest
 
@@ -29,7 +30,12 @@ HELP_S, ATTEMPTS = 0.3, 5
         ("topics drop t", "'drop' is not an action"),
         ("topics create", "Option [create] takes a topic"),
         ("topics list --partitions 3", 'Option "[partitions]" can\'t be used with option "[list]"'),
-        ("topics create t --partitions 0", "--partitions takes a number above 0"),
+        ("topics create t --partitions 0", "--partitions takes a number from 1 to 2147483647"),
+        ("topics create t --partitions 2147483648", "--partitions takes a number from 1 to"),
+        (
+            "topics create t --replication-factor 32768",
+            "--replication-factor takes a number from 1 to 32767",
+        ),
         ("topics create t --partitions 1 --replica-assignment 1", "leave out --partitions"),
         ("topics create t --replica-assignment 1:2,3", "every partition takes as many brokers"),
         ("topics alter t", "change configs with headrace configs alter"),
@@ -47,17 +53,28 @@ HELP_S, ATTEMPTS = 0.3, 5
         ("produce t --whole-files", "--whole-files takes files"),
         ("produce t --reader-property parse.keys=true", "unknown reader property parse.keys"),
         ("produce t --json --reader-property parse.key=true", "--reader-property is for lines"),
+        ("produce t --timestamp 0", "--timestamp 0 cannot be written"),
         ("consume", "name one topic"),
         ("consume t u", "name one topic"),
         ("consume t --offset 3", "--offset takes --partition"),
+        (
+            "consume t --partition 0 --offset 9223372036854775808",
+            "'9223372036854775808' is not an offset",
+        ),
         ("consume t --from-beginning --from-time 5", "exclude each other"),
         ("consume t --group g --to-end", "--to-end and --group exclude each other"),
         ("consume t --from-time yesterday", "'yesterday' is neither milliseconds nor"),
         ("consume --include (", "--include is not a regular expression"),
         ("top --iterations 0", "--iterations takes a number above 0"),
+        ("groups list --timeout 0", "takes a number of milliseconds from 1 to 3600000"),
+        ("groups list --timeout 3600001", "takes a number of milliseconds from 1 to 3600000"),
         ("exporter --listen 9308", "'9308' is not of the form HOST:PORT or :PORT"),
         ("exporter --exclude-groups (", "--exclude-groups is not a regular expression"),
         ("completion tcsh", "invalid choice"),
+        (
+            "console-share-consumer --topic t --command-property fetch.max.bytes=2147483648",
+            "fetch.max.bytes is '2147483648', not a number from 1 to 2147483647",
+        ),
     ],
 )
 def test_bad_usage_is_one_line(
@@ -67,6 +84,15 @@ def test_bad_usage_is_one_line(
     out, err = capsys.readouterr()
     assert out == "" and complaint in err
     assert err.startswith(f"headrace {line.split()[0]}: ") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_a_password_that_is_not_utf8(
+    errors: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"\xff\n"), "utf-8", errors))
+    assert main(["users", "add", "ann"]) == 2
+    assert capsys.readouterr().err == "headrace users: the password is not UTF-8\n"
 
 
 @pytest.mark.parametrize(
@@ -143,6 +169,7 @@ def test_malformed_lines() -> None:
         b'{"valueBase64": 5}',
         b'{"timestamp": "now"}',
         b'{"timestamp": true}',
+        b'{"timestamp": 0}',
         b'{"value": "\\ud800"}',
         b"\xff",
     ],

@@ -8,7 +8,12 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from headrace.cli.errors import BadUsage
-from headrace.cli.groups.options import date_and_time, duration, topic_and_partitions
+from headrace.cli.groups.options import (
+    date_and_time,
+    duration,
+    timestamp_ms,
+    topic_and_partitions,
+)
 from headrace.cli.main import main
 from tests.cli.command import parsed_options
 
@@ -239,7 +244,7 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 def test_topics_may_name_partitions() -> None:
     assert topic_and_partitions("t") == ("t", None)
     assert topic_and_partitions("t:2,0,2") == ("t", [0, 2])
-    for text in ("t:", ":1", "t:-1", "t:0;1", "t:0,"):
+    for text in ("t:", ":1", "t:-1", "t:0;1", "t:0,", "t:2147483648"):
         with pytest.raises(BadUsage):
             topic_and_partitions(text)
 
@@ -265,3 +270,10 @@ def test_durations_are_those_of_kafkas_tools(text: str, expected: timedelta) -> 
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ArgumentTypeError):
         duration(text)
+
+
+def test_times_are_exact_to_the_millisecond() -> None:
+    assert timestamp_ms("1978-07-14T19:32:55.520Z") == 269_292_775_520
+    assert timestamp_ms("2026-11-20T08:00:00.123Z") == 1_795_161_600_123
+    assert timestamp_ms("1969-12-31T23:59:59.9995Z") == -1
+    assert timestamp_ms("1795161600123") == 1_795_161_600_123

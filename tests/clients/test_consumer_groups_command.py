@@ -356,6 +356,8 @@ def test_an_exported_plan_is_carried_out(
     assert run("reset-offsets", stranger, "--from-file", str(file), status=1)[-1].endswith(
         f"No reset plan for group {stranger} found."
     )
+    file.write_text(f"{group},{topic},2147483648,0\n")
+    assert "line 1 of" in run("reset-offsets", group, "--from-file", str(file), status=2)[-1]
 
 
 def test_what_cannot_be_reset_is_said(run: Run, topic: str, group: str, busy: str) -> None:

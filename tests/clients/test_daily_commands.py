@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from headrace.cli.main import main
+from headrace.secure_broker import SecureBroker
 from tests.cli.command import ENVIRONMENT, HEADRACE, start
 from tests.clients.confluent import PATIENCE_S, create_topic, produce
 from tests.peer import run_tool
@@ -279,6 +280,7 @@ def test_json_keeps_everything(headrace: Headrace, bootstrap_servers: str) -> No
     [
         ('{"value": ' + "[" * 5000, "its JSON is nested too deeply"),
         ('{"value": "x", "timestamp": 99999999999999999999}', "timestamp is too large"),
+        ('{"value": "x", "timestamp": 0}', "timestamp is 0"),
         ('{"value": "x", "partition": 3000000000}', "partition is too large"),
         (
             '{"value": "x", "headers": [{"key": "\\ud800"}]}',
@@ -311,6 +313,9 @@ def test_a_line_that_cannot_be_sent_is_named_and_those_before_it_are_acknowledge
         ("--from-time 1970-01-01T00:16:44Z --to-time 1970-01-01T00:16:47.5Z", range(4, 8)),
         ("--from-time 1003999 --max-messages 1", range(4, 5)),
         ("--from-beginning --to-time 1002000", range(2)),
+        ("--from-time 1969-12-31T23:59:59.999Z --to-end", range(10)),
+        ("--from-time 1969-12-31T23:59:59.900Z --to-end", range(10)),
+        ("--from-beginning --to-time 1969-12-31T23:59:59.999Z", range(0)),
         ("--from-time 9999999 --to-end", range(0)),
         ("--from-beginning --timeout-ms 1500", range(10)),
         ("--to-end", range(0)),
@@ -514,6 +519,22 @@ def test_a_closed_pipe_ends_it_and_commits_nothing_unread(
     assert at.offset < 0
 
 
+@pytest.mark.parametrize("command", ["consume {} --from-beginning --to-end", "topics list"])
+def test_a_full_disk_is_one_line(bootstrap_servers: str, topic: str, command: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*HEADRACE, *command.format(topic).split(), "--bootstrap-server", bootstrap_servers],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=ENVIRONMENT,
+            timeout=PATIENCE_S,
+        )
+    assert done.returncode == 1
+    last = done.stderr.decode().splitlines()[-1]
+    assert last == f"headrace {command.split()[0]}: No space left on device"
+    assert b"Traceback" not in done.stderr
+
+
 # The live view ------------------------------------------------------------------------------------
 
 
@@ -578,3 +599,18 @@ def test_one_command_config_for_all(
     assert ran("consume", topic_name, *grouped)[:2] == (0, "one\n")
     status, out, _ = ran("top", "--iterations", "1", "--group", f"{topic_name}-g", "--json", *where)
     assert status == 0 and json.loads(out)["groups"][0]["lag"] == 1
+
+
+def test_a_missing_permission_to_list_resources_is_named(tmp_path: Path, target: str) -> None:
+    if target == "kafka":
+        pytest.skip("Apache Kafka of the tests has no authorizer")
+    with SecureBroker(users=("ann",)) as broker:
+        config = broker.client_config("ann")
+        file = write_properties(tmp_path / "client.properties", config)
+        status, out, err = ran(
+            *("configs describe", "--entity-type", "groups"),
+            *("--bootstrap-server", config["bootstrap.servers"], "--command-config", str(file)),
+        )
+    assert (status, out) == (1, "")
+    assert "the user needs the permission DESCRIBE_CONFIGS on the cluster" in err
+    assert err.count("\n") == 1

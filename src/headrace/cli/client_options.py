@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _CONNECT_TIMEOUT_S = 10.0
 _MIN_CONNECT_TIMEOUT_MS = 1000
 """The least that librdkafka accepts."""
+_MAX_TIMEOUT_MS = 3_600_000
+"""The most that librdkafka accepts."""
 
 
 def client_options(parser: ArgumentParser) -> None:
@@ -48,8 +51,10 @@ def call_options(parser: ArgumentParser) -> None:
 
 
 def _timeout_ms(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise BadUsage("Option [timeout] takes a number of milliseconds above 0")
+    if not re.fullmatch("[0-9]{1,7}", text) or not 0 < int(text) <= _MAX_TIMEOUT_MS:
+        raise BadUsage(
+            f"Option [timeout] takes a number of milliseconds from 1 to {_MAX_TIMEOUT_MS}"
+        )
     return int(text)
 
 

@@ -5,6 +5,7 @@ Exit status: 0; 1 for a failure; 2 for bad usage. Both print one line on stderr.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -16,7 +17,7 @@ from headrace import __version__
 from headrace.imports import without_hypothesis
 
 from .commands import COMMANDS, Command, load
-from .errors import Failure
+from .errors import Failure, one_line_error
 from .tables import one_line
 
 
@@ -100,7 +101,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"headrace {name}: {one_line(str(failure))}", file=sys.stderr)
         return failure.status
     except BrokenPipeError:  # the reader of the output has ended, such as `head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
+        return 1
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _drop_output()
+        print(f"headrace {name}: {one_line_error(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:  # before the command handled the signal
         return 130
+
+
+def _drop_output() -> None:
+    """Drop what is left of the output, which Python would write at the end of the process."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,6 +9,8 @@ from urllib.parse import parse_qs, urlencode
 
 from starlette.requests import Request
 
+from headrace.epoch import since_epoch_ms
+
 from .access import Session
 from .limits import MAX_FILTERS_BYTES, MAX_RECORDS_OF_PAGE, RECORDS_OF_PAGE
 from .page import url
@@ -100,7 +102,7 @@ def time_of(text: str) -> int:
         raise BadRequest(f"{text!r} is not a time such as 2026-11-22T08:00:00Z") from None
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)
-    return max(0, int(found.timestamp() * 1000))
+    return max(0, since_epoch_ms(found))
 
 
 def text_of(request: Request, name: str) -> str:

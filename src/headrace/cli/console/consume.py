@@ -59,6 +59,7 @@ _TRANSIENT = frozenset(
     }
 )
 """Errors from which librdkafka recovers."""
+_MAX_OFFSET = (1 << 63) - 1
 _OFFSETS = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
 _EPILOG = """\
 examples:
@@ -141,7 +142,7 @@ def offset(text: str) -> int:
     """
     if text in _OFFSETS:
         return _OFFSETS[text]
-    if not text.isascii() or not text.isdigit():
+    if not re.fullmatch("[0-9]{1,19}", text) or int(text) > _MAX_OFFSET:
         raise ArgumentTypeError(f"{text!r} is not an offset: a number, earliest or latest")
     return int(text)
 
@@ -321,7 +322,7 @@ class Reader:
             places = [(name, number) for name, one in wanted.items() for number in one.partitions]
         starts: Mapping[Place, int]
         if options.from_time is not None:
-            starts = self._offsets_at(places, options.from_time)
+            starts = self._offsets_at(places, max(0, options.from_time))
         elif options.offset is not None:
             starts = dict.fromkeys(places, options.offset)
         else:
@@ -329,7 +330,7 @@ class Reader:
                 places, OFFSET_BEGINNING if options.from_beginning else OFFSET_END
             )
         if self._has_end:
-            when = OFFSET_END if options.to_time is None else options.to_time
+            when = OFFSET_END if options.to_time is None else max(0, options.to_time)
             self._ends = dict(self._offsets_at(places, when))
             firsts = self._offsets_at(places, OFFSET_BEGINNING)
             for place in places:

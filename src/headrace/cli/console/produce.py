@@ -142,6 +142,8 @@ def check(options: Namespace) -> None:
         raise BadUsage("--whole-files takes files")
     if options.reader_property and (options.json or options.whole_files):
         raise BadUsage("--reader-property is for lines, without --json and --whole-files")
+    if options.timestamp == 0:
+        raise BadUsage("--timestamp 0 cannot be written: librdkafka takes it for the present time")
     if options.keep_partitions and not options.json:
         raise BadUsage("--keep-partitions is for --json")
 

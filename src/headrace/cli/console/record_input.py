@@ -153,7 +153,7 @@ class JsonReader:
             _field(found, "value"),
             [(_name(one), _field(one, "value")) for one in headers],
             _number(found, "partition", 2**31) if self._keep_partitions else None,
-            None if found.get("timestamp") == -1 else _number(found, "timestamp", 2**63),
+            _timestamp_ms(found),
         )
 
 
@@ -188,6 +188,16 @@ def _header_key(key: str) -> str:
     if "\0" in key:
         raise MalformedLine("a header key has a NUL, at which librdkafka would cut it")
     return key
+
+
+def _timestamp_ms(found: Mapping[str, Any]) -> int | None:
+    """Return the timestamp; None if the record has none, which is -1 in Kafka."""
+    if found.get("timestamp") == -1:
+        return None
+    timestamp_ms = _number(found, "timestamp", 2**63)
+    if timestamp_ms == 0:
+        raise MalformedLine("timestamp is 0, which librdkafka takes for the present time")
+    return timestamp_ms
 
 
 def _number(found: Mapping[str, Any], name: str, end: int) -> int | None:

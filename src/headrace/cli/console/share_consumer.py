@@ -9,6 +9,7 @@ delivery count.
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import sys
 from argparse import ArgumentParser, Namespace
@@ -42,6 +43,7 @@ from .message_formatter import Delivered, MessageFormatter, Undecodable
 DEFAULT_GROUP = "console-share-consumer"
 
 _MAX_WAIT_MS = 500
+_MAX_NUMBER = (1 << 31) - 1
 _ENDED_BY_SIGNAL = 128
 _SUPPORTED_CONFIGS = (
     "bootstrap.servers",
@@ -127,6 +129,17 @@ def _configs(options: Namespace) -> dict[str, str]:
     return configs
 
 
+def _number(configs: Mapping[str, str], name: str, default: int) -> int:
+    """Return a client config that is a number.
+
+    :raises BadUsage: it is not one that a request can have
+    """
+    text = configs.get(name, str(default))
+    if not re.fullmatch("[0-9]{1,10}", text) or not 0 < int(text) <= _MAX_NUMBER:
+        raise BadUsage(f"{name} is '{text}', not a number from 1 to {_MAX_NUMBER}")
+    return int(text)
+
+
 class Console:
     """One run of the command.
 
@@ -148,8 +161,8 @@ class Console:
         self._security = connection_settings(configs).security
         self._client_id = configs.get("client.id", DEFAULT_GROUP)
         self._rack = configs.get("client.rack")
-        self._max_bytes = int(configs.get("fetch.max.bytes", 50 * 1024 * 1024))
-        self._max_poll_records = int(configs.get("max.poll.records", 500))
+        self._max_bytes = _number(configs, "fetch.max.bytes", 50 * 1024 * 1024)
+        self._max_poll_records = _number(configs, "max.poll.records", 500)
         self._stopped_by: signal.Signals | None = None
         self._stop = asyncio.Event()
 

@@ -36,6 +36,7 @@ from headrace.cli.groups.offsets import (
     offsets_since,
     with_scope,
 )
+from headrace.cli.groups.options import MAX_PARTITION
 from headrace.cli.groups.results import (
     PARTITION,
     TOPIC,
@@ -50,6 +51,7 @@ from headrace.cli.groups.results import (
 )
 from headrace.cli.progress import in_steps
 from headrace.cli.tables import Column, as_json, one_line, table
+from headrace.epoch import since_epoch_ms
 
 Plan = dict[str, dict[PartitionKey, int]]
 """Group id → partition → offset."""
@@ -193,9 +195,7 @@ def _destinations(
     elif options.to_latest:
         found = latest_offsets(admin, partitions, options)
     elif options.to_datetime is not None:
-        found = offsets_since(
-            admin, partitions, int(options.to_datetime.timestamp() * 1000), options
-        )
+        found = offsets_since(admin, partitions, since_epoch_ms(options.to_datetime), options)
     elif options.by_duration is not None:
         since_ms = now_ms - int(options.by_duration.total_seconds() * 1000)
         found = offsets_since(admin, partitions, since_ms, options)
@@ -303,6 +303,8 @@ def _read_plan(options: Namespace) -> Plan:
         fields = [*options.group, *line] if len(options.group) == 1 and len(line) == 3 else line
         try:
             group_id, topic, partition, offset = fields
+            if not 0 <= int(partition) <= MAX_PARTITION:
+                raise ValueError
             plan.setdefault(group_id, {})[topic.strip(), int(partition)] = int(offset)
         except ValueError:
             raise BadUsage(

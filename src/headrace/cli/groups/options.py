@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from headrace.cli.client_options import call_options
 from headrace.cli.errors import BadUsage
 from headrace.cli.options import flag, repeated_option
+from headrace.epoch import since_epoch_ms
 
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
@@ -28,6 +29,7 @@ _DURATION = re.compile(
     re.IGNORECASE,
 )
 _UNITS = ("days", "hours", "minutes", "seconds")
+MAX_PARTITION = (1 << 31) - 1
 GROUP_TYPES = ("Classic", "Consumer", "Share", "Streams")
 
 
@@ -276,7 +278,7 @@ def topic_and_partitions(text: str) -> tuple[str, list[int] | None]:
         partitions = sorted({int(number) for number in numbers.split(",")})
     except ValueError:
         partitions = []
-    if not topic or not partitions or partitions[0] < 0:
+    if not topic or not partitions or partitions[0] < 0 or partitions[-1] > MAX_PARTITION:
         raise BadUsage(
             f"Option [topic] takes TOPIC or TOPIC:0,1,2 with numbers of partitions, not '{text}'"
         )
@@ -305,7 +307,7 @@ def timestamp_ms(text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) < 16:
         return int(text)
     try:
-        return int(date_and_time(text).timestamp() * 1000)
+        return since_epoch_ms(date_and_time(text))
     except ArgumentTypeError:
         raise ArgumentTypeError(
             f"'{text}' is neither milliseconds nor of the form YYYY-MM-DDThh:mm:ss"

@@ -37,6 +37,7 @@ from headrace.cli.groups.results import (
 )
 from headrace.cli.progress import in_steps
 from headrace.cli.tables import Column, as_json, one_line, table
+from headrace.epoch import since_epoch_ms
 
 Offsets = dict[TopicPartition, SharePartitionOffsetInfo]
 
@@ -237,7 +238,7 @@ def _targets(
     """Return the partitions with their new start offsets."""
     keys = [partition_key(one) for one in partitions]
     if options.to_datetime is not None:
-        offsets = offsets_since(admin, keys, int(options.to_datetime.timestamp() * 1000), options)
+        offsets = offsets_since(admin, keys, since_epoch_ms(options.to_datetime), options)
     else:
         find_offsets = earliest_offsets if options.to_earliest else latest_offsets
         offsets = find_offsets(admin, keys, options)

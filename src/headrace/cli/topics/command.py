@@ -7,9 +7,16 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptio
 
 from headrace.cli.client_options import call_options
 from headrace.cli.errors import BadUsage
-from headrace.cli.groups.options import action_options, check_pattern, checked, chosen_words
+from headrace.cli.groups.options import (
+    MAX_PARTITION,
+    action_options,
+    check_pattern,
+    checked,
+    chosen_words,
+)
 from headrace.cli.options import flag, repeated_option, setting
 
+_MAX_REPLICAS = (1 << 15) - 1
 ACTIONS = ("list", "describe", "create", "alter", "delete")
 _ONLY_WITH = {
     "partitions": ("create", "alter"),
@@ -116,10 +123,10 @@ def check(options: Namespace) -> None:
             raise BadUsage("--replica-assignment: every partition takes as many brokers")
     if options.action == "alter" and options.partitions is None:
         raise BadUsage("alter takes --partitions; change configs with headrace configs alter")
-    for name in ("partitions", "replication_factor"):
+    for name, most in (("partitions", MAX_PARTITION), ("replication_factor", _MAX_REPLICAS)):
         value = getattr(options, name)
-        if value is not None and value < 1:
-            raise BadUsage(f"--{name.replace('_', '-')} takes a number above 0")
+        if value is not None and not 1 <= value <= most:
+            raise BadUsage(f"--{name.replace('_', '-')} takes a number from 1 to {most}")
     if options.action != "create":
         for topic in options.topics:
             check_pattern(f"'{topic}'", topic)

@@ -88,7 +88,11 @@ def _password(options: Namespace) -> str:
         if password != getpass.getpass("the same again: "):
             raise BadUsage("the passwords differ")
     else:
-        password = sys.stdin.readline().rstrip("\r\n")
+        try:
+            password = sys.stdin.readline().rstrip("\r\n")
+            password.encode()
+        except UnicodeError:
+            raise BadUsage("the password is not UTF-8") from None
     if not password:
         raise BadUsage("the password is empty")
     return password
