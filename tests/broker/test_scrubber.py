@@ -53,6 +53,23 @@ def test_damage_is_counted_once_and_every_pass_is(logs: LogDirectory):
     assert counted.last_pass_s is not None and counted.last_pass_s >= before_s
 
 
+def test_what_cannot_be_read_is_damage_and_hides_no_other(
+    logs: LogDirectory, caplog: pytest.LogCaptureFixture
+):
+    for partition in range(2):
+        path = Path(logs.directory.path) / f"t-{partition}" / f"{0:020}.log"
+        path.unlink()
+        path.mkdir()
+    (Path(logs.directory.path) / "a-0").touch()
+    counted = ScrubberMetrics()
+    scrub = Scrubber(logs.directory, counted).scrub
+    for _ in range(2):
+        scrub()
+    assert (counted.read_bytes, counted.damaged, counted.passes) == (2 * 5 * SIZE, 2, 2)
+    assert caplog.text.count(f"t-1/{0:020}.log is damaged at position 0, offset 0: ") == 1
+    assert "it cannot be read: Is a directory" in caplog.text
+
+
 def test_small_files_keep_to_the_rate(logs: LogDirectory, monkeypatch: pytest.MonkeyPatch):
     """Each file had a rest of its own, which small files never reached."""
     monkeypatch.setattr(scrubber, "SCRUB_BYTES_PER_SECOND", 100_000)

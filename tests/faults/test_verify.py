@@ -89,6 +89,20 @@ def test_any_flipped_bit_of_a_batch_is_found(server):
     assert str(path) in verify(server.data_dir).stdout
 
 
+def test_a_file_that_cannot_be_read_hides_no_damage_of_others(server):
+    server.stop()
+    unreadable = log_of(server, 0)
+    unreadable.unlink()
+    unreadable.mkdir()
+    spoil(log_of(server, 1), 3, at=-1)
+    done = verify(server.data_dir, "--json")
+    assert done.returncode == 1, done.stderr
+    first, second = json.loads(done.stdout)["problems"]
+    assert (first["file"], first["position"], first["offset"]) == (str(unreadable), 0, 0)
+    assert first["problem"].endswith("it cannot be read: Is a directory")
+    assert second["file"] == str(log_of(server, 1))
+
+
 def test_a_file_that_a_recovery_has_kept_is_named(server):
     server.kill()
     spoil(log_of(server, 0), 4, 70)

@@ -69,15 +69,18 @@ class Scrubber:
     def scrub(self) -> None:
         """Verify all batches once.
 
-        :raises OSError: when a file cannot be read
+        :raises OSError: when the directory cannot be read
         """
         path = self._directory.path
         for name in sorted(filter(is_partition_name, os.listdir(path))):
             self._pace.spend(SCRUB_LEAST_BATCH_BYTES)
             if self._directory.needs_recovery(name):
                 continue  # its tail may be torn, and is cut when the log is first used
-            for file in log_files(path, [name]):
-                self._verify(file)
+            try:
+                for file in log_files(path, [name]):
+                    self._verify(file)
+            except OSError as error:  # go on with the other logs
+                log.error("cannot verify %s/%s now: %s", path, name, error)
         self._counted.passes += 1
         self._counted.last_pass_s = time.time()
 

@@ -48,6 +48,17 @@ class Damage(NamedTuple):
         )
 
 
+class UnreadableFile(OSError):
+    """A segment that cannot be read from some position on.
+
+    :ivar damage: what cannot be read
+    """
+
+    def __init__(self, error: OSError, damage: Damage) -> None:
+        super().__init__(error.errno, error.strerror, damage.path)
+        self.damage = damage
+
+
 def find(
     fd: int,
     path: str,
@@ -63,34 +74,41 @@ def find(
     :param end_offset: the base offset of the next segment, or the end of the log
     :param gaps: offsets may be missing, as compaction removes them
     :param on_batch: called with the header of each whole batch
-    :raises OSError: when the disk fails
+    :raises UnreadableFile: when the disk fails
     """
     position, expected = 0, base_offset
     before = (0, base_offset)
-    while position < size_bytes:
-        problem = "this is not a whole batch"
-        for start, header, data in scan(fd, position, size_bytes, whole=True):
-            problem = _problem(header, data, expected, end_offset, gaps=gaps)
-            if problem == _TOO_LOW and before[1] <= header.base_offset:
-                # The checksum does not cover the base offset: the batch before has a wrong one.
-                yield Damage(path, before[0], start, before[1], expected, _TOO_HIGH)
-            elif problem:
-                break
-            elif on_batch is not None:
-                on_batch(header)
-            before = (start, expected)
-            position, expected = start + header.size_bytes, header.last_offset + 1
+    try:
+        while position < size_bytes:
             problem = "this is not a whole batch"
-        if position >= size_bytes:
-            return
-        following = next_batch(fd, position + 1, size_bytes, expected)
-        if following is None:
-            stop, end = size_bytes, end_offset
-        else:
-            stop, end = following[0], following[1].base_offset
-        yield Damage(path, position, stop, expected, max(end, expected + 1), problem)
-        before = (stop, end)
-        position, expected = stop, end
+            for start, header, data in scan(fd, position, size_bytes, whole=True):
+                problem = _problem(header, data, expected, end_offset, gaps=gaps)
+                if problem == _TOO_LOW and before[1] <= header.base_offset:
+                    # The checksum does not cover the base offset: the batch before has a wrong one.
+                    yield Damage(path, before[0], start, before[1], expected, _TOO_HIGH)
+                elif problem:
+                    break
+                elif on_batch is not None:
+                    on_batch(header)
+                before = (start, expected)
+                position, expected = start + header.size_bytes, header.last_offset + 1
+                problem = "this is not a whole batch"
+            if position >= size_bytes:
+                return
+            following = next_batch(fd, position + 1, size_bytes, expected)
+            if following is None:
+                stop, end = size_bytes, end_offset
+            else:
+                stop, end = following[0], following[1].base_offset
+            yield Damage(path, position, stop, expected, max(end, expected + 1), problem)
+            before = (stop, end)
+            position, expected = stop, end
+    except OSError as error:
+        problem = f"it cannot be read: {error.strerror}"
+        end = max(end_offset, expected + 1)
+        raise UnreadableFile(
+            error, Damage(path, position, size_bytes, expected, end, problem)
+        ) from error
 
 
 def _problem(

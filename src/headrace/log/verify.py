@@ -80,12 +80,13 @@ def verify_file(
     verified: Verified,
     on_batch: Callable[[BatchHeader], None] | None = None,
 ) -> Iterator[damage.Damage]:
-    """Yield the damaged batches of a file. A file that was deleted meanwhile has none.
+    """Yield the damaged batches of a file, and what of it cannot be read. A file that was deleted
+    meanwhile has none.
 
     :param is_live: a broker may be appending to the file: a batch that is not whole at its end is
         read again
     :param on_batch: called with the header of each whole batch
-    :raises OSError: when the disk fails
+    :raises OSError: when the file cannot be opened
     """
     try:
         fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -99,15 +100,7 @@ def verify_file(
 
     try:
         size_bytes = file.size_bytes
-        for found in damage.find(
-            fd,
-            file.path,
-            file.base_offset,
-            size_bytes,
-            file.end_offset,
-            gaps=file.has_gaps,
-            on_batch=whole,
-        ):
+        for found in _found(fd, file, whole):
             is_tail = found.end_position == size_bytes and file.end_offset == _MAX_OFFSET
             if is_live and is_tail and _is_whole_now(fd, found.position):
                 continue
@@ -121,6 +114,24 @@ def verify_file(
         verified.size_bytes += size_bytes
     finally:
         os.close(fd)
+
+
+def _found(
+    fd: int, file: LogFile, on_batch: Callable[[BatchHeader], None]
+) -> Iterator[damage.Damage]:
+    """Yield the damaged batches of an open file; what cannot be read is the last one."""
+    try:
+        yield from damage.find(
+            fd,
+            file.path,
+            file.base_offset,
+            file.size_bytes,
+            file.end_offset,
+            gaps=file.has_gaps,
+            on_batch=on_batch,
+        )
+    except damage.UnreadableFile as error:
+        yield error.damage
 
 
 def _listed_now(file: LogFile) -> LogFile | None:
@@ -155,7 +166,10 @@ def _is_whole_now(fd: int, position: int) -> bool:
         end = os.fstat(fd).st_size
         if end <= position:
             return True
-        following = damage.next_batch(fd, position, end, 0)
+        try:
+            following = damage.next_batch(fd, position, end, 0)
+        except OSError:
+            return False
         if following is not None and following[0] == position:
             return True
     return False
