@@ -118,7 +118,8 @@ class Coordinator(Protocol[RecordT]):
         """
 
     def expire(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[RecordT, None]]]:
-        """Yield a (key, outcome) pair for each decision that is due at ``now_ms``.
+        """Yield a (key, outcome) pair for each decision that is due at ``now_ms``. If there are
+        many, the last of them stay due.
 
         The caller carries out each pair before it takes the next one. A pair whose append failed is
         yielded again later.

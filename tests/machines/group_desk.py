@@ -543,7 +543,7 @@ def observable(coordinator, group_id):
     )
 
 
-DERIVED = {"_timers", "timers", "_hash", "_covered", "_config"}
+DERIVED = {"_timers", "timers", "_hash", "_subscribed", "_covered", "_config"}
 """Shared by all groups, or computed again when it is missing."""
 
 
@@ -568,7 +568,7 @@ def durable(coordinator):
                 groups[group_id] = group.recorded
         elif group.type_name == "consumer":
             state = dict(vars(group.state))
-            for volatile in ("resolved_version", "_hash"):
+            for volatile in ("resolved_version", "_hash", "_subscribed"):
                 del state[volatile]
             groups[group_id] = state
         elif group.type_name == "streams":

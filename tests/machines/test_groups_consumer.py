@@ -4,6 +4,8 @@ costs.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from headrace.errors import ErrorCode, Refusal
@@ -177,7 +179,9 @@ def test_the_epoch_grows_once_for_each_change(desk):
     assert [epoch(), epoch()] == [3, 3]
     desk.add_topic("u", 2)
     assert [epoch(), epoch()] == [4, 4]
-    state(desk).topics_hash(desk, ["n"])  # as for a removal that could not be written
+    state(desk).topics_hash(
+        desk, state(desk).subscribed_without(["n"])
+    )  # as for a removal that could not be written
     assert epoch() == 4
     desk.consume("n", -1)
     assert [epoch(), epoch()] == [5, 5]
@@ -411,6 +415,78 @@ def test_the_heartbeat_of_a_settled_member_does_not_look_at_the_others(desk):
     desk.observes = False
     assert desk.consume("m7", group.epoch).assigned is None
     assert Counted.walks == 0
+
+
+def test_sessions_that_end_together_end_in_several_turns(desk):
+    desk.observes = False
+    for i in range(200):
+        desk.consume(f"m{i}", 0, ["t"])
+    desk.now_ms += 45_000
+    left = [200]
+    while left[-1]:
+        assert desk.coordinator.next_deadline_ms() <= desk.now_ms
+        with desk.loop.turn():
+            desk.coordinators.group_runtime.expire(desk.now_ms)
+        left.append(len(state(desk).members))
+    assert all(0 < before - after <= 50 for before, after in pairwise(left))
+
+
+@pytest.fixture
+def hashes(monkeypatch):
+    """How many topics each hash of topics had."""
+    counts = []
+
+    def counted(topics):
+        counts.append(len(topics))
+        return topics_hash(topics)
+
+    monkeypatch.setattr("headrace.groups.consumer.state.topics_hash", counted)
+    return counts
+
+
+@pytest.mark.parametrize("subscription", [{"names": ["t", "u"]}, {"regex": "[tu]"}])
+def test_topics_are_hashed_again_only_if_there_are_others(desk, hashes, subscription):
+    desk.add_topic("u", 1)
+    for i in range(2):
+        desk.consume(f"m{i}", 0, **subscription)
+    hashes.clear()
+    for i in range(2, 20):
+        desk.consume(f"m{i}", 0, **subscription)
+    desk.consume("n", 0, ["t"])
+    for i in range(19):
+        desk.consume(f"m{i}", -1)
+    assert hashes == []
+    desk.consume("m19", -1)
+    assert hashes == [1]
+
+
+def test_a_look_at_offsets_does_not_walk_the_topics_of_an_expression_for_each_topic(desk):
+    class Topics(tuple):
+        walks = 0
+
+        def __iter__(self):
+            Topics.walks += 1
+            return super().__iter__()
+
+        def __contains__(self, topic):
+            Topics.walks += 1
+            return super().__contains__(topic)
+
+    for i in range(20):
+        desk.add_topic(f"u{i}", 1)
+    desk.consume("m", 0, regex="u.*")
+    regexes = state(desk).regexes
+    matching = Topics(regexes["u.*"].topics)
+    state(desk).replay(ConsumerGroupRegularExpression("c", "u.*", ResolvedRegex(matching)))
+    desk.commit_all([(topic, None, 0, 1) for topic in matching], MemberIdentity("m"), 2, group="c")
+    Topics.walks = 0
+    desk.config.values["offsets.retention.minutes"] = 0
+    desk.now_ms += 10_000
+    for _ in range(60):
+        desk.consume("m", 2)
+        desk.pass_ms(10_000)
+    assert len(desk.committed("c")) == 20
+    assert Topics.walks <= 1
 
 
 def test_a_group_of_a_thousand_settles(desk):

@@ -32,6 +32,7 @@ from .consumer.group import ConsumerGroup
 from .consumer.service import ConsumerGroupService
 from .deadlines import OFFSETS, RETRY_MS, TimerKey
 from .kinds import Group, group_of_kind
+from .limits import TIMEOUTS_AT_ONCE
 from .meters import GroupMeters
 from .offsets.service import OffsetService
 from .records import (
@@ -256,11 +257,15 @@ class GroupCoordinator:
         return self._timers.next_ms()
 
     def expire(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
-        """Handle due timers; yield (group id, outcome). Apply each one before requesting the next.
+        """Handle some due timers; yield (group id, outcome). Apply each one before requesting the
+        next. Further timers stay due.
 
         A timer whose outcome is not applied runs out again after :data:`RETRY_MS`.
         """
-        while (due := self._timers.pop_due(now_ms)) is not None:
+        for _ in range(TIMEOUTS_AT_ONCE):
+            due = self._timers.pop_due(now_ms)
+            if due is None:
+                return
             if due == OFFSETS:
                 yield from self.offsets.expire(now_ms, wall_ms)
                 continue

@@ -258,7 +258,7 @@ class ConsumerGroup:
         for regex in state.regexes:
             if leaving.count(regex) >= state.regex_users[regex]:
                 records.append(ConsumerGroupRegularExpression(self.group_id, regex, None))
-        new_hash = state.topics_hash(catalog, member_ids)
+        new_hash = state.topics_hash(catalog, state.subscribed_without(member_ids))
         records.append(ConsumerGroupMetadata(self.group_id, GroupEpoch(state.epoch + 1, new_hash)))
         return tuple(records)
 
@@ -344,9 +344,7 @@ class ConsumerGroup:
 
     def is_subscribed(self, topic: str) -> bool:
         """Return whether a member is subscribed to a topic, by name or by regular expression."""
-        return topic in self.state.name_users or any(
-            topic in one.topics for one in self.state.regexes.values()
-        )
+        return topic in self.state.subscribed
 
     def retention_starts_ms(self, committed: CommittedOffset) -> int | None:
         """Return when the retention of an offset began, in epoch milliseconds: with its commit."""

@@ -65,8 +65,9 @@ class ConsumerState:
         self.classic_members: set[str] = set()
         self.resolved_version: int | None = None
         self._holders: dict[tuple[UUID, int], str] = {}
-        # version of the catalog, hash of the subscribed topics
-        self._hash: tuple[int, int] | None = None
+        self._subscribed: frozenset[str] | None = None
+        # version of the catalog, names of topics, hash of those that exist
+        self._hash: tuple[int, frozenset[str], int] | None = None
 
     @property
     def state_name(self) -> str:
@@ -95,31 +96,36 @@ class ConsumerState:
         """Return whether no member holds a partition."""
         return (topic_id, partition) not in self._holders
 
-    def subscribed_topics(self, without: Collection[str] = ()) -> set[str]:
-        """Return the names of all subscribed topics, by name or regular expression.
+    @property
+    def subscribed(self) -> frozenset[str]:
+        """The names of all subscribed topics, by name or regular expression."""
+        if self._subscribed is None:
+            self._subscribed = self.subscribed_without(())
+        return self._subscribed
 
-        :param without: ids of members to ignore
-        """
+    def subscribed_without(self, member_ids: Collection[str]) -> frozenset[str]:
+        """Return the names of the topics to which other members than these are subscribed."""
         names, regexes = Counter(self.name_users), Counter(self.regex_users)
-        for member_id in without:
+        for member_id in member_ids:
             names.subtract(self.members[member_id].subscribed_topic_names)
             regexes.subtract((self.members[member_id].subscribed_topic_regex,))
         subscribed = {name for name, count in names.items() if count > 0}
         for regex, resolved in self.regexes.items():
             if regexes[regex] > 0:
                 subscribed.update(resolved.topics)
-        return subscribed
+        return frozenset(subscribed)
 
-    def topics_hash(self, catalog: TopicCatalog, without: Collection[str] = ()) -> int:
-        """Return the hash of the subscribed topics that exist. Cached until topics or subscriptions
-        change.
+    def topics_hash(self, catalog: TopicCatalog, names: frozenset[str] | None = None) -> int:
+        """Return the hash of the topics with these names that exist; by default, of the subscribed
+        topics. The last hash is kept, as most members come and go without changing it.
         """
-        if self._hash is not None and self._hash[0] == catalog.version and not without:
-            return self._hash[1]
-        names = sorted(self.subscribed_topics(without))
-        found = topics_hash([catalog.topics[name] for name in names if name in catalog.topics])
-        if not without:
-            self._hash = catalog.version, found
+        if names is None:
+            names = self.subscribed
+        if self._hash is not None and self._hash[:2] == (catalog.version, names):
+            return self._hash[2]
+        topics = catalog.topics
+        found = topics_hash([topics[name] for name in sorted(names) if name in topics])
+        self._hash = catalog.version, names, found
         return found
 
     def tombstones(self) -> Iterator[ConsumerGroupRecord]:
@@ -168,7 +174,7 @@ class ConsumerState:
                 self._replay_current(member_id, current)
             case ConsumerGroupRegularExpression(_, regex, resolved):
                 put(self.regexes, regex, resolved)
-                self._hash = None
+                self._subscribed = None
 
     def complete_members(self) -> None:
         """Give members without a current assignment an empty one; drop those without a member.
@@ -202,7 +208,7 @@ class ConsumerState:
             del self.static_members[instance_id]
         if member is not None and member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member_id
-        self._hash = None
+        self._subscribed = None
 
     def _replay_current(self, member_id: str, current: ConsumerAssignment | None) -> None:
         old = self.current.get(member_id)

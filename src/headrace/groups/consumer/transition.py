@@ -30,7 +30,6 @@ from headrace.groups.records import (
     ResolvedRegex,
 )
 from headrace.groups.settings import ConsumerSettings, MaySee, TopicCatalog
-from headrace.groups.topics import topics_hash
 
 from .assignors import ASSIGNORS, Subscriber
 from .reconciliation import Goal, Owned, reconcile
@@ -187,8 +186,7 @@ class MemberTransition:
         subscribed = {name for name, count in names.items() if count > 0}
         for resolved in self.regexes.values():
             subscribed.update(resolved.topics)
-        topics = self.catalog.topics
-        return topics_hash([topics[name] for name in sorted(subscribed) if name in topics])
+        return self.group.topics_hash(self.catalog, frozenset(subscribed))
 
     def _assignment_due(self) -> bool:
         interval_ms = self.settings.assignment_interval_ms
