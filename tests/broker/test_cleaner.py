@@ -135,6 +135,40 @@ async def test_several_threads(broker: Broker) -> None:
     assert all(len(offsets(log)) < 40 for log in logs)
 
 
+@on_broker(log_cleaner_threads="2")
+async def test_an_error_in_one_thread_begins_no_second_round_of_another(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both rounds would write the same files."""
+    begun: list[str] = []
+    may_go_on = threading.Event()
+    begin, read = Round.__init__, Round._note_keys
+
+    def fail(one: Round, log: PartitionLog, *rest: Any) -> None:
+        begun.append(log.topic)
+        if log.topic == "bad" and begun.count("bad") == 1:
+            raise RuntimeError("a bug")
+        begin(one, log, *rest)
+
+    def wait(one: Round) -> None:
+        assert may_go_on.wait(HANG_S)
+        read(one)
+
+    monkeypatch.setattr(Round, "__init__", fail)
+    monkeypatch.setattr(Round, "_note_keys", wait)
+    logs = [broker.log(broker.create_topic(name, 1, TOPIC), 0) for name in ("good", "bad")]
+    for log in logs:
+        assert log is not None
+        fill(broker, log)
+    while "bad" not in begun or "good" not in begun:
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0.1)
+    assert sorted(begun) == ["bad", "good"]
+    may_go_on.set()
+    await cleaned(broker, 2)
+    assert all(log is not None and len(offsets(log)) < 40 for log in logs)
+
+
 @story
 async def test_a_topic_deleted_meanwhile(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:

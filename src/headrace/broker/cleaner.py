@@ -91,7 +91,10 @@ class Cleaner:
         ranked.sort(reverse=True)
         left = iter([partition_log for *_, partition_log in ranked])
         dedupe_bytes = self._config.get_int("log.cleaner.dedupe.buffer.size") // threads
-        return sum(await asyncio.gather(*(self._work(left, dedupe_bytes) for _ in range(threads))))
+        workers = (self._work(left, dedupe_bytes) for _ in range(threads))
+        # The next pass waits for all: two rounds over one log would write the same files.
+        counts = await asyncio.gather(*workers, return_exceptions=True)
+        return sum(map(_result, counts))
 
     async def _work(self, left: Iterator[PartitionLog], dedupe_bytes: int) -> int:
         """Clean logs one after the other; return how many were cleaned."""
@@ -186,3 +189,9 @@ class Cleaner:
         counted.cleaned(one)
         log.info("compacted %s up to offset %d", partition_log.path, one.end_offset)
         return True
+
+
+def _result(ended: int | BaseException) -> int:
+    if isinstance(ended, BaseException):
+        raise ended
+    return ended
