@@ -16,11 +16,13 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from headrace.cli.main import main
+from headrace.protocol.record_batch import HEADER_BYTES, build, header_at, seal
 from headrace.secure_broker import SecureBroker
 from tests.cli.command import ENVIRONMENT, HEADRACE, start
-from tests.clients.confluent import PATIENCE_S, create_topic, produce
+from tests.clients.confluent import PATIENCE_S, create_topic, produce, share_from_earliest
 from tests.peer import run_tool
 from tests.support import unique, wait_until, write_properties
+from tests.wire_client import connection
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -371,6 +373,27 @@ def test_a_group_commits_exactly_what_was_printed(
     (at,) = reader.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
     reader.close()
     assert at.offset == 5
+
+
+def test_a_header_key_that_is_not_utf8(
+    headrace: Headrace, bootstrap_servers: str, group_id: str
+) -> None:
+    topic = create_topic(bootstrap_servers, unique("odd"))
+    named = [[("h?", b"1")], [("h", b"2")]]
+    batch = build([(None, b"odd"), (None, b"even")], timestamp_ms=10**12, headers=named)
+    payload = batch[HEADER_BYTES:].replace(b"h?", b"h\xff")
+    with connection(bootstrap_servers) as wire:
+        wire.produce(topic, seal(header_at(batch), payload) + payload)
+    asked = (topic, "--from-beginning", "--to-end")
+    assert headrace("consume", *asked) == "odd\neven\n"
+    said = headrace("consume", *asked, "--json", status=1)
+    assert f"cannot format {topic}-0 offset 0: the key of a header is not UTF-8" in said
+    (shown,) = headrace("consume", *asked, "--json", "--skip-message-on-error").splitlines()
+    assert json.loads(shown)["value"] == "even"
+    share_from_earliest(bootstrap_servers, group_id)
+    words = ("--topic", topic, "--group", group_id, "--max-messages", "2", "--json")
+    found = headrace("console-share-consumer", *words).splitlines()
+    assert [json.loads(line)["headers"][0]["key"] for line in found] == ["h\ufffd", "h"]
 
 
 def test_files(headrace: Headrace, bootstrap_servers: str, tmp_path: Path) -> None:

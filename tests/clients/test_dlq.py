@@ -27,6 +27,7 @@ from headrace.client.dead_letters.letters import LetterFilter
 from headrace.client.dead_letters.redrive import Redrive, RedriveCounts, RedriveOptions
 from headrace.client.errors import ClientError
 from headrace.protocol import dead_letters
+from headrace.protocol.record_batch import HEADER_BYTES, build, header_at, seal
 from headrace.secure_broker import SecureBroker
 from tests.cli.command import ENVIRONMENT, HEADRACE
 from tests.clients.confluent import (
@@ -41,6 +42,7 @@ from tests.clients.confluent import (
     share_from_earliest,
 )
 from tests.support import unique, write_properties
+from tests.wire_client import connection
 
 REJECTED = "Offset rejected by client."
 WORN_OUT = "Offset delivery count exceeded the threshold."
@@ -313,6 +315,20 @@ def test_more_letters_than_the_queue_of_the_producer_takes(
     redrive = Redrive(config, queue.name, LetterFilter(), RedriveOptions())
     assert redrive.run(threading.Event()).redriven == {source: 30}
     assert values(all_of(bootstrap_servers, source, 30)) == sorted(b"v%d" % n for n in range(30))
+
+
+def test_a_header_key_that_is_not_utf8(
+    dlq: Dlq, bootstrap_servers: str, queue: Queue, source: str
+) -> None:
+    batch = build([(None, b"original")], timestamp_ms=10**12, headers=[[("h?", b"1")]])
+    payload = batch[HEADER_BYTES:].replace(b"h?", b"h\xff")
+    with connection(bootstrap_servers) as wire:
+        for topic in (source, queue.name):
+            wire.produce(topic, seal(header_at(batch), payload) + payload)
+    queue.write(source, 0, partition=0)
+    queue.flush()
+    done = dlq("redrive", queue.name, "--execute")
+    assert (done["redriven"], done["not_letters"]) == ({source: 1}, 1)
 
 
 def test_any_timestamp_of_a_letter_is_printed(

@@ -106,6 +106,13 @@ def test_log_append_time_is_the_time_of_every_record():
     assert [r.timestamp_ms for r in records(seal(header, batch[61:]) + batch[61:])] == [99, 99, 99]
 
 
+def test_header_keys_that_are_not_utf8_are_read_as_kafkas_clients_read_them():
+    batch = build([(b"k", b"v")], timestamp_ms=1, headers=[[("h?", b"1")]])
+    payload = batch[HEADER_BYTES:].replace(b"h?", b"h\xff")
+    (found,) = records(seal(header_at(batch), payload) + payload)
+    assert found.headers == (("h\ufffd", b"1"),)
+
+
 def test_sequences_start_again_after_the_largest():
     batch = build(
         [(b"k", b"v")] * 3, timestamp_ms=1, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2

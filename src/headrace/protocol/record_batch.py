@@ -675,7 +675,8 @@ def _record(data: bytes, start: int, end: int, header: BatchHeader) -> Record:
     for _ in range(count):
         name, position = read_record_bytes(data, position)
         content, position = read_record_bytes(data, position)
-        own_headers.append(((name or b"").decode(), content))
+        # Brokers accept any bytes. Kafka's clients replace those that are not UTF-8, too.
+        own_headers.append(((name or b"").decode(errors="replace"), content))
     if position != end:
         raise CorruptBatch(f"the record at offset {offset} does not have the length that it states")
     timestamp = header.base_timestamp + timestamp_delta

@@ -423,7 +423,7 @@ def _search(
 def _records(batch: bytes, problems: list[str]) -> Iterator[Record]:
     try:
         yield from records(batch, _OPENING)
-    except (CorruptBatch, UnicodeDecodeError) as error:
+    except CorruptBatch as error:
         problems.append(f"the batch at offset {header_at(batch).base_offset}: {error}")
 
 

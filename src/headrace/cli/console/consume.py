@@ -245,6 +245,7 @@ class Reader:
         self._line: Callable[[Delivered], bytes] = (
             formatter.json_line if options.json else formatter.line
         )
+        self._needs_headers = options.json or formatter.shows_headers
         self._consumer = consumer
         self._stopped_by = 0
         self._ends: dict[Place, int] = {}
@@ -463,11 +464,22 @@ class Reader:
                 _TIMESTAMP_TYPES.get(kind, "NoTimestampType"),
                 at_ms if kind in _TIMESTAMP_TYPES else -1,
                 None,
-                tuple(message.headers() or ()),
+                _headers(message) if self._needs_headers else (),
                 message.key(),
                 message.value(),
             )
         )
+
+
+def _headers(message: Any) -> tuple[tuple[str, bytes | None], ...]:
+    """Return the headers of a record.
+
+    :raises Undecodable: confluent-kafka cannot read them
+    """
+    try:
+        return tuple(message.headers() or ())
+    except SystemError:
+        raise Undecodable("the key of a header is not UTF-8") from None
 
 
 class _NoBar:

@@ -127,6 +127,11 @@ class MessageFormatter:
             part: _decoder(chosen[f"{part}.deserializer"]) for part in ("key", "value", "headers")
         }
 
+    @property
+    def shows_headers(self) -> bool:
+        """True if :meth:`line` has the headers."""
+        return "headers" in self._shown
+
     def line(self, record: Delivered) -> bytes:
         """Format a record as Kafka's default formatter does, with the line separator.
 

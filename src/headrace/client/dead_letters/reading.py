@@ -197,13 +197,17 @@ async def _check_group(cluster: Cluster, group_id: str) -> None:
 
 def _record(message: Any) -> QueueRecord:
     number, offset = message.partition(), message.offset()
+    try:
+        headers = message.headers() or ()
+    except SystemError:  # the key of one is not UTF-8, as no broker writes it
+        return QueueRecord(number, offset, None)
     letter = parse_letter(
         (message.topic(), number),
         offset,
         message.timestamp()[1],
         message.key(),
         message.value(),
-        message.headers() or (),
+        headers,
     )
     return QueueRecord(number, offset, letter)
 
