@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import struct
 
 import pytest
 
@@ -86,6 +88,35 @@ def test_values_are_deserialized(
     assert formatter.line(record) == shown + b"\n"
     if told is not None:
         assert told.items() <= json.loads(formatter.json_line(record)).items()
+
+
+@pytest.mark.parametrize(
+    ("layout", "number", "shown", "told"),
+    [
+        (">f", 3.14, "3.14", 3.14),
+        (">f", 0.1, "0.1", 0.1),
+        (">f", 16777216.0, "1.6777216E7", 16777216.0),
+        (">f", 1.5e-7, "1.5E-7", 1.5e-7),
+        (">f", 3.4028234663852886e38, "3.4028235E38", 3.4028235e38),
+        (">f", 1.0644887458542926e-32, "1.06448875E-32", 1.06448875e-32),
+        (">d", 1e10, "1.0E10", 1e10),
+        (">d", -123456789.0, "-1.23456789E8", -123456789.0),
+        (">d", 9999999.0, "9999999.0", 9999999.0),
+        (">d", 0.001, "0.001", 0.001),
+        (">d", 0.00025, "2.5E-4", 0.00025),
+        (">d", -0.0, "-0.0", -0.0),
+        (">d", math.nan, "NaN", "NaN"),
+        (">f", -math.inf, "-Infinity", "-Infinity"),
+    ],
+)
+def test_floats_are_printed_as_java_prints_them(
+    layout: str, number: float, shown: str, told: object
+) -> None:
+    name = {">f": "Float", ">d": "Double"}[layout]
+    formatter = MessageFormatter({"value.deserializer": f"{name}Deserializer"})
+    record = dataclasses.replace(RECORD, value=struct.pack(layout, number))
+    assert formatter.line(record) == f"{shown}\n".encode()
+    assert json.loads(formatter.json_line(record), parse_constant=pytest.fail)["value"] == told
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,17 @@ import base64
 import json
 import struct
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
+from math import isfinite, isinf, isnan
 from typing import Any
 from uuid import UUID
 
 from headrace.cli.errors import BadUsage
+
+_FLOAT_DIGITS = 9
+"""The number of digits that tells all floats of four bytes apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,31 @@ def _fixed(layout: str, name: str) -> Callable[[bytes], Any]:
     return decode
 
 
+def _float(data: bytes) -> float:
+    """Return the number of the fewest digits among those that have these four bytes."""
+    value: float = _fixed(">f", "float")(data)
+    for digits in range(1, _FLOAT_DIGITS + 1):
+        candidate = float(f"{value:.{digits}g}")
+        with suppress(OverflowError):
+            if struct.pack(">f", candidate) == data:
+                return candidate
+    return value
+
+
+def _float_text(value: float) -> str:
+    """Return the text of a number as Java prints it, such as ``1.0E10``."""
+    if isnan(value):
+        return "NaN"
+    if isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    first, *others = map(str, digits)
+    shown = f"{first}.{''.join(others) or 0}E{int(exponent) + len(others)}"
+    return f"-{shown}" if sign else shown
+
+
 def _boolean(data: bytes) -> bool:
     if data not in (b"\0", b"\1"):
         raise Undecodable("a boolean is one byte, 0 or 1")
@@ -75,7 +106,7 @@ _DESERIALIZERS: Mapping[str, Callable[[bytes], Any] | None] = {
     "ShortDeserializer": _fixed(">h", "short"),
     "IntegerDeserializer": _fixed(">i", "integer"),
     "LongDeserializer": _fixed(">q", "long"),
-    "FloatDeserializer": _fixed(">f", "float"),
+    "FloatDeserializer": _float,
     "DoubleDeserializer": _fixed(">d", "double"),
     "BooleanDeserializer": _boolean,
     "UUIDDeserializer": _uuid,
@@ -197,12 +228,19 @@ class MessageFormatter:
         if decode is None:
             return data
         value = decode(data)
+        if isinstance(value, float):
+            return _float_text(value).encode()
         return (str(value).lower() if isinstance(value, bool) else str(value)).encode()
 
     def _json(self, part: str, name: str, data: bytes | None) -> dict[str, Any]:
         decode = self._decoders[part]
-        if data is None or decode is not None:
-            return {name: None if data is None or decode is None else decode(data)}
+        if data is None:
+            return {name: None}
+        if decode is not None:
+            value = decode(data)
+            # JSON has no numbers for them.
+            is_number = not isinstance(value, float) or isfinite(value)
+            return {name: value if is_number else _float_text(value)}
         try:
             return {name: data.decode()}
         except UnicodeDecodeError:
