@@ -188,7 +188,11 @@ class Segment:
             self._ended = False
             self.fd = self._files.open(self.path(".log"), self)
             if not self._loaded:
-                self._load()
+                try:
+                    self._load()
+                except OSError:
+                    self._unload()
+                    raise
         return self.fd
 
     def release(self, *, forget: bool = True) -> None:
@@ -234,6 +238,17 @@ class Segment:
             for suffix in (".index", ".timeindex"):
                 with contextlib.suppress(OSError):
                     os.unlink(self.path(suffix))
+
+    def _unload(self) -> None:
+        """Forget what was read of the indexes before the disk failed. The next use reads them
+        again.
+        """
+        self._reset()
+        self._loaded = False
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+            self._files.forget(self)
 
     def renew_checksums(self, size_bytes: int, end_offset: int) -> None:
         """Write the checksum of ``.txnindex``, after the aborted transactions were found again in
@@ -343,7 +358,11 @@ class Segment:
     def _rebuild_indexes(self, reason: str) -> None:
         """Rebuild the indexes from the batches, up to the first that cannot be read."""
         logger.warning("Rebuilding the indexes of %s: %s", self.path(".log"), reason)
-        end = self.rebuild()
+        try:
+            end = self.rebuild()
+        except OSError:
+            self._unload()
+            raise
         if end < self.size_bytes:
             logger.error("%s cannot be read from position %d on", self.path(".log"), end)
             self.damaged_at = end
