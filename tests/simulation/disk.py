@@ -59,6 +59,8 @@ CHECKPOINT_PAGES = (1, 4, 1000)
 """Pages in the write-ahead log after which a database is checkpointed, in turn."""
 SECTOR_BYTES = 512
 PAGE_BYTES = 4096
+LOG_HEADER_BYTES = 32
+"""The header of SQLite's write-ahead log."""
 DURABLE_SYNCHRONOUS = 2
 """``PRAGMA synchronous`` from which on a commit is durable."""
 
@@ -808,6 +810,8 @@ class _Crash(NamedTuple):
         content = self.after[log]
         assert content is not None
         part = _part(self.before[log] or b"", content, SECTOR_BYTES, rng, in_order=not loses_power)
+        # SQLite forces a new header to disk before it overwrites pages of the old log.
+        part = content[:LOG_HEADER_BYTES] + part[LOG_HEADER_BYTES:]
         return {path: self.before[path], log: part}
 
 
