@@ -379,21 +379,22 @@ def test_a_header_key_that_is_not_utf8(
     headrace: Headrace, bootstrap_servers: str, group_id: str
 ) -> None:
     topic = create_topic(bootstrap_servers, unique("odd"))
+    produce(bootstrap_servers, topic, [b"x"] * 20)  # the interpreter skips checks after a few calls
     named = [[("h?", b"1")], [("h", b"2")]]
     batch = build([(None, b"odd"), (None, b"even")], timestamp_ms=10**12, headers=named)
     payload = batch[HEADER_BYTES:].replace(b"h?", b"h\xff")
     with connection(bootstrap_servers) as wire:
         wire.produce(topic, seal(header_at(batch), payload) + payload)
     asked = (topic, "--from-beginning", "--to-end")
-    assert headrace("consume", *asked) == "odd\neven\n"
+    assert headrace("consume", *asked).endswith("x\nodd\neven\n")
     said = headrace("consume", *asked, "--json", status=1)
-    assert f"cannot format {topic}-0 offset 0: the key of a header is not UTF-8" in said
-    (shown,) = headrace("consume", *asked, "--json", "--skip-message-on-error").splitlines()
-    assert json.loads(shown)["value"] == "even"
+    assert f"cannot format {topic}-0 offset 20: the key of a header is not UTF-8" in said
+    shown = headrace("consume", *asked, "--json", "--skip-message-on-error").splitlines()
+    assert [json.loads(line)["value"] for line in shown] == ["x"] * 20 + ["even"]
     share_from_earliest(bootstrap_servers, group_id)
-    words = ("--topic", topic, "--group", group_id, "--max-messages", "2", "--json")
+    words = ("--topic", topic, "--group", group_id, "--max-messages", "22", "--json")
     found = headrace("console-share-consumer", *words).splitlines()
-    assert [json.loads(line)["headers"][0]["key"] for line in found] == ["h\ufffd", "h"]
+    assert [json.loads(line)["headers"][0]["key"] for line in found[20:]] == ["h\ufffd", "h"]
 
 
 def test_files(headrace: Headrace, bootstrap_servers: str, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from headrace.cli.librdkafka import (
 )
 from headrace.cli.options import flag
 from headrace.cli.perf.report import Bar
+from headrace.client.message_headers import UnreadableHeaders, message_headers
 
 from .formatting import formatter_options, message_formatter, write_out
 from .message_formatter import Delivered, MessageFormatter, Undecodable
@@ -418,7 +419,7 @@ class Reader:
             try:
                 lines.append(self._written(message))
                 shown.append(message)
-            except Undecodable as error:
+            except (Undecodable, UnreadableHeaders) as error:
                 if not self._options.skip_message_on_error:
                     problem = Failure(
                         f"cannot format {place[0]}-{place[1]} offset {message.offset()}: {error}"
@@ -464,22 +465,11 @@ class Reader:
                 _TIMESTAMP_TYPES.get(kind, "NoTimestampType"),
                 at_ms if kind in _TIMESTAMP_TYPES else -1,
                 None,
-                _headers(message) if self._needs_headers else (),
+                message_headers(message) if self._needs_headers else (),
                 message.key(),
                 message.value(),
             )
         )
-
-
-def _headers(message: Any) -> tuple[tuple[str, bytes | None], ...]:
-    """Return the headers of a record.
-
-    :raises Undecodable: confluent-kafka cannot read them
-    """
-    try:
-        return tuple(message.headers() or ())
-    except SystemError:
-        raise Undecodable("the key of a header is not UTF-8") from None
 
 
 class _NoBar:

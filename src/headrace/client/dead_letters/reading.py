@@ -22,6 +22,7 @@ from confluent_kafka import (
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError, ConnectionFailed, UnknownTopic
 from headrace.client.group_requests import asking_for_commits
+from headrace.client.message_headers import UnreadableHeaders, message_headers
 from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
 
 from .letters import DeadLetter, LetterFilter, parse_letter
@@ -198,8 +199,8 @@ async def _check_group(cluster: Cluster, group_id: str) -> None:
 def _record(message: Any) -> QueueRecord:
     number, offset = message.partition(), message.offset()
     try:
-        headers = message.headers() or ()
-    except SystemError:  # the key of one is not UTF-8, as no broker writes it
+        headers = message_headers(message)
+    except UnreadableHeaders:  # no broker writes such a letter
         return QueueRecord(number, offset, None)
     letter = parse_letter(
         (message.topic(), number),
