@@ -670,6 +670,57 @@ def test_keys_are_read_again_after_an_answer_that_is_not_http(tmp_path: Path) ->
             source.close()
 
 
+@pytest.mark.parametrize(
+    ("times_ms", "fails"),
+    [
+        ((0, 100, 100), False),
+        ((-1, 100, 100), False),
+        ((3_600_000, 0, 100), True),
+        ((3_600_000, 100, -1), True),
+    ],
+)
+def test_keys_are_not_read_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times_ms: tuple[int, int, int], fails: bool
+) -> None:
+    document = b"" if fails else Path(key_set(tmp_path).removeprefix("file://")).read_bytes()
+    reads: list[jwks.KeySource] = []
+
+    def read(source: jwks.KeySource) -> bytes:
+        reads.append(source)
+        return document
+
+    monkeypatch.setattr(jwks.KeySource, "_read", read)
+    refresh_ms, backoff_ms, max_backoff_ms = times_ms
+    source = jwks.KeySource(
+        "http://x/", refresh_ms=refresh_ms, backoff_ms=backoff_ms, max_backoff_ms=max_backoff_ms
+    )
+    source.start()
+    try:
+        wait_until(lambda: reads, 30, "the first read")
+        time.sleep(0.3)
+        assert len(reads) <= 10
+    finally:
+        source.close()
+
+
+def test_keys_that_are_read_again_only_when_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jwks, "MIN_JWKS_INTERVAL_S", 0)
+    keys, longest_ms = key_file(tmp_path / "keys.json"), 2**63 - 1
+    source = jwks.KeySource(
+        keys.as_uri(), refresh_ms=longest_ms, backoff_ms=longest_ms, max_backoff_ms=longest_ms
+    )
+    source.start()
+    try:
+        first = wait_until(source.present, 30, "the keys")
+        key_file(keys, "two")
+        source.refresh()
+        wait_until(lambda: source.present() is not first, 30, "the new keys")
+    finally:
+        source.close()
+
+
 def test_a_refused_configuration_leaves_no_thread_behind(tmp_path: Path) -> None:
     config = Config(
         {

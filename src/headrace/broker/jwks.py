@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.security.oauthbearer import KeySet
 
-from .limits import JWKS_TIMEOUT_S, MAX_JWKS_BYTES, MIN_JWKS_INTERVAL_S
+from .limits import JWKS_TIMEOUT_S, LEAST_JWKS_BACKOFF_S, MAX_JWKS_BYTES, MIN_JWKS_INTERVAL_S
 
 log = LimitedLog(get_logger("headrace.sasl"))
 
@@ -27,15 +27,16 @@ class KeySource:
     """A key set that is read again and again, from :meth:`start` to :meth:`close`.
 
     :param url: with the scheme ``file``, ``https`` or ``http``
-    :param refresh_ms: the age at which the keys are read again
-    :param backoff_ms: the time to the next attempt after a failure; it doubles with each
+    :param refresh_ms: the age at which the keys are read again, at least ``MIN_JWKS_INTERVAL_S``
+    :param backoff_ms: the time to the next attempt after a failure, at least
+        ``LEAST_JWKS_BACKOFF_S``; it doubles with each
     :raises ValueError: for another URL
     """
 
     def __init__(self, url: str, *, refresh_ms: int, backoff_ms: int, max_backoff_ms: int) -> None:
         self._file = _path(urlsplit(url))
         self._url = url
-        self._refresh_s = refresh_ms / 1000
+        self._refresh_s = max(refresh_ms / 1000, MIN_JWKS_INTERVAL_S)
         self._backoff_s = backoff_ms / 1000
         self._max_backoff_s = max_backoff_ms / 1000
         self._keys: KeySet | None = None
@@ -90,8 +91,9 @@ class KeySource:
                 self._tried.set_result(None)
             delay_s = self._refresh_s
             if failures:
-                delay_s = min(self._backoff_s * 2 ** min(failures - 1, 30), self._max_backoff_s)
-            self._wanted.wait(delay_s)
+                backoff_s = min(self._backoff_s * 2 ** min(failures - 1, 30), self._max_backoff_s)
+                delay_s = max(backoff_s, LEAST_JWKS_BACKOFF_S)
+            self._wanted.wait(min(delay_s, threading.TIMEOUT_MAX))
 
     def _read(self) -> bytes:
         """Return the document.

@@ -74,7 +74,10 @@ MAX_JWKS_BYTES = 1024 * 1024
 """The largest document with keys of tokens."""
 
 MIN_JWKS_INTERVAL_S = 5.0
-"""The least time between two reads of the keys because of unknown keys in tokens."""
+"""The least time between two reads of the keys because of unknown keys in tokens, or their age."""
+
+LEAST_JWKS_BACKOFF_S = 0.1
+"""The least time to the next read of the keys after a failure."""
 
 TLS_FILE_CHECK_S = 5.0
 """The time between two checks of the files of key stores and trust stores for changes."""
