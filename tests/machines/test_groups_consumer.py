@@ -292,6 +292,42 @@ def test_classic_members_that_do_not_come_back_are_removed(desk, classic):
     assert told(desk, desk.consume("n", 2)) == {"t": [0, 1, 2, 3]}
 
 
+def test_a_group_that_has_become_classic_rebalances_also_after_a_restart(desk, classic):
+    """Otherwise nobody would read the partitions of the member that has left."""
+    desk.consume("n", 0, ["t"])
+    join(desk, classic, subscription("t", owned=[("t", range(4))]))
+    sync(desk, classic, 1)
+    join(desk, classic, subscription("t", owned=[("t", (0, 1))]))
+    assert read_assignment(sync(desk, classic, 2).assignment) == {"t": (0, 1)}
+    desk.consume("n", -1)
+    desk.restart()
+    assert desk.heartbeat(classic, 2, group="c") == ErrorCode.REBALANCE_IN_PROGRESS
+    joined = join(desk, classic, subscription("t"))
+    assert (joined.generation_id, joined.leader) == (3, classic)
+    sync(desk, classic, 3, [(classic, write_assignment(1, {"t": range(4)}))])
+    desk.restart()
+    assert desk.heartbeat(classic, 3, group="c") == ErrorCode.NONE
+
+
+def test_a_classic_member_has_its_whole_time_to_come_back_after_each_upgrade(desk, classic):
+    desk.consume("n", 0, ["t"])
+    assert desk.heartbeat(classic, 1, group="c") == ErrorCode.REBALANCE_IN_PROGRESS
+    desk.consume("n", -1)
+    joined = join(desk, classic, subscription("t"))
+    generation_id = joined.generation_id
+    sync(desk, classic, generation_id, [(classic, write_assignment(1, {"t": range(4)}))])
+    for _ in range(2):
+        desk.pass_ms(8_000)
+        assert desk.heartbeat(classic, generation_id, group="c") == ErrorCode.NONE
+    desk.consume("n", 0, ["t"])
+    told_ms = desk.now_ms
+    while desk.now_ms - told_ms < 19_000:
+        code = desk.heartbeat(classic, generation_id, group="c")
+        assert code == ErrorCode.REBALANCE_IN_PROGRESS
+        desk.pass_ms(1_000)
+    assert not join(desk, classic, subscription("t", owned=[("t", range(4))])).code
+
+
 @pytest.mark.parametrize(
     ("policy", "upgrade", "downgrade"),
     [

@@ -73,6 +73,8 @@ class Generation:
 
     :param protocol_type: ``consumer``, ``connect``, …
     :param protocol: the protocol that all members support; None without members
+    :param leader: None without members, and in a consumer group that has become classic and has to
+        rebalance
     :param current_state_timestamp_ms: when the group entered its state, in epoch milliseconds; -1
         when unknown
     """

@@ -196,9 +196,13 @@ class ClassicGroup:
         return partial(self._timers.set, SESSION, member_id, deadline_ms)
 
     def start_sessions(self, now_ms: int) -> None:
-        """Start the sessions of all members, after a restart."""
+        """Start the sessions of all members, after a restart. Begin the rebalance of a group that
+        became classic just before it.
+        """
         for member_id in self.members.by_id:
             self._session_restart(member_id, now_ms)()
+        if not self.is_empty and self.members.leader is None:
+            self.rebalance(now_ms, self._membership.state_since_ms)
 
     # Offsets --------------------------------------------------------------------------------------
 

@@ -164,8 +164,13 @@ def downgraded(
     catalog: TopicCatalog,
     generation_id: int,
     wall_ms: int,
+    *,
+    rebalances: bool,
 ) -> tuple[GroupRecord, ...]:
-    """Return the records that make a consumer group classic, without the leaving members."""
+    """Return the records that make a consumer group classic, without the leaving members.
+
+    :param rebalances: the group has to rebalance, also after a restart: it has no leader yet
+    """
     members = Members(
         _downgraded_member(member_id, member)
         for member_id, member in state.members.items()
@@ -182,7 +187,7 @@ def downgraded(
         PROTOCOL_TYPE,
         generation_id,
         protocol,
-        leader=next(iter(members.by_id)),
+        leader=None if rebalances else next(iter(members.by_id)),
         current_state_timestamp_ms=wall_ms,
         members=members.record(protocol, assignments),
     )

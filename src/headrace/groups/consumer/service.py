@@ -20,6 +20,8 @@ from headrace.groups.classic.member import (
 from headrace.groups.deadlines import (
     JOIN,
     PENDING,
+    REJOIN,
+    RESYNC,
     SESSION,
     SYNC,
     GroupDeadlines,
@@ -150,6 +152,8 @@ class ConsumerGroupService:
             timers.cancel(PENDING, member_id)
         for member in classic.members.all():
             timers.set(SESSION, member.member_id, now_ms + member.session_timeout_ms)
+            for kind in (REJOIN, RESYNC):  # set before the group became classic
+                timers.cancel(kind, member.member_id)
         upgraded_outcome = outcome._replace(
             records=(*converted, *outcome.records), completions=completions
         )
@@ -187,7 +191,9 @@ class ConsumerGroupService:
         """
         if not downgrades(group.state, member_ids, settings):
             return Outcome(None, group.remove(member_ids, self._catalog))
-        records = downgraded(group.state, member_ids, self._catalog, group.state.epoch, wall_ms)
+        records = downgraded(
+            group.state, member_ids, self._catalog, group.state.epoch, wall_ms, rebalances=True
+        )
         return Outcome(
             None, records, apply=partial(self._rebalance, group.group_id, now_ms, wall_ms)
         )
@@ -218,9 +224,10 @@ class ConsumerGroupService:
         if not is_last or outcome.reply.code:
             return outcome
         after = state.after(outcome.records)  # type: ignore[arg-type]
-        if after.epoch > after.target_epoch.epoch:
+        rebalances = after.epoch > after.target_epoch.epoch
+        if rebalances:
             outcome = outcome.then(partial(self._rebalance, group.group_id, now_ms, wall_ms))
-        records = downgraded(after, (), self._catalog, state.epoch, wall_ms)
+        records = downgraded(after, (), self._catalog, state.epoch, wall_ms, rebalances=rebalances)
         return outcome._replace(records=(*outcome.records, *records))
 
     def sync(
