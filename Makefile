@@ -24,6 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SPARK_CLASSES := $(VENV)/spark.jsa
 PYTEST := $(BIN)/python -m pytest
 # A test with threads or clients may meet a machine that stands still: as in Kafka's own build it is
 # tried once more, a few in a run, and the summary has the traceback of the first try.
@@ -48,6 +49,10 @@ $(STAMP): pyproject.toml constraints.txt scripts/make-venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,demo,dev]'
 	@$(BIN)/python -m headrace.spark.compile_pyspark > /dev/null
 	@touch $@
+
+# Java's class data sharing: Spark's JVMs start with half the CPU time.
+$(SPARK_CLASSES): $(STAMP) | java
+	@$(BIN)/python -m tests.spark.class_archive
 
 java:
 	@scripts/need java
@@ -75,7 +80,7 @@ check: lint
 	$(PYTEST) -q -n 2 -m "pure and not measured" tests
 	$(PYTEST) -q -n 2 -m "pure and measured" tests/machines tests/protocol --cov --cov-report=term:skip-covered
 
-test: lint jars kcat prometheus browser
+test: lint jars $(SPARK_CLASSES) kcat prometheus browser
 	$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder $(SECOND_TRY) -m "not alone" tests
 	$(PYTEST) -n 2 --dist loadfile $(SECOND_TRY) --listener sasl_ssl $(SECURED)
 	$(PYTEST) $(SECOND_TRY) -m alone tests
@@ -91,7 +96,7 @@ demo: $(STAMP) java
 bench: $(STAMP) jars
 	$(BIN)/python -m bench.run $(BENCH)
 
-conformance-kafka: $(STAMP) jars kcat prometheus
+conformance-kafka: $(STAMP) jars $(SPARK_CLASSES) kcat prometheus
 	$(PYTEST) -n 2 --dist loadfile $(SECOND_TRY) tests/conformance tests/clients \
 	  tests/cli/test_console_share_consumer.py tests/cli/test_perf.py \
 	  tests/protocol/test_bad_input.py tests/protocol/test_produce_templates.py tests/spark tests/examples tests/web/test_secured.py tests/faults/test_close_on_stop.py \

@@ -24,6 +24,7 @@ from tests.support import (
     ROOT,
     RUN_SEED,
     SHORT_LIVED_JVM,
+    SHORT_LIVED_SPARK,
     HeadraceProcess,
     unique,
 )
@@ -78,8 +79,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if is_secured(config):
         logins.install()
-    for name in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):  # also of commands and of examples
-        os.environ.setdefault(name, SHORT_LIVED_JVM)
+    # also of commands and of examples
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED_JVM)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED_SPARK)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -39,6 +39,15 @@ machine stands still.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options for a JVM that lives too short for its best compiler: half the CPU time."""
 
+SPARK_CLASSES = Path(sys.prefix, "spark.jsa")
+"""The archive of Spark's classes, which :mod:`tests.spark.class_archive` writes."""
+
+SHORT_LIVED_SPARK = SHORT_LIVED_JVM
+"""Options for Spark's JVMs: with the archive of classes half of that CPU time again."""
+
+if SPARK_CLASSES.exists() and " " not in str(SPARK_CLASSES):  # the options are split at spaces
+    SHORT_LIVED_SPARK += f" -Xlog:disable -XX:SharedArchiveFile={SPARK_CLASSES}"
+
 COMMON_CONFIGS = {
     "group.consumer.heartbeat.interval.ms": "500",
     "group.consumer.min.heartbeat.interval.ms": "500",

@@ -14,9 +14,9 @@ import psutil
 from pyspark.sql import SparkSession
 
 from headrace.spark import register
-from tests.support import ROOT, SHORT_LIVED_JVM
+from tests.support import ROOT, SHORT_LIVED_SPARK
 
-SHORT_LIVED = {"spark.driver.extraJavaOptions": SHORT_LIVED_JVM}
+SHORT_LIVED = {"spark.driver.extraJavaOptions": SHORT_LIVED_SPARK}
 
 _QUIET = {
     "spark.ui.enabled": "false",

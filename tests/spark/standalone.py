@@ -19,7 +19,7 @@ import psutil
 import pyspark
 
 from tests.spark.application import kill_session
-from tests.support import ROOT, SHORT_LIVED_JVM, wait_until
+from tests.support import ROOT, SHORT_LIVED_SPARK, wait_until
 
 SPARK_HOME = Path(pyspark.__file__).parent
 DEFAULTS = {
@@ -27,10 +27,10 @@ DEFAULTS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
+    "spark.driver.extraJavaOptions": SHORT_LIVED_SPARK,
     "spark.executor.memory": "512m",
     "spark.executor.cores": "2",
-    "spark.executor.extraJavaOptions": SHORT_LIVED_JVM,
+    "spark.executor.extraJavaOptions": SHORT_LIVED_SPARK,
     "spark.sql.shuffle.partitions": "1",
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
@@ -60,7 +60,7 @@ class Daemon:
                 start_new_session=True,
                 env={
                     **_without_python(os.environ),
-                    "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED_JVM,
+                    "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED_SPARK,
                     "SPARK_DAEMON_MEMORY": "256m",
                 },
             )
