@@ -86,6 +86,21 @@ def code(answer: object) -> ErrorCode | None:
     return answer.code if isinstance(answer, Refusal) else None
 
 
+def test_the_first_flush_forces_the_name_of_the_directory_to_disk(
+    home: Home, failing: FailingDisk
+) -> None:
+    """A power cut could take the directory, with acknowledged records."""
+    log = home.log()
+    put(log, batch(b"a"))
+    failing.forced.clear()
+    log.flush()
+    assert f"{home.path}/{FIRST}" in failing.forced and str(home.path) in failing.forced
+    put(log, batch(b"b"))
+    failing.forced.clear()
+    log.flush()
+    assert failing.forced == [f"{home.path}/{FIRST}", f"{home.path}/t-0"]
+
+
 def fail_to_flush(log: PartitionLog, failing: FailingDisk) -> None:
     failing.failures = 1
     with pytest.raises(OSError, match="Input/output error"):

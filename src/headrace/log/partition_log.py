@@ -108,7 +108,7 @@ class PartitionLog:
         """The largest offset given to :meth:`save_log_start`."""
         self._forced_snapshot = -1
         """The offset of the last snapshot of producers that was forced to disk."""
-        self._topic_id_is_durable = False
+        self._directory_is_durable = False
         self._segments = SegmentList()
         self._producers = ProducerState()
         self._aborted = AbortedTransactions()
@@ -716,10 +716,11 @@ class PartitionLog:
             try:
                 for segment in segments:
                     segment.fsync(suffixes)
-                if not self._topic_id_is_durable:
+                if not self._directory_is_durable:
                     fsync_path(f"{self.path}/{partition_metadata.METADATA_FILE}")
+                    self._directory.make_durable()
                 fsync_path(self.path, must_exist=True)
-                self._topic_id_is_durable = True
+                self._directory_is_durable = True
                 active = segments[-1:]
                 if active and not os.path.exists(active[0].path(".log")):
                     self._check_deletion(active[0])
