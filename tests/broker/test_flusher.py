@@ -191,6 +191,27 @@ async def test_a_failing_log_does_not_keep_others_from_the_disk() -> None:
 
 
 @story
+async def test_a_failing_log_that_nobody_waits_for_fails_nobody() -> None:
+    flusher, bad, good = Flusher(), FakeLog(FOREVER, flush_ms=1), FakeLog()
+    good.block()
+    appended(flusher, good)
+    first = waiting(flusher.durable())
+    await until(lambda: good.begun == 1)
+    appended(flusher, bad)
+    bad.error = OSError(5, "I/O error")
+    await until(lambda: not flusher._timers)
+    appended(flusher, good)
+    second = waiting(flusher.durable())
+    await asyncio.sleep(0)
+    good.let_go()
+    good.let_go()
+    await first
+    await second
+    assert (good.flushes, bad.begun, bad.flushes) == (2, 1, 0)
+    flusher.close()
+
+
+@story
 async def test_a_bug_in_a_flush_fails_the_waiting_writers() -> None:
     flusher, log = Flusher(), FakeLog()
     log.error = ValueError("a bug")

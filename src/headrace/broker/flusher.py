@@ -10,7 +10,8 @@ round that began after its append.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Generator, Iterable
+import contextlib
+from collections.abc import Awaitable, Collection, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -115,10 +116,10 @@ class Flusher:
         while self._next is not None:
             end, self._next = self._next, None
             self._running = end if self._due else None
-            logs = self._due | self._timed
+            due, timed = self._due, self._timed
             self._due, self._timed = {}, {}
             try:
-                await loop.run_in_executor(self._executor, _flush_all, logs)
+                await loop.run_in_executor(self._executor, _flush_all, due, timed)
             except OSError as error:
                 self._fail(end, StorageError(f"cannot flush: {error}"))
             except Exception as error:
@@ -151,10 +152,16 @@ class Flusher:
         self._executor.shutdown(wait=True)
 
 
-def _flush_all(logs: Iterable[PartitionLog]) -> None:
-    """Flush all logs, then raise the first error."""
+def _flush_all(due: Collection[PartitionLog], timed: Iterable[PartitionLog]) -> None:
+    """Flush all logs, then raise the first error of those that are due. Nobody waits for the
+    others.
+    """
+    for partition in timed:
+        if partition not in due:
+            with contextlib.suppress(OSError):  # the log went offline and logged why
+                partition.flush()
     first_error: Exception | None = None
-    for partition in logs:
+    for partition in due:
         try:
             partition.flush()
         except Exception as error:
