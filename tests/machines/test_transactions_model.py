@@ -386,6 +386,23 @@ def test_expired_ids_go_with_the_next_look_at_them() -> None:
     assert [one for one, _ in decide.expire(1_070_000, 1_070_000)] == ["a", "b", "c"]
 
 
+def test_ids_that_expire_together_are_deleted_in_slices() -> None:
+    decide = TransactionCoordinator(TransactionSettings(expiration_check_ms=CHECK_MS))
+    for number in range(50):
+        init = decide.init_producer_id(str(number), TIMEOUT_MS, NO_PRODUCER, 1_000_000, lambda: 1)
+        decide.replay(*init.records)
+    due_ms = decide.next_deadline_ms()
+    assert due_ms is not None
+    sizes = []
+    while decide.transactions:
+        assert decide.next_deadline_ms() == due_ms
+        before = len(decide.transactions)
+        for _, outcome in decide.expire(due_ms, due_ms):
+            decide.replay(*outcome.records)
+        sizes.append(before - len(decide.transactions))
+    assert sizes == [20, 20, 10]
+
+
 def test_a_used_up_producer_id_is_good_until_its_successor_writes() -> None:
     told = TransactionMachine()
     aged = Transaction(1, MAX_EPOCH - 1, TIMEOUT_MS, State.EMPTY, told.now_ms)

@@ -42,6 +42,11 @@ MAX_EPOCH = 2**15 - 1
 RETRY_MS = 1000
 """A timeout whose record cannot be appended is handled again after this time."""
 
+TIMEOUTS_AT_ONCE = 20
+"""The timeouts that are handled before other requests are served. Each may write markers to 20
+partitions. Thousands of ids may expire together.
+"""
+
 PREPARED = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}
 _IDLE = frozenset((State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT))
 
@@ -321,9 +326,14 @@ class TransactionCoordinator:
     def expire(
         self, now_ms: int, wall_ms: int
     ) -> Iterable[tuple[str, Outcome[TransactionRecord, None]]]:
-        """Abort transactions that have timed out, and delete expired transactional ids."""
+        """Abort some transactions that have timed out, and delete some expired transactional ids.
+        Further ones stay due.
+        """
         self.wall_ahead_ms = wall_ms - now_ms
-        while (transactional_id := self._deadlines.pop_due(now_ms)) is not None:
+        for _ in range(TIMEOUTS_AT_ONCE):
+            transactional_id = self._deadlines.pop_due(now_ms)
+            if transactional_id is None:
+                return
             # replaying the record sets the next deadline
             self._deadlines.set(transactional_id, now_ms + RETRY_MS)
             known = self.transactions[transactional_id]
