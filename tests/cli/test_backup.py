@@ -8,9 +8,10 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -222,6 +223,22 @@ def test_a_damaged_or_newer_catalog_is_not_backed_up(stopped: Path, tmp_path: Pa
     line = refusal("backup", target, "--data-dir", tmp_path / "data")
     assert "newer headrace: its format is 99" in line
     check_nothing_left(target)
+
+
+def test_a_program_that_reads_the_catalog_hides_no_topic(tmp_path: Path) -> None:
+    """It keeps the last changes from the file, where the backup expects them."""
+    data_dir, target = tmp_path / "data", tmp_path / "backup"
+    with broker(data_dir) as bootstrap_servers:
+        create_topic(bootstrap_servers, "orders")
+    with closing(sqlite3.connect(data_dir / "headrace.db")) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM topics").fetchone()
+        with broker(data_dir) as bootstrap_servers:
+            create_topic(bootstrap_servers, "late")
+        line = refusal("backup", target, "--data-dir", data_dir)
+        assert "headrace.db: another program is reading it" in line
+        check_nothing_left(target)
+    assert commands.backup(str(data_dir), str(target), no_progress, verify=True).topics == 2
 
 
 def test_only_one_backup_of_a_broker_at_a_time(tmp_path: Path) -> None:

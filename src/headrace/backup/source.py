@@ -103,11 +103,13 @@ def _check_catalog(path: str) -> None:
     try:
         with contextlib.closing(sqlite3.connect(path)) as catalog:
             (found,) = catalog.execute("PRAGMA quick_check(1)").fetchone()
-            catalog.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            _, pages, written = catalog.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     except sqlite3.Error as error:
         found = printable(str(error))
     if found != "ok":
         raise BackupError(f"{path} is damaged: {found}")
+    if written < pages:  # the last changes are in the journal, which is not copied
+        raise BackupError(f"{path}: another program is reading it")
 
 
 @contextlib.contextmanager
