@@ -9,6 +9,7 @@ import sys
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
+from headrace import Broker
 from headrace.cli.lag.show import duration
 from tests.cli.command import start
 from tests.clients.confluent import PATIENCE_S, admin, create_topic, produce
@@ -27,11 +28,13 @@ def team(bootstrap_servers: str) -> str:
     produce(bootstrap_servers, prefix, [b"x"] * 5, partition=0)
     for name, offset in (("a", 0), ("b", 5)):
         partitions = [TopicPartition(prefix, 0, offset), TopicPartition(prefix, 1, 0)]
-        asked = ConsumerGroupTopicPartitions(f"{prefix}-{name}", partitions)
-        admin(bootstrap_servers).alter_consumer_group_offsets([asked])[f"{prefix}-{name}"].result(
-            PATIENCE_S
-        )
+        commit(bootstrap_servers, f"{prefix}-{name}", partitions)
     return prefix
+
+
+def commit(bootstrap_servers: str, group_id: str, partitions: list[TopicPartition]) -> None:
+    asked = ConsumerGroupTopicPartitions(group_id, partitions)
+    admin(bootstrap_servers).alter_consumer_group_offsets([asked])[group_id].result(PATIENCE_S)
 
 
 def test_a_line_per_group_and_topic_and_totals(run: Run, team: str) -> None:
@@ -111,6 +114,28 @@ def test_what_ids_of_groups_may_hold_is_shown_and_not_obeyed(
 def test_bad_usage(run: Run, arguments: tuple[str, ...], complaint: str) -> None:
     (said,) = run(*arguments, status=2)
     assert complaint in said
+
+
+def test_watching_goes_on_when_the_broker_comes_back() -> None:
+    with Broker() as broker:
+        servers = broker.bootstrap_servers
+        watching = start("lag", "show", "--watch", "0.1", "--bootstrap-server", servers)
+        assert watching.stdout is not None and watching.stderr is not None
+        assert watching.stdout.read(4096)
+    while b"the last snapshot is shown: " not in (line := watching.stderr.readline()):
+        assert line
+    with Broker(port=int(servers.rpartition(":")[2])):
+        create_topic(servers, "t")
+        commit(servers, "back", [TopicPartition("t", 0, 0)])
+        seen = b""
+        while b"back" not in seen:
+            read = watching.stdout.read(4096)
+            assert read
+            seen += read
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(PATIENCE_S) == 0
+    watching.stdout.close()
+    watching.stderr.close()
 
 
 def test_watching_goes_on_until_it_is_interrupted(bootstrap_servers: str, team: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -129,13 +129,11 @@ async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
     elif on_terminal:
         await _watch(cluster, query, options)
     else:
-        while True:
-            part = await _snapshot(cluster, query)
+        async for part in _snapshots(cluster, query, options.watch):
             _print(part, options, on_terminal)
             print(flush=True)
             for one in part.warnings[:_WARNINGS_SHOWN]:
                 print(f"headrace lag show: {one_line(one)}", file=sys.stderr)
-            await asyncio.sleep(options.watch)
 
 
 async def _snapshot(cluster: Cluster, query: LagQuery) -> LagPart:
@@ -152,6 +150,25 @@ async def _snapshot(cluster: Cluster, query: LagQuery) -> LagPart:
     )
 
 
+async def _snapshots(cluster: Cluster, query: LagQuery, every_s: float) -> AsyncIterator[LagPart]:
+    """Yield snapshots without end. While the cluster does not answer, yield the last one again,
+    with the reason.
+
+    :raises ClientError: the first one cannot be taken
+    """
+    from headrace.client import ClientError
+    from headrace.client.lag.rows import LagPart
+
+    part = await _snapshot(cluster, query)
+    while True:
+        yield part
+        await asyncio.sleep(every_s)
+        try:
+            part = await _snapshot(cluster, query)
+        except ClientError as error:
+            part = LagPart(part.rows, [f"the last snapshot is shown: {error}"])
+
+
 def _spinner() -> Any:
     from rich.console import Console
 
@@ -162,13 +179,11 @@ async def _watch(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
     from rich.live import Live
 
     with Live(auto_refresh=False, vertical_overflow="crop") as live:
-        while True:
-            part = await _snapshot(cluster, query)
+        async for part in _snapshots(cluster, query, options.watch):
             title = time.strftime("%H:%M:%S") + "".join(
                 f"\n{one_line(one)}" for one in part.warnings[:_WARNINGS_SHOWN]
             )
             live.update(_rich(part.rows, options, title), refresh=True)
-            await asyncio.sleep(options.watch)
 
 
 def _print(part: LagPart, options: Namespace, on_terminal: bool) -> None:
