@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
+import threading
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -43,6 +46,7 @@ from headrace.web.requests import records_query
 from headrace.web.site import Site
 from headrace.web.standing import standing
 from headrace.web.views import GROUP_SORTS, listing
+from tests.clients.confluent import PATIENCE_S
 
 
 @pytest.mark.parametrize(
@@ -406,3 +410,18 @@ def test_batches_of_an_unknown_format_do_not_end_the_search() -> None:
     position, found, _, _ = _search(bytes(old), 0, 10, asked, set())
     assert found == []
     assert position >= 0
+
+
+def test_a_cluster_that_does_not_answer_does_not_delay_the_end() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        read = settings({"bootstrap.servers": f"127.0.0.1:{port}"})
+        observer = Observer(replace(read, connect_timeout_ms=600_000, request_timeout_ms=600_000))
+        observer.start()
+        connection, _ = silent.accept()
+        with connection:
+            assert connection.recv(1), "a request"
+            closing = threading.Thread(target=observer.close, daemon=True)
+            closing.start()
+            closing.join(PATIENCE_S)
+            assert not closing.is_alive()

@@ -156,6 +156,7 @@ class Observer:
         self._stopping = False
         self._wake: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -164,9 +165,14 @@ class Observer:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread, and close the connections."""
+        """End the thread, and close the connections. An observation that has begun is cancelled:
+        a cluster that does not answer does not delay the end.
+        """
         self._stopping = True
-        self._wake_up()
+        loop, task = self._loop, self._task
+        if loop is not None and task is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(task.cancel)
         if self._thread is not None:
             self._thread.join()
 
@@ -206,10 +212,12 @@ class Observer:
                 loop.call_soon_threadsafe(wake.set)
 
     def _run(self) -> None:
-        asyncio.run(self._observe_repeatedly())
+        with contextlib.suppress(asyncio.CancelledError):
+            asyncio.run(self._observe_repeatedly())
 
     async def _observe_repeatedly(self) -> None:
         self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
+        self._task = asyncio.current_task()
         async with self._settings.cluster() as cluster:
             watch = LagWatch(cluster, LagQuery(), WINDOW_MS)
             while not self._stopping:
