@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 import signal
+import socket
 
 import pytest
 
 from tests.cli.command import run, start
-from tests.clients.confluent import create_topic, produce, share_from_earliest
+from tests.clients.confluent import PATIENCE_S, create_topic, produce, share_from_earliest
 
 SHOW = [
     word
@@ -180,3 +181,18 @@ def test_bad_usage_is_said_in_one_line(arguments: list[str], complaint: str) -> 
     status, lines, errors = console(*arguments)
     assert (status, lines, len(errors)) == (2, [], 1)
     assert complaint in errors[0]
+
+
+def test_a_signal_before_the_broker_has_answered_ends_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        running = start(
+            "console-share-consumer", "--topic", "t", "--bootstrap-server", f"127.0.0.1:{port}"
+        )
+        connection, _ = silent.accept()
+        with connection:
+            assert connection.recv(1), "a request"
+            running.send_signal(signal.SIGINT)
+            _, errors = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 130
+    assert errors == b"Processed a total of 0 messages\n"

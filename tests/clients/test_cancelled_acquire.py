@@ -197,6 +197,15 @@ async def test_a_cancelled_start_leaves_no_member(servers: str, monkeypatch: pyt
 
 
 @story
+async def test_a_second_close_asks_nobody(servers: str, monkeypatch: pytest.MonkeyPatch):
+    async with member(servers) as consumer:
+        await consumer.close()
+        with monkeypatch.context() as patch:
+            patch.setattr(ShareConsumer, "_send_heartbeat", None)
+            await consumer.close()
+
+
+@story
 async def test_the_next_call_raises_the_error_of_a_cancelled_one(
     servers: str, monkeypatch: pytest.MonkeyPatch
 ):

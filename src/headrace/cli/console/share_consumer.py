@@ -13,7 +13,8 @@ import re
 import signal
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
 
 from headrace.cli.client_options import (
     client_config,
@@ -39,6 +40,8 @@ from headrace.protocol.record_batch import CorruptBatch, headers, records
 
 from .formatting import formatter_options, message_formatter, write_out
 from .message_formatter import Delivered, MessageFormatter, Undecodable
+
+T = TypeVar("T")
 
 DEFAULT_GROUP = "console-share-consumer"
 
@@ -176,16 +179,20 @@ class Console:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop_on, number)
-        await self._print_hint()
-        async with ShareConsumer(
+        await self._unless_stopped(self._print_hint())
+        consumer = ShareConsumer(
             self._servers,
             self._options.group,
             [self._options.topic],
             client_id=self._client_id,
             rack_id=self._rack,
             security=self._security,
-        ) as consumer:
+        )
+        try:
+            await self._unless_stopped(consumer.start())
             await self._consume(consumer)
+        finally:
+            await consumer.close()
         return 0 if self._stopped_by is None else _ENDED_BY_SIGNAL + self._stopped_by
 
     def _stop_on(self, number: signal.Signals) -> None:
@@ -234,7 +241,7 @@ class Console:
         :returns: without ranges if no records came within ``wait_ms``; None after a signal: closing
             the consumer then releases what was acquired
         """
-        acquiring = asyncio.create_task(
+        return await self._unless_stopped(
             consumer.acquire(
                 max_records=max_records,
                 max_wait_ms=wait_ms,
@@ -242,14 +249,18 @@ class Console:
                 mode=AcquireMode.RECORD_LIMIT,
             )
         )
+
+    async def _unless_stopped(self, call: Coroutine[Any, Any, T]) -> T | None:
+        """Return the result of a call; None after a signal, which cancels it."""
+        calling = asyncio.create_task(call)
         stopping = asyncio.create_task(self._stop.wait())
         try:
-            await asyncio.wait((acquiring, stopping), return_when=asyncio.FIRST_COMPLETED)
-            return None if self._stop.is_set() else await acquiring
+            await asyncio.wait((calling, stopping), return_when=asyncio.FIRST_COMPLETED)
+            return None if self._stop.is_set() else await calling
         finally:
-            for task in (acquiring, stopping):
+            for task in (calling, stopping):
                 task.cancel()
-            await asyncio.gather(acquiring, stopping, return_exceptions=True)
+            await asyncio.gather(calling, stopping, return_exceptions=True)
 
     async def _show(self, consumer: ShareConsumer, acquired: Acquired) -> None:
         """Print the acquired records, then acknowledge the printed ones.

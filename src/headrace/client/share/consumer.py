@@ -176,6 +176,7 @@ class ShareConsumer:
                 await asyncio.gather(*(node.close() for node in self._nodes.values()))
                 if self._ended is None and self._membership.may_be_member:
                     await self._send_heartbeat(LEAVE_EPOCH, None)
+                    self._membership.left()
         except (TimeoutError, ClientError) as problem:
             _log.warning("leaving group %s: %s", self.group_id, problem or "timed out")
         finally:

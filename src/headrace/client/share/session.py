@@ -58,6 +58,11 @@ class ShareMembership:
         """
         return self._announcing is not None
 
+    def left(self) -> None:
+        """Apply the answer to the heartbeat that leaves the group."""
+        self.member_epoch = 0
+        self._announcing = None
+
     def next_heartbeat(self) -> tuple[int, tuple[str, ...] | None]:
         """Return the member epoch and the subscribed topics of the next heartbeat.
 
