@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from .advice import Series, lag_of, rates, stalls, time_lags
 
@@ -79,7 +78,7 @@ def _positions(column: pa.ListArray, points: int) -> tuple[Series, Series, Any]:
 
     A position is kept until the next change. A deletion is a boolean.
     """
-    rows: Any = np.asarray(pc.list_parent_indices(column)).astype(np.int64)
+    rows: Any = np.asarray(column.value_parent_indices()).astype(np.int64)
     fields = column.flatten()
     steps = np.asarray(fields.field("step")).astype(np.int64)
     shape = (len(column), points)

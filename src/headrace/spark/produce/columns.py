@@ -7,7 +7,6 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.spark.errors import SourceError
 
@@ -99,6 +98,8 @@ def records(batch: pa.RecordBatch, topic: str | None) -> Iterator[Record]:
         partitions = _filled(batch.column(names.index("partition")), _UNASSIGNED)
     timestamps_ms: Any = repeat(_NOW)
     if "timestamp" in names:
+        import pyarrow.compute as pc  # 50 ms, which other Python processes of Spark save
+
         moments = pc.floor_temporal(batch.column(names.index("timestamp")), unit="millisecond")
         timestamps_ms = _filled(moments.cast(pa.timestamp("ms", "UTC")).cast(pa.int64()), _NOW)
     headers: Any = repeat(None)
