@@ -20,7 +20,7 @@ from tests.attacks.harness import (
 from tests.support import HeadraceProcess, unique, wait_until
 from tests.wire_client import batch, connection, receive_exactly
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 LARGEST = 100 * MIB
 

@@ -148,6 +148,7 @@ READABLE = {
     "a key of length -2",
     "a value of length -2",
     "a null header name",
+    "a header name that is not UTF-8",
 }
 """Lies that do not keep the stated records from being read."""
 
