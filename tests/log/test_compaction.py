@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.log import segment, swap
+from headrace.log import cleaner, segment, swap
 from headrace.log.aborted_transactions import AbortedTransaction
 from headrace.log.cleanable import cleanable
 from headrace.log.cleaner import CleaningStopped, Pace, Round, clean
@@ -485,13 +485,22 @@ def test_a_full_disk_ends_the_round(disk: Disk, monkeypatch: pytest.MonkeyPatch)
     log = disk.log(**COMPACT)
     fill(log, 30)
 
-    def full(*_: object) -> int:
-        raise OSError(28, os.strerror(28))
+    written = segment.pwritev
+    writes = 0
+
+    def full(fd: int, buffers: segment.Buffers, position: int) -> int:
+        nonlocal writes
+        writes += 1
+        if writes > 1:
+            raise OSError(28, os.strerror(28))
+        return written(fd, buffers, position)
 
     with monkeypatch.context() as patch:
+        patch.setattr(cleaner, "WRITE_BYTES", 1)
         patch.setattr(segment, "pwritev", full)
         with pytest.raises(OSError, match="No space"):
             plan_and_clean(log)
+    assert writes == 2 and not os.path.exists(f"{log.path}/cleaning"), "others need the room"
     assert offsets(log)[-6:] == list(range(24, 30))
     assert plan_and_clean(log) is not None and offsets(log) == [25, 26, 27, 28, 29]
 

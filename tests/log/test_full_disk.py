@@ -52,6 +52,27 @@ def test_all_or_nothing(
     assert values(disk.log()) == {0: b"a", 1: b"c"}
 
 
+def test_a_segment_that_cannot_be_ended_is_told_once(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """Clients try again and again."""
+    log = disk.log(segment_bytes=150)
+    put(log, batch(b"a"))
+    put(log, batch(b"b"))
+
+    def full(*args: object, **how: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        patch.setattr(os, "replace", full)
+        patch.setattr(disk.home.directory.files, "open", full)
+        for _ in range(20):
+            assert isinstance(log.append(batch(b"c"), NOW), Refusal)
+    assert caplog.text.count("Could not save the indexes") <= 2
+    assert put(log, batch(b"c")).base_offset == 2
+
+
 def test_short_writes_are_carried_on(disk: Disk, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
         "headrace.log.segment.pwritev",

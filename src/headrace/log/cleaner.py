@@ -312,6 +312,14 @@ class Round:
     def _clean(self, compactor: Compactor, group: Sequence[_Source]) -> None:
         """Write the new segment of a group; if it would be the same there is no output."""
         self._make_directory()
+        try:
+            self._write(compactor, group)
+        except BaseException:
+            if not self.log.is_deleted:  # else a new topic may have the same directory
+                self._clear()  # the disk may be full
+            raise
+
+    def _write(self, compactor: Compactor, group: Sequence[_Source]) -> None:
         output = self._output = _Output(self._directory, group[0], self._config, self._pace)
         changed = len(group) > 1
         for source in group:

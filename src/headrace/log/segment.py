@@ -15,7 +15,7 @@ from headrace.log import checksums
 from headrace.log.files import TEMPORARY_SUFFIX, OpenFiles, fsync_path
 from headrace.log.index import OffsetIndex, TimeIndex
 from headrace.log.log_config import LogConfig
-from headrace.log_lines import get_logger
+from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.file_range import LEAST_RANGE_BYTES, FileRange
 from headrace.protocol.record_batch import (
     HEADER_BYTES,
@@ -28,6 +28,7 @@ from headrace.protocol.record_batch import (
 )
 
 logger = get_logger("headrace.log")
+limited = LimitedLog(logger)
 
 Buffers = Sequence[bytes | memoryview]
 Write = Callable[[int, Buffers, int], int]
@@ -229,7 +230,8 @@ class Segment:
                 checksums.write(self.path(""), *complete)
                 self._summed_bytes = self.size_bytes
         except OSError as error:
-            logger.warning(
+            limited.warning(
+                self.directory,
                 "Could not save the indexes of %s, they will be rebuilt: %s",
                 self.path(".log"),
                 error,
