@@ -109,6 +109,29 @@ def test_tokens_as_frames_of_their_own() -> None:
     run(scene())
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_token_that_is_shorter_than_any_request(*, apart: bool) -> None:
+    token = b"\0a\0b"
+    line = f'{MODULES}.plain.PlainLoginModule required user_a="b";'
+    users = {"listener.name.sasl_plaintext.plain.sasl.jaas.config": line}
+
+    async def scene() -> None:
+        async with serving(configs() | users) as broker:
+            client = await connected(broker)
+            await client.ask(SASL_HANDSHAKE, 0, mechanism="PLAIN")
+            frame = struct.pack(">i", len(token)) + token
+            if apart:
+                client.writer.write(frame[:6])
+                await client.writer.drain()
+                await asyncio.sleep(0.05)
+                frame = frame[6:]
+            client.writer.write(frame)
+            assert await client.frame() == b""
+            assert (await client.ask(METADATA, 1, topics=[])).brokers
+
+    run(scene())
+
+
 @pytest.mark.parametrize("mechanism", list(MECHANISMS))
 def test_scram(mechanism: str) -> None:
     async def scene() -> None:

@@ -56,6 +56,7 @@ from .limits import (
     MAX_QUEUED_REQUESTS,
     MAX_UNSENT_BYTES,
     MIN_REQUEST_BYTES,
+    MIN_TOKEN_BYTES,
     RECEIVE_BUFFER_BYTES,
     SEND_AT_BYTES,
     SEND_BUFFER_BYTES,
@@ -89,6 +90,7 @@ class Connections:
     :ivar connections: the open connections
     :ivar counts: how many of them each client address has
     :ivar request_bytes: valid sizes of a request
+    :ivar token_bytes: valid sizes of a frame with a message of a login and nothing else
     :ivar whole_frame_bytes: the same, including the size field
     :ivar receive_buffer: the buffer that all connections receive into, one after the other
     :ivar received: the same memory, read only
@@ -107,6 +109,7 @@ class Connections:
         self.connection_ids = count(1)
         self.max_request_bytes = broker.config.get_int("socket.request.max.bytes")
         self.request_bytes = range(MIN_REQUEST_BYTES, self.max_request_bytes + 1)
+        self.token_bytes = range(MIN_TOKEN_BYTES, self.max_request_bytes + 1)
         self.whole_frame_bytes = range(
             SIZE.size + MIN_REQUEST_BYTES, SIZE.size + self.max_request_bytes + 1
         )
@@ -323,7 +326,7 @@ class Connection(asyncio.BufferedProtocol):
         """Queue the whole frames that have arrived, and begin the incomplete one after them."""
         data = self.shared.received
         try:
-            count, position = whole_frames(data, end, self.shared.request_bytes)
+            count, position = whole_frames(data, end, self._frame_bytes)
         except BadFrameSize as error:
             self._refuse_frame(error.size_bytes)
             return
@@ -331,11 +334,17 @@ class Connection(asyncio.BufferedProtocol):
         if position < end:
             self._begin_frame(data[position:end])
 
+    @property
+    def _frame_bytes(self) -> range:
+        """The valid sizes of the next frame: the token of a login may be shorter than a request."""
+        takes_token = self._login is not None and self._login.takes_tokens
+        return self.shared.token_bytes if takes_token else self.shared.request_bytes
+
     def _begin_frame(self, start: memoryview) -> None:
         size_bytes = 0
         if len(start) >= SIZE.size:
             (size_bytes,) = SIZE.unpack_from(start)
-            if size_bytes not in self.shared.request_bytes or self._is_too_large(size_bytes):
+            if size_bytes not in self._frame_bytes or self._is_too_large(size_bytes):
                 self._refuse_frame(size_bytes)
                 return
         self.frame = IncompleteFrame(start, SIZE.size + size_bytes)

@@ -85,6 +85,11 @@ TLS_FILE_CHECK_S = 5.0
 MIN_REQUEST_BYTES = 8
 """The shortest request header: api key, version, correlation id."""
 
+MIN_TOKEN_BYTES = 2
+"""The shortest message of a login as a frame of its own: as much as an API key. ``\\0a\\0b`` is the
+shortest one that succeeds.
+"""
+
 MAX_QUEUED_REQUESTS = 64
 """The number of unserved requests of one connection above which nothing is read from it."""
 
