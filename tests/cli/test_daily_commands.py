@@ -86,6 +86,35 @@ def test_bad_usage_is_one_line(
     assert err.startswith(f"headrace {line.split()[0]}: ") and err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["produce", ""], "the name of the topic is empty"),
+        (["consume", "", "--from-beginning"], "the name of the topic is empty"),
+        (["consume", "t", "--group", ""], "--group takes the id of a group, which is not empty"),
+        (
+            ["perf", "produce", "--topic", "", "--num-records", "1", "--record-size", "1"],
+            "the name of the topic is empty",
+        ),
+        (
+            ["share-groups", "delete-offsets", "g", "--topic", ""],
+            "Option [delete-offsets] takes the following options: [group], [topic]",
+        ),
+        (
+            ["consumer-groups", "reset-offsets", "g", "--topic", "", "--to-latest"],
+            "Option [topic] takes TOPIC or TOPIC:0,1,2",
+        ),
+    ],
+)
+def test_an_empty_name_is_one_line(
+    words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name may be that of a shell's variable that is not set."""
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and complaint in err and err.count("\n") == 1
+
+
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
 def test_a_password_that_is_not_utf8(
     errors: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

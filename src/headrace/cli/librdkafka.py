@@ -74,8 +74,10 @@ def partitions(config: Mapping[str, Any], topic: str) -> int:
     """Return the number of partitions of a topic.
 
     :raises Failure: the topic does not exist, or no broker answers or accepts the login
-    :raises BadUsage: the configuration is wrong
+    :raises BadUsage: the name is empty, or the configuration is wrong
     """
+    if not topic:
+        raise BadUsage("the name of the topic is empty")
     reasons: dict[int, str] = {}
     admin_config: dict[str, Any] = {
         **config,

@@ -170,6 +170,8 @@ def check(options: Namespace) -> None:
     if options.offset is not None and options.partition is None:
         raise BadUsage("--offset takes --partition, too")
     if options.group is not None:
+        if not options.group:
+            raise BadUsage("--group takes the id of a group, which is not empty")
         for name in ("partition", "from_time", "to_time"):
             if getattr(options, name) is not None:
                 raise BadUsage(f"--{name.replace('_', '-')} and --group exclude each other")

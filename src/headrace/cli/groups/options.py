@@ -223,7 +223,7 @@ def check_delete_offsets(options: Namespace) -> None:
 
     :raises BadUsage: there is not one group, or no topic
     """
-    if len(options.group) != 1 or not options.topic:
+    if len(options.group) != 1 or not options.topic or "" in options.topic:
         raise BadUsage(
             "Option [delete-offsets] takes the following options: [group], [topic]; the group once"
         )
@@ -272,7 +272,7 @@ def topic_and_partitions(text: str) -> tuple[str, list[int] | None]:
     :raises BadUsage: it is neither
     """
     topic, colon, numbers = text.partition(":")
-    if not colon:
+    if topic and not colon:
         return topic, None
     try:
         partitions = sorted({int(number) for number in numbers.split(",")})
