@@ -7,10 +7,11 @@ import struct
 
 import pytest
 
-from headrace.errors import ErrorCode
+from headrace.errors import ErrorCode, StorageError
 from headrace.groups.offsets.committed import commit_record
 from headrace.groups.offsets.expiration import MAX_TOMBSTONES, PORTION
 from headrace.groups.offsets.service import NO_MEMBER
+from headrace.hashing import internal_partition
 from headrace.outcome import Position
 from headrace.protocol.consumer_protocol import Subscription, write_subscription
 from tests.machines.group_desk import Desk, durable
@@ -302,6 +303,38 @@ def test_what_could_not_be_written_expires_with_the_next_attempt(desk):
     desk.pass_ms(1)
     assert listed(desk) == []
     assert desk.coordinator.meters.offset_expirations == 1
+
+
+def offline(desk, group):
+    """Have all writes of a group fail from now on; those of groups in other partitions do not."""
+    lost = internal_partition(group, desk.disk.partitions)
+    desk.disk.refuses = lambda topic, partition, data: partition == lost
+
+
+def test_a_group_whose_log_is_offline_keeps_no_others_from_expiring(desk):
+    desk.disk.partitions = 50
+    for group in ("a", "b", "c", "d", "e"):
+        desk.commit(group=group, retention_ms=0)
+    offline(desk, "c")
+    desk.pass_ms(3_100)
+    assert listed(desk) == ["c"]
+    desk.disk.refuses = lambda topic, partition, data: False
+    desk.pass_ms(3_000)
+    assert listed(desk) == []
+
+
+def test_sessions_in_a_log_that_is_offline_keep_no_others_from_ending(desk):
+    desk.disk.partitions = 50
+    desk.observes = False
+    desk.add_topic("t", 1)
+    for group in ["c"] * 2 + ["a"] * 200:
+        desk.consume(f"m{len(desk.coordinator._timers)}", 0, ["t"], group=group)
+    offline(desk, "c")
+    desk.now_ms += 45_000
+    with desk.loop.turn(), pytest.raises(StorageError):
+        desk.coordinators.group_runtime.expire(desk.now_ms)
+    members = {name: len(group.state.members) for name, group in desk.coordinator.groups.items()}
+    assert members == {"c": 2, "a": 0}
 
 
 # --- what is counted ---

@@ -260,12 +260,12 @@ class GroupCoordinator:
         """Handle some due timers; yield (group id, outcome). Apply each one before requesting the
         next. Further timers stay due.
 
-        A timer whose outcome is not applied runs out again after :data:`RETRY_MS`.
+        A timer whose outcome is not applied runs out again after :data:`RETRY_MS`. Then all due
+        timers are handled, as the caller pauses before the next call.
         """
-        for _ in range(TIMEOUTS_AT_ONCE):
-            due = self._timers.pop_due(now_ms)
-            if due is None:
-                return
+        left = TIMEOUTS_AT_ONCE
+        while left > 0 and (due := self._timers.pop_due(now_ms)) is not None:
+            left -= 1
             if due == OFFSETS:
                 yield from self.offsets.expire(now_ms, wall_ms)
                 continue
@@ -274,6 +274,8 @@ class GroupCoordinator:
             if outcome is not None:
                 self._timers.set(due, now_ms + RETRY_MS)
                 yield group_id, outcome._replace(apply=partial(self._run_out, due, outcome.apply))
+                if due in self._timers:
+                    left = len(self._timers)
 
     def _run_out(self, due: TimerKey, apply: Apply | None) -> None:
         self._timers.cancel(due)

@@ -327,13 +327,13 @@ class TransactionCoordinator:
         self, now_ms: int, wall_ms: int
     ) -> Iterable[tuple[str, Outcome[TransactionRecord, None]]]:
         """Abort some transactions that have timed out, and delete some expired transactional ids.
-        Further ones stay due.
+        Further ones stay due, unless one is not applied: then the caller pauses before the next
+        call.
         """
         self.wall_ahead_ms = wall_ms - now_ms
-        for _ in range(TIMEOUTS_AT_ONCE):
-            transactional_id = self._deadlines.pop_due(now_ms)
-            if transactional_id is None:
-                return
+        left = TIMEOUTS_AT_ONCE
+        while left > 0 and (transactional_id := self._deadlines.pop_due(now_ms)) is not None:
+            left -= 1
             # replaying the record sets the next deadline
             self._deadlines.set(transactional_id, now_ms + RETRY_MS)
             known = self.transactions[transactional_id]
@@ -343,6 +343,8 @@ class TransactionCoordinator:
                     transactional_id, _fenced(known, wall_ms), known.producer_epoch
                 )
             yield transactional_id, Outcome(None, (record,))
+            if transactional_id in self._deadlines:
+                left = len(self._deadlines)
 
     def _deadline_ms(self, known: Transaction) -> int | None:
         """Return when a transaction times out or its id expires, in steady milliseconds."""

@@ -71,7 +71,8 @@ class OffsetExpiration:
     ) -> Iterator[tuple[str, Outcome[GroupRecord, int]]]:
         """Check groups; yield (group id, outcome). Apply each outcome before requesting the next.
 
-        If an outcome is not applied, the portion ends and the next one repeats its group.
+        If an outcome is not applied, its group is left for the next round: its log may be offline
+        for long, and others must not wait for it.
 
         :param owner_of: returns a group by its id; None if it is deleted or its kind has no offsets
         :param retention_ms: ``offsets.retention.minutes``
@@ -103,9 +104,7 @@ class OffsetExpiration:
             if records:
                 left -= WRITE_COST
                 yield group_id, Outcome(len(tombstones), records, apply=applied)
-            if not is_applied:
-                return
-            if len(tombstones) < MAX_TOMBSTONES:
+            if not is_applied or len(tombstones) < MAX_TOMBSTONES:
                 self._left.pop()
 
     def _expired(
