@@ -20,6 +20,7 @@ from headrace.broker.config.broker_config import Config
 from headrace.broker.metrics.page import metrics_page
 from headrace.errors import ErrorCode
 from headrace.groups.records import CommittedOffset, OffsetCommit
+from headrace.log import cleaner as log_cleaner
 from headrace.log.cleaner import CleaningStopped, Pace, Round
 from headrace.log.partition_log import PartitionLog
 from headrace.outcome import Outcome
@@ -279,3 +280,17 @@ def test_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     pace.stop()
     with pytest.raises(CleaningStopped):
         pace.spend(0)
+
+
+@pytest.mark.parametrize("limit", [0.0, 1e-300, -1.0])
+def test_the_smallest_pace(limit: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The configuration may say so. A larger limit is in effect a minute later."""
+    now_s, limits, waits = 0.0, [limit], []
+    pace = Pace(lambda: limits[0])
+    monkeypatch.setattr(log_cleaner.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(pace._stopped, "wait", waits.append)
+    pace.spend(1 << 30)
+    now_s = 60.0
+    limits[0] = 1000.0
+    pace.spend(500)
+    assert waits == [60.0, 0.5]

@@ -44,6 +44,9 @@ WORK_S, REST_S = 0.002, 0.001
 other threads can run.
 """
 
+LONGEST_WAIT_S = 60.0
+"""The longest wait of a cleaner thread for its pace, however slow it is: the limit may change."""
+
 
 class CleaningStopped(Exception):
     """The broker stops, or the log has changed since the round began."""
@@ -72,8 +75,9 @@ class Pace:
         :raises CleaningStopped: when the cleaner stops
         """
         with self._lock:
-            now = time.monotonic()
-            self._free_at = max(self._free_at, now) + size_bytes / self._max_bytes_per_second()
+            now, limit = time.monotonic(), self._max_bytes_per_second()
+            spent_s = size_bytes / limit if limit > 0 else LONGEST_WAIT_S
+            self._free_at = min(max(self._free_at, now) + spent_s, now + LONGEST_WAIT_S)
             wait = self._free_at - now
         if wait > REST_S:
             self._stopped.wait(wait)
