@@ -75,13 +75,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let SIGINT end commands under test, also when a shell that runs the tests in its background
-    ignores it; let clients log in, if they shall; and let Spark start with less work.
+    ignores it; let clients log in, if they shall; and let Spark and Apache Kafka start with less
+    work.
     """
     if is_secured(config):
         logins.install()
     # also of commands and of examples
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED_JVM)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED_SPARK)
+    os.environ.setdefault("KAFKA_SHORT_LIVED", "1")
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,6 +1,6 @@
 """``python -m tests.spark.class_archive``: keep the classes of Spark for the JVMs of tests.
 
-A JVM that starts Spark spends half of its CPU time on reading and checking some 20,000 classes.
+A JVM that starts Spark spends half of its CPU time on reading and checking its classes.
 This program runs small queries of the kinds that tests run, and lets the JVM write the classes that
 it has loaded to `SPARK_CLASSES`, which later JVMs map. A JVM of another version, or with another
 class path, reads its classes as usual.
