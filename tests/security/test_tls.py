@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import random
 import shutil
 import ssl
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -285,6 +287,41 @@ def test_changed_files_are_used_for_new_connections(
                 while await served_subject(broker, ca) != "renewed":
                     await asyncio.sleep(0.02)
             await before.ask(API_VERSIONS, 0)  # what is open stays open
+
+    run(scene())
+
+
+def test_a_file_that_may_be_read_later(
+    ca: ThrowawayCA,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A new certificate that belongs to another user at first."""
+    monkeypatch.setattr("headrace.broker.listener_security.TLS_FILE_CHECK_S", 0.02)
+    store = tmp_path / "store.pem"
+    shutil.copy(path(ca, "broker.both"), store)
+    ca.issue("granted")
+    read = Path.read_bytes
+
+    def permitted(file: Path) -> bytes:
+        if not file.stat().st_mode & stat.S_IRUSR:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return read(file)
+
+    monkeypatch.setattr(Path, "read_bytes", permitted)
+
+    async def scene() -> None:
+        given = configs(ca, ssl_keystore_location=store, ssl_allow_dn_changes="true")
+        async with serving(given) as broker, asyncio.timeout(20):
+            os.chmod(path(ca, "granted.both"), 0)
+            os.replace(path(ca, "granted.both"), store)
+            while "Permission denied" not in caplog.text:
+                await asyncio.sleep(0.02)
+            assert await served_subject(broker, ca) == "broker"
+            store.chmod(0o600)
+            while await served_subject(broker, ca) != "granted":
+                await asyncio.sleep(0.02)
 
     run(scene())
 

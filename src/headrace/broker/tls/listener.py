@@ -115,12 +115,14 @@ class TlsListener:
             raise ConfigError(f"listener {self._name}: {error}") from error
 
     def _file_versions(self) -> list[tuple[int, int, int] | None]:
-        """Return what tells the present content of each file from an earlier one."""
+        """Return what tells the present content of each file from an earlier one. Its owner and its
+        permissions count, too: they change the time of the last change.
+        """
         versions: list[tuple[int, int, int] | None] = []
         for path in files(lambda name: self._config.listener_text(self._name, name)):
             try:
                 status = os.stat(path)
-                versions.append((status.st_ino, status.st_mtime_ns, status.st_size))
+                versions.append((status.st_ino, status.st_ctime_ns, status.st_size))
             except OSError:
                 versions.append(None)
         return versions
