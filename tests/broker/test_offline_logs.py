@@ -150,6 +150,19 @@ def test_coordinators_whose_log_is_offline_refuse_to_write(
         assert commit(client, "group", topic) == 0
 
 
+def test_groups_are_deleted_beside_one_whose_log_is_offline(
+    broker: headrace.Broker, disk: FailingDisk
+) -> None:
+    topic = create_topic(broker.bootstrap_servers, "topic")
+    with connection(broker.bootstrap_servers) as client:
+        assert [commit(client, group, topic) for group in ("a", "b", "c")] == [0, 0, 0]
+        disk.directory = "__consumer_offsets"
+        assert commit(client, "b", topic) == ErrorCode.NOT_COORDINATOR
+        deleted = client.ask(42, 2, groups_names=["a", "b", "c"])
+        codes = {one.group_id: one.error_code for one in deleted.results}
+        assert codes == {"a": 0, "b": ErrorCode.NOT_COORDINATOR, "c": 0}
+
+
 def test_a_request_served_before_waits_for_the_disk_once_the_topic_is_flushed(
     tmp_path: Path, disk: FailingDisk
 ) -> None:

@@ -15,12 +15,15 @@ from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGro
 
 from headrace.broker.broker import Broker
 from headrace.coordinators import share_state_recovery
-from headrace.errors import ErrorCode
+from headrace.errors import ErrorCode, StorageError
 from headrace.groups.share.group import ShareGroup
+from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.messages import NO_THROTTLE
 
 from .context import RequestContext
 from .slicing import run_sliced_durably
+
+log = LimitedLog(get_logger("headrace.coordinators"))
 
 
 def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext) -> Any:
@@ -34,7 +37,12 @@ def _delete_all(
 ) -> Generator[None, None, DeleteGroupsResponse]:
     results = []
     for name in names:
-        results.append(DeletableGroupResult(group_id=name, error_code=_delete(broker, name)))
+        try:
+            code = _delete(broker, name)
+        except StorageError as error:
+            log.error(name, "cannot delete the group %s: %s", name, error)
+            code = ErrorCode.NOT_COORDINATOR
+        results.append(DeletableGroupResult(group_id=name, error_code=code))
         yield
     return DeleteGroupsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
 
