@@ -344,9 +344,11 @@ def test_a_cluster_without_groups_has_no_history() -> None:
 
 @pytest.mark.slow
 def test_the_command_prints_json_and_replaces_its_folder(story: Story, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "report.html").write_text("of before")
     out = tmp_path / "out"
-    out.mkdir()
-    (out / "report.html").write_text("of before")
+    out.symlink_to(folder)
     command = [
         sys.executable,
         "-m",
@@ -366,7 +368,10 @@ def test_the_command_prints_json_and_replaces_its_folder(story: Story, tmp_path:
     assert (done.returncode, json.loads(done.stdout)) == (0, []), done.stderr
     assert done.stderr == f"0 groups; see {out}/report.html\n"
     assert "<svg" not in (out / "report.html").read_text()
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert out.is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "out"]
+    unreachable = ["--bootstrap-server", "127.0.0.1:1"]
+    assert main(["lag", "history", "--out", str(out), *unreachable]) == 1  # it is a report
 
 
 @pytest.mark.parametrize(
@@ -393,13 +398,29 @@ def test_invalid_options_are_one_line(
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize("names", [["mine"], ["mine", "report.html"], ["events"]])
 def test_a_folder_that_is_no_report_is_not_touched(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "mine").write_text("dear")
-    assert main(["lag", "history", "--out", str(tmp_path)]) == 2
+    """Other tools write a ``report.html``, too."""
+    for name in names:
+        (tmp_path / name).write_text("dear")
+    unreachable = ["--bootstrap-server", "127.0.0.1:1"]
+    assert main(["lag", "history", "--out", str(tmp_path), *unreachable]) == 2
     assert "exists and is not a report" in capsys.readouterr().err
-    assert (tmp_path / "mine").read_text() == "dear"
+    file = tmp_path / names[-1]
+    assert main(["lag", "history", "--out", str(file), *unreachable]) == 2
+    assert "exists and is not a report" in capsys.readouterr().err
+    assert all((tmp_path / name).read_text() == "dear" for name in names)
+
+
+def test_the_current_folder_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "report.html").write_text("of before")
+    monkeypatch.chdir(tmp_path)
+    assert main(["lag", "history", "--out", ".", "--bootstrap-server", "127.0.0.1:1"]) == 2
+    assert "--out is the current directory" in capsys.readouterr().err
 
 
 def test_an_unreachable_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

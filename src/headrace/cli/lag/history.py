@@ -38,6 +38,7 @@ _LEAST_STALL_S = 30.0
 _SHORT = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|min|h|d)")
 _UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _REPORT = "report.html"
+_PARTS = {_REPORT, "events", "groups", "series", "stalls"}
 _POLL_S = 0.2
 
 _EPILOG = """\
@@ -149,12 +150,11 @@ def _make(options: Namespace, config: dict[str, str], period: tuple[int, int, in
     bounds = Bounds(options.min_consumers, options.max_consumers)
     target = Target(options.target_drain.total_seconds(), bounds)
     query = HistoryQuery(Period(*period), target, options.groups)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
+    out = options.out.resolve()  # a link is kept
+    out.parent.mkdir(parents=True, exist_ok=True)
     # Rename at the end, so that --out never has a part of a report.
-    with tempfile.TemporaryDirectory(
-        prefix=f".{options.out.name}-", dir=options.out.parent
-    ) as folder:
-        made = Path(folder).resolve() / "made"
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
+        made = Path(folder) / "made"
         with (
             _session(options.master, Path(folder) / "spark.log") as spark,
             _progress(spark) as begin,
@@ -169,9 +169,9 @@ def _make(options: Namespace, config: dict[str, str], period: tuple[int, int, in
             begin("drawing")
             made.mkdir(exist_ok=True)
             (made / _REPORT).write_text(page(report), encoding="utf-8")
-        if options.out.exists():
-            shutil.rmtree(options.out)
-        made.rename(options.out)
+        if out.exists():
+            shutil.rmtree(out)
+        made.rename(out)
     return report
 
 
@@ -326,7 +326,12 @@ def _period(options: Namespace) -> tuple[int, int, int, int]:
 
 
 def _check_out(out: Path) -> None:
-    if out.exists() and not (out.is_dir() and ((out / _REPORT).exists() or not any(out.iterdir()))):
+    if out.resolve() == Path.cwd():  # to replace it would leave the shell in a deleted directory
+        raise BadUsage("--out is the current directory: name another --out")
+    if not out.exists():
+        return
+    parts = {path.name for path in out.iterdir()} if out.is_dir() else {""}
+    if parts and not {_REPORT} <= parts <= _PARTS:
         raise BadUsage(f"{out} exists and is not a report: name another --out")
 
 
