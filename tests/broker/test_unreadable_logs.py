@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from confluent_kafka.admin import ResourceType
 
 import headrace
 from headrace.errors import ErrorCode
+from headrace.protocol.record_batch import headers
 from tests.clients.confluent import create_topic, set_configs
-from tests.wire_client import Connection, batch, connection
+from tests.wire_client import Connection, batch, connection, decode
 
 pytestmark = pytest.mark.broker
 
@@ -165,3 +167,102 @@ def test_the_start_of_a_share_group_by_time(damaged: headrace.Broker) -> None:
         assert found[ids["bad"]].error_code == UNREADABLE
         assert found[ids["good"]].error_code == 0
         assert [one.first_offset for one in found[ids["good"]].acquired_records] == [1]
+
+
+class BadSectors:
+    """Makes the end of a file unreadable, as on a real disk: what is before it is read, and then
+    nothing.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, file: Path, first: int) -> None:
+        self._file, self._first = str(file), first
+        self._pread, self._preadv = os.pread, os.preadv
+        monkeypatch.setattr(os, "pread", self.pread)
+        monkeypatch.setattr(os, "preadv", self.preadv)
+
+    def _readable(self, fd: int, size: int, position: int) -> int:
+        if os.readlink(f"/proc/self/fd/{fd}") != self._file:
+            return size
+        if position >= self._first:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return min(size, self._first - position)
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        return self._pread(fd, self._readable(fd, size, position), position)
+
+    def preadv(self, fd: int, buffers: Sequence[memoryview], position: int) -> int:
+        (buffer,) = buffers
+        size = self._readable(fd, len(buffer), position)
+        return self._preadv(fd, (buffer[:size],), position)
+
+
+def fetch(
+    servers: str, offsets: Mapping[str, int], max_bytes: int = 1 << 20
+) -> dict[str, tuple[int, list[int]]] | None:
+    """Return the error and the offsets of the batches of each topic; None if the connection was
+    closed.
+    """
+    topics = [
+        {
+            "topic": name,
+            "partitions": [
+                {"partition": 0, "fetch_offset": offset, "partition_max_bytes": max_bytes}
+            ],
+        }
+        for name, offset in offsets.items()
+    ]
+    with connection(servers) as client:
+        sent = client.send_message(
+            1, 4, replica_id=-1, max_wait=0, min_bytes=1, max_bytes=1 << 20, topics=topics
+        )
+        received = client.receive()
+    if received is None:
+        return None
+    response = decode(sent[0], sent[1], received)
+    return {
+        topic.topic: (one.error_code, [header.base_offset for _, header in headers(one.records)])
+        for topic in response.responses
+        for one in topic.partitions
+    }
+
+
+@pytest.mark.parametrize("readable", [0, 50_000])
+def test_a_fetch_of_what_the_disk_cannot_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, readable: int
+) -> None:
+    """It closes the connection once: the response has begun. Then its partition has an error, and
+    what is before it, and other partitions, can be read.
+    """
+    large = batch([bytes(100_000)])
+    with headrace.Broker(tmp_path) as broker, connection(broker.bootstrap_servers) as client:
+        where = broker.bootstrap_servers
+        for name in ("bad", "good"):
+            create_topic(where, name)
+            for _ in range(3):
+                assert client.produce(name, large)[0] == 0
+        file = tmp_path / "bad-0" / f"{0:020}.log"
+        BadSectors(monkeypatch, file, 2 * len(large) + readable)
+        assert fetch(where, {"bad": 0, "good": 0}) is None
+        good = (0, [0, 1, 2])
+        assert fetch(where, {"bad": 0, "good": 0}) == {"bad": (0, [0]), "good": good}
+        assert fetch(where, {"good": 0, "bad": 1}) == {"bad": (0, []), "good": good}
+        assert fetch(where, {"bad": 1, "good": 0}) == {"bad": (0, [1]), "good": good}
+        for _ in range(2):
+            assert fetch(where, {"bad": 2, "good": 0}) == {"bad": (UNREADABLE, []), "good": good}
+
+
+def test_a_fetch_up_to_what_the_disk_cannot_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = batch([bytes(100_000)])
+    with headrace.Broker(tmp_path) as broker, connection(broker.bootstrap_servers) as client:
+        where = broker.bootstrap_servers
+        create_topic(where, "bad")
+        for _ in range(3):
+            assert client.produce("bad", large)[0] == 0
+        BadSectors(monkeypatch, tmp_path / "bad-0" / f"{0:020}.log", 2 * len(large))
+        limit = 2 * len(large) + 1000
+        answers = [fetch(where, {"bad": 0}, max_bytes=limit) for _ in range(2)]
+        assert answers == [{"bad": (0, [0])}, {"bad": (0, [0])}]
+        assert fetch(where, {"bad": 1}, max_bytes=limit) == {"bad": (0, [1])}
+        assert fetch(where, {"bad": 2}, max_bytes=limit) == {"bad": (UNREADABLE, [])}

@@ -447,7 +447,7 @@ class PartitionLog:
             found = segment.read_batches(
                 position, limit, max_bytes, minimum_one=minimum_one, held_bytes=held_bytes
             )
-            if found:
+            if found and not segment.reads_fail:
                 end_offset = self._segments.remember(segment, position + len(found), end)
                 if isinstance(found, FileRange):
                     found.end_offset = end_offset

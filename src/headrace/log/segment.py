@@ -111,6 +111,8 @@ class Segment:
     :ivar after_damage: offset and position of the first whole batch after each damaged part that is
         known
     :ivar lacks_entries: True if an aborted transaction could not be written to ``.txnindex``
+    :ivar reads_fail: True if the disk could not read the file once. Then a read returns a few
+        batches as bytes, as a file range would fail when it is sent
     :ivar fd: handle of the ``.log`` file; -1 when closed
     :ivar offsets: the offset index
     :ivar times: the time index
@@ -136,6 +138,7 @@ class Segment:
         "lacks_entries",
         "next_offset",
         "offsets",
+        "reads_fail",
         "size_bytes",
         "times",
         "used",
@@ -152,6 +155,7 @@ class Segment:
         self.next_offset = base_offset
         self.after_damage: tuple[tuple[int, int], ...] = ()
         self.lacks_entries = False
+        self.reads_fail = False
         self._summed_bytes = -1
         """Size of the log when the checksums of its indexes were written; -1 if they must be."""
         self.fd = -1
@@ -635,7 +639,7 @@ class Segment:
         """Return True if a batch at ``position`` ends with an offset, as an index entry says."""
         if not 0 <= position <= self.size_bytes - HEADER_BYTES:
             return False
-        header = header_at(os.pread(self.fd, HEADER_BYTES, position))
+        header = header_at(self.read(position, HEADER_BYTES))
         return header.magic == 2 and header.last_offset == self.base_offset + relative_offset
 
     def offset_for_timestamp(self, timestamp_ms: int) -> int:
@@ -656,8 +660,13 @@ class Segment:
         """
         fd = self.fd if self.fd >= 0 else self.open()
         self.used = True
-        data = os.pread(fd, size_bytes, position)
+        try:
+            data = os.pread(fd, size_bytes, position)
+        except OSError:
+            self.reads_fail = True
+            raise
         if len(data) != size_bytes:
+            self.reads_fail = True
             raise OSError(
                 errno.EIO, f"{self.path('.log')} ends before position {position + size_bytes}"
             )
@@ -674,7 +683,11 @@ class Segment:
             return os.preadv(self.fd, (buffer,), position)
         fd = self.fd if self.fd >= 0 else self.open()
         self.used = True
-        return os.preadv(fd, (buffer,), position)
+        try:
+            return os.preadv(fd, (buffer,), position)
+        except OSError:
+            self.reads_fail = True
+            raise
 
     def read_batches(
         self,
@@ -691,6 +704,30 @@ class Segment:
         :param held_bytes: return a file range for batches larger than a page, which has their
             bytes, too, unless they are larger than this; None to return bytes in any case
         """
+        if not self.reads_fail:
+            try:
+                return self._read_batches(
+                    position, limit, max_bytes, minimum_one=minimum_one, held_bytes=held_bytes
+                )
+            except OSError as error:
+                if isinstance(error, DamagedSegment) or self.fd < 0:  # it cannot be opened now
+                    raise
+                self.reads_fail = True
+        few_bytes = min(max_bytes, HEADERS_CHUNK_BYTES)
+        try:
+            return self._read_batches(position, limit, few_bytes, minimum_one=minimum_one)
+        except OSError:  # the first one alone
+            return self._read_batches(position, limit, 0, minimum_one=minimum_one)
+
+    def _read_batches(
+        self,
+        position: int,
+        limit: int,
+        max_bytes: int,
+        *,
+        minimum_one: bool,
+        held_bytes: int | None = None,
+    ) -> bytes | FileRange:
         if limit - position <= max_bytes:
             return self._batches_at(position, limit - position, held_bytes)
         if max_bytes > 0:
