@@ -6,10 +6,13 @@ deadlines in the future cost nothing.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
+
+_MOST_STALE = 64
+"""The number of outdated entries that a heap may have beside as many as it has deadlines."""
 
 
 class Deadlines(Generic[K]):
@@ -60,6 +63,16 @@ class Deadlines(Generic[K]):
         self._sequence += 1
         self._queued[key] = deadline_ms
         heappush(self._heap, (deadline_ms, self._sequence, key))
+        if len(self._heap) > 2 * len(self._due) + _MOST_STALE:
+            self._drop_outdated()
+
+    def _drop_outdated(self) -> None:
+        """Drop the entries of cancelled keys, and those with an earlier one of the same key. Their
+        times may be days ahead.
+        """
+        self._queued = {key: at_ms for key, at_ms in self._queued.items() if key in self._due}
+        self._heap = [one for one in self._heap if self._queued.get(one[2]) == one[0]]
+        heapify(self._heap)
 
     def _update_head(self) -> None:
         """Update the head of the heap: drop cancelled keys, move postponed ones."""

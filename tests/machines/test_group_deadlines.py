@@ -35,6 +35,17 @@ def test_heartbeats_do_not_grow_the_heap():
     assert len(deadlines._heap) == 10
 
 
+def test_what_was_cancelled_long_before_its_time_takes_no_memory():
+    deadlines = Deadlines()
+    deadlines.set("stays", 5_000_000)
+    for now in range(10_000):
+        deadlines.set(now, now + 1_000_000)
+        deadlines.cancel(now)
+    assert len(deadlines._heap) < 200
+    assert len(deadlines._queued) < 200
+    assert deadlines.next_ms() == 5_000_000
+
+
 actions = st.one_of(
     st.tuples(st.just("set"), st.sampled_from("abcd"), st.integers(0, 20)),
     st.tuples(st.just("cancel"), st.sampled_from("abcd"), st.just(0)),

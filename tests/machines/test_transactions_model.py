@@ -403,6 +403,25 @@ def test_ids_that_expire_together_are_deleted_in_slices() -> None:
     assert sizes == [20, 20, 10]
 
 
+def test_a_producer_that_is_busy_for_a_day_leaves_no_deadlines_behind() -> None:
+    decide, now_ms = TransactionCoordinator(), 10**12
+
+    def submit(outcome: Outcome[TransactionRecord, object]) -> object:
+        for record in outcome.records:
+            decide.replay(record)
+        return outcome.reply
+
+    producer = submit(decide.init_producer_id("a", 60_000, NO_PRODUCER, now_ms, lambda: 1))
+    assert isinstance(producer, Producer)
+    for _ in range(24 * 360):
+        now_ms += 10_000
+        submit(decide.add_partitions("a", producer, [("t", 0)], now_ms))
+        submit(decide.end("a", producer, True, now_ms, 0, lambda: 2))
+        submit(decide.complete("a", now_ms))
+        assert list(decide.expire(now_ms, now_ms)) == []
+    assert len(decide._deadlines._heap) < 100
+
+
 def test_a_used_up_producer_id_is_good_until_its_successor_writes() -> None:
     told = TransactionMachine()
     aged = Transaction(1, MAX_EPOCH - 1, TIMEOUT_MS, State.EMPTY, told.now_ms)
