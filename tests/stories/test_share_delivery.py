@@ -558,3 +558,21 @@ async def test_large_records_are_read_from_the_log_when_they_are_sent(s):
     assert log is not None and bytes(one.records) == log.read(0, 1 << 30)
     assert one.acquired_records[0].first_offset == 0
     assert one.acquired_records[-1].last_offset == 35
+
+
+@on_stage(partitions=120, share_record_lock_duration_ms="1000")
+async def test_locks_that_time_out_together_do_so_in_several_turns(s):
+    s.clock.stop()
+    for partition in range(120):
+        s.produce(1, partition=partition)
+    await s.member().share_fetch(partitions=tuple(range(120)))
+    s.clock.stopped_ms += 1000
+    share, turns = s.broker.share, 0
+    while share.next_deadline_ms() is not None:
+        assert share.next_deadline_ms() <= s.clock.stopped_ms
+        share.expire(s.clock.stopped_ms)
+        turns += 1
+    assert turns == 3
+    response = await s.member("n").share_fetch(partitions=tuple(range(120)))
+    partitions = response.responses[0].partitions
+    assert [one.acquired_records[0].delivery_count for one in partitions] == [2] * 120

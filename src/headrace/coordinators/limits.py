@@ -45,5 +45,8 @@ MARKERS_AT_ONCE = 20
 may be the first record of a partition, which creates a directory and files.
 """
 
+SHARE_PARTITIONS_AT_ONCE = 50
+"""The share-partitions whose locks are timed out in one turn of the event loop, in about 5 ms."""
+
 COMMANDS_AT_ONCE = 20
 """The commands that are decided before the time of a turn of the event loop is checked."""

@@ -31,7 +31,7 @@ from headrace.share.share_state import FENCED_STATE_EPOCH, NOT_HOSTED, ReadState
 
 from .dead_letters import DeadLetters, LettersPending
 from .environment import Environment
-from .limits import RETRY_MS
+from .limits import RETRY_MS, SHARE_PARTITIONS_AT_ONCE
 from .runtime import CoordinatorRuntime
 
 if TYPE_CHECKING:
@@ -393,9 +393,13 @@ class SharePartitions:
         return self._deadlines[0][0] if self._deadlines else None
 
     def expire(self, now_ms: int) -> None:
-        """Release records whose acquisition locks have expired, and end release backoffs."""
+        """Release records whose acquisition locks have expired, and end release backoffs, of some
+        share-partitions. Further ones stay due.
+        """
         failures: list[tuple[SharePartitionKey, StorageError]] = []
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
+        for _ in range(SHARE_PARTITIONS_AT_ONCE):
+            if not self._deadlines or self._deadlines[0][0] > now_ms:
+                break
             scheduled_ms, _, loaded = heappop(self._deadlines)
             group_id = loaded.key.group_id
             if loaded.scheduled_ms != scheduled_ms or self.loaded(*loaded.key) is not loaded:
