@@ -40,6 +40,8 @@ _UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _REPORT = "report.html"
 _PARTS = {_REPORT, "events", "groups", "series", "stalls"}
 _POLL_S = 0.2
+_SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Leave out the second compiler and the threads of the other collector: a report takes seconds."""
 
 _EPILOG = """\
 examples:
@@ -194,6 +196,7 @@ def _session(master: str, log: Path) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master(master).appName("headrace lag history")
     if master.startswith("local"):  # the default of 200 is for clusters
         builder = builder.config("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", _SHORT_LIVED_JVM)
     for name, value in {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
