@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import time
 from io import BytesIO, TextIOWrapper
+from pathlib import Path
 
 import pytest
 
@@ -113,6 +114,34 @@ def test_an_empty_name_is_one_line(
     assert main(words) == 2
     out, err = capsys.readouterr()
     assert out == "" and complaint in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["consume", b"t\xff", "--from-beginning"],
+        ["produce", "t", "--key", b"\xff"],
+        ["dlq", "list", b"\xff"],
+        ["topics", "create", b"\xff"],
+        ["console-share-consumer", "--topic", "t", "--group", b"\xff"],
+    ],
+)
+def test_an_argument_that_is_not_utf8(words: list[str | bytes]) -> None:
+    """librdkafka ended the process with SIGSEGV or SIGABRT."""
+    command = [*HEADRACE, *words, "--bootstrap-server", "127.0.0.1:1"]
+    done = subprocess.run(
+        command, env=ENVIRONMENT, input="", capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert "udcff' is not UTF-8" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_file_whose_name_is_not_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / os.fsdecode(b"\xff")
+    file.write_text("record\n")
+    assert main(["produce", "", str(file)]) == 2
+    assert "the name of the topic is empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])

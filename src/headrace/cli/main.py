@@ -75,7 +75,16 @@ def parsed(name: str, command: Command, arguments: Sequence[str]) -> Namespace:
     parser = _Parser(prog=f"headrace {name}")
     command.declare(parser)
     _version_option(parser)
-    return parser.parse_intermixed_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
+    for value in vars(options).values():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and not _is_utf8(text) and not os.path.lexists(text):
+                parser.error(f"{text!a} is not UTF-8")  # librdkafka would crash
+    return options
+
+
+def _is_utf8(argument: str) -> bool:
+    return argument.encode(errors="ignore").decode() == argument
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
