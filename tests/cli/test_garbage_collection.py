@@ -63,4 +63,4 @@ def test_short_collections_exempt_nothing(
     monkeypatch.setattr(garbage_collection, "LONG_COLLECTION_S", 60.0)
     before = gc.get_freeze_count()
     gc.collect()
-    assert gc.get_freeze_count() == before
+    assert gc.get_freeze_count() <= before, "some of the exempt objects may have ended"

@@ -16,7 +16,7 @@ PARTITIONS_PER_TOPIC = 100
 KEPT_TOPICS = 18 * FACTOR
 OLD_TOPICS = FACTOR
 COMPACTED_TOPICS = FACTOR
-CHECK_MS = 3_000
+CHECK_MS = 1_000 * min(FACTOR, 3)
 """The pause between two rounds of retention, and of compaction."""
 TIMESTAMP_MS = 1_700_000_000_000
 

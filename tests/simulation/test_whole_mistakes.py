@@ -45,7 +45,7 @@ FIRST = {
     "offsets_of_aborted_transactions_are_taken": (11,),
     "users_are_stored_one_by_one": (9,),
     "anyone_may_commit": (7,),
-    "rows_of_the_catalog_are_believed": (5,),
+    "rows_of_the_catalog_are_believed": (29, 22),
 }
 """Seeds that find what few seeds find: they are tried first."""
 Patch = pytest.MonkeyPatch
