@@ -1,7 +1,8 @@
 """The expiration of committed offsets (KIP-211, KIP-496; docs/behaviour/offsets.md).
 
 Every ``offsets.retention.check.interval.ms`` a round over all groups begins. It is divided into
-portions, so that it does not block the event loop. The group determines when the retention of an
+portions, so that it does not block the event loop; a group with many topics takes several. The
+group determines when the retention of an
 offset begins and to which topics it is subscribed. An offset does not expire while its partition
 has another one in an open transaction. A group without offsets and members is deleted.
 """
@@ -55,16 +56,18 @@ class OffsetExpiration:
 
     def __init__(self, offsets: CommittedOffsets) -> None:
         self._offsets = offsets
-        self._left: list[str] = []
+        self._groups: list[str] = []  # not yet checked
+        self._topics: list[str] | None = None  # of the last group, not yet checked
 
     @property
     def is_under_way(self) -> bool:
         """True while the round has groups left to check."""
-        return bool(self._left)
+        return bool(self._groups)
 
     def begin(self, group_ids: Iterable[str]) -> None:
         """Start a round over these groups."""
-        self._left = list(group_ids)
+        self._groups = list(group_ids)
+        self._topics = None
 
     def portion(
         self, owner_of: Callable[[str], OffsetOwner | None], wall_ms: int, retention_ms: int
@@ -79,21 +82,21 @@ class OffsetExpiration:
         :returns: outcomes; the reply is the number of expired offsets
         """
         left = PORTION
-        while self._left and left > 0:
-            group_id = self._left[-1]
+        while self._groups and left > 0:
+            group_id = self._groups[-1]
             owner = owner_of(group_id)
             if owner is None:
-                self._left.pop()
+                self._end_group()
                 left -= 1
                 continue
-            looks, tombstones = self._expired(owner, wall_ms, retention_ms)
+            if self._topics is None:
+                self._topics = list(self._offsets.of_group(group_id))
+            looks, rest, tombstones = self._expired(
+                owner, self._topics, left, wall_ms, retention_ms
+            )
             left -= looks + 1
             records = tombstones
-            if (
-                len(tombstones) == looks
-                and owner.is_empty
-                and not self._offsets.pending.of_group(group_id)
-            ):
+            if owner.is_empty and self._are_all(group_id, len(tombstones)):
                 records += owner.tombstones()
             is_applied = not records
 
@@ -104,23 +107,52 @@ class OffsetExpiration:
             if records:
                 left -= WRITE_COST
                 yield group_id, Outcome(len(tombstones), records, apply=applied)
-            if not is_applied or len(tombstones) < MAX_TOMBSTONES:
-                self._left.pop()
+            del self._topics[rest:]
+            if not is_applied or not rest:
+                self._end_group()
+
+    def _end_group(self) -> None:
+        self._groups.pop()
+        self._topics = None
+
+    def _are_all(self, group_id: str, count: int) -> bool:
+        """Return whether a group has just this number of offsets, and none in a transaction."""
+        topics = self._offsets.of_group(group_id)
+        return (
+            len(topics) <= count
+            and sum(map(len, topics.values())) == count
+            and not self._offsets.pending.of_group(group_id)
+        )
 
     def _expired(
-        self, owner: OffsetOwner, wall_ms: int, retention_ms: int
-    ) -> tuple[int, tuple[GroupRecord, ...]]:
-        """Return the number of a group's offsets, and tombstones of expired ones."""
-        topics = self._offsets.of_group(owner.group_id)
-        over = (
-            OffsetCommit(owner.group_id, topic, partition, None)
-            for topic, partitions in topics.items()
-            if not owner.is_subscribed(topic)
-            for partition, committed in partitions.items()
-            if _is_over(committed, owner.retention_starts_ms(committed), wall_ms, retention_ms)
-            and (owner.group_id, topic, partition) not in self._offsets.pending
-        )
-        return sum(map(len, topics.values())), tuple(islice(over, MAX_TOMBSTONES))
+        self, owner: OffsetOwner, topics: list[str], looks: int, wall_ms: int, retention_ms: int
+    ) -> tuple[int, int, tuple[GroupRecord, ...]]:
+        """Check topics of a group, from the end of the list.
+
+        :param looks: the number of offsets to check; the last topic may exceed it
+        :returns: the number of checked offsets, the number of topics left, and tombstones of
+            expired offsets
+        """
+        group_id, offsets = owner.group_id, self._offsets.of_group(owner.group_id)
+        checked, rest, tombstones = 0, len(topics), list[GroupRecord]()
+        while rest and checked < looks:
+            topic = topics[rest - 1]
+            partitions = offsets.get(topic, {})
+            checked += max(len(partitions), 1)
+            if not owner.is_subscribed(topic):
+                over = (
+                    OffsetCommit(group_id, topic, partition, None)
+                    for partition, committed in partitions.items()
+                    if _is_over(
+                        committed, owner.retention_starts_ms(committed), wall_ms, retention_ms
+                    )
+                    and (group_id, topic, partition) not in self._offsets.pending
+                )
+                tombstones += islice(over, MAX_TOMBSTONES - len(tombstones))
+                if len(tombstones) == MAX_TOMBSTONES:
+                    break  # the topic may have more
+            rest -= 1
+        return checked, rest, tuple(tombstones)
 
 
 def _is_over(
