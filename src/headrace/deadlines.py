@@ -11,6 +11,9 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K")
 
+RETRY_MS = 1000
+"""The time before a timeout that failed is tried again."""
+
 _MOST_STALE = 64
 """The number of outdated entries that a heap may have beside as many as it has deadlines."""
 

@@ -122,7 +122,7 @@ class Coordinator(Protocol[RecordT]):
         many, the last of them stay due.
 
         The caller carries out each pair before it takes the next one. A pair whose append failed is
-        yielded again later.
+        due again after :data:`headrace.deadlines.RETRY_MS`.
 
         :param now_ms: the steady time of deadlines
         :param wall_ms: the epoch time that records store

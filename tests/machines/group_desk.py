@@ -233,10 +233,7 @@ class Desk:
         ) is not None and deadline_ms <= end_ms:
             self.now_ms = max(self.now_ms, deadline_ms)
             with self.loop.turn():
-                try:
-                    self.coordinators.group_runtime.expire(self.now_ms)
-                except StorageError:
-                    pass
+                self.coordinators.group_runtime.expire(self.now_ms)
         self.now_ms = end_ms
 
     @property

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.deadlines import RETRY_MS
 from headrace.errors import ErrorCode, Refusal
 from headrace.outcome import Position
 from headrace.share import share_state
@@ -335,6 +336,8 @@ class Topic:
             assert partition == 0
             assert self.start_offset <= offset <= len(self.log)
             self.start_offset = offset
+        if outcome.apply is not None:
+            outcome.apply()
         return outcome.reply
 
     def expire(self, now_ms):
@@ -404,6 +407,17 @@ def test_a_cold_share_partition_is_snapshotted_so_that_the_log_before_it_can_go(
     topic.expire(NOW + 200)  # g1 is cold too, but with nothing to let go
     assert len(topic.log) == written
     assert topic.replayed().summary(key_of(0), 1).start_offset == 7
+
+
+def test_a_snapshot_that_cannot_be_written_is_tried_again_after_a_pause():
+    topic = Topic(ShareCoordinator(cold_interval_ms=100, prune_interval_ms=10**9))
+    begin(topic, 0)
+    update(topic, 0, 7)
+    assert len(list(topic.coordinator.expire(NOW + 100, NOW + 100))) == 1  # but not applied
+    assert topic.coordinator.next_deadline_ms() == NOW + 100 + RETRY_MS
+    topic.expire(NOW + 100 + RETRY_MS)
+    assert isinstance(decode(*topic.log[-1]), ShareSnapshot)
+    assert topic.coordinator.next_deadline_ms() == NOW + 200 + RETRY_MS
 
 
 def test_many_cold_share_partitions_are_snapshotted_in_several_steps():

@@ -28,9 +28,6 @@ built in the thread that opens large batches.
 DEAD_LETTER_COMPLAINT_MS = 60_000
 """The least time between two log lines about one group's unusable dead-letter queue."""
 
-RETRY_MS = 1000
-"""The time before a timeout that failed is tried again."""
-
 TURN_MS = 10
 """The time of one turn of the event loop in which commands are decided and written, and the time in
 which requests are answered. It takes 500 offset commits together, as many small turns would write

@@ -470,18 +470,24 @@ class CoordinatorRuntime(Generic[C]):
         return self.coordinator.next_deadline_ms()
 
     def expire(self, now_ms: int) -> None:
-        """Carry out the coordinator's timeouts that are due.
-
-        :raises Exception: the first error, after all were tried
-        """
-        first_error: Exception | None = None
+        """Carry out the coordinator's timeouts that are due. It tries those that fail again."""
+        failures: list[tuple[str, Exception]] = []
         for key, outcome in self.coordinator.expire(now_ms, self._clock.wall_ms()):
             try:
                 self.write_now(key, outcome)
-            except Exception as error:  # continue with the other keys
-                first_error = first_error or error
-        if first_error is not None:
-            raise first_error
+            except Exception as error:  # it may concern one partition only: continue
+                failures.append((key, error))
+        if failures:
+            first_key, first_error = failures[0]
+            log.error(
+                self.coordinator.topic,
+                "cannot act on %d timeouts of %s; trying again; the first is of %s: %s",
+                len(failures),
+                self.coordinator.topic,
+                first_key,
+                first_error,
+                exc_info=None if isinstance(first_error, StorageError) else first_error,
+            )
 
 
 async def _send_when_durable(

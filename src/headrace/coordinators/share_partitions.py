@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from headrace.deadlines import RETRY_MS
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.iso_durations import duration_ms
 from headrace.log_lines import LimitedLog, get_logger
@@ -31,7 +32,7 @@ from headrace.share.share_state import FENCED_STATE_EPOCH, NOT_HOSTED, ReadState
 
 from .dead_letters import DeadLetters, LettersPending
 from .environment import Environment
-from .limits import RETRY_MS, SHARE_PARTITIONS_AT_ONCE
+from .limits import SHARE_PARTITIONS_AT_ONCE
 from .runtime import CoordinatorRuntime
 
 if TYPE_CHECKING:

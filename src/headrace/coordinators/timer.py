@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from headrace.deadlines import RETRY_MS
 from headrace.errors import StorageError
 from headrace.log_lines import get_logger
-
-from .limits import RETRY_MS
 
 log = get_logger("headrace.coordinators")
 
@@ -39,17 +38,19 @@ class DeadlineTimer:
         self._timed = timed
         self._handle: asyncio.TimerHandle | None = None
         self._deadline_ms: int | None = None
-        self._not_before_ms = 0
+        self._paused: dict[Timed, int] = {}  # those that failed, and until when
 
     def schedule(self) -> None:
         """Set the timer to the earliest deadline."""
         deadline_ms: int | None = None
         for timed in self._timed():
             one_ms = timed.next_deadline_ms()
-            if one_ms is not None and (deadline_ms is None or one_ms < deadline_ms):
+            if one_ms is None:
+                continue
+            if self._paused:
+                one_ms = max(one_ms, self._paused.get(timed, one_ms))
+            if deadline_ms is None or one_ms < deadline_ms:
                 deadline_ms = one_ms
-        if deadline_ms is not None:
-            deadline_ms = max(deadline_ms, self._not_before_ms)
         if deadline_ms != self._deadline_ms:
             self._set(deadline_ms)
 
@@ -70,13 +71,15 @@ class DeadlineTimer:
         """Act on every deadline that is due, and schedule the next one."""
         self._set(None)
         now_ms = self._now_ms()
-        self._not_before_ms = 0
         for timed in self._timed():
+            if self._paused.get(timed, 0) > now_ms:
+                continue
+            self._paused.pop(timed, None)
             try:
                 timed.expire(now_ms)
             except Exception as error:
-                # It is still due: without a pause a full disk would keep the event loop busy.
-                self._not_before_ms = now_ms + RETRY_MS
+                # It is still due: without a pause it would keep the event loop busy.
+                self._paused[timed] = now_ms + RETRY_MS
                 log.error(
                     "cannot act on a timeout: %s; trying again in %d ms",
                     error,

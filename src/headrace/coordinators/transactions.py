@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from headrace.deadlines import RETRY_MS
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.hashing import internal_partition
 from headrace.log.partition_log import PartitionLog
@@ -30,7 +31,7 @@ from headrace.transactions.transaction import (
 )
 
 from .environment import Configuration, Environment
-from .limits import MARKERS_AT_ONCE, RETRY_MS
+from .limits import MARKERS_AT_ONCE
 from .runtime import CoordinatorRuntime
 
 if TYPE_CHECKING:

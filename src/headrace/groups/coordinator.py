@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from headrace.deadlines import Deadlines
+from headrace.deadlines import RETRY_MS, Deadlines
 from headrace.errors import ErrorCode, Refusal
 from headrace.internal_topics import CONSUMER_OFFSETS
 from headrace.outcome import NOWHERE, Apply, Outcome, Position
@@ -30,7 +30,7 @@ from .classic.member import (
 from .consumer import classic_members
 from .consumer.group import ConsumerGroup
 from .consumer.service import ConsumerGroupService
-from .deadlines import OFFSETS, RETRY_MS, TimerKey
+from .deadlines import OFFSETS, TimerKey
 from .kinds import Group, group_of_kind
 from .limits import TIMEOUTS_AT_ONCE
 from .meters import GroupMeters
@@ -258,10 +258,8 @@ class GroupCoordinator:
 
     def expire(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
         """Handle some due timers; yield (group id, outcome). Apply each one before requesting the
-        next. Further timers stay due.
-
-        A timer whose outcome is not applied runs out again after :data:`RETRY_MS`. Then all due
-        timers are handled, as the caller pauses before the next call.
+        next. Further timers stay due; one whose outcome is not applied runs out again after
+        :data:`RETRY_MS`.
         """
         left = TIMEOUTS_AT_ONCE
         while left > 0 and (due := self._timers.pop_due(now_ms)) is not None:
@@ -274,8 +272,6 @@ class GroupCoordinator:
             if outcome is not None:
                 self._timers.set(due, now_ms + RETRY_MS)
                 yield group_id, outcome._replace(apply=partial(self._run_out, due, outcome.apply))
-                if due in self._timers:
-                    left = len(self._timers)
 
     def _run_out(self, due: TimerKey, apply: Apply | None) -> None:
         self._timers.cancel(due)

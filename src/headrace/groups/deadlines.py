@@ -25,9 +25,6 @@ ASSIGN = "assign"
 OFFSETS: TimerKey = ("", "offsets", "")
 """The next check of committed offsets, of all groups."""
 
-RETRY_MS = 1_000
-"""A timeout whose records cannot be appended is retried after this time, in milliseconds."""
-
 
 class GroupDeadlines:
     """The timers of one group, by kind and, where the timer belongs to a member, member id."""

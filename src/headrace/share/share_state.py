@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from headrace.deadlines import RETRY_MS
 from headrace.errors import ErrorCode, Refusal
 from headrace.internal_topics import SHARE_GROUP_STATE
 from headrace.outcome import NOWHERE, Outcome, Position
@@ -113,6 +114,7 @@ class ShareCoordinator:
         # Timers, started by the first snapshot and stopped when no state is left.
         self._sweep_due_ms: int | None = None
         self._prune_due_ms: int | None = None
+        self._not_before_ms = 0  # after an append that failed
         self._since_sweep = 0  # records replayed since the last sweep
 
     def knows(self, key: SharePartitionKey) -> bool:
@@ -371,18 +373,28 @@ class ShareCoordinator:
     # --- time ---
 
     def next_deadline_ms(self) -> int | None:
-        """Return when :meth:`expire` is due; 0 when the log is too long."""
+        """Return when :meth:`expire` is due, at once when the log is too long."""
         if self._is_long():
-            return 0
-        return min(
-            (due for due in (self._prune_due_ms, self._sweep_due_ms) if due is not None),
-            default=None,
-        )
+            return self._not_before_ms
+        due = [due for due in (self._prune_due_ms, self._sweep_due_ms) if due is not None]
+        return max(min(due), self._not_before_ms) if due else None
 
     def expire(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
         """Delete outdated records of the internal topic, and write new snapshots of cold
         share-partitions.
         """
+        failed = 0
+
+        def applied() -> None:
+            nonlocal failed
+            failed -= 1
+
+        for key, outcome in self._due(now_ms, wall_ms):
+            failed += 1
+            yield key, outcome.then(applied)
+        self._not_before_ms = now_ms + RETRY_MS if failed else 0
+
+    def _due(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
         if self._prune_due_ms is not None and self._prune_due_ms <= now_ms:
             yield "", Outcome(None, deletable=self._snapshots.deletable())
             self._prune_due_ms = now_ms + self.prune_interval_ms if self._states else None

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
-from headrace.deadlines import Deadlines
+from headrace.deadlines import RETRY_MS, Deadlines
 from headrace.errors import ErrorCode, Refusal
 from headrace.internal_topics import TRANSACTION_STATE
 from headrace.outcome import NOWHERE, Outcome, Position
@@ -38,9 +38,6 @@ from headrace.transactions.records import NO_TIMESTAMP, State, Transaction, Tran
 from . import records
 
 MAX_EPOCH = 2**15 - 1
-
-RETRY_MS = 1000
-"""A timeout whose record cannot be appended is handled again after this time."""
 
 TIMEOUTS_AT_ONCE = 20
 """The timeouts that are handled before other requests are served. Each may write markers to 20
@@ -327,8 +324,7 @@ class TransactionCoordinator:
         self, now_ms: int, wall_ms: int
     ) -> Iterable[tuple[str, Outcome[TransactionRecord, None]]]:
         """Abort some transactions that have timed out, and delete some expired transactional ids.
-        Further ones stay due, unless one is not applied: then the caller pauses before the next
-        call.
+        Further ones stay due; one that is not applied is due again after :data:`RETRY_MS`.
         """
         self.wall_ahead_ms = wall_ms - now_ms
         left = TIMEOUTS_AT_ONCE
@@ -343,8 +339,6 @@ class TransactionCoordinator:
                     transactional_id, _fenced(known, wall_ms), known.producer_epoch
                 )
             yield transactional_id, Outcome(None, (record,))
-            if transactional_id in self._deadlines:
-                left = len(self._deadlines)
 
     def _deadline_ms(self, known: Transaction) -> int | None:
         """Return when a transaction times out or its id expires, in steady milliseconds."""
