@@ -1,4 +1,6 @@
-"""A deletion of topics that a crash has interrupted is completed by the next start."""
+"""A deletion of topics that a crash has interrupted is completed by the next start. It touches
+nothing else that happens meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,17 @@ from pathlib import Path
 import pytest
 
 from headrace.broker.broker import Broker
+from headrace.broker.catalog import Topic
 from headrace.broker.config.broker_config import Config
+from headrace.errors import ErrorCode, Refusal
+from headrace.groups.classic.member import MemberIdentity
+from headrace.groups.offsets.committed import commit_record
+from headrace.log.partition_log import PartitionLog
 from headrace.log.removal import Removals
-from headrace.protocol.record_batch import build
+from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
+from headrace.transactions.producer import NO_PRODUCER, Producer
+from headrace.transactions.records import State
+from tests.support import story
 
 
 def directories(data_dir: Path) -> list[str]:
@@ -52,3 +62,99 @@ def test_a_crash_after_the_decision(
     asyncio.run(delete())
     assert len(directories(tmp_path)) == 3
     asyncio.run(start())
+
+
+def started(data_dir: Path) -> Broker:
+    broker = Broker(Config(), data_dir)
+    broker.start()
+    return broker
+
+
+def begin(broker: Broker, transactional_id: str, *topics: str) -> Producer:
+    """Begin a transaction, with a record in partition 0 of each topic."""
+    producer = broker.transactions.init_producer_id(transactional_id, 60_000, NO_PRODUCER)
+    assert isinstance(producer, Producer)
+    for topic in topics:
+        write(broker, transactional_id, producer, topic)
+    return producer
+
+
+def write(broker: Broker, transactional_id: str, producer: Producer, topic: str) -> None:
+    added = broker.transactions.add_partitions(transactional_id, producer, [(topic, 0)])
+    assert added == producer
+    record = build(
+        [(None, b"a")],
+        timestamp_ms=broker.clock.wall_ms(),
+        attributes=TRANSACTIONAL_BIT,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=0,
+    )
+    log = broker.partition_by_name(topic, 0)
+    assert isinstance(log, PartitionLog)
+    assert not isinstance(broker.append(log, record), Refusal)
+
+
+def commit_offset(broker: Broker, transactional_id: str, producer: Producer, topic: Topic) -> None:
+    """Commit offset 7 of partition 0 in a transaction, for the group ``g``."""
+    assert broker.transactions.add_group(transactional_id, producer, "g") == producer
+    now_ms = broker.clock.wall_ms()
+    commits = [commit_record("g", topic.name, topic.topic_id, 0, 7, wall_ms=now_ms)]
+    outcome = broker.groups.offsets.commit(
+        "g", MemberIdentity(""), -1, commits, now_ms, transactional=True
+    )
+    assert broker.group_runtime.write_now("g", outcome, producer) == (ErrorCode.NONE,)
+
+
+def commit(broker: Broker, transactional_id: str, producer: Producer) -> None:
+    ended = broker.transactions.end(transactional_id, producer, commit=True, client_version=0)
+    assert ended == producer
+
+
+def is_ended(broker: Broker, topic: str) -> bool:
+    """Return True if no transaction is open in partition 0, which would hide all later records from
+    read_committed readers.
+    """
+    log = broker.partition_by_name(topic, 0)
+    assert isinstance(log, PartitionLog)
+    return log.last_stable_offset == log.end_offset > 0
+
+
+@story
+async def test_transactions_go_on_while_a_topic_is_deleted(tmp_path: Path) -> None:
+    broker = started(tmp_path)
+    topic, _ = broker.create_topic("t", 1), broker.create_topic("u", 1)
+    producers = {name: begin(broker, name, "t") for name in ("a", "b", "c")}
+    steps = broker.topic_deletions.delete([topic])
+    next(steps)  # the catalog
+    next(steps)  # the transaction of a
+    write(broker, "b", producers["b"], "u")
+    commit(broker, "c", producers["c"])
+    for _ in steps:
+        pass
+    commit(broker, "b", producers["b"])
+    assert is_ended(broker, "u")
+    ended = broker.transactions.coordinator.transactions["c"]
+    assert ended.state is State.COMPLETE_COMMIT
+    broker.close()
+
+
+@story
+async def test_a_new_topic_of_the_same_name_is_written_to_while_the_old_one_is_deleted(
+    tmp_path: Path,
+) -> None:
+    broker = started(tmp_path)
+    begin(broker, "a")  # the coordinators are loaded
+    assert not broker.groups.groups
+    topic = broker.create_topic("t", 1)
+    steps = broker.topic_deletions.delete([topic])
+    next(steps)  # the catalog
+    new = broker.create_topic("t", 1)
+    producer = begin(broker, "a", "t")
+    commit_offset(broker, "a", producer, new)
+    for _ in steps:
+        pass
+    commit(broker, "a", producer)
+    assert is_ended(broker, "t")
+    assert broker.groups.offsets.committed.of_group("g")["t"][0].offset == 7
+    broker.close()

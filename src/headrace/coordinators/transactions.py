@@ -76,6 +76,7 @@ class Transactions:
         self._logs = environment.logs
         self._internal_logs = environment.internal_logs
         self._allocate_producer_id = environment.catalog.allocate_producer_id
+        self._topics = environment.catalog.topics
         self._group_runtime = group_runtime
         self._schedule_timer = schedule_timer
         self._retry_ms: int | None = None
@@ -199,7 +200,7 @@ class Transactions:
 
         :raises StorageError: when the disk fails
         """
-        for transactional_id, outcome in self.coordinator.forget_partitions(topics):
+        for transactional_id, outcome in self.coordinator.forget_partitions(topics, self._topics):
             self.runtime.write_now(transactional_id, outcome)
             yield
 

@@ -18,7 +18,7 @@ KIP-890; ``docs/behaviour/transactions.md``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from headrace.deadlines import RETRY_MS, Deadlines
@@ -300,19 +300,24 @@ class TransactionCoordinator:
         return Outcome(None, (TransactionRecord(transactional_id, ended),))
 
     def forget_partitions(
-        self, topics: Collection[str]
-    ) -> Iterable[tuple[str, Outcome[TransactionRecord, None]]]:
-        """Remove the partitions of deleted topics from open transactions."""
-        for transactional_id, known in list(self.transactions.items()):
-            left = frozenset(one for one in known.partitions if one[0] not in topics)
+        self, topics: Collection[str], present: Container[str] = ()
+    ) -> Iterator[tuple[str, Outcome[TransactionRecord, None]]]:
+        """Remove the partitions of deleted topics from open transactions. Apply each outcome before
+        requesting the next; other commands may come in between.
+
+        :param present: the topics that exist, live. A partition of a new topic of the same name may
+            be in the transaction, so its name stays
+        """
+        for transactional_id in list(self.transactions):
+            known = self.transactions.get(transactional_id)
+            if known is None:
+                continue
+            left = frozenset(
+                one for one in known.partitions if one[0] in present or one[0] not in topics
+            )
             if left != known.partitions:
-                yield (
-                    transactional_id,
-                    Outcome(
-                        None,
-                        (TransactionRecord(transactional_id, replace(known, partitions=left)),),
-                    ),
-                )
+                record = TransactionRecord(transactional_id, replace(known, partitions=left))
+                yield transactional_id, Outcome(None, (record,))
 
     # --- time ---
 

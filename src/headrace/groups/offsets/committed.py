@@ -120,26 +120,36 @@ class CommittedOffsets:
 
         :param deleted: the topic ids by name
         """
-        pending: dict[str, set[tuple[str, int]]] = {}
-        for group_id, topic, partition in self.pending.in_topics(deleted):
-            pending.setdefault(group_id, set()).add((topic, partition))
-        group_ids = [
-            group_id
+        group_ids = {
+            group_id: None
             for group_id, topics in self._groups.items()
-            if group_id in pending or not deleted.keys().isdisjoint(topics)
-        ]
-        group_ids += [group_id for group_id in pending if group_id not in self._groups]
+            if not deleted.keys().isdisjoint(topics)
+        }
+        group_ids.update(dict.fromkeys(self.pending.groups_with(deleted)))
         for group_id in group_ids:
             topics = self.of_group(group_id)
-            found = pending.get(group_id, set())
+            found = {one for one in self.pending.of_group(group_id) if one[0] in deleted}
             for topic in deleted.keys() & topics.keys():
-                for partition, value in topics[topic].items():
-                    if value.topic_id is None or value.topic_id == deleted[topic]:
-                        found.add((topic, partition))
+                found.update((topic, partition) for partition in topics[topic])
             in_order = sorted(found)
             for first in range(0, len(in_order), TOMBSTONES_AT_ONCE):
-                some = in_order[first : first + TOMBSTONES_AT_ONCE]
-                yield group_id, tuple(OffsetCommit(group_id, *one, None) for one in some)
+                tombstones = tuple(
+                    OffsetCommit(group_id, topic, partition, None)
+                    for topic, partition in in_order[first : first + TOMBSTONES_AT_ONCE]
+                    if self._is_of(deleted[topic], group_id, topic, partition)
+                )
+                if tombstones:
+                    yield group_id, tombstones
+
+    def _is_of(self, topic_id: UUID, group_id: str, topic: str, partition: int) -> bool:
+        """Return True if a partition has offsets, committed or pending, and all of them are of the
+        topic with this id: none is of a new topic of the same name.
+        """
+        values = self.pending.values(group_id, topic, partition)
+        committed = self.of_group(group_id).get(topic, {}).get(partition)
+        if committed is not None:
+            values.append(committed)
+        return bool(values) and all(value.topic_id in (None, topic_id) for value in values)
 
     def replay(self, record: OffsetCommit, at: Position = NOWHERE) -> None:
         """Apply one durable record."""

@@ -45,9 +45,15 @@ class PendingOffsets:
         """Return the (topic, partition) pairs that are pending in a group."""
         return [(key.topic, key.partition) for key in self._groups.get(group_id, ())]
 
-    def in_topics(self, topics: Container[str]) -> list[tuple[str, str, int]]:
-        """Return the (group id, topic, partition) triples that are pending in topics."""
-        return [(*key,) for key in self._keys if key.topic in topics]
+    def groups_with(self, topics: Container[str]) -> list[str]:
+        """Return the ids of the groups with pending offsets in topics."""
+        return [key.group_id for key in self._keys if key.topic in topics]
+
+    def values(self, group_id: str, topic: str, partition: int) -> list[CommittedOffset]:
+        """Return the pending offsets of a partition that no later commit has replaced."""
+        key = _Key(group_id, topic, partition)
+        pending = (self._transactions[one][key] for one in self._keys.get(key, ()))
+        return [value for value, _ in pending if value is not None]
 
     def replay(self, record: OffsetCommit, at: Position) -> None:
         """Add the offset of a transactional record."""
