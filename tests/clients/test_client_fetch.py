@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from datetime import timedelta
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from headrace.client import Cluster, TopicMetadata
+import headrace
+from headrace.admin import AdminClient
+from headrace.client import Cluster, ConnectionFailed, TopicMetadata
 from headrace.client.fetch import FetchLimits, FetchPosition, fetch
 from headrace.errors import ErrorCode
 from headrace.protocol import record_batch
 from headrace.protocol.partitions import TopicPartition
+from headrace.security.quota_entities import entity_of
 from tests.clients.confluent import create_topic, produce
-from tests.support import unique
+from tests.support import story, unique
 
 LIMITS = FetchLimits(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=0)
 
@@ -96,3 +102,55 @@ def test_a_topic_with_another_id(bootstrap_servers: str, topics: list[str]) -> N
     answers, _ = fetched(bootstrap_servers, topics, {name: uuid4() for name in topics})
     assert {answer.error_code for answer in answers.values()} == {ErrorCode.UNKNOWN_TOPIC_ID}
     assert answers.keys() == {(name, partition) for name in topics for partition in range(2)}
+
+
+RECORD = b"x" * 12_000
+RATE = 10_000
+"""The quota in bytes per second: it allows one of the records in a window of two seconds."""
+
+
+@pytest.mark.broker
+def test_a_client_that_exceeds_its_quota_waits() -> None:
+    async def run(servers: str) -> list[list[bytes | None]]:
+        async with Cluster(servers, client_id="slow") as cluster:
+            found = await cluster.topics([topic])
+            connection = await cluster.connection(found[topic].leaders[0])
+            answers = [
+                await fetch(
+                    connection,
+                    {(topic, 0): FetchPosition(offset, len(RECORD))},
+                    ids_of(found),
+                    LIMITS,
+                    timeout_ms=30_000,
+                )
+                for offset in range(3)
+            ]
+        return [values(answer)[topic, 0] for answer in answers]
+
+    with headrace.Broker(config={"quota.window.num": 2}) as broker:
+        servers = broker.bootstrap_servers
+        topic = create_topic(servers, unique("fetched"))
+        for _ in range(3):
+            produce(servers, topic, [RECORD])
+        with AdminClient({"bootstrap.servers": servers}) as admin:
+            entity = entity_of({"client-id": "slow"})
+            changed = admin.alter_client_quotas({entity: {"consumer_byte_rate": RATE}})
+            changed[entity].result(20)
+        assert asyncio.run(run(servers)) == [[RECORD]] * 3
+
+
+@story
+async def test_a_quota_that_outlasts_the_timeout() -> None:
+    async def request(_: object, **given: object) -> Any:
+        return SimpleNamespace(error_code=0, throttle_time=timedelta(seconds=10), responses=())
+
+    connection: Any = SimpleNamespace(
+        address="a:1",
+        version=lambda api: 18,
+        messages=lambda api, version: import_module(f"kio.schema.{api}.v{version}.request"),
+        request=request,
+    )
+    with pytest.raises(ConnectionFailed, match=r"a:1 .* quota .* within 9000 ms"):
+        await fetch(
+            connection, {("t", 0): FetchPosition(0, 1)}, {"t": uuid4()}, LIMITS, timeout_ms=9_000
+        )

@@ -6,6 +6,7 @@ topic that was deleted, also if another one has its name now.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,7 +16,7 @@ from uuid import UUID
 from headrace.protocol.partitions import TopicPartition
 
 from .connection import Connection
-from .errors import check_answer
+from .errors import ConnectionFailed, check_answer
 
 _LAST_WITH_NAMES = 12
 
@@ -49,7 +50,7 @@ async def fetch(
     *,
     timeout_ms: int,
 ) -> dict[TopicPartition, Any]:
-    """Read partitions that a broker leads.
+    """Read partitions that a broker leads. Wait if the client exceeds its quota.
 
     :param topic_ids: topic name → id, as far as known; if one is missing, the request names topics
     :returns: partition → its part of kio's response
@@ -86,13 +87,36 @@ async def fetch(
         topics=tuple(map(fetch_topic, by_topic)),
         forgotten_topics_data=(),
     )
-    response = await connection.request(request, timeout_ms=timeout_ms)
-    check_answer(f"fetching from {connection.address}", response)
+    response = await _unthrottled(connection, request, timeout_ms)
     return {
         (_name(topic, names_by_id), int(partition.partition_index)): partition
         for topic in response.responses
         for partition in topic.partitions
     }
+
+
+async def _unthrottled(connection: Connection, request: Any, timeout_ms: int) -> Any:
+    """Send a request until its response has partitions.
+
+    A client that exceeds its quota (``consumer_byte_rate``) gets a response without any. The broker
+    reads nothing more of the connection until the throttle time has passed (KIP-219).
+
+    :raises ClientError: the broker refuses, or has not sent partitions within ``timeout_ms``
+    """
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + timeout_ms / 1000
+    while True:
+        response = await connection.request(request, timeout_ms=timeout_ms)
+        check_answer(f"fetching from {connection.address}", response)
+        throttle_s = response.throttle_time.total_seconds()
+        if response.responses or not throttle_s:
+            return response
+        if loop.time() + throttle_s > deadline_s:
+            raise ConnectionFailed(
+                f"the broker at {connection.address} sends no records, because the client exceeds "
+                f"its quota (consumer_byte_rate), within {timeout_ms} ms"
+            )
+        await asyncio.sleep(throttle_s)
 
 
 def _name(topic: Any, names_by_id: Mapping[UUID | None, str]) -> str:

@@ -167,7 +167,7 @@ async def _answer(
             timeout_ms=cluster.timeout_ms,
         )
         answer = answers.get(place)
-        if answer is None:  # the client exceeds its quota
+        if answer is None:  # the broker leaves the partition out
             return None
         if answer.error_code or answer.records or offset < answer.high_watermark:
             return answer
