@@ -124,6 +124,10 @@ def test_an_empty_name_is_one_line(
         ["dlq", "list", b"\xff"],
         ["topics", "create", b"\xff"],
         ["console-share-consumer", "--topic", "t", "--group", b"\xff"],
+        ["produce", "t", "--header", b"origin=\xff"],
+        ["consume", "t", "--command-property", b"client.id=\xff"],
+        ["consume", "t", "--formatter-property", b"key.separator=\xff"],
+        ["console-share-consumer", "--topic", "t", "--command-property", b"client.id=\xff"],
     ],
 )
 def test_an_argument_that_is_not_utf8(words: list[str | bytes]) -> None:

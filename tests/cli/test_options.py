@@ -24,7 +24,11 @@ def test_addresses_are_read_and_printed_alike(text: str, expected: Address) -> N
 
 
 @pytest.mark.parametrize(
-    "text", ["", "9092", ":9092", "host:", "host:x", "host:65536", "host:-1", "::1:9092", "h:1:2"]
+    "text",
+    [
+        *("", "9092", ":9092", "host:", "host:x", "host:65536", "host:-1", "::1:9092", "h:1:2"),
+        *("a..b:9092", "x" * 64 + ":9092"),
+    ],
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ArgumentTypeError):
@@ -101,6 +105,7 @@ long=one,\
   three
 path=C:\\dir\ttab
 caf\u00e9=\u20ac
+pair=\ud83d\ude00
 key\=with\:signs=x
 twice=1
 twice=2
@@ -116,13 +121,14 @@ ends.in.backslash=\\
         "long": "one,two,three",
         "path": "C:\\dir\ttab",
         "café": "€",
+        "pair": "😀",
         "key=with:signs": "x",
         "twice": "2",
         "ends.in.backslash": "\\",
     }
 
 
-@pytest.mark.parametrize("text", ["=value", ": value", "key=\\u12"])
+@pytest.mark.parametrize("text", ["=value", ": value", "key=\\u12", "key=\\ud83d"])
 def test_a_broken_properties_file_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"no key|broken escape"):
         properties(text)

@@ -209,6 +209,12 @@ def test_a_port_in_use_is_a_failure() -> None:
     assert line == f"headrace serve: cannot listen on 127.0.0.1:{port}: Address already in use"
 
 
+def test_a_listener_whose_host_cannot_exist_is_a_failure() -> None:
+    status, line = failure("serve", "-c", "listeners=PLAINTEXT://a..b:0", "--ephemeral")
+    assert status == 1
+    assert line.startswith("headrace serve: cannot listen on a..b:0: ")
+
+
 def test_a_damaged_catalog_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "headrace.db").write_bytes(b"garbage" * 1000)
     status, line = failure("serve", *ANY_PORT, "--data-dir", str(tmp_path))

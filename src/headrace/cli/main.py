@@ -10,7 +10,7 @@ import gc
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from headrace import __version__
@@ -76,11 +76,19 @@ def parsed(name: str, command: Command, arguments: Sequence[str]) -> Namespace:
     command.declare(parser)
     _version_option(parser)
     options = parser.parse_intermixed_args(arguments)
-    for value in vars(options).values():
-        for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str) and not _is_utf8(text) and not os.path.lexists(text):
-                parser.error(f"{text!a} is not UTF-8")  # librdkafka would crash
+    for text in _texts(list(vars(options).values())):
+        if not _is_utf8(text) and not os.path.lexists(text):
+            parser.error(f"{text!a} is not UTF-8")  # librdkafka would crash
     return options
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield the strings of an option's value, such as the name and value of each NAME=VALUE."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _texts(one)
 
 
 def _is_utf8(argument: str) -> bool:

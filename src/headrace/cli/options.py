@@ -163,7 +163,10 @@ def serve_options(parser: ArgumentParser) -> None:
         ),
     )
     parser.add_argument(
-        "--metrics-host", metavar="HOST", help="another host to serve the metrics on"
+        "--metrics-host",
+        type=host_name,
+        metavar="HOST",
+        help="another host to serve the metrics on",
     )
     file_option(
         parser,
@@ -180,13 +183,25 @@ def serve_options(parser: ArgumentParser) -> None:
 def address(text: str) -> Address:
     """Parse ``HOST:PORT``, or ``[HOST]:PORT`` for an IPv6 address.
 
-    :raises ArgumentTypeError: it is neither
+    :raises ArgumentTypeError: it is neither, or no host can have this name
     """
     host, separator, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not separator or not bare or (":" in bare and bare == host):
         raise ArgumentTypeError(f"{text!r} is not of the form HOST:PORT")
-    return Address(bare, port_number(port))
+    return Address(host_name(bare), port_number(port))
+
+
+def host_name(text: str) -> str:
+    """Return the name or the address of a host.
+
+    :raises ArgumentTypeError: no host can have this name
+    """
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        raise ArgumentTypeError(f"{text!r} is not the name of a host") from None
+    return text
 
 
 def page_address(text: str) -> Address:
@@ -272,7 +287,7 @@ _LINE = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])+)\s*[=:\s]?\s*(?P<value>.*)", re.
 def properties(text: str) -> dict[str, str]:
     """Parse a Java properties file: ``key=value`` lines, comments, continued lines, escapes.
 
-    :raises ValueError: a line has no key, or a ``\\u`` escape is malformed
+    :raises ValueError: a line has no key, or a ``\\u`` escape is malformed or half a character
     """
     found = {}
     for line in _logical_lines(text):
@@ -308,4 +323,8 @@ def _unescaped(text: str) -> str:
             return chr(int(escape[1:], 16))
         return _ESCAPES.get(escape, escape)
 
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", replacement, text, flags=re.DOTALL)
+    units = re.sub(r"\\(u[0-9a-fA-F]{4}|.)", replacement, text, flags=re.DOTALL)
+    try:  # two escapes are one character where they are a surrogate pair
+        return units.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise ValueError(f"a broken escape in {text!r}") from None

@@ -204,7 +204,7 @@ async def _serve(
             )
         try:
             await server.start()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             where = ", ".join(str(Address(one.host, one.port)) for one in listeners)
             raise Failure(f"cannot listen on {where}: {one_line_error(error)}") from error
         addresses = ", ".join(map(_shown, server.listeners))
