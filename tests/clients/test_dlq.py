@@ -508,10 +508,32 @@ def test_failures_are_one_line(dlq: Dlq, source: str, queue: Queue) -> None:
     assert line == (
         "headrace dlq: topic 'dlq.missing' does not exist: create it first, or correct its name"
     )
+    for action in (["show"], ["redrive"], ["redrive", "--execute"]):
+        for number in ("-1", "2"):
+            (line,) = dlq(*action, queue.name, "--partition", number, status=1)
+            assert line == f"headrace dlq: topic '{queue.name}' has no partition {number}: it has 2"
+    (line,) = dlq("redrive", queue.name, "--position-group", "", status=2)
+    assert line == "headrace dlq: --position-group takes the id of a group, which is not empty"
     (line,) = dlq("show", queue.name, "--reason", "(", status=2)
     assert "not a regular expression" in line
     (line,) = dlq("list", "--execute", status=2)
     assert line == "headrace dlq: --execute is for redrive"
+
+
+def test_a_partition_that_does_not_exist_ends_no_other_redrive(
+    dlq: Dlq, bootstrap_servers: str, queue: Queue, source: str
+) -> None:
+    for number in range(3):
+        queue.write(source, number, b"%d" % number, partition=0)
+    queue.flush()
+    config = {"bootstrap.servers": bootstrap_servers}
+    one_by_one = RedriveOptions(records_per_s=1000)
+    first = Redrive(config, queue.name, LetterFilter(), one_by_one)
+
+    def meanwhile(*_: int) -> None:
+        dlq("redrive", queue.name, "--partition", "2", "--execute", status=1)
+
+    assert first.run(threading.Event(), meanwhile).redriven == {source: 3}
 
 
 def reject_one(member: ShareConsumer) -> dict[str, bytes]:

@@ -154,6 +154,8 @@ def check(options: Namespace) -> None:
         raise BadUsage(f"{options.action} takes one queue")
     if options.dry_run and options.execute:
         raise BadUsage("--dry-run and --execute exclude each other")
+    if options.position_group == "":
+        raise BadUsage("--position-group takes the id of a group, which is not empty")
     check_pattern("--reason", options.reason)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -117,15 +117,23 @@ class QueueReader:
             topics = self.consumer.list_topics(timeout=TIMEOUT_S).topics
         return {name: len(topic.partitions) for name, topic in topics.items()}
 
-    def bounds(self, partition_counts: Mapping[str, int]) -> dict[int, Bounds]:
-        """Return the offsets of each partition of the queue.
+    def bounds(
+        self, partition_counts: Mapping[str, int], partitions: Sequence[int] = ()
+    ) -> dict[int, Bounds]:
+        """Return the offsets of partitions of the queue.
 
-        :raises UnknownTopic: it does not exist
-        :raises ClientError: no broker answers
+        :param partition_counts: those of :meth:`partition_counts`
+        :param partitions: their numbers; empty for all partitions
+        :raises UnknownTopic: the queue does not exist
+        :raises ClientError: a partition does not exist, or no broker answers
         """
         if self.queue not in partition_counts:
             raise UnknownTopic(self.queue)
-        numbers = range(partition_counts[self.queue])
+        count = partition_counts[self.queue]
+        for number in partitions:
+            if not 0 <= number < count:
+                raise ClientError(f"topic '{self.queue}' has no partition {number}: it has {count}")
+        numbers: Sequence[int] = sorted(set(partitions)) or range(count)
         found = []
         with client_errors(f"looking up offsets of topic '{self.queue}'", self._needs):
             for when in (OFFSET_BEGINNING, OFFSET_END):
@@ -232,7 +240,7 @@ def read_letters(
     with ExitStack() as opened:
         reader = opened.enter_context(QueueReader(config, queue))
         originals = opened.enter_context(Originals(config))
-        bounds = reader.bounds(reader.partition_counts())
+        bounds = reader.bounds(reader.partition_counts(), wanted.partitions)
         starts, ends = limits_of(bounds, wanted)
         left = max_letters
         for chunk in reader.chunks(starts, ends, stop):
@@ -252,13 +260,10 @@ def read_letters(
 def limits_of(
     bounds: Mapping[int, Bounds], wanted: LetterFilter
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the starts and exclusive ends of the partitions that a filter may select."""
-    numbers = [one for one in bounds if not wanted.partitions or one in wanted.partitions]
-    starts = {number: max(bounds[number].first, wanted.from_offset) for number in numbers}
+    """Return the starts and exclusive ends of what a filter may select of partitions."""
+    starts = {number: max(one.first, wanted.from_offset) for number, one in bounds.items()}
     ends = {
-        number: bounds[number].end
-        if wanted.to_offset is None
-        else min(bounds[number].end, wanted.to_offset)
-        for number in numbers
+        number: one.end if wanted.to_offset is None else min(one.end, wanted.to_offset)
+        for number, one in bounds.items()
     }
     return starts, ends

@@ -24,7 +24,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from headrace.client.errors import ClientError, UnknownTopic
+from headrace.client.errors import ClientError
 from headrace.client.settings import librdkafka_config
 from headrace.client.share.spans import Span
 
@@ -158,8 +158,8 @@ class Redrive:
         """
         with ExitStack() as opened:
             reader = self._open(opened)
-            if self._queue not in reader.partition_counts():
-                raise UnknownTopic(self._queue)
+            # Raise before another redrive is fenced.
+            reader.bounds(reader.partition_counts(), self.wanted.partitions)
             # Abort the open transaction of an earlier run, and fence that run, before the progress
             # is read.
             sender = _Sender(self._config, self.group_id, reader)
@@ -220,7 +220,7 @@ class _Pass:
         self._sender = sender
         self._counts = RedriveCounts()
         self._partition_counts = reader.partition_counts()
-        self._bounds = reader.bounds(self._partition_counts)
+        self._bounds = reader.bounds(self._partition_counts, redrive.wanted.partitions)
         self._positions = read_positions(reader, redrive.group_id, self._bounds)
         self._cursors: dict[int, int] = {}
         """Partition → the offset after the last record that was decided."""
