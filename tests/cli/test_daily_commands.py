@@ -55,6 +55,12 @@ HELP_S, ATTEMPTS = 0.3, 5
         ("produce t --reader-property parse.keys=true", "unknown reader property parse.keys"),
         ("produce t --json --reader-property parse.key=true", "--reader-property is for lines"),
         ("produce t --timestamp 0", "--timestamp 0 cannot be written"),
+        ("produce t --command-property transactional.id=x", "begins no transactions: remove it"),
+        (
+            "perf produce --topic t --num-records 1 --record-size 1 "
+            "--command-property transactional.id=x",
+            "begins no transactions: remove it",
+        ),
         ("consume", "name one topic"),
         ("consume t u", "name one topic"),
         ("consume t --offset 3", "--offset takes --partition"),
@@ -84,7 +90,7 @@ def test_bad_usage_is_one_line(
     assert main(line.split()) == 2
     out, err = capsys.readouterr()
     assert out == "" and complaint in err
-    assert err.startswith(f"headrace {line.split()[0]}: ") and err.count("\n") == 1
+    assert err.startswith(f"headrace {line.split()[0]}") and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

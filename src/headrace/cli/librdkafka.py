@@ -48,6 +48,19 @@ def librdkafka_config(options: Namespace) -> dict[str, Any]:
     return {"log_level": 2, **settings.librdkafka_config(given)}
 
 
+def producer_config(options: Namespace) -> dict[str, Any]:
+    """Return :func:`librdkafka_config` for a producer without transactions.
+
+    :raises BadUsage: it has a transactional id
+    """
+    config = librdkafka_config(options)
+    if "transactional.id" in config:
+        raise BadUsage(
+            "transactional.id is set, but this command begins no transactions: remove it"
+        )
+    return config
+
+
 def one_line(error: KafkaException | KafkaError) -> str:
     """Return the text of an error on one line."""
     kafka_error = error.args[0] if isinstance(error, KafkaException) else error

@@ -19,10 +19,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.groups.options import timestamp_ms
 from headrace.cli.librdkafka import (
-    librdkafka_config,
     librdkafka_options,
     one_line,
     partitions,
+    producer_config,
     reason,
 )
 from headrace.cli.options import flag, repeated_option
@@ -105,6 +105,7 @@ def run(options: Namespace) -> int:
         refused
     """
     check(options)
+    given = producer_config(options)
     parse = _parser(options)
     with ExitStack() as opened:
         sources = _sources(options, opened)
@@ -113,9 +114,9 @@ def run(options: Namespace) -> int:
             "enable.idempotence": options.request_required_acks in ("-1", "all"),
             "compression.type": options.compression_codec,
             "acks": options.request_required_acks,
-            **librdkafka_config(options),
+            **given,
         }
-        count = partitions(librdkafka_config(options), options.topic)
+        count = partitions(given, options.topic)
         if options.partition is not None and not 0 <= options.partition < count:
             raise BadUsage(
                 f"topic '{options.topic}' has no partition {options.partition}: it has {count}"

@@ -19,10 +19,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.librdkafka import (
-    librdkafka_config,
     librdkafka_options,
     one_line,
     partitions,
+    producer_config,
     reason,
 )
 from headrace.cli.options import file_option, flag, number_option, positive_number
@@ -126,7 +126,7 @@ def run(options: Namespace) -> int:
     :returns: 0, or 130 when interrupted
     :raises Failure: no broker answers, the topic is missing, or a record was refused
     """
-    config = librdkafka_config(options)
+    config = producer_config(options)
     values = payloads(options)
     partitions(config, options.topic)
     try:
