@@ -13,6 +13,8 @@ import pytest
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
 from headrace.broker.config.broker_config import Config
+from headrace.broker.metrics.scrape import MetricsScrape
+from headrace.broker.metrics.text import MetricsPage
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.offsets.committed import commit_record
@@ -157,4 +159,38 @@ async def test_a_new_topic_of_the_same_name_is_written_to_while_the_old_one_is_d
     commit(broker, "a", producer)
     assert is_ended(broker, "t")
     assert broker.groups.offsets.committed.of_group("g")["t"][0].offset == 7
+    broker.close()
+
+
+@story
+async def test_a_topic_is_created_again_while_metrics_are_written(tmp_path: Path) -> None:
+    partitions = 200
+    broker = started(tmp_path)
+    old = broker.create_topic("t", partitions)
+    now_ms = broker.clock.wall_ms()
+    commits = [
+        commit_record("g", "t", old.topic_id, partition, 0, wall_ms=now_ms)
+        for partition in range(partitions)
+    ]
+    outcome = broker.groups.offsets.commit("g", MemberIdentity(""), -1, commits, now_ms)
+    broker.group_runtime.write_now("g", outcome)
+
+    class Page(MetricsPage):
+        async def yield_to_loop(self) -> None:
+            if broker.catalog.topics.get("t") is old:
+                broker.delete_topic(old)
+                broker.create_topic("t", partitions)
+                for partition in range(partitions):
+                    log = broker.partition_by_name("t", partition)
+                    assert isinstance(log, PartitionLog)
+                    broker.append(log, build([(None, b"a")], timestamp_ms=now_ms))
+
+    await MetricsScrape(broker, Page()).groups()
+    assert broker.catalog.topics["t"] is not old
+    broker.close()
+    broker = started(tmp_path)
+    for partition in range(partitions):
+        log = broker.partition_by_name("t", partition)
+        assert isinstance(log, PartitionLog)
+        assert log.end_offset == 1
     broker.close()

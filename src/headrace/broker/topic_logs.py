@@ -171,15 +171,23 @@ class TopicLogs:
         return _online(None if topic is None else self.log(topic, partition))
 
     def log(self, topic: Topic, partition: int) -> PartitionLog | None:
-        """Return a partition's log, offline or not; None when the topic has no such partition."""
+        """Return a partition's log, offline or not; None when the topic has no such partition, or
+        was deleted.
+
+        :param topic: the topic, which others may have changed since the caller looked it up
+        """
         open_log = self._open_logs.get((topic.topic_id, partition))
-        if open_log is None and 0 <= partition < topic.partitions:
-            config = self._config.log_config(topic)
-            open_log = self._directory.open(
-                topic.name, topic.topic_id, partition, config, partitions=topic.partitions
-            )
-            if not open_log.is_offline:
-                self._open_logs[topic.topic_id, partition] = open_log
+        if open_log is not None:
+            return open_log
+        known = self._catalog.topics_by_id.get(topic.topic_id)
+        if known is None or not 0 <= partition < known.partitions:
+            return None
+        config = self._config.log_config(known)
+        open_log = self._directory.open(
+            known.name, known.topic_id, partition, config, partitions=known.partitions
+        )
+        if not open_log.is_offline:
+            self._open_logs[known.topic_id, partition] = open_log
         return open_log
 
     def existing(self, topic: Topic) -> Iterator[tuple[int, PartitionLog]]:
@@ -187,8 +195,7 @@ class TopicLogs:
         deleted.
         """
         for partition in self._directory.existing_partitions(topic.name, topic.partitions):
-            known = self._catalog.topics_by_id.get(topic.topic_id)
-            partition_log = None if known is None else self.log(known, partition)
+            partition_log = self.log(topic, partition)
             if partition_log is not None:
                 yield partition, partition_log
 

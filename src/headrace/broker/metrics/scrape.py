@@ -130,7 +130,7 @@ class MetricsScrape:
                 if count > MAX_METRIC_PARTITIONS:
                     self.left_out["partitions"] += 1
                     continue
-                partition_log = self._log(topic.topic_id, partition)
+                partition_log = broker.log(topic, partition)
                 if not await self._load(partition_log):
                     self.left_out["partitions"] += 1
                     continue
@@ -141,11 +141,6 @@ class MetricsScrape:
                     partition_log.end_offset,
                     partition_log.size_bytes(),
                 )
-
-    def _log(self, topic_id: UUID, partition: int) -> PartitionLog | None:
-        """Return a partition's log, None if the topic was deleted during the scrape."""
-        topic = self._broker.catalog.topics_by_id.get(topic_id)
-        return None if topic is None else self._broker.log(topic, partition)
 
     async def _family(
         self,
