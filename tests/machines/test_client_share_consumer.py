@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -47,6 +48,31 @@ async def test_acknowledging_while_a_broker_joins(consumer: ShareConsumer):
 async def test_renewing_while_a_broker_joins(consumer: ShareConsumer):
     await consumer.renew()
     assert len(consumer._nodes) == 4
+
+
+@story
+async def test_a_broker_that_does_not_answer_does_not_delay_another(
+    consumer: ShareConsumer, monkeypatch: pytest.MonkeyPatch
+):
+    """The locks at the other one would time out."""
+    others: asyncio.Queue[AcknowledgeType] = asyncio.Queue()
+
+    async def acknowledge(node: ShareNode, wanted: Outcomes) -> dict[object, object]:
+        if node._node_id == 1:
+            await asyncio.Event().wait()
+        for _, outcome in wanted:
+            others.put_nowait(outcome)
+        return {}
+
+    monkeypatch.setattr(ShareNode, "acknowledge", acknowledge)
+    accept = [Acknowledgement("t", 1, 0, 9, AcknowledgeType.ACCEPT)]
+    for call, sent in (
+        (consumer.renew(), AcknowledgeType.RENEW),
+        (consumer.acknowledge(accept), AcknowledgeType.ACCEPT),
+    ):
+        asking = asyncio.create_task(call)
+        assert await others.get() == sent
+        asking.cancel()
 
 
 def acquired(partition: int, code: ErrorCode = ErrorCode.NONE) -> Any:

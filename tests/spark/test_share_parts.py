@@ -7,6 +7,8 @@ import json
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,6 +19,7 @@ from headrace.client import AcknowledgeType, AcquiredRange
 from headrace.spark import SourceError
 from headrace.spark.share import outcome_server
 from headrace.spark.share.executor import split
+from headrace.spark.share.member import ShareMember
 from headrace.spark.share.options import ShareOptions
 from headrace.spark.share.outcome_server import OutcomeServer, deliver
 from headrace.spark.share.outcome_spans import OutcomeSpan, acknowledgements, spans
@@ -265,3 +268,20 @@ def test_the_registration_of_a_killed_reader_is_removed(registrations: Path) -> 
     with pytest.raises(SourceError, match="no kafka-share query"):
         deliver([OutcomeSpan("t", 0, "accept", 0, 9)])
     assert list(registrations.iterdir()) == []
+
+
+@story
+async def test_locks_are_renewed_while_a_broker_does_not_answer() -> None:
+    """A renewal ends when all brokers have answered, but the others' locks are due before that."""
+    renewals: asyncio.Queue[int] = asyncio.Queue()
+
+    async def renew(older_than_ms: int) -> None:
+        renewals.put_nowait(older_than_ms)
+        await asyncio.Event().wait()
+
+    member: Any = ShareMember.__new__(ShareMember)
+    member._options = SimpleNamespace(group_id="g")
+    member._consumer = SimpleNamespace(lock_timeout_ms=300, can_renew=True, renew=renew)
+    renewing = asyncio.create_task(member._renew_locks())
+    assert [await renewals.get() for _ in range(3)] == [100] * 3
+    renewing.cancel()

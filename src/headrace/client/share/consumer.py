@@ -412,12 +412,13 @@ class ShareConsumer:
             if a.topic in by_name:
                 key = ((by_name[a.topic], a.partition), a.type)
                 wanted.setdefault(key, []).append((a.first_offset, a.last_offset))
-        accepted: list[Acknowledgement] = []
-        for node in self._nodes.values():
-            for (topic_id, number), batches in (await node.acknowledge(wanted)).items():
-                name = self._topics[topic_id].name
-                accepted += (Acknowledgement(name, number, *batch) for batch in batches)
-        return accepted
+        answers = await asyncio.gather(*(n.acknowledge(wanted) for n in self._nodes.values()))
+        return [
+            Acknowledgement(self._topics[topic_id].name, number, *batch)
+            for answer in answers
+            for (topic_id, number), batches in answer.items()
+            for batch in batches
+        ]
 
     def processing(self, topic: str, partition: int, offset: int) -> AbstractContextManager[object]:
         """Return a context in which spans are children of the delivery of an acquired record.
@@ -437,11 +438,15 @@ class ShareConsumer:
             await _to_the_end(self._renew(older_than_ms))
 
     async def _renew(self, older_than_ms: int) -> None:
-        for node in self._nodes.values():
-            due = node.held.locked_before(monotonic_ms() - older_than_ms)
+        locked_before_ms = monotonic_ms() - older_than_ms
+
+        async def renew_at(node: ShareNode) -> None:
+            due = node.held.locked_before(locked_before_ms)
             await node.acknowledge(
                 {(key, AcknowledgeType.RENEW): node.held.spans(key) for key in due}
             )
+
+        await asyncio.gather(*map(renew_at, self._nodes.values()))
 
     # -- the group and the cluster
 

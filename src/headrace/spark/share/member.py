@@ -178,8 +178,12 @@ class ShareMember:
             # The broker tells the duration of locks when records are first acquired.
             lock_timeout_ms = self._consumer.lock_timeout_ms
             await asyncio.sleep(min(lock_timeout_ms / 6000, _RENEW_INTERVAL_S))
+            lock_timeout_ms = self._consumer.lock_timeout_ms
             try:
-                await self._consumer.renew(older_than_ms=self._consumer.lock_timeout_ms // 3)
+                async with asyncio.timeout(lock_timeout_ms / 6000):
+                    await self._consumer.renew(older_than_ms=lock_timeout_ms // 3)
+            except TimeoutError:
+                pass  # a broker does not answer; the locks at the others are due again
             except ClientError as error:
                 _log.warning("renewing locks of share group %s: %s", self._options.group_id, error)
             if not self._consumer.can_renew and not has_warned:
