@@ -13,7 +13,7 @@ from headrace import Broker
 from headrace.admin import AdminClient
 from headrace.client import ShareConsumer
 from headrace.client.connection import Connection
-from headrace.client.errors import RequestRefused
+from headrace.client.errors import ClientError, RequestRefused
 from headrace.client.share.node import ShareNode
 from headrace.client.share.types import Acknowledgement, AcknowledgeType, Acquired
 from tests.clients.confluent import create_topic, produce, share_from_earliest
@@ -181,6 +181,42 @@ async def test_a_cancelled_close_releases_what_was_acquired(
             await begins(call)
             await cancelled(call)
         assert await arrives(other) == [(0, 4, 2)]
+
+
+@story
+async def test_a_close_ends_a_call_that_waits_for_records(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+):
+    asks = asyncio.Event()
+    send: Callable[..., Awaitable[Any]] = Connection.request
+
+    async def request(connection: Connection, payload: Any, **more: Any) -> Any:
+        if type(payload).__name__ == "ShareFetchRequest":
+            asks.set()
+        return await send(connection, payload, **more)
+
+    monkeypatch.setattr(Connection, "request", request)
+    consumer = ShareConsumer(servers, "idle", [TOPIC])  # it begins at the end of the topic
+    await consumer.start()
+    call = asyncio.create_task(consumer.acquire(max_wait_ms=60_000))
+    await asks.wait()
+    await consumer.close()
+    with AdminClient({"bootstrap.servers": servers}) as admin:
+        assert not admin.describe_share_groups(["idle"])["idle"].result(20).members
+    asks.clear()
+    for one in (call, consumer.acquire()):
+        with pytest.raises(ClientError, match="closed"):
+            await one
+    assert not asks.is_set()
+
+
+@story
+async def test_a_closed_consumer_starts_again(servers: str):
+    consumer = ShareConsumer(servers, GROUP, [TOPIC])
+    for delivery_count in (1, 2):
+        await consumer.start()
+        assert await arrives(consumer) == [(0, 4, delivery_count)]
+        await consumer.close()
 
 
 @story

@@ -64,7 +64,8 @@ class ShareConsumer:
 
     A task sends heartbeats. Acquisition locks are renewed only by :meth:`renew`. An error that ends
     the membership, such as a failed authorization, is raised by the next call. A call that is
-    cancelled ends at once, and what it has asked the brokers for is carried out.
+    cancelled ends at once, and what it has asked the brokers for is carried out. After a close, the
+    member may be started again.
 
     :param bootstrap_servers: ``"host:port,host:port"``
     :param topics: names of the topics to subscribe to
@@ -100,6 +101,9 @@ class ShareConsumer:
         self._ended: ClientError | None = None
         self._deferred: BaseException | None = None
         """An error of an acquire that has returned records; the next one raises it."""
+        self._is_closed = False
+        self._acquiring: set[asyncio.Task[Acquired]] = set()
+        """Acquisitions under way; a close cancels them."""
         self._abandoned: deque[asyncio.Task[Acquired]] = deque()
         """Acquisitions whose calls were cancelled; the next calls return their records."""
         self._topics: dict[UUID, TopicMetadata] = {}
@@ -149,6 +153,7 @@ class ShareConsumer:
         :raises ClientError: a topic does not exist, the group is of another type, or no broker
             answers
         """
+        self._is_closed = False
         try:
             await self.cluster.topics(self._membership.topics)
             await self._learn_topics()
@@ -165,9 +170,11 @@ class ShareConsumer:
     async def close(self, timeout_ms: int = _CLOSE_TIMEOUT_MS) -> None:
         """Leave the group and close the sessions: the brokers release the held records at once.
 
-        If it is cancelled, the connections are closed, which releases them, too.
+        A call of :meth:`acquire` that waits raises an error. If the close is cancelled, the
+        connections are closed, which releases the records, too.
         """
-        tasks = [*self._abandoned, *filter(None, [self._heartbeats])]
+        self._is_closed = True
+        tasks = [*self._acquiring, *self._abandoned, *filter(None, [self._heartbeats])]
         for task in tasks:
             task.cancel()
         try:
@@ -261,8 +268,9 @@ class ShareConsumer:
         :param batch_size: number of records above which a run is split, at batch boundaries; None:
             ``max_records``
         :param keep_data: False drops the record batches, if only the offsets matter
-        :raises ClientError: the membership has ended, or a broker refuses. If other brokers or
-            partitions have records, the call returns them, and the next call raises the error
+        :raises ClientError: the membership has ended, the member is closed, or a broker refuses. If
+            other brokers or partitions have records, the call returns them, and the next call
+            raises the error
         """
         limits = AcquireLimits(max_records, max_wait_ms, max_bytes, batch_size or max_records, mode)
         began_s = time.monotonic()
@@ -277,20 +285,29 @@ class ShareConsumer:
         """Acquire records in a task of its own, which goes on if the caller is cancelled; or wait
         for such a task, at most ``limits.max_wait_ms``.
         """
+        if self._is_closed:
+            raise self._closed()
         timeout_s = None
         if self._abandoned:
             task, timeout_s = self._abandoned.popleft(), limits.max_wait_ms / 1000
         else:
             task = asyncio.create_task(self._acquire(limits))
+            self._acquiring.add(task)
+            task.add_done_callback(self._acquiring.discard)
         try:
             await asyncio.wait({task}, timeout=timeout_s)
         except asyncio.CancelledError:
             self._abandoned.appendleft(task)
             raise
+        if task.cancelled():
+            raise self._closed()
         if task.done():
             return task.result()
         self._abandoned.appendleft(task)
         return Acquired(complete=False)
+
+    def _closed(self) -> ClientError:
+        return ClientError(f"the member of share group '{self.group_id}' is closed")
 
     async def _acquire(self, limits: AcquireLimits) -> Acquired:
         if self._deferred is not None:
