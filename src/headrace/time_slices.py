@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Awaitable, Generator
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 R = TypeVar("R")
 
@@ -26,6 +26,7 @@ class TimeSlices:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
         self._end = 0.0
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
     def is_over(self) -> bool:
@@ -68,6 +69,20 @@ class TimeSlices:
                 return result
             if perf_counter() >= self._end:
                 await self.next()
+
+    def run_to_end(self, steps: Generator[None, None, R]) -> Awaitable[R]:
+        """Run a generator as :meth:`run` does, until it ends or :meth:`close`, also if the caller
+        stops waiting: for a change of which nobody may see a half.
+        """
+        task = asyncio.get_running_loop().create_task(self.run(steps))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return asyncio.shield(task)
+
+    def close(self) -> None:
+        """Take no further step of what :meth:`run_to_end` runs."""
+        for task in self._tasks:
+            task.cancel()
 
 
 def run_now(steps: Generator[None, None, R]) -> R:

@@ -1,18 +1,21 @@
-"""A deletion of topics that a crash has interrupted is completed by the next start. It touches
-nothing else that happens meanwhile.
+"""A deletion of topics that a crash has interrupted is completed by the next start, and one whose
+client has gone goes on. It touches nothing else that happens meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
 
+from headrace import time_slices
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
 from headrace.broker.config.broker_config import Config
+from headrace.broker.limits import SLICED_ABOVE
 from headrace.broker.metrics.scrape import MetricsScrape
 from headrace.broker.metrics.text import MetricsPage
 from headrace.errors import ErrorCode, Refusal
@@ -23,7 +26,10 @@ from headrace.log.removal import Removals
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
 from headrace.transactions.producer import NO_PRODUCER, Producer
 from headrace.transactions.records import State
+from tests.handler_client import ask
 from tests.support import story
+
+DELETE_TOPICS, INCREMENTAL_ALTER_CONFIGS = 20, 44
 
 
 def directories(data_dir: Path) -> list[str]:
@@ -194,3 +200,81 @@ async def test_a_topic_is_created_again_while_metrics_are_written(tmp_path: Path
         assert isinstance(log, PartitionLog)
         assert log.end_offset == 1
     broker.close()
+
+
+@pytest.fixture
+def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let other requests be served after each step of a long one."""
+    monkeypatch.setattr(time_slices, "SLICE_MS", 0)
+
+
+@pytest.mark.usefixtures("short_slices")
+@story
+async def test_a_deletion_is_completed_although_its_client_is_gone(tmp_path: Path) -> None:
+    broker = started(tmp_path)
+    topic = broker.create_topic("t", 1)
+    now_ms = broker.clock.wall_ms()
+    for group_id in map(str, range(SLICED_ABOVE + 1)):
+        commits = [commit_record(group_id, "t", topic.topic_id, 0, 7, wall_ms=now_ms)]
+        outcome = broker.groups.offsets.commit(group_id, MemberIdentity(""), -1, commits, now_ms)
+        broker.group_runtime.write_now(group_id, outcome)
+    request = asyncio.ensure_future(ask(broker, DELETE_TOPICS, topics=[{"name": "t"}]))
+    while "t" in broker.catalog.topics:
+        await asyncio.sleep(0)
+    request.cancel()
+    committed = broker.groups.offsets.committed
+    assert committed.group_count
+    await eventually(lambda: not committed.group_count)
+    await eventually(lambda: not broker.catalog.deleted_topics)
+    broker.close()
+
+
+@pytest.mark.usefixtures("short_slices")
+@story
+async def test_a_change_of_configs_is_applied_although_its_client_is_gone(tmp_path: Path) -> None:
+    broker = started(tmp_path)
+    names = [f"t{number}" for number in range(SLICED_ABOVE + 1)]
+    logs = [broker.log(broker.create_topic(name, 1), 0) for name in names]
+    change = {"name": "retention.bytes", "config_operation": 0, "value": "7"}
+    resources = [{"resource_type": 2, "resource_name": name, "configs": [change]} for name in names]
+    request = asyncio.ensure_future(
+        ask(broker, INCREMENTAL_ALTER_CONFIGS, resources=resources, validate_only=False)
+    )
+    while not broker.catalog.configs("topic", names[-1]):
+        await asyncio.sleep(0)
+    request.cancel()
+    await eventually(
+        lambda: all(log is not None and log.config.retention_bytes == 7 for log in logs)
+    )
+    broker.close()
+
+
+@pytest.mark.usefixtures("short_slices")
+@story
+async def test_nothing_is_written_after_the_broker_has_closed(tmp_path: Path) -> None:
+    broker = started(tmp_path)
+    steps = 0
+
+    def work() -> Generator[None, None, None]:
+        nonlocal steps
+        while True:
+            steps += 1
+            yield
+
+    waiting = asyncio.ensure_future(broker.slices.run_to_end(work()))
+    while not steps:
+        await asyncio.sleep(0)
+    broker.close()
+    taken = steps
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert steps == taken
+    assert waiting.cancelled()
+
+
+async def eventually(is_true: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if is_true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it is not so after five seconds")

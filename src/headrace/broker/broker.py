@@ -281,6 +281,7 @@ class Broker:
         not survive a restart.
         """
         self._is_closed = True
+        self.slices.close()
         self.scrubber.close()
         self.directory_watch.close()
         try:

@@ -9,7 +9,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.changes import Plan, Resource, alter
 from headrace.protocol.messages import NO_THROTTLE
 
-from .slicing import run_sliced, sliced
+from .slicing import run_sliced_to_end, sliced
 
 
 def alter_resources(
@@ -22,7 +22,7 @@ def alter_resources(
     :param resource_response: kio's class of the result for a resource
     """
     steps = _alter_all(broker, request, plan, response, resource_response)
-    return run_sliced(broker, steps, len(request.resources))
+    return run_sliced_to_end(broker, steps, len(request.resources))
 
 
 def _alter_all(

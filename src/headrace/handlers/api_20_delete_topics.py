@@ -30,7 +30,7 @@ from headrace.security.access import AnyAccess
 from headrace.security.acls import ResourceType
 
 from .context import RequestContext
-from .slicing import chunks, run_sliced, sliced
+from .slicing import chunks, run_sliced_to_end, sliced
 
 _DISABLED = Refusal(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
 _UNKNOWN_NAME = Refusal(
@@ -53,7 +53,7 @@ async def handle(
         count = len(request.topics)
         if groups is not None:  # each group may have offsets in the topics
             count += groups.offsets.committed.group_count
-        work = run_sliced(broker, _delete_all(broker, request.topics, context), count)
+        work = run_sliced_to_end(broker, _delete_all(broker, request.topics, context), count)
         results = work if isinstance(work, list) else await work
         await broker.durable()  # Deleting a topic also deletes its offsets and share state.
     else:

@@ -23,6 +23,13 @@ def run_sliced(broker: Broker, steps: Generator[None, None, R], count: int) -> R
     return run_now(steps) if count <= SLICED_ABOVE else broker.slices.run(steps)
 
 
+def run_sliced_to_end(
+    broker: Broker, steps: Generator[None, None, R], count: int
+) -> R | Awaitable[R]:
+    """Run the work for a request as :func:`run_sliced` does, to its end even if the client goes."""
+    return run_now(steps) if count <= SLICED_ABOVE else broker.slices.run_to_end(steps)
+
+
 def run_sliced_durably(
     broker: Broker, steps: Generator[None, None, R], count: int
 ) -> R | Awaitable[R]:
