@@ -78,6 +78,28 @@ def test_a_pattern_matches_whole_names() -> None:
     assert given().subscription(required=False) == Subscription()
 
 
+def test_connections_have_the_client_id_and_the_timeouts_of_the_options() -> None:
+    read = given().kafka().connections()
+    assert (read.client_id, read.request_timeout_ms, read.connect_timeout_ms) == (
+        "headrace-spark",
+        30_000,
+        10_000,
+    )
+    assert given().kafka().connections(timeout_ms=10_000).request_timeout_ms == 10_000
+    chosen = given(
+        kafka__client__id="etl",
+        kafka__socket__timeout__ms="7000",
+        kafka__socket__connection__setup__timeout__ms="3000",
+    ).kafka()
+    read = chosen.connections()
+    assert (read.client_id, read.request_timeout_ms, read.connect_timeout_ms) == (
+        "etl",
+        7_000,
+        3_000,
+    )
+    assert chosen.cluster().timeout_ms == 7_000
+
+
 def test_security_settings_apply_to_both_clients() -> None:
     kafka = given(
         kafka__fetch__min__bytes="5",

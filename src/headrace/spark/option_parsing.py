@@ -2,7 +2,7 @@
 
 ``kafka.*`` options are librdkafka's settings with a prefix, as in Spark's own Kafka source. They
 serve two clients: librdkafka consumers get all of them; headrace's own connections use those about
-addresses, TLS and SASL.
+addresses, timeouts, TLS and SASL, and ``client.id``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException
 from headrace.client import Cluster
 from headrace.client.cluster import parse_bootstrap
 from headrace.client.security import Security
-from headrace.client.settings import librdkafka_config, settings
+from headrace.client.settings import Settings, librdkafka_config, settings
 
 from .errors import SourceError
 from .subscription import Subscription
@@ -32,6 +32,9 @@ _JAVA_STORES = (
     "ssl.keystore.password",
 )
 _KAFKA_PREFIX = "kafka."
+_CLIENT_ID = "headrace-spark"
+_TIMEOUT_MS = 30_000
+_CONNECT_TIMEOUT_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +67,7 @@ class KafkaOptions:
 
         :raises SourceError: the settings are invalid or not supported
         """
-        config = {**self.librdkafka, "bootstrap.servers": self.bootstrap_servers}
-        try:
-            return settings(config).security
-        except ValueError as error:
-            raise SourceError(f"option kafka.{error}") from None
+        return self.connections().security
 
     @property
     def read_committed(self) -> bool:
@@ -83,17 +82,31 @@ class KafkaOptions:
             )
         return level == "read_committed"
 
-    def cluster(self, *, client_id: str = "headrace-spark", timeout_ms: int = 30_000) -> Cluster:
+    def connections(self, *, timeout_ms: int = _TIMEOUT_MS) -> Settings:
+        """Return the settings of headrace's own connections.
+
+        :param timeout_ms: timeout of one call, retries included, without ``socket.timeout.ms``
+        :raises SourceError: a setting is invalid or not supported
+        """
+        config = {
+            "client.id": _CLIENT_ID,
+            "socket.timeout.ms": timeout_ms,
+            "socket.connection.setup.timeout.ms": _CONNECT_TIMEOUT_MS,
+            **self.librdkafka,
+            "bootstrap.servers": self.bootstrap_servers,
+        }
+        try:
+            return settings(config)
+        except ValueError as error:
+            raise SourceError(f"option kafka.{error}") from None
+
+    def cluster(self, *, timeout_ms: int = _TIMEOUT_MS) -> Cluster:
         """Return a client of the cluster. It connects when it is first used.
 
-        :raises SourceError: the security settings are invalid or not supported
+        :param timeout_ms: see :meth:`connections`
+        :raises SourceError: a setting is invalid or not supported
         """
-        return Cluster(
-            self.bootstrap_servers,
-            client_id=client_id,
-            timeout_ms=timeout_ms,
-            security=self.security,
-        )
+        return self.connections(timeout_ms=timeout_ms).cluster()
 
 
 class GivenOptions:

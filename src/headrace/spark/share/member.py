@@ -25,8 +25,6 @@ T = TypeVar("T")
 
 _log = get_logger(__name__)
 
-CLIENT_ID = "headrace-spark"
-
 _RENEW_INTERVAL_S = 0.25
 _MATCH_INTERVAL_S = 3.0
 """Interval of looking for new topics that match the pattern."""
@@ -51,12 +49,14 @@ class ShareMember:
     def __init__(self, options: ShareOptions) -> None:
         self.id = secrets.token_hex(8)
         self._options = options
+        connections = options.kafka.connections()
         self._consumer = ShareConsumer(
-            options.kafka.bootstrap_servers,
+            connections.bootstrap_servers,
             options.group_id,
             (),
-            client_id=CLIENT_ID,
-            security=options.kafka.security,
+            client_id=connections.client_id,
+            timeout_ms=connections.request_timeout_ms,
+            security=connections.security,
         )
         self._acquisitions = Acquisitions(self._consumer, options)
         self._server = OutcomeServer(self._acquisitions.apply, self._acquisitions.count_held)
