@@ -15,6 +15,7 @@ from headrace.coordinators.dead_letters import DeadLetterCounts
 from headrace.coordinators.limits import COPY_OPENED_BYTES, LETTERS_ON_LOOP
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
+from headrace.log.segment import Segment
 from headrace.protocol import record_batch
 from headrace.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from headrace.protocol.limits import OPENED_ON_LOOP_RECORDS
@@ -490,6 +491,25 @@ async def test_an_acknowledgement_of_a_lost_member_is_applied(
         assert [offset for offset, _, _ in letters(s)] == [0]
         assert await n.ack((1, 1, ACCEPT)) == OK
         assert s.lag() == 0
+
+
+@on_stage(**QUEUE)
+async def test_letters_that_could_not_be_forced_to_disk_do_not_count(
+    s: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    """The queue is offline then, and may lose them."""
+    open_queue(s, flush_messages="1")
+    s.produce(1)
+    m = s.member()
+    await m.fetch()
+    monkeypatch.setattr(Segment, "fsync", failing_fsync)
+    for _ in range(2):
+        assert (await m.ack((0, 0, REJECT)))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert s.lag() == 1
+
+
+def failing_fsync(self: Segment, suffixes: object) -> None:
+    raise OSError(errno.EIO, "Input/output error")
 
 
 def failing_flush(self: PartitionLog) -> None:

@@ -218,7 +218,7 @@ class DeadLetters:
         else:
             self._append(writing, writing.batches())
             if _must_flush(queue):
-                self._begin(key, offsets, _wait(self._logs.durable()))
+                self._begin(key, offsets, _flush(writing, self._logs.durable()))
 
     def _fits_turn(self, letters: int, originals: Originals | None) -> bool:
         """Return True if this turn of the event loop may write this number of letters. Then the
@@ -281,7 +281,7 @@ class DeadLetters:
                 self._append(writing, (batch,))
                 await asyncio.sleep(0)
         if _must_flush(writing.queue):
-            await self._logs.durable()
+            await _flush(writing, self._logs.durable())
 
     def _write_last(self, writing: _Writing) -> None:
         """Write letters while the broker closes: the event loop serves nobody any more.
@@ -414,8 +414,16 @@ def _must_flush(queue: PartitionLog) -> bool:
     return queue.unflushed_records >= queue.config.flush_messages
 
 
-async def _wait(durable: Awaitable[None]) -> None:
-    await durable
+async def _flush(writing: _Writing, durable: Awaitable[None]) -> None:
+    """Wait until letters are durable. If that fails they may be lost, and are not written.
+
+    :raises StorageError: when a flush failed
+    """
+    try:
+        await durable
+    except Exception:
+        writing.written.difference_update(_offsets(writing.runs))
+        raise
 
 
 def _offsets(runs: Iterable[Archived]) -> Iterator[int]:
