@@ -505,7 +505,6 @@ async def test_letters_that_could_not_be_forced_to_disk_do_not_count(
     monkeypatch.setattr(Segment, "fsync", failing_fsync)
     for _ in range(2):
         assert (await m.ack((0, 0, REJECT)))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert s.lag() == 1
 
 
 def failing_fsync(self: Segment, suffixes: object) -> None:
