@@ -16,9 +16,11 @@ import pytest
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
+from headrace.coordinators import share_state_recovery
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.offsets.committed import commit_record
+from headrace.internal_topics import SHARE_GROUP_STATE
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
 from headrace.transactions.producer import NO_PRODUCER, Producer
@@ -324,6 +326,32 @@ async def test_each_partition_gets_one_marker_while_another_one_is_offline(tmp_p
     assert seen(again) == "everything"
     assert not again.transactions.coordinator.prepared
     again.close()
+
+
+@story
+async def test_a_start_that_cannot_write_share_state_completes_the_transaction(
+    tmp_path: Path, fail: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = begun(tmp_path / "crashed")
+    broker.topic_logs.internal_topic(SHARE_GROUP_STATE)
+    producer = come(broker)
+    open_transaction(broker, producer)
+    fail(2)
+    with pytest.raises(Crash):
+        commit(broker, producer, 0)
+    fail(0)
+    shutil.copytree(broker.data_dir, found := tmp_path / "found")
+    (found / "lock").unlink(missing_ok=True)
+    broker.close()
+
+    def refuse(*_: object) -> None:
+        raise StorageError("the log is offline")
+
+    monkeypatch.setattr(share_state_recovery, "recover", refuse)
+    after = begun(found)
+    assert seen(after) == "everything"
+    assert not after.transactions.coordinator.prepared
+    after.close()
 
 
 @story

@@ -21,8 +21,10 @@ def start(coordinators: Coordinators) -> None:
     """
     with _without_cycle_collection():
         coordinators.load()
+    if coordinators.loaded_transactions is not None:
+        coordinators.loaded_transactions.complete_prepared()
     try:
-        _finish_interrupted(coordinators)
+        _recover_share_state(coordinators)
     except StorageError as error:  # requests are served correctly without it
         log.error("cannot complete interrupted changes: %s; the next start will try again", error)
     if coordinators.loaded_groups is not None:
@@ -42,11 +44,9 @@ def _without_cycle_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _finish_interrupted(coordinators: Coordinators) -> None:
+def _recover_share_state(coordinators: Coordinators) -> None:
     groups = coordinators.loaded_groups
     if coordinators.loaded_share_state is not None or (groups and groups.share.all()):
         from . import share_state_recovery  # imported only by brokers with share groups
 
         share_state_recovery.recover(coordinators)
-    if coordinators.loaded_transactions is not None:
-        coordinators.loaded_transactions.complete_prepared()
