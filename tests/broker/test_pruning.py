@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,42 @@ def test_a_pruned_log_begins_a_new_file_so_that_the_old_one_can_go(
         return summary.start_offset
 
     assert asyncio.run(asyncio.wait_for(work(), 60)) == asyncio.run(read())
+
+
+def test_a_power_cut_leaves_the_state_for_which_the_log_was_pruned(tmp_path: Path) -> None:
+    after = tmp_path / "after"
+
+    async def cut() -> SharePartitionKey:
+        broker = Broker(Config(CONFIG), tmp_path / "before")
+        broker.start()
+        state, states = broker.share_state, broker.share_state_runtime
+        key = SharePartitionKey("g", broker.create_topic("t", 1).topic_id, 0)
+        states.write_now(str(key), state.initialize(key, 1, 0, broker.clock.wall_ms(), 1))
+        log = broker.log(broker.catalog.topics[state.topic], 0)
+        assert log is not None
+        written = 0
+        while not log.log_start_offset:
+            for _ in range(20):
+                written += 1
+                outcome = state.write(key, 1, 0, written, 0, (), broker.clock.wall_ms(), 1)
+                states.write_now(str(key), outcome)
+            await asyncio.sleep(0.01)
+        # The names of files may be on disk before what is written to them.
+        shutil.copytree(broker.data_dir, after)
+        (segment,) = log.segments
+        forced_bytes = segment.locate(log.end_offset - log.unflushed_records)
+        os.truncate(
+            after / f"{state.topic}-0" / os.path.basename(segment.path(".log")), forced_bytes
+        )
+        broker.close()
+        return key
+
+    async def knows(key: SharePartitionKey) -> bool:
+        (after / "lock").unlink()
+        broker = Broker(Config(CONFIG), after)
+        broker.start()
+        is_known = broker.share_state.knows(key)
+        broker.close()
+        return is_known
+
+    assert asyncio.run(knows(asyncio.run(asyncio.wait_for(cut(), 60))))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from headrace.clock import Clock
 from headrace.errors import Refusal, StorageError
+from headrace.log.partition_log import PartitionLog
 from headrace.log.replay import FoundBatch, checked_batches
 from headrace.log_lines import get_logger
 
@@ -59,11 +61,16 @@ class InternalTopicLogs:
                 yield partition, found
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
-        """Delete the records before ``offset``. Retention deletes the files."""
+        """Delete the records before ``offset`` as soon as those from there on are on disk, as a
+        power cut could take them. Retention deletes the files.
+        """
         partition_log = self._logs.log(self._catalog.topics[topic], partition)
         assert partition_log is not None
-        if offset <= partition_log.log_start_offset:
-            return
+        if offset > partition_log.log_start_offset:
+            delete = partial(self._delete_before, partition_log, offset)
+            self._logs.when_on_disk(partition_log, delete)
+
+    def _delete_before(self, partition_log: PartitionLog, offset: int) -> None:
         # Not forced to disk: to read more than is needed after a power cut does no harm.
         deleted = partition_log.delete_records(offset, sync=False)
         if isinstance(deleted, Refusal):

@@ -54,6 +54,7 @@ class TopicLogs:
         self._notify = notify
         self._open_logs: dict[tuple[UUID, int], PartitionLog] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._forcing: set[asyncio.Task[None]] = set()
         self._disk = DiskThread("headrace-disk")
 
     def watch_disk(self) -> None:
@@ -72,7 +73,7 @@ class TopicLogs:
 
     def close(self) -> None:
         """Stop, flush and close the files."""
-        for task in self._tasks:
+        for task in (*self._tasks, *self._forcing):
             task.cancel()
         self._disk.close()
         self.flusher.close()
@@ -258,6 +259,24 @@ class TopicLogs:
         an awaitable of it.
         """
         return response if self.is_durable else _after(self.durable(), response)
+
+    def when_on_disk(self, partition_log: PartitionLog, then: Callable[[], object]) -> None:
+        """Call a function when everything that was appended to a log is forced to disk. If that
+        fails, or the broker stops before, it is not called.
+        """
+        if not partition_log.syncs:
+            then()
+            return
+        task = asyncio.get_running_loop().create_task(self._force(partition_log, then))
+        self._forcing.add(task)
+        task.add_done_callback(self._forcing.discard)
+
+    async def _force(self, partition_log: PartitionLog, then: Callable[[], object]) -> None:
+        try:
+            await self._disk.run(partition_log.flush)
+        except OSError:  # the log went offline and logged why
+            return
+        then()
 
     # Deleting records -----------------------------------------------------------------------------
 
