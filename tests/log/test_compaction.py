@@ -15,6 +15,8 @@ from headrace.log.aborted_transactions import AbortedTransaction
 from headrace.log.cleanable import cleanable
 from headrace.log.cleaner import CleaningStopped, Pace, Round, clean
 from headrace.log.compaction import AbortedLookup, Compactor, LastOfProducer, LatestOffsets
+from headrace.log.data_directory import DataDirectory
+from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.log.verify import Verified, log_files, verify_file
 from headrace.protocol.record_batch import (
@@ -344,6 +346,33 @@ def test_small_segments_become_one(disk: Disk):
         log = disk.log(**COMPACT)
         assert offsets(log) == list(range(active - 2, 30)) and log.log_start_offset == 0
         assert cleanable(log, NOW) is None  # the end of the clean part is saved
+
+
+def test_records_are_on_disk_before_those_that_they_replace_are_removed(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+):
+    """A full segment is forced to disk in the background, which may take long."""
+    disk.stop()
+    monkeypatch.setattr(DataDirectory, "in_background", lambda *_: None)
+    disk.home = LogDirectory(DataDirectory(disk.path, 16, sync=True))
+    log = disk.log(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0, segment_bytes=150)
+    fill(log, 5, keys=1)
+    forced: list[int] = []
+    fsync, begin = segment.Segment.fsync, swap.begin
+
+    def noted_fsync(self: segment.Segment, *args: Any) -> None:
+        fsync(self, *args)
+        if self.directory == log.path:
+            forced.append(self.base_offset)
+
+    def checked_begin(*args: Any) -> None:
+        assert set(forced) >= {0, 1, 2, 3}
+        begin(*args)
+
+    monkeypatch.setattr(segment.Segment, "fsync", noted_fsync)
+    monkeypatch.setattr(swap, "begin", checked_begin)
+    assert plan_and_clean(log) is not None
+    assert set(offsets(log)) < {0, 1, 2, 3, 4}
 
 
 def test_a_reader_anywhere_gets_the_next_batch(disk: Disk):
