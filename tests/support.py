@@ -83,6 +83,18 @@ def story(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
     return run
 
 
+async def nothing_is_written(data_dir: Path) -> None:
+    """Check that the files of a closed broker stay as they are, whatever its event loop runs."""
+    files = _files(data_dir)
+    for _ in range(50):
+        await asyncio.sleep(0.002)
+    assert files == _files(data_dir)
+
+
+def _files(directory: Path) -> Mapping[Path, bytes]:
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
 def story_in(
     setting: Callable[[], AbstractAsyncContextManager[Any]],
 ) -> Callable[..., Callable[..., None]]:

@@ -12,8 +12,10 @@ import pytest
 from headrace.broker import internal_logs
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
+from headrace.coordinators.share_partitions import LoadedPartition
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import ShareCoordinator
+from tests.support import nothing_is_written, story
 
 CONFIG = {
     "share.coordinator.state.topic.num.partitions": "1",
@@ -97,3 +99,23 @@ def test_a_power_cut_leaves_the_state_for_which_the_log_was_pruned(tmp_path: Pat
         return is_known
 
     assert asyncio.run(knows(asyncio.run(asyncio.wait_for(cut(), 60))))
+
+
+@story
+async def test_nothing_is_pruned_after_the_broker_has_closed(tmp_path: Path) -> None:
+    """Acquired records are released at the stop, which writes share state once more."""
+    broker = Broker(Config(CONFIG), tmp_path)
+    broker.start()
+    state, states, clock = broker.share_state, broker.share_state_runtime, broker.clock
+    topic = broker.create_topic("t", 1)
+    key = SharePartitionKey("g", topic.topic_id, 0)
+    states.write_now(str(key), state.initialize(key, 1, 0, clock.wall_ms(), 1))
+    for _ in range(25):
+        outcome = state.write(key, 1, 0, 0, 0, (), clock.wall_ms(), 1)
+        states.write_now(str(key), outcome)
+    loaded = broker.share.load(*key)
+    assert isinstance(loaded, LoadedPartition)
+    settings = broker.share.settings("g")
+    assert loaded.partition.acquire("m", [(0, 0)], 1, 1, clock.now_ms(), settings)
+    broker.close()
+    await nothing_is_written(tmp_path)

@@ -23,7 +23,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
 from headrace.transactions.producer import NO_PRODUCER, Producer
-from tests.support import HANG_S, story
+from tests.support import HANG_S, nothing_is_written, story
 from tests.wire_client import request_message
 
 CONTEXT = RequestContext(13, "client", "/client", 1, "broker", 9092)
@@ -64,6 +64,18 @@ async def test_a_marker_follows_the_durable_decision_and_the_completion_the_dura
         await asyncio.sleep(0)
     assert not log.unflushed_records
     broker.close()
+
+
+@story
+async def test_no_marker_is_written_after_the_broker_has_closed(tmp_path: Path) -> None:
+    """Another process may use the data directory then."""
+    broker, producer = await begun(tmp_path)
+    broker.transactions.add_partitions("id", producer, [("t", 0)])
+    await broker.durable()
+    broker.transactions.end("id", producer, commit=True, client_version=0)
+    await asyncio.sleep(0)  # the decision is being forced to disk
+    broker.close()
+    await nothing_is_written(tmp_path)
 
 
 @story

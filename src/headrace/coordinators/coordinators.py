@@ -196,11 +196,13 @@ class Coordinators:
 
         :raises StorageError: when the disk fails
         """
-        self.timer.close()
         if self.loaded_transactions is not None:
             self.loaded_transactions.close()
-        if self.loaded_share is not None:
-            self.loaded_share.close()
+        try:
+            if self.loaded_share is not None:
+                self.loaded_share.close()
+        finally:
+            self.timer.close()  # at the end, as each write schedules it
 
     def _runtime(self, coordinator: C) -> CoordinatorRuntime[C]:
         environment = self.environment

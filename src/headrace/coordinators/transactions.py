@@ -237,13 +237,9 @@ class Transactions:
     def _continue_marking(self, steps: Iterator[None], transactional_id: str) -> None:
         for _ in steps:
             step = partial(self._continue_marking, steps)
-            asyncio.get_running_loop().call_soon(self._take_if_open, transactional_id, step)
+            asyncio.get_running_loop().call_soon(self._take, transactional_id, step)
             return
         self._when_durable(transactional_id, self._record_completion)
-
-    def _take_if_open(self, transactional_id: str, step: Callable[[str], None]) -> None:
-        if not self._is_closed:
-            self._take(transactional_id, step)
 
     def _record_completion(self, transactional_id: str) -> None:
         completed = self.coordinator.complete(transactional_id, self._stamp())
@@ -273,6 +269,8 @@ class Transactions:
             self._take(transactional_id, step)
 
     def _take(self, transactional_id: str, step: Callable[[str], None]) -> None:
+        if self._is_closed:  # the data directory may be another process's by now
+            return
         try:
             step(transactional_id)
         except Exception as error:
@@ -280,6 +278,8 @@ class Transactions:
 
     def _failed(self, transactional_id: str, error: Exception) -> None:
         """Try again later."""
+        if self._is_closed:
+            return
         self._completing.discard(transactional_id)
         self._retry_ms = self._clock.now_ms() + RETRY_MS
         message = "cannot complete the transaction of %s yet: %s"
