@@ -145,7 +145,8 @@ class Member(threading.Thread):
 
     def run(self) -> None:
         while not self.leave.is_set():
-            self.source.poll(timeout_ms=200)
+            # kafka-python 3.0.12 forgets an assignment that comes when the time of a poll is over.
+            self.source.poll(timeout_ms=1_000)
             self.owned = frozenset(p.partition for p in self.source.assignment())
         self.source.close()
 
