@@ -38,6 +38,8 @@ SOAK_OPTIONS ?=
 TESTS ?=
 SPARK_VERSIONS ?= 4.0.5 4.1.4 4.2.1 4.3.0
 OLDEST_SPARK := $(firstword $(SPARK_VERSIONS))
+# Tests for each version of pyspark; for the installed one there are the other tests.
+OTHER_SPARK := tests/spark/test_pyspark_versions.py
 
 help:
 	@sed -n '3,13s/^# *//p' Makefile
@@ -81,7 +83,7 @@ check: lint
 	$(PYTEST) -q -n 2 -m "pure and measured" tests/machines tests/protocol --cov --cov-report=term:skip-covered
 
 test: lint jars $(SPARK_CLASSES) kcat prometheus browser
-	$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder $(SECOND_TRY) -m "not alone" tests
+	$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder $(SECOND_TRY) -m "not alone" --ignore $(OTHER_SPARK) tests
 	$(PYTEST) -n 2 --dist loadfile $(SECOND_TRY) --listener sasl_ssl $(SECURED)
 	$(PYTEST) $(SECOND_TRY) -m alone tests
 	scripts/spark-versions --short $(OLDEST_SPARK)

@@ -133,6 +133,7 @@ def spark_steps(options: argparse.Namespace) -> Iterator[Step]:
     cluster = "tests/spark/test_cluster.py"
     yield Step("spark", "cluster", pytest(cluster))
     yield Step("spark", "cluster, Apache Kafka", pytest(cluster, "--target", "kafka"))
+    yield Step("spark", "killed drivers", pytest("tests/spark/test_killed_driver.py"))
     yield Step("spark", "steady queries", pytest("tests/spark/test_steady_queries.py"))
 
 

@@ -41,7 +41,7 @@ QUEUED_BYTES = 32 * MIB
 LARGEST_REQUEST_BYTES = 100 * MIB
 CONNECTION_BYTES = 64 * 1024
 SMALL_RECEIVE_BUFFER = 4096
-ATTACK_S = 15
+ATTACK_S = 8
 
 Attack = Callable[[HeadraceProcess, Sequence[socket.socket], threading.Event], None]
 """Attack with some sockets until the event is set; what fails because the broker closes a

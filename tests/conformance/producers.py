@@ -21,10 +21,11 @@ from headrace.errors import ErrorCode
 from headrace.protocol.primitives import Reader
 from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Topic, World, outcome
 from tests.support import unique, wait_until
-from tests.wire_client import batch
+from tests.wire_client import batch, decode, request_frame
 
 ASK_AGAIN = COORDINATOR_IS_COMING | {ErrorCode.CONCURRENT_TRANSACTIONS}
 NO_ONE = (-1, -1)
+PIPELINED = 100
 Who = tuple[int, int]
 """Producer id and epoch."""
 
@@ -76,6 +77,18 @@ class Transactional:
             return outcome(made.error_code)
         self.who = made.producer_id, made.producer_epoch
         return self.named(*self.who)
+
+    def use_up_epochs(self, last: int) -> None:
+        """Send InitProducerId until the epoch is this one, many requests at a time."""
+        connection = self.world.connection
+        while self.who[1] < last:
+            requests = min(last - self.who[1], PIPELINED)
+            fields = {"transactional_id": self.id, "transaction_timeout": 60_000}
+            frames = [request_frame(22, 4, number, **fields) for number in range(requests)]
+            connection.send(b"".join(frames))
+            answers = [connection.receive() for _ in frames]
+            made = decode(22, 4, answers[-1])
+            self.who = made.producer_id, made.producer_epoch
 
     # --- what takes part ---
 

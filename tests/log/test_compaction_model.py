@@ -389,5 +389,5 @@ class CompactedLog(RuleBasedStateMachine):
             assert (found[:2] if found else None) == expected
 
 
-CompactedLog.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+CompactedLog.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestCompactedLog = CompactedLog.TestCase

@@ -114,7 +114,7 @@ class Life:
             self.beat(member_id)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32))
 def test_random_lives(seed):
     life = Life(Random(seed))

@@ -608,4 +608,4 @@ def as_offsets(states):
 
 
 TestSharePartition = SharePartitionMachine.TestCase
-TestSharePartition.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestSharePartition.settings = settings(max_examples=120, stateful_step_count=60, deadline=None)
