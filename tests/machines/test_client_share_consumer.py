@@ -130,3 +130,53 @@ async def test_an_error_of_one_partition_does_not_lose_the_records_of_another(
     assert len((await consumer.acquire()).ranges) == 1
     with pytest.raises(RequestRefused):
         await consumer.acquire()
+
+
+@story
+async def test_a_broker_that_does_not_answer_does_not_hold_back_the_records_of_another(
+    consumer: ShareConsumer, monkeypatch: pytest.MonkeyPatch
+):
+    consumer._membership.assignment = frozenset({(TOPIC_ID, 0), (TOPIC_ID, 1)})
+    consumer._node(1).lock_timeout_ms = 60
+    answers, asked = asyncio.Event(), []
+
+    async def fetch(node: ShareNode, *_: object) -> Any:
+        asked.append(node._node_id)
+        if node._node_id == 2:
+            await answers.wait()
+        partition = acquired(node._node_id - 1)
+        return SimpleNamespace(
+            responses=[SimpleNamespace(topic_id=TOPIC_ID, partitions=[partition])]
+        )
+
+    monkeypatch.setattr(ShareNode, "fetch", fetch)
+    for _ in range(2):
+        found = await consumer.acquire(max_wait_ms=0)
+        assert [one.partition for one in found.ranges] == [0]
+        assert not found.complete
+    answers.set()
+    partitions = {one.partition for one in (await consumer.acquire(max_wait_ms=0)).ranges}
+    partitions |= {one.partition for one in (await consumer.acquire(max_wait_ms=0)).ranges}
+    assert partitions == {0, 1}
+    assert asked.count(2) == 2
+
+
+@story
+async def test_a_close_ends_a_request_that_is_not_answered(
+    consumer: ShareConsumer, monkeypatch: pytest.MonkeyPatch
+):
+    consumer._membership.assignment = frozenset({(TOPIC_ID, 1)})
+    consumer._node(1).lock_timeout_ms = 60
+    ended = asyncio.Event()
+
+    async def fetch(node: ShareNode, *_: object) -> Any:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(ShareNode, "fetch", fetch)
+    assert not (await consumer.acquire(max_wait_ms=0)).ranges
+    await consumer.close()
+    assert ended.is_set()
+    assert not consumer._late

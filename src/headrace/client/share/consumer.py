@@ -106,6 +106,10 @@ class ShareConsumer:
         """Acquisitions under way; a close cancels them."""
         self._abandoned: deque[asyncio.Task[Acquired]] = deque()
         """Acquisitions whose calls were cancelled; the next calls return their records."""
+        self._late: dict[asyncio.Task[Acquired], int] = {}
+        """Requests to brokers that have not answered in time; the next calls return their records.
+        The values are node ids.
+        """
         self._topics: dict[UUID, TopicMetadata] = {}
         self._nodes: Mapping[int, ShareNode] = {}
         """Replaced, never changed: calls that wait iterate over it."""
@@ -175,10 +179,11 @@ class ShareConsumer:
         """
         self._is_closed = True
         tasks = [*self._acquiring, *self._abandoned, *filter(None, [self._heartbeats])]
-        for task in tasks:
-            task.cancel()
         try:
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await _cancelled(tasks)
+            await _cancelled(self._late)  # also those of the acquisitions
+            self._abandoned.clear()
+            self._late.clear()
             async with asyncio.timeout(timeout_ms / 1000):
                 await asyncio.gather(*(node.close() for node in self._nodes.values()))
                 if self._ended is None and self._membership.may_be_member:
@@ -262,7 +267,8 @@ class ShareConsumer:
         """Acquire up to ``max_records`` records from the assigned partitions.
 
         The result is empty if there was no record within ``max_wait_ms``. If the call is cancelled,
-        the next one returns the records that it acquires, whatever the limits of that one.
+        the next one returns the records that it acquires, whatever the limits of that one. So it is
+        with a broker that has not answered a sixth of the locks' duration later.
 
         :param max_bytes: limit of the record batches of each broker
         :param batch_size: number of records above which a run is split, at batch boundaries; None:
@@ -330,21 +336,44 @@ class ShareConsumer:
     ) -> Acquired:
         if not any(wanted.values()):
             await asyncio.sleep(limits.max_wait_ms / 1000)
-        results = await asyncio.gather(
-            *(
-                self._acquire_at(self._node(node_id), parts, limits)
-                for node_id, parts in wanted.items()
-            ),
-            return_exceptions=True,
-        )
+        results = await self._ask_nodes(wanted, limits)
         answers = [result for result in results if isinstance(result, Acquired)]
         ranges = tuple(acquired for answer in answers for acquired in answer.ranges)
         for result in results:
             if isinstance(result, BaseException):
                 self._raise_or_defer(result, ranges)
-        data = {key: batches for answer in answers for key, batches in answer.data.items()}
-        complete = len(answers) == len(results) and all(answer.complete for answer in answers)
+        data: dict[TopicPartition, bytes] = {}
+        for answer in answers:
+            for key, batches in answer.data.items():  # two brokers, if the leader has moved
+                data[key] = data.get(key, b"") + batches
+        complete = (
+            not self._late
+            and len(answers) == len(results)
+            and all(answer.complete for answer in answers)
+        )
         return Acquired(ranges, data, complete)
+
+    async def _ask_nodes(
+        self, wanted: Mapping[int, set[TopicIdPartition]], limits: AcquireLimits
+    ) -> list[Acquired | BaseException]:
+        """Ask brokers at once; return what has come in time, also from those that were late before.
+
+        The time ends well before the locks of what the others have acquired.
+        """
+        late, self._late = self._late, {}
+        asked = {
+            asyncio.create_task(self._acquire_at(self._node(node_id), parts, limits)): node_id
+            for node_id, parts in wanted.items()
+            if node_id not in late.values()
+        }
+        timeout_s = (limits.max_wait_ms + self.lock_timeout_ms / 6) / 1000
+        try:
+            if asked or late:
+                await asyncio.wait(asked or late, timeout=timeout_s)
+        finally:
+            asked |= late
+            self._late |= {task: node_id for task, node_id in asked.items() if not task.done()}
+        return [task.exception() or task.result() for task in asked if task.done()]
 
     def _raise_or_defer(self, error: BaseException, ranges: Sequence[AcquiredRange]) -> None:
         """Raise an error, with the next acquire if this one has records to return."""
@@ -550,6 +579,14 @@ class ShareConsumer:
             node = ShareNode(self.cluster, node_id, self.group_id, self.member_id, self._timeout_ms)
             self._nodes = {**self._nodes, node_id: node}
         return node
+
+
+async def _cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and wait for their ends."""
+    tasks = tuple(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
