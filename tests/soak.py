@@ -129,7 +129,9 @@ def scale_steps(options: argparse.Namespace) -> Iterator[Step]:
 
 
 def spark_steps(options: argparse.Namespace) -> Iterator[Step]:
-    """Yield kills in every phase on a cluster of Spark, and ten minutes of steady queries."""
+    """Yield kills in every phase, on a cluster of Spark and of a driver alone, and ten minutes of
+    steady queries.
+    """
     cluster = "tests/spark/test_cluster.py"
     yield Step("spark", "cluster", pytest(cluster))
     yield Step("spark", "cluster, Apache Kafka", pytest(cluster, "--target", "kafka"))

@@ -24,6 +24,7 @@ from tests.wire_client import (
 
 UNKNOWN_SERVER_ERROR, INVALID_REQUEST, SHARE_SESSION_NOT_FOUND = -1, 42, 122
 CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION, INVALID_RECORD = 2, 3, 35, 87
+NOT_LEADER = 6
 RNG = random.Random(20)
 
 
@@ -300,8 +301,12 @@ def test_a_corrupt_batch_is_refused_and_the_next_is_stored(
 ) -> None:
     create_topic(bootstrap_servers, topic_name)
     with connection(bootstrap_servers) as client:
-        code, base_offset = client.produce(topic_name, records)
-        assert (code, base_offset) in {(CORRUPT_MESSAGE, -1), (INVALID_RECORD, -1)}
+        refused = wait_until(
+            lambda: (told := client.produce(topic_name, records))[0] != NOT_LEADER and told,
+            20,
+            "the new partition to have its leader",
+        )
+        assert refused in {(CORRUPT_MESSAGE, -1), (INVALID_RECORD, -1)}
         assert client.produce(topic_name, GOOD) == (0, 0)
     produce(bootstrap_servers, topic_name, [b"third"])
     with consumer(bootstrap_servers, unique("group"), check_crcs=True) as source:
