@@ -88,6 +88,7 @@ class Transactional:
             connection.send(b"".join(frames))
             answers = [connection.receive() for _ in frames]
             made = decode(22, 4, answers[-1])
+            assert made.error_code == 0, made
             self.who = made.producer_id, made.producer_epoch
 
     # --- what takes part ---
