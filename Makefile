@@ -29,6 +29,9 @@ PYTEST := $(BIN)/python -m pytest
 # A test with threads or clients may meet a machine that stands still: as in Kafka's own build it is
 # tried once more, a few in a run, and the summary has the traceback of the first try.
 SECOND_TRY := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
+# A file is for one worker. A crashed worker ends the run: with another in its place pytest-xdist 3.8
+# may wait forever (its issue 1378).
+BY_FILE := --dist loadfile --max-worker-restart 0
 # Quick files of tests/conformance that `make test` runs through TLS and a login, too.
 SECURED := $(addprefix tests/conformance/test_,listener.py acknowledgements.py offsets.py transactions.py)
 ROWS ?=
@@ -83,8 +86,8 @@ check: lint
 	$(PYTEST) -q -n 2 -m "pure and measured" tests/machines tests/protocol --cov --cov-report=term:skip-covered
 
 test: lint jars $(SPARK_CLASSES) kcat prometheus browser
-	$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder $(SECOND_TRY) -m "not alone" --ignore $(OTHER_SPARK) tests
-	$(PYTEST) -n 2 --dist loadfile $(SECOND_TRY) --listener sasl_ssl $(SECURED)
+	$(PYTEST) -n 4 $(BY_FILE) --no-loadscope-reorder $(SECOND_TRY) -m "not alone" --ignore $(OTHER_SPARK) tests
+	$(PYTEST) -n 2 $(BY_FILE) $(SECOND_TRY) --listener sasl_ssl $(SECURED)
 	$(PYTEST) $(SECOND_TRY) -m alone tests
 	scripts/spark-versions --short $(OLDEST_SPARK)
 
@@ -99,13 +102,13 @@ bench: $(STAMP) jars
 	$(BIN)/python -m bench.run $(BENCH)
 
 conformance-kafka: $(STAMP) jars $(SPARK_CLASSES) kcat prometheus
-	$(PYTEST) -n 2 --dist loadfile $(SECOND_TRY) tests/conformance tests/clients \
+	$(PYTEST) -n 2 $(BY_FILE) $(SECOND_TRY) tests/conformance tests/clients \
 	  tests/cli/test_console_share_consumer.py tests/cli/test_perf.py \
 	  tests/protocol/test_bad_input.py tests/protocol/test_produce_templates.py tests/spark tests/examples tests/web/test_secured.py tests/faults/test_close_on_stop.py \
 	  --target kafka
 
 conformance-secured: $(STAMP)
-	$(PYTEST) -n 2 --dist loadfile $(SECOND_TRY) -m "not java" --listener sasl_ssl tests/conformance
+	$(PYTEST) -n 2 $(BY_FILE) $(SECOND_TRY) -m "not java" --listener sasl_ssl tests/conformance
 
 kafka-tests: $(STAMP) jars
 	$(BIN)/python -m tests.kafka_tests $(TESTS)
