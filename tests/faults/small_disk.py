@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-MIB = 1 << 20
+KIB, MIB = 1 << 10, 1 << 20
 
 
 def run(*command: object) -> str:
@@ -72,9 +72,14 @@ class FailingDevice:
                 file.truncate(self._size_mib * MIB)
             self.path.mkdir()
             self._loop = run("losetup", "--find", "--show", blocks)
-            # without a journal: an error on a block is an error of one file, as on most devices
-            run("mkfs.ext4", "-q", "-O", "^has_journal", "-E", "nodiscard", self._loop)
-            run("mount", "-o", "errors=continue,nodiscard", self._loop, self.path)
+            # A loop device takes a request that it has written half for a success: one page each.
+            queue = Path("/sys/block") / Path(self._loop).name / "queue"
+            (queue / "max_sectors_kb").write_text("4")
+            # Without a journal an error on a block is an error of one file, as on most devices. All
+            # bitmaps and inodes are written now, so that only blocks of files can fail.
+            features, now = "^has_journal,^metadata_csum,^uninit_bg", "nodiscard,lazy_itable_init=0"
+            run("mkfs.ext4", "-q", "-b", 4 * KIB, "-O", features, "-E", now, self._loop)
+            self._mount()
         except BaseException:
             self.__exit__()
             raise
@@ -85,6 +90,16 @@ class FailingDevice:
         if self._loop:
             subprocess.run(["losetup", "--detach", self._loop], check=False)
         self._store.__exit__()
+
+    def _mount(self) -> None:
+        run("mount", "-o", "errors=continue,nodiscard", self._loop, self.path)
+
+    def forget_caches(self) -> None:
+        """Mount the file system again: files have only what the device has. All of them must be
+        closed.
+        """
+        run("umount", self.path)
+        self._mount()
 
     def fail(self) -> None:
         """Fail writes of blocks that were never written."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,8 @@ from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import Segment
 from headrace.protocol.record_batch import Marker
 from tests.log.disk import NOW, TOPIC_ID, Disk, batch, put, values
+from tests.simulation.disk import SYNC, Fault, Power
+from tests.simulation.disk import Disk as SimulatedDisk
 
 FIRST = "t-0/00000000000000000000.log"
 
@@ -170,7 +173,7 @@ def test_a_restart_verifies_what_was_not_flushed(
     failing.forced.clear()
     log = home.log()
     assert values(log) == {0: b"a", 1: b"b"}
-    assert f"{home.path}/{FIRST}" in failing.forced
+    assert f"{home.path}/{FIRST}.tmp" in failing.forced
     assert not log.is_offline
     assert log.unflushed_records == 0
     assert "its records up to offset 2 are verified and on disk" in caplog.text
@@ -179,6 +182,27 @@ def test_a_restart_verifies_what_was_not_flushed(
     home.restart()
     assert not home.logs.directory.needs_recovery("t-0")
     assert values(home.log()) == {0: b"a", 1: b"b", 2: b"c"}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_restart_has_verified_survives_a_power_cut(tmp_path: Path, seed: int) -> None:
+    """New blocks of a failed write stay unwritten on ext4, also when they are written again."""
+    disk = SimulatedDisk(tmp_path, Power(), random.Random(seed))
+    with disk.attached():
+        home = Home(tmp_path / "data")
+        put(home.log(), batch(b"a"))
+        home.log().flush()
+        put(home.log(), batch(b"b"))
+        disk.fault = Fault(frozenset({SYNC}), errno.EIO, calls=1, within=".log")
+        with pytest.raises(OSError):
+            home.log().flush()
+        home.restart()
+        put(home.log(), batch(b"c"))
+        home.log().flush()
+        disk.kill(loses_power=True)
+        home.logs = LogDirectory(DataDirectory(home.path, 16))
+        assert values(home.log()) == {0: b"a", 1: b"b", 2: b"c"}
+        home.logs.close()
 
 
 def test_a_hole_that_a_failed_fsync_has_left_stops_no_start(
@@ -214,11 +238,12 @@ def test_a_disk_that_still_fails_keeps_the_log_offline(home: Home, failing: Fail
     put(home.log(), batch(b"a"))
     fail_to_flush(home.log(), failing)
     home.restart()
-    failing.failures = 1
+    failing.failures, failing.suffix = 1, ".log.tmp"
     log = home.log()
     assert code(log.append(batch(b"b"), NOW)) == ErrorCode.KAFKA_STORAGE_ERROR
     assert failing.failures == 0
     assert log.is_offline
+    assert not list(home.path.rglob("*.tmp"))
     assert code(log.read(0, 1000)) == ErrorCode.KAFKA_STORAGE_ERROR
     home.restart()
     assert values(home.log()) == {0: b"a"}

@@ -8,8 +8,9 @@ process leaves. Beside them the disk keeps what is *durable*:
     * Names (created, renamed, linked and deleted files and directories) are durable after an fsync
       of a directory, in the order of the changes, as on a journaling file system. A power cut keeps
       the first of the later changes. Data and names are independent: a renamed file may be empty.
-    * After a failed fsync its data stays readable, a part of it is durable, and only writing it
-      again makes the rest durable.
+    * After a failed fsync its data stays readable, and a part of it is durable. Where a file had
+      grown, the rest never gets durable, even if it is written again: after a power cut there are
+      zeros, as on ext4. Elsewhere writing it again makes it durable.
     * A slow disk lets virtual time pass in reads and fsyncs. In a thread of the broker the work
       takes so long, and its end comes so much later.
     * A flipped bit is in a copy of the files, see :meth:`Disk.copy`.
@@ -111,23 +112,41 @@ class _File:
     """A file: what is durable of it, and the changes since.
 
     :ivar pending: (position, data) of writes and (size, None) of truncations
+    :ivar unwritten: the parts that a failed fsync has allocated and not written: zeros for ever
     """
 
     durable: bytearray = field(default_factory=bytearray)
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)
+    unwritten: list[range] = field(default_factory=list)
 
     def sync(self) -> None:
         for position, data in self.pending:
-            _change(self.durable, position, data)
+            self._change(self.durable, position, data)
         self.pending.clear()
+
+    def _change(self, content: bytearray, position: int, data: bytes | None) -> None:
+        """Carry out a change, but for the unwritten parts."""
+        _change(content, position, data)
+        if data is None:
+            self.unwritten = [
+                range(part.start, min(part.stop, position))
+                for part in self.unwritten
+                if part.start < position
+            ]
+        for part in self.unwritten:
+            end = min(part.stop, len(content))
+            if part.start < end:
+                content[part.start : end] = bytes(end - part.start)
 
     def fail_sync(self, rng: random.Random) -> None:
         """Make some changes durable. No later sync does it for the others: the kernel takes them
-        for written.
+        for written, and ext4 takes their new blocks for unwritten.
         """
         for position, data in self.pending:
             if data is None or rng.random() < 0.5:
-                _change(self.durable, position, data)
+                self._change(self.durable, position, data)
+            elif position + len(data) > len(self.durable):
+                self.unwritten.append(range(len(self.durable), position + len(data)))
         self.pending.clear()
 
     def after_power_cut(self, rng: random.Random, *, zeros: bool) -> bytes:
@@ -137,14 +156,14 @@ class _File:
         kept = rng.randint(0, len(self.pending))
         content = bytearray(self.durable)
         for position, data in self.pending[:kept]:
-            _change(content, position, data)
+            self._change(content, position, data)
         if kept < len(self.pending):
             position, data = self.pending[kept]
             if data is not None:
                 part = data[: rng.randint(0, len(data))]
                 in_place = max(len(content) - position, 0)  # zeros are only where nothing was
                 torn = part[:in_place] + bytes(len(part[in_place:])) if zeros else part
-                _change(content, position, torn)
+                self._change(content, position, torn)
         return bytes(content)
 
 
@@ -324,6 +343,7 @@ class Disk:
                     self._real["mkdir"](path)
                 continue
             file.durable, file.pending = bytearray(contents[id(file)]), []
+            file.unwritten = []
             with io.FileIO(path, "w") as raw:
                 raw.write(file.durable)
         self._names, self._durable_names = dict(known), dict(known)

@@ -9,7 +9,6 @@ since; see :mod:`headrace.log.aborted_transactions` for the earlier ones.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 from bisect import bisect_right
@@ -46,7 +45,6 @@ LOG_START_FILE = "log-start-offset"
 OFFLINE_FILE = "offline"
 _KEPT = re.compile(r"[0-9]{20}\.log\.damaged(?:-[0-9]+)?")
 SNAPSHOTS_KEPT = 2
-REWRITE_CHUNK_BYTES = 1 << 20
 
 
 class CorruptLog(RuntimeError):
@@ -379,24 +377,21 @@ def kept_files(directory: str, names: Iterable[str]) -> list[str]:
 
 
 def rewrite(directory: str, segments: Sequence[Segment], from_offset: int) -> None:
-    """Write the segments that have offsets from ``from_offset`` on once more, and force them to
+    """Replace the files of segments that have offsets from ``from_offset`` on by copies that are on
     disk.
 
     After a failed fsync the page cache may have data that the disk does not have, and that no later
-    fsync writes. Data that is written again is forced to disk by the next fsync, or makes it fail.
+    fsync writes. To write it again in place is not enough: ext4 takes the blocks that it has
+    allocated for the failed write for unwritten, although a later write of them succeeds, and they
+    read as zeros when the page cache has lost them (seen with Linux 6.18).
 
-    :raises OSError: when the disk fails again
+    :raises OSError: when the disk fails again, or has no room for a copy
     """
     for number, segment in enumerate(segments):
         following = segments[number + 1 : number + 2]
         if following and following[0].base_offset <= from_offset:
             continue
-        fd = segment.open()
-        for position in range(0, segment.size_bytes, REWRITE_CHUNK_BYTES):
-            size_bytes = min(REWRITE_CHUNK_BYTES, segment.size_bytes - position)
-            if os.pwrite(fd, segment.read(position, size_bytes), position) != size_bytes:
-                raise OSError(errno.EIO, os.strerror(errno.EIO), segment.path(".log"))
-        segment.fsync((".log", aborted_transactions.SUFFIX))
+        segment.replace_by_copy(segment.size_bytes)
     fsync_path(directory)
 
 

@@ -475,23 +475,32 @@ class Segment:
         """
         fd = self.open()
         if os.fstat(fd).st_nlink > 1:
-            self._replace_by_copy(size_bytes)
+            self.replace_by_copy(size_bytes)
         else:
             os.ftruncate(fd, size_bytes)
         self.size_bytes = size_bytes
 
-    def _replace_by_copy(self, size_bytes: int) -> None:
-        """Replace the file by a copy of its first ``size_bytes`` bytes, which is forced to disk
-        before, as the bytes in the file may be.
+    def replace_by_copy(self, size_bytes: int) -> None:
+        """Replace the file by a copy of its first ``size_bytes`` bytes that is on disk. If that
+        fails, the file stays as it was.
+
+        :raises OSError: when the disk fails, or has no room for the copy
         """
+        self.open()
         path = self.path(".log")
         temporary = f"{path}{TEMPORARY_SUFFIX}"
-        with open(temporary, "wb") as copy:
-            for position in range(0, size_bytes, RECOVERY_CHUNK_BYTES):
-                copy.write(self.read(position, min(RECOVERY_CHUNK_BYTES, size_bytes - position)))
-            copy.flush()
-            os.fsync(copy.fileno())
-        os.replace(temporary, path)
+        try:
+            with open(temporary, "wb") as copy:
+                for position in range(0, size_bytes, RECOVERY_CHUNK_BYTES):
+                    chunk_bytes = min(RECOVERY_CHUNK_BYTES, size_bytes - position)
+                    copy.write(self.read(position, chunk_bytes))
+                copy.flush()
+                os.fsync(copy.fileno())
+            os.replace(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
         os.close(self.fd)
         self._files.forget(self)
         self.fd = self._files.open(path, self)
