@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
@@ -164,12 +165,18 @@ class SteadyClients:
         for client in self.each:
             client.keep_running()
 
-    def progress(self, timeout_s: float = RECOVERY_S) -> None:
-        """Wait until each client was promised something new of each kind."""
+    def progress(
+        self, timeout_s: float = RECOVERY_S, meanwhile: Callable[[], object] = lambda: None
+    ) -> None:
+        """Wait until each client was promised something new of each kind.
+
+        :param meanwhile: called again and again
+        """
         before = {client.kind: client.counts.copy() for client in self.each}
 
         def behind() -> list[str]:
             self.keep_running()
+            meanwhile()
             return [
                 f"{client.kind} {promise}"
                 for client in self.each

@@ -1,4 +1,4 @@
-"""A device that cannot write new blocks for a while: the page cache has data that the disk has not."""
+"""A device that cannot write new blocks for a while: the page cache has what the disk has not."""
 
 from __future__ import annotations
 
