@@ -226,7 +226,7 @@ def test_a_damaged_or_newer_catalog_is_not_backed_up(stopped: Path, tmp_path: Pa
 
 
 def test_a_program_that_reads_the_catalog_hides_no_topic(tmp_path: Path) -> None:
-    """It keeps the last changes from the file, where the backup expects them."""
+    """It keeps SQLite from writing the last changes into the file."""
     data_dir, target = tmp_path / "data", tmp_path / "backup"
     with broker(data_dir) as bootstrap_servers:
         create_topic(bootstrap_servers, "orders")
@@ -235,10 +235,7 @@ def test_a_program_that_reads_the_catalog_hides_no_topic(tmp_path: Path) -> None
         reader.execute("SELECT count(*) FROM topics").fetchone()
         with broker(data_dir) as bootstrap_servers:
             create_topic(bootstrap_servers, "late")
-        line = refusal("backup", target, "--data-dir", data_dir)
-        assert "headrace.db: another program is reading it" in line
-        check_nothing_left(target)
-    assert commands.backup(str(data_dir), str(target), no_progress, verify=True).topics == 2
+        assert commands.backup(str(data_dir), str(target), no_progress, verify=True).topics == 2
 
 
 def test_only_one_backup_of_a_broker_at_a_time(tmp_path: Path) -> None:

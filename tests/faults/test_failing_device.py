@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
+from headrace.broker.catalog import Catalog, CatalogError, NewTopic
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
@@ -52,3 +55,63 @@ def test_what_a_restart_has_verified_is_on_the_device(device: FailingDevice) -> 
     log = logs.open("t", TOPIC_ID, 0, LogConfig())
     assert values(log) == dict(enumerate(VALUES))
     logs.close()
+
+
+def killed(work: Callable[[], None]) -> None:
+    """Do this in a process that is killed afterwards, and closes nothing."""
+
+    def work_and_die() -> None:
+        work()
+        os._exit(99)
+
+    process = get_context("fork").Process(target=work_and_die)
+    process.start()
+    process.join()
+    assert process.exitcode == 99
+
+
+def test_topics_created_after_a_failure_are_on_the_device(device: FailingDevice) -> None:
+    """SQLite would write its log in place, where the failed transaction was."""
+    path = device.path / "headrace.db"
+
+    def work() -> None:
+        catalog = Catalog(path)
+        catalog.create_topic("before", 1)
+        device.fail()
+        with pytest.raises(CatalogError, match="disk I/O error"):
+            catalog.create_topics([NewTopic(f"failed-{number}", 1) for number in range(10_000)])
+        with pytest.raises(CatalogError, match="cannot replace"):
+            catalog.create_topic("still-failing", 1)
+        device.work()
+        for number in range(20):
+            catalog.create_topic(f"after-{number}", 1)
+
+    killed(work)
+    device.forget_caches()
+    catalog = Catalog(path)
+    assert sorted(catalog.topics) == sorted(["before", *(f"after-{n}" for n in range(20))])
+    catalog.close()
+
+
+def test_topics_created_after_a_failure_and_a_restart_are_on_the_device(
+    device: FailingDevice,
+) -> None:
+    """The broker that starts has not seen the failure."""
+    path = device.path / "headrace.db"
+
+    def fail() -> None:
+        catalog = Catalog(path)
+        device.fail()
+        with pytest.raises(CatalogError):
+            catalog.create_topics([NewTopic(f"failed-{number}", 1) for number in range(10_000)])
+        device.work()
+
+    def create() -> None:
+        Catalog(path).create_topic("after", 1)
+
+    killed(fail)
+    killed(create)
+    device.forget_caches()
+    catalog = Catalog(path)
+    assert "after" in catalog.topics
+    catalog.close()

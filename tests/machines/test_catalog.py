@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import shutil
 import sqlite3
 import tempfile
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -218,3 +222,93 @@ def test_what_is_not_a_catalog_is_said_in_one_line(tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
     assert "damaged" in refusal()
+
+
+def leave_unclosed(path: Path, *topics: str) -> None:
+    """Leave the files of a catalog as ``kill -9`` leaves them."""
+    running = path.with_name("running")
+    running.mkdir()
+    catalog = Catalog(running / path.name)
+    for topic in topics:
+        catalog.create_topic(topic, 1)
+    for file in sorted(running.iterdir()):
+        shutil.copy(file, path.with_name(file.name))
+    catalog.close()
+    shutil.rmtree(running)
+
+
+def test_a_catalog_that_was_not_closed_gets_new_files_before_a_change(tmp_path: Path) -> None:
+    """A write to the old ones may have failed, which only the process knew."""
+    path = tmp_path / "headrace.db"
+    leave_unclosed(path, "a", "b")
+    catalog = Catalog(path)
+    old = path.stat().st_ino
+    catalog.create_topic("c", 1)
+    new = path.stat().st_ino
+    assert new != old
+    catalog.create_topic("d", 1)
+    catalog.close()
+    catalog = Catalog(path)
+    assert list(catalog.topics) == ["a", "b", "c", "d"]
+    catalog.create_topic("e", 1)
+    assert path.stat().st_ino == new  # it was closed
+    catalog.close()
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_new_files_are_completed_after_a_crash_at_any_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """A power cut may leave only the first part of SQLite's log, which must not be applied to the
+    copy: it has earlier pages.
+    """
+
+    class Crash(BaseException):
+        pass
+
+    path = tmp_path / "headrace.db"
+    leave_unclosed(path, *(f"topic-{number}" for number in range(60)))
+    catalog = Catalog(path)
+    expected = list(catalog.topics)
+    steps = itertools.count()
+    for name in ("unlink", "replace"):
+        real = getattr(os, name)
+
+        def act(*paths: str, real: Callable[..., None] = real) -> None:
+            if os.path.exists(paths[0]) and next(steps) == step:
+                raise Crash
+            real(*paths)
+
+        monkeypatch.setattr(os, name, act)
+    with closing(sqlite3.connect(path)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM topics").fetchone()  # SQLite keeps its log for it
+        with pytest.raises(Crash):
+            catalog.create_topic("late", 1)
+        monkeypatch.undo()
+        crashed = tmp_path / "crashed"
+        crashed.mkdir()
+        for file in sorted(tmp_path.glob("headrace.db*")):
+            shutil.copy(file, crashed / file.name)
+    log = crashed / "headrace.db-wal"
+    if (crashed / "headrace.db.new").exists() and log.exists():
+        os.truncate(log, log.stat().st_size // 2)
+    catalog = Catalog(crashed / path.name)
+    assert list(catalog.topics) == expected
+    catalog.create_topic("late", 1)
+    catalog.close()
+
+
+def test_pages_in_the_log_are_written_to_the_catalog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.broker.catalog.CATALOG_LOG_BYTES", 50_000)
+    path = tmp_path / "headrace.db"
+    catalog = Catalog(path)
+    sizes = []
+    for number in range(60):
+        catalog.create_topic(f"topic-{number}", 1)
+        sizes.append((tmp_path / "headrace.db-wal").stat().st_size)
+    assert 50_000 < max(sizes) < 100_000
+    assert min(sizes[30:]) < 20_000
+    catalog.close()

@@ -390,7 +390,10 @@ class Disk:
     # Calls of the broker
 
     def _is_mine(self, path: Any) -> bool:
-        return isinstance(path, str | os.PathLike) and os.fspath(path).startswith(self._prefix)
+        if not isinstance(path, str | os.PathLike):
+            return False
+        name = os.fspath(path)
+        return name.startswith(self._prefix) and not name.startswith(self._prefix + DATABASE)
 
     def _named(self, change: _NameChange, act: Callable[[], Any], path: str) -> Any:
         """Carry out a change of names, unless the power goes off before it."""
@@ -721,7 +724,9 @@ class _Database(sqlite3.Connection):
         if disk.power.is_off:
             raise PowerCut
         word = statement.split(None, 1)[0].upper()
-        if word in ("SELECT", "PRAGMA") or word not in ("BEGIN", "COMMIT"):
+        if statement.startswith("PRAGMA wal_autocheckpoint"):
+            return super().execute("PRAGMA wal_autocheckpoint")  # the disk has chosen
+        if word not in ("BEGIN", "COMMIT"):
             return super().execute(statement, *rest)
         try:
             disk._check(WRITE if word == "COMMIT" else READ, self.path)
@@ -729,9 +734,11 @@ class _Database(sqlite3.Connection):
                 disk._fail(errno.ENOSPC, self.path, WRITE)
         except OSError as error:
             full = error.errno == errno.ENOSPC
-            raise sqlite3.OperationalError(
+            failure = sqlite3.OperationalError(
                 "database or disk is full" if full else "disk I/O error"
-            ) from error
+            )
+            failure.sqlite_errorcode = sqlite3.SQLITE_FULL if full else sqlite3.SQLITE_IOERR
+            raise failure from error
         if word == "BEGIN":
             return super().execute(statement, *rest)
         return self._commit(disk, statement)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace import control_socket
+from headrace.broker import catalog_file
 from headrace.broker.catalog import CATALOG_FILE
 from headrace.log import directory_format, directory_lock
 from headrace.log.data_directory import CLEAN_SHUTDOWN_FILE
@@ -99,17 +100,20 @@ def _stopped(data_dir: str) -> Iterator[Source]:
 
 
 def _check_catalog(path: str) -> None:
-    """Check the catalog of a stopped broker, and write its journal into the file."""
+    """Check the catalog of a stopped broker. If SQLite's log has its last changes, which a backup
+    does not copy, write them into a new file.
+    """
     try:
+        catalog_file.complete_replacement(path)
+        is_logged = catalog_file.may_be_unwritten(path)
         with contextlib.closing(sqlite3.connect(path)) as catalog:
             (found,) = catalog.execute("PRAGMA quick_check(1)").fetchone()
-            _, pages, written = catalog.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    except sqlite3.Error as error:
+            if found == "ok" and is_logged:
+                catalog_file.replace(catalog, path)
+    except (OSError, sqlite3.Error) as error:
         found = printable(str(error))
     if found != "ok":
         raise BackupError(f"{path} is damaged: {found}")
-    if written < pages:  # the last changes are in the journal, which is not copied
-        raise BackupError(f"{path}: another program is reading it")
 
 
 @contextlib.contextmanager

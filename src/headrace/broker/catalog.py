@@ -29,12 +29,12 @@ from zlib import crc32
 from headrace.errors import StorageError
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.directory_format import FORMAT_VERSION, newer
-from headrace.log.files import fsync_path
 from headrace.log_lines import get_logger, printable
 from headrace.security.acls import Acl
 from headrace.uuid_text import uuid_text
 
-from .limits import PRODUCER_ID_BLOCK
+from . import catalog_file
+from .limits import CATALOG_LOG_BYTES, PRODUCER_ID_BLOCK
 
 log = get_logger("headrace.broker")
 
@@ -68,6 +68,8 @@ _SCHEMA: Mapping[str, str] = MappingProxyType(
     }
 )
 _FIRST_WITH_CHECKSUMS = 3
+_PRIMARY_CODE = 0xFF
+"""The part of SQLite's error codes that has the kind of the error."""
 _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -143,14 +145,21 @@ class Catalog:
         self.topics = MappingProxyType(self._topics)
         self.topics_by_id = MappingProxyType(self._topics_by_id)
         self.version = 0
+        self._is_doubtful = False
+        """True if the files must be replaced before the next write, because the disk has failed or
+        may have failed.
+        """
         try:
-            self._database = sqlite3.connect(path or ":memory:", isolation_level=None)
-        except sqlite3.Error as error:
+            if path is not None:
+                catalog_file.complete_replacement(path)
+                self._is_doubtful = catalog_file.may_be_unwritten(path)
+            self._database = self._connect()
+        except (OSError, sqlite3.Error) as error:
             raise CatalogError(f"cannot open {path}: {error}") from error
         try:
             self._check_pages()
             if path is not None:
-                _make_private(self._database, path)
+                catalog_file.make_private(self._database, path)
             self._prepare()
             self._load()
         except CatalogError:
@@ -163,6 +172,15 @@ class Catalog:
             raise CatalogError(
                 f"{path} is damaged, or not a database of headrace: {reason}{hint}"
             ) from error
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._path or ":memory:", isolation_level=None)
+
+    def _configure(self) -> None:
+        """Make each commit durable. Checkpoints are our own, as SQLite hides errors of its own."""
+        self._database.execute("PRAGMA synchronous = FULL")
+        self._database.execute("PRAGMA wal_autocheckpoint = 0")
+        self._database.execute("PRAGMA journal_size_limit = 0")  # a log that begins again is short
 
     def _check_pages(self) -> None:
         """Check the structure of the database.
@@ -178,7 +196,7 @@ class Catalog:
         version = self._one("PRAGMA user_version")
         if version == 0 and not self._one("SELECT count(*) FROM sqlite_master"):
             self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA synchronous = FULL")
+            self._configure()
             with self._transaction("create the catalog"):
                 for statement in _SCHEMA.values():
                     self._database.execute(statement)
@@ -190,7 +208,7 @@ class Catalog:
         elif version > FORMAT_VERSION:
             raise CatalogError(newer(str(self._path), version))
         else:
-            self._database.execute("PRAGMA synchronous = FULL")
+            self._configure()
             tables = dict(self._database.execute("SELECT name, sql FROM sqlite_master"))
             if version < 1 or (tables == _SCHEMA) != (version == FORMAT_VERSION):
                 raise ValueError(f"its tables are not those of format {version}")
@@ -206,7 +224,7 @@ class Catalog:
         """
         saved = f"{self._path}.format-{version}"
         try:
-            save(self._database, saved)
+            catalog_file.save(self._database, saved)
         except (OSError, sqlite3.Error) as error:
             raise CatalogError(f"cannot save {saved} before an upgrade: {error}") from error
         with self._transaction("upgrade the catalog"):
@@ -273,15 +291,53 @@ class Catalog:
     @contextmanager
     def _transaction(self, purpose: str) -> Iterator[None]:
         try:
+            self._replace_doubtful()
             self._database.execute("BEGIN IMMEDIATE")
             yield
             self._database.execute("COMMIT")
         except BaseException as error:
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
+            self._note(error)
+            with suppress(sqlite3.ProgrammingError):  # it may be closed
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
                 raise CatalogError(f"cannot {purpose}: {error}") from error
             raise
+        self._checkpoint()
+
+    def _note(self, error: BaseException) -> None:
+        """Note an error of the disk, after which the files are doubtful."""
+        if getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE == sqlite3.SQLITE_IOERR:
+            self._is_doubtful = self._path is not None
+
+    def _replace_doubtful(self) -> None:
+        """Replace the files if they are doubtful; see :mod:`.catalog_file`.
+
+        :raises CatalogError: when the disk fails; then they are still doubtful
+        """
+        if not self._is_doubtful:
+            return
+        assert self._path is not None
+        try:
+            catalog_file.replace(self._database, self._path)
+            self._database = self._connect()
+            self._configure()
+        except (OSError, sqlite3.Error) as error:
+            raise CatalogError(f"cannot replace {self._path}: {error}") from error
+        self._is_doubtful = False
+
+    def _checkpoint(self) -> None:
+        """Write the pages in SQLite's log to the database when there are many."""
+        if self._path is None:
+            return
+        try:
+            if os.path.getsize(f"{self._path}-wal") > CATALOG_LOG_BYTES:
+                self._database.execute("PRAGMA wal_checkpoint")
+        except FileNotFoundError:
+            return
+        except (OSError, sqlite3.Error) as error:
+            self._note(error)
+            log.error("cannot write the pages of %s, trying again later: %s", self._path, error)
 
     def _put(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
@@ -513,6 +569,7 @@ class Catalog:
         :raises CatalogError: when the database cannot be read
         """
         assert self._path is not None
+        self._replace_doubtful()
         try:
             view = sqlite3.connect(
                 self._path, timeout=0, isolation_level=None, check_same_thread=False
@@ -525,6 +582,10 @@ class Catalog:
 
     def close(self) -> None:
         """Close the database."""
+        try:
+            self._replace_doubtful()
+        except CatalogError as error:
+            log.error("%s", error)
         self._database.close()
 
 
@@ -542,37 +603,6 @@ def create(
         catalog.fill(cluster_id or catalog.cluster_id, topics, next_producer_id)
     finally:
         catalog.close()
-
-
-def _make_private(database: sqlite3.Connection, path: str | Path) -> None:
-    """Let only the owner read a catalog, because it has the keys of users. SQLite gives the files
-    that it creates beside it the same mode.
-    """
-    database.execute("PRAGMA user_version")  # creates the file
-    with suppress(OSError):  # another owner, or a file system without modes
-        os.chmod(path, 0o600)
-
-
-def save(database: sqlite3.Connection, path: str) -> None:
-    """Write the current content of a database to a new file, force it to disk, and put it in the
-    place of ``path``.
-
-    :raises sqlite3.Error: when the database cannot be read, or the disk fails
-    :raises OSError: when the disk fails
-    """
-    temporary = f"{path}.tmp"
-    for suffix in ("", "-wal", "-shm", "-journal"):
-        with suppress(FileNotFoundError):
-            os.unlink(temporary + suffix)
-    copy = sqlite3.connect(temporary)
-    try:
-        _make_private(copy, temporary)
-        database.backup(copy)
-    finally:
-        copy.close()
-    fsync_path(temporary)
-    os.replace(temporary, path)
-    fsync_path(os.path.dirname(path))
 
 
 def with_checksum(table: str, row: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -14,7 +14,8 @@ from headrace.control_socket import SNAPSHOT, SOCKET_FILE, listen
 from headrace.log_lines import get_logger
 
 from .broker import Broker
-from .catalog import CATALOG_FILE, CatalogError, save
+from .catalog import CATALOG_FILE, CatalogError
+from .catalog_file import save
 
 if TYPE_CHECKING:
     from headrace.log.snapshot import Snapshot

@@ -227,6 +227,11 @@ bytes for each topic.
 MAX_SHARED_DESCRIPTIONS = 100
 """The descriptions of configs that topics with equal configs share in one response."""
 
+CATALOG_LOG_BYTES = 4 << 20
+"""The size of SQLite's log from which on its pages are written to the catalog after each commit,
+which lets the log begin again.
+"""
+
 PRODUCER_ID_BLOCK = 1000
 """Producer ids are allocated in blocks: one catalog transaction each, and at most one block is lost
 in a crash.
