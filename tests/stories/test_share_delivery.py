@@ -11,6 +11,7 @@ import pytest
 from headrace.errors import ErrorCode, StorageError
 from headrace.protocol.file_range import FileRange
 from headrace.share.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW
+from headrace.share.share_partition import SharePartition
 from tests.stories.share_stage import GROUP, begun, on_stage, only_partition
 
 OK = (ErrorCode.NONE, None)
@@ -323,6 +324,68 @@ async def test_a_forgotten_partition_is_given_back_when_the_session_ends(s):
     await m.fetch(forget=(0,))
     await m.share_acknowledge(epoch=-1)
     assert await s.member("n").fetch() == [(0, 2, 2)]
+
+
+@on_stage()
+async def test_records_of_a_session_that_was_opened_again_are_given_back_with_it(s):
+    s.produce(3)
+    m = s.member()
+    assert await m.fetch() == [(0, 2, 1)]
+    assert await m.fetch(epoch=0) == []
+    m.vanish()
+    assert await s.member("n").fetch() == [(0, 2, 2)]
+
+
+@on_stage(partitions=50)
+async def test_the_end_of_a_session_concerns_only_what_it_has_acquired_from(s, monkeypatch):
+    everything = tuple(range(50))
+    for partition in everything:
+        s.produce(1, partition=partition)
+    members = [s.member(f"m{number:02}") for number in range(20)]
+    for member in members:  # each takes one record of another partition
+        member.connection_id = members[0].connection_id
+        await member.share_fetch(partitions=everything, max_records=1)
+    released = []
+    release = SharePartition.release
+
+    def counted(partition, member_id, *args):
+        released.append(member_id)
+        return release(partition, member_id, *args)
+
+    monkeypatch.setattr(SharePartition, "release", counted)
+    members[0].vanish()
+    assert released == [member.name for member in members]
+    response = await s.member("n").share_fetch(partitions=everything)
+    partitions = response.responses[0].partitions
+    counts = [one.acquired_records[0].delivery_count for one in partitions]
+    assert sorted(counts) == [1] * 30 + [2] * 20
+
+
+@on_stage(
+    partitions=60,
+    share_release_backoff_ms="1000",
+    share_release_backoff_max_ms="1000",
+)
+async def test_backoffs_that_end_without_sessions_unload_one_partition_each(s, monkeypatch):
+    s.clock.stop()
+    for partition in range(60):
+        s.produce(1, partition=partition)
+    m = s.member()
+    await m.share_fetch(partitions=tuple(range(60)))
+    m.vanish()
+    looked = []
+    is_idle = SharePartition.idle.fget
+
+    def counted(partition):
+        looked.append(partition)
+        return is_idle(partition)
+
+    monkeypatch.setattr(SharePartition, "idle", property(counted))
+    s.clock.stopped_ms += 1000
+    while s.broker.share.next_deadline_ms() <= s.clock.stopped_ms:
+        s.broker.share.expire(s.clock.stopped_ms)
+    assert len(looked) == 60
+    assert s.broker.share.loaded(GROUP, s.topic_id, 0) is None
 
 
 @on_stage(partitions=3)

@@ -88,6 +88,8 @@ def acquire(
         one = _acquire_from(share, loaded, offset, session.member_id, most, settings)
         if one is not None:
             fetched.append(one)
+            if one.acquired:
+                session.acquired_from.add(loaded)
             left -= sum(run.last_offset - run.first_offset + 1 for run in one.acquired)
     return fetched
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
+from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -62,7 +63,7 @@ _COORDINATOR_ERRORS = {
 }
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class LoadedPartition:
     """A share-partition in memory.
 
@@ -277,11 +278,13 @@ class SharePartitions:
 
     def _release(self, session: ShareSession) -> None:
         group_id = session.group_id
-        for loaded in list(self._groups.get(group_id, {}).values()):
-            self._release_from(loaded, session.member_id)
+        held: list[LoadedPartition] = sorted(session.acquired_from, key=attrgetter("key"))
+        for loaded in held:
+            if self.loaded(*loaded.key) is loaded:
+                self._release_from(loaded, session.member_id)
         if not self.sessions.in_group(group_id):
             self._fenced.pop(group_id, None)
-            self._unload_idle(group_id)
+            self._unload_all_idle(group_id)
 
     def _release_from(self, loaded: LoadedPartition, member_id: str) -> None:
         group_id = loaded.key.group_id
@@ -300,24 +303,30 @@ class SharePartitions:
         """Release the records of a member whose dead letters are written, unless the member has a
         new session. If they could not be written, the acquisition locks will expire.
         """
-        group_id = loaded.key.group_id
-        if not _succeeded(letters) or self.sessions.has(group_id, member_id):
-            return
-        if self.loaded(*loaded.key) is loaded:
+        session = self.sessions.get(loaded.key.group_id, member_id)
+        if session is not None:
+            session.acquired_from.add(loaded)
+        elif _succeeded(letters) and self.loaded(*loaded.key) is loaded:
             self._release_from(loaded, member_id)
-            if not self.sessions.in_group(group_id):
-                self._unload_idle(group_id)
+            self._unload_if_idle(loaded)
 
-    def _unload_idle(self, group_id: str) -> None:
-        """Unload the idle share-partitions of a group without sessions.
-
-        Share-partitions whose start offset is not persisted stay: loading would resolve it again.
-        """
-        group = self._groups.get(group_id, {})
-        for key, loaded in list(group.items()):
-            if loaded.start_persisted and loaded.partition.idle:
-                del group[key]
+    def _unload_all_idle(self, group_id: str) -> None:
+        """Unload the idle share-partitions of a group without sessions."""
+        for loaded in list(self._groups.get(group_id, {}).values()):
+            self._unload_if_idle(loaded)
         self._forget_if_empty(group_id)
+
+    def _unload_if_idle(self, loaded: LoadedPartition) -> None:
+        """Unload an idle share-partition, if its group has no sessions.
+
+        One whose start offset is not persisted stays: loading would resolve it again.
+        """
+        group_id, topic_id, partition = loaded.key
+        if self.sessions.in_group(group_id) or self.loaded(*loaded.key) is not loaded:
+            return
+        if loaded.start_persisted and loaded.partition.idle:
+            del self._groups[group_id][topic_id, partition]
+            self._forget_if_empty(group_id)
 
     def _forget_if_empty(self, group_id: str) -> None:
         """Forget a group without share-partitions in memory."""
@@ -425,8 +434,7 @@ class SharePartitions:
                 deadline_ms = loaded.partition.next_deadline_ms()
                 if deadline_ms is not None:
                     self.schedule(loaded, max(deadline_ms, not_before_ms))
-            if not self.sessions.in_group(group_id):
-                self._unload_idle(group_id)
+            self._unload_if_idle(loaded)
         if failures:
             message = (
                 "cannot release the expired locks of %d share-partitions; trying again in %d ms; "

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
+from weakref import WeakSet
 
 from headrace.errors import ErrorCode, Refusal
 
@@ -30,6 +32,8 @@ class ShareSession:
 
     :ivar epoch: the epoch that the next request must have
     :ivar partitions: the fetched partitions, in the order in which they were added; an ordered set
+    :ivar acquired_from: the share-partitions in memory of which the member may hold records, also
+        forgotten ones
     """
 
     group_id: str
@@ -37,6 +41,7 @@ class ShareSession:
     connection_id: int
     epoch: int = 1
     partitions: dict[tuple[UUID, int], None] = field(default_factory=dict)
+    acquired_from: WeakSet[Any] = field(default_factory=WeakSet)
 
     def update(self, add: Iterable[tuple[UUID, int]], forget: Iterable[tuple[UUID, int]]) -> None:
         """Add and remove partitions."""
@@ -94,8 +99,10 @@ class ShareSessions:
         key = (group_id, member_id)
         if key not in self._sessions and len(self._sessions) >= limit:
             return LIMIT_REACHED
-        self.close(group_id, member_id)
+        replaced = self.close(group_id, member_id)
         session = ShareSession(group_id, member_id, connection_id)
+        if replaced is not None:  # the member still holds what it has acquired
+            session.acquired_from = replaced.acquired_from
         self._sessions[key] = session
         self._by_connection.setdefault(connection_id, set()).add(key)
         self._by_group[group_id] = self._by_group.get(group_id, 0) + 1
@@ -105,9 +112,9 @@ class ShareSessions:
         """Return True if a session was neither closed nor replaced."""
         return self._sessions.get((session.group_id, session.member_id)) is session
 
-    def has(self, group_id: str, member_id: str) -> bool:
-        """Return True if a member has an open session."""
-        return (group_id, member_id) in self._sessions
+    def get(self, group_id: str, member_id: str) -> ShareSession | None:
+        """Return the open session of a member, None if it has none."""
+        return self._sessions.get((group_id, member_id))
 
     def acknowledge(self, group_id: str, member_id: str, epoch: int) -> ShareSession | Refusal:
         """Return the session of a ShareAcknowledge, moved to its next epoch."""
