@@ -8,6 +8,7 @@ import asyncio
 
 import pytest
 
+from headrace import time_slices
 from headrace.errors import ErrorCode, StorageError
 from headrace.protocol.file_range import FileRange
 from headrace.share.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW
@@ -386,6 +387,40 @@ async def test_backoffs_that_end_without_sessions_unload_one_partition_each(s, m
         s.broker.share.expire(s.clock.stopped_ms)
     assert len(looked) == 60
     assert s.broker.share.loaded(GROUP, s.topic_id, 0) is None
+
+
+@on_stage(partitions=120)
+async def test_many_partitions_are_loaded_in_slices(s, monkeypatch):
+    monkeypatch.setattr(time_slices, "SLICE_MS", 0)
+    s.produce(3, partition=119)
+    m = s.member()
+    fetch = await begun(m.share_fetch(partitions=tuple(range(120)), wait_ms=1000))
+    for _ in range(60):
+        await asyncio.sleep(0)
+    loaded = [s.broker.share.loaded(GROUP, s.topic_id, partition) for partition in range(120)]
+    assert loaded[0] is not None
+    assert loaded[119] is None
+    response = await fetch
+    (taken,) = (one for one in response.responses[0].partitions if one.acquired_records)
+    assert taken.partition_index == 119
+
+
+@on_stage(partitions=120)
+async def test_nothing_is_acquired_when_the_session_ends_while_partitions_are_loaded(
+    s, monkeypatch
+):
+    monkeypatch.setattr(time_slices, "SLICE_MS", 0)
+    s.produce(3)
+    m = s.member()
+    fetch = await begun(m.share_fetch(partitions=tuple(range(120)), wait_ms=1000))
+    for _ in range(60):
+        await asyncio.sleep(0)
+    m.vanish()
+    response = await fetch
+    assert not any(one.acquired_records for one in response.responses[0].partitions)
+    loaded = [s.broker.share.loaded(GROUP, s.topic_id, partition) for partition in range(120)]
+    assert sum(one is not None for one in loaded) < 120
+    assert await s.member("n").fetch() == [(0, 2, 1)]
 
 
 @on_stage(partitions=3)

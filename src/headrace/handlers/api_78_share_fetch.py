@@ -13,7 +13,7 @@ Version notes:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Hashable, Iterable
+from collections.abc import Awaitable, Generator, Hashable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -31,7 +31,7 @@ from kio.schema.share_fetch.v2.response import (
 )
 
 from headrace.broker.broker import Broker
-from headrace.broker.limits import MAX_FETCH_WAIT_MS
+from headrace.broker.limits import MAX_FETCH_WAIT_MS, SLICED_ABOVE
 from headrace.broker.long_polls import LongPoll
 from headrace.coordinators.share_fetches import Fetched, FetchLimits, acquire, has_bytes, wait_keys
 from headrace.coordinators.share_partitions import LEADER_EPOCH
@@ -126,7 +126,9 @@ def _fetch(
     started: float,
     acknowledged: Acknowledged,
 ) -> Any:
-    """Change the session and acquire records, after the acknowledgements were applied."""
+    """Change the session and acquire records, after the acknowledgements were applied. Of many new
+    partitions in slices.
+    """
     share = broker.share
     fetch = _Fetch(broker, request, context, session, limits, acknowledged, started)
     if request.share_session_epoch == FINAL_EPOCH:
@@ -147,6 +149,36 @@ def _fetch(
         ),
     )
     if request.is_renew_ack or limits.max_records <= 0 or limits.max_bytes <= 0:
+        return _answer(fetch, [])
+    if sum(len(topic.partitions) for topic in request.topics) > SLICED_ABOVE:
+        return _load_and_acquire(fetch)
+    return _acquire(fetch)
+
+
+async def _load_and_acquire(fetch: _Fetch) -> ShareFetchResponse:
+    """Load the share-partitions in slices, as the first use of a log reads its directory; then
+    acquire records.
+    """
+    await fetch.broker.slices.run(_load(fetch))
+    response = _acquire(fetch)
+    return await response if isinstance(response, Awaitable) else response
+
+
+def _load(fetch: _Fetch) -> Generator[None]:
+    share, session = fetch.broker.share, fetch.session
+    for topic_id, partition in list(session.partitions):
+        if not share.sessions.is_open(session):
+            return
+        if fetch.may_read(topic_id):
+            share.load(session.group_id, topic_id, partition)
+        yield
+
+
+def _acquire(fetch: _Fetch) -> Any:
+    """Acquire records, or wait for them."""
+    broker, request, session, limits = fetch.broker, fetch.request, fetch.session, fetch.limits
+    share = broker.share
+    if not share.sessions.is_open(session):  # ended while share-partitions were loaded
         return _answer(fetch, [])
     broker.metrics.share.fetch(session.partitions)
     if request.min_bytes <= 1 or has_bytes(
