@@ -5,6 +5,7 @@ client has gone goes on. It touches nothing else that happens meanwhile.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -18,11 +19,14 @@ from headrace.broker.config.broker_config import Config
 from headrace.broker.limits import SLICED_ABOVE
 from headrace.broker.metrics.scrape import MetricsScrape
 from headrace.broker.metrics.text import MetricsPage
-from headrace.errors import ErrorCode, Refusal
+from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.offsets.committed import commit_record
+from headrace.hashing import internal_partition
+from headrace.internal_topics import TRANSACTION_STATE
 from headrace.log.partition_log import PartitionLog
 from headrace.log.removal import Removals
+from headrace.outcome import Outcome
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
 from headrace.transactions.producer import NO_PRODUCER, Producer
 from headrace.transactions.records import State
@@ -165,6 +169,33 @@ async def test_a_new_topic_of_the_same_name_is_written_to_while_the_old_one_is_d
     commit(broker, "a", producer)
     assert is_ended(broker, "t")
     assert broker.groups.offsets.committed.of_group("g")["t"][0].offset == 7
+    broker.close()
+
+
+@story
+async def test_the_state_of_a_deleted_topic_is_deleted_beside_logs_that_are_offline(
+    tmp_path: Path,
+) -> None:
+    broker = started(tmp_path)
+    topic = broker.create_topic("t", 1)
+    group_ids = [f"g{number}" for number in range(5)]
+    for group_id in group_ids:
+        offset = commit_record(group_id, "t", topic.topic_id, 0, 7, wall_ms=0)
+        broker.group_runtime.write_now(group_id, Outcome(None, (offset,)))
+    begin(broker, "a", "t")
+    transaction_log = TRANSACTION_STATE, internal_partition("a", 50)
+    for place in (broker.transactions.offsets_partition("g0"), transaction_log):
+        log = broker.partition_by_name(*place)
+        assert isinstance(log, PartitionLog)
+        log.take_offline(OSError(errno.EIO, "Input/output error"))
+    with pytest.raises(StorageError, match=f"{TRANSACTION_STATE}-.* is offline"):
+        await ask(broker, DELETE_TOPICS, topics=[{"name": "t"}])
+    assert list(broker.groups.offsets.committed) == ["g0"]
+    broker.close()
+    broker = started(tmp_path)
+    await eventually(lambda: not broker.catalog.deleted_topics)
+    assert list(broker.groups.offsets.committed) == []
+    assert not broker.transactions.coordinator.transactions["a"].partitions
     broker.close()
 
 

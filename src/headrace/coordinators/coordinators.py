@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from headrace.errors import StorageError
 from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 from . import loader
@@ -173,23 +174,26 @@ class Coordinators:
     def topics_deleted(self, topics: Sequence[Topic]) -> Generator[None, None, None]:
         """Delete the state of deleted topics from all coordinators; yield between pieces of work.
 
-        :raises StorageError: when the disk fails; the next start deletes the rest
+        :raises StorageError: when some of it cannot be deleted, after all the rest; the next start
+            deletes it
         """
+        topic_ids = frozenset(topic.topic_id for topic in topics)
+        errors: list[StorageError | None] = []
         if self.loaded_transactions is not None:
             names = frozenset(topic.name for topic in topics)
-            yield from self.loaded_transactions.topics_deleted(names)
-        topic_ids = frozenset(topic.topic_id for topic in topics)
+            errors.append((yield from self.loaded_transactions.topics_deleted(names)))
         if self.loaded_share is not None:
             yield from self.loaded_share.topics_deleted(topic_ids)
         if self.loaded_groups is not None:
-            for group_id, forgotten in self.loaded_groups.topics_deleted(topics):
-                self.group_runtime.write_now(group_id, forgotten)
-                yield
+            forgotten = self.loaded_groups.topics_deleted(topics)
+            errors.append((yield from self.group_runtime.write_each(forgotten)))
         if self.loaded_share_state is not None:
             for topic_id in topic_ids:
-                for key, tombstones in self.loaded_share_state.topic_deleted(topic_id):
-                    self.share_state_runtime.write_now(key, tombstones)
-                    yield
+                tombstones = self.loaded_share_state.topic_deleted(topic_id)
+                errors.append((yield from self.share_state_runtime.write_each(tombstones)))
+        for error in errors:
+            if error is not None:
+                raise error
 
     def close(self) -> None:
         """Stop the timer and release acquired records, as locks do not survive a restart.

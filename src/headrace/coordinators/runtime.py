@@ -269,6 +269,23 @@ class CoordinatorRuntime(Generic[C]):
         self._schedule_timer()
         return outcome.reply
 
+    def write_each(
+        self, outcomes: Iterable[tuple[str, Outcome[Any, Any]]]
+    ) -> Generator[None, None, StorageError | None]:
+        """Carry out (key, outcome) pairs one after the other, each before the next is requested;
+        yield after each. An append that fails concerns its own outcome only.
+
+        :returns: the first error, None if there was none
+        """
+        first_error: StorageError | None = None
+        for key, outcome in outcomes:
+            try:
+                self.write_now(key, outcome)
+            except StorageError as error:  # it may concern one partition only: continue
+                first_error = first_error or error
+            yield
+        return first_error
+
     def write_records_now(
         self, keyed: Sequence[tuple[str, Sequence[Any]]], producer: Producer = NO_PRODUCER
     ) -> None:

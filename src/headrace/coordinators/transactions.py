@@ -195,14 +195,13 @@ class Transactions:
         )
         return self._submit(transactional_id, outcome)
 
-    def topics_deleted(self, topics: Collection[str]) -> Iterator[None]:
+    def topics_deleted(self, topics: Collection[str]) -> Generator[None, None, StorageError | None]:
         """Remove deleted topics from all open transactions; yield between pieces of work.
 
-        :raises StorageError: when the disk fails
+        :returns: the first error of the disk, None if there was none
         """
-        for transactional_id, outcome in self.coordinator.forget_partitions(topics, self._topics):
-            self.runtime.write_now(transactional_id, outcome)
-            yield
+        forgotten = self.coordinator.forget_partitions(topics, self._topics)
+        return (yield from self.runtime.write_each(forgotten))
 
     def _submit(self, transactional_id: str, outcome: Reply) -> Producer | Refusal:
         if transactional_id in self.coordinator.prepared:  # writing its markers failed so far
