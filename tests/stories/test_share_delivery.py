@@ -674,3 +674,25 @@ async def test_locks_that_time_out_together_do_so_in_several_turns(s):
     response = await s.member("n").share_fetch(partitions=tuple(range(120)))
     partitions = response.responses[0].partitions
     assert [one.acquired_records[0].delivery_count for one in partitions] == [2] * 120
+
+
+@on_stage(partitions=2, share_record_lock_duration_ms="1000")
+async def test_an_unexpected_error_keeps_no_other_locks_from_timing_out(s, monkeypatch):
+    s.clock.stop()
+    for partition in range(2):
+        s.produce(1, partition=partition)
+    await s.member().fetch(partitions=(0, 1))
+    expire = SharePartition.expire
+    bad = s.broker.share.loaded(GROUP, s.topic_id, 0).partition
+
+    def fail_once(partition, *args):
+        if partition is bad:
+            raise ValueError("unexpected")
+        return expire(partition, *args)
+
+    monkeypatch.setattr(SharePartition, "expire", fail_once)
+    s.pass_ms(1000)
+    assert await s.member("n").fetch(partitions=(0, 1)) == [(0, 0, 2)]
+    monkeypatch.undo()
+    s.pass_ms(1000)
+    assert await s.member("o").fetch(partitions=(0,)) == [(0, 0, 2)]

@@ -406,7 +406,7 @@ class SharePartitions:
         """Release records whose acquisition locks have expired, and end release backoffs, of some
         share-partitions. Further ones stay due.
         """
-        failures: list[tuple[SharePartitionKey, StorageError]] = []
+        failures: list[tuple[SharePartitionKey, Exception]] = []
         for _ in range(SHARE_PARTITIONS_AT_ONCE):
             if not self._deadlines or self._deadlines[0][0] > now_ms:
                 break
@@ -427,7 +427,7 @@ class SharePartitions:
             except LettersPending as pending:
                 pending.written.add_done_callback(partial(self._expire_again, loaded))
                 not_before_ms = now_ms + RETRY_MS
-            except StorageError as error:  # it may concern one dead-letter queue only: continue
+            except Exception as error:  # it may concern one share-partition only: continue
                 failures.append((loaded.key, error))
                 not_before_ms = now_ms + RETRY_MS
             finally:
@@ -440,7 +440,9 @@ class SharePartitions:
                 "cannot release the expired locks of %d share-partitions; trying again in %d ms; "
                 "the first is %s: %s"
             )
-            log.error("timer", message, len(failures), RETRY_MS, *failures[0])
+            _, first_error = failures[0]
+            trace = None if isinstance(first_error, StorageError) else first_error
+            log.error("timer", message, len(failures), RETRY_MS, *failures[0], exc_info=trace)
 
     def _expire_again(self, loaded: LoadedPartition, letters: asyncio.Future[None]) -> None:
         """Expire locks whose dead letters are written."""
