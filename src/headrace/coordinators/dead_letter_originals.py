@@ -96,6 +96,20 @@ class Originals:
         :param budget: reduced by what is opened; None in a thread
         :raises OpenElsewhere: when a batch exceeds the budget. The next read begins with it
         """
+        begun = self._position
+        try:
+            self._open(data, budget, pause)
+        except record_batch.CorruptBatch as error:  # the length of a batch is damaged
+            self._give_up("cannot copy further records of %s-%d: %s", error)
+        if self._position <= begun:  # the offsets of a batch are damaged
+            self._give_up("cannot copy records of %s-%d from offset %d on", begun)
+
+    def _open(
+        self,
+        data: bytes,
+        budget: LoopBudget | None,
+        pause: Callable[[], object] | None,
+    ) -> None:
         runs = self._runs
         for start, header in record_batch.headers(data):
             while self._at < len(runs) and runs[self._at].last_offset < header.base_offset:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from typing import NamedTuple
 from uuid import UUID
@@ -18,7 +19,12 @@ from headrace.log.aborted_transactions import aborted_ranges
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Outcome
 from headrace.protocol.file_range import FileRange
-from headrace.protocol.record_batch import offset_ranges, stored_headers
+from headrace.protocol.record_batch import (
+    CorruptBatch,
+    offset_after,
+    offset_ranges,
+    stored_headers,
+)
 from headrace.share.acquisition_locks import AcquiredRecords
 from headrace.share.records import StateUpdate
 from headrace.share.settings import ShareSettings
@@ -116,7 +122,8 @@ def has_bytes(
             continue
         found += len(data)
         # If the read stopped before the end of the log, the next batch would exceed min_bytes.
-        end = data.end_offset if isinstance(data, FileRange) else offset_ranges(data)[0][-1][1] + 1
+        # A damaged batch is an error that is to be answered now.
+        end = data.end_offset if isinstance(data, FileRange) else offset_after(data, otherwise=0)
         if found >= min_bytes or end < end_offset:
             return True
     return False
@@ -187,7 +194,7 @@ def _acquire_from(
     # Read no more than the wanted records are likely to take.
     enough = max(limits.max_records * loaded.record_bytes * 9 // 8, _LEAST_READ_BYTES)
     while True:
-        data = log.find(
+        data: bytes | memoryview | FileRange | Refusal = log.find(
             offset,
             min(limits.max_bytes, enough),
             up_to=end_offset,
@@ -199,9 +206,16 @@ def _acquire_from(
             return None
         try:
             batches, positions = _offset_ranges(data)
+            if _is_out_of_order(batches, log.end_offset):
+                batches, positions = _undamaged(data, log.end_offset)
         except OSError as error:
             logger.error(log.path, "cannot read %s: %s", log.path, error)
             return Fetched(key.topic_id, key.partition, ErrorCode.KAFKA_STORAGE_ERROR)
+        if not batches:
+            logger.error(log.path, "the batch with offset %d of %s is damaged", offset, log.path)
+            return Fetched(key.topic_id, key.partition, ErrorCode.CORRUPT_MESSAGE)
+        if positions[-1] < len(data):
+            data = _part(data, 0, positions[-1])
         loaded.record_bytes = len(data) // (batches[-1][1] - batches[0][0] + 1) + 1
         if batches[0][0] > offset:
             refused = _apply(share, loaded, partition.skip_missing(batches[0][0]))
@@ -238,26 +252,61 @@ def _acquire_from(
         key.topic_id,
         key.partition,
         ErrorCode.NONE,
-        data.part(positions[begin], positions[end])
-        if isinstance(data, FileRange)
-        else memoryview(data)[positions[begin] : positions[end]],
+        _part(data, positions[begin], positions[end]),
         acquired,
     )
 
 
-def _offset_ranges(found: bytes | FileRange) -> tuple[list[tuple[int, int]], list[int]]:
+def _part(data: bytes | memoryview | FileRange, start: int, end: int) -> memoryview | FileRange:
+    return data.part(start, end) if isinstance(data, FileRange) else memoryview(data)[start:end]
+
+
+def _offset_ranges(
+    found: bytes | memoryview | FileRange,
+) -> tuple[list[tuple[int, int]], list[int]]:
     """Return the offset ranges of batches and their positions, see
-    :func:`headrace.protocol.record_batch.offset_ranges`.
+    :func:`headrace.protocol.record_batch.offset_ranges`; no ranges if a batch is damaged.
 
     :raises OSError: when the log cannot be read
     """
-    if not isinstance(found, FileRange):
-        return offset_ranges(found)
-    if found.data is not None:
-        return offset_ranges(found.data)
-    ranges, positions = [], []
-    for position, header in stored_headers(found):
-        ranges.append((header.base_offset, header.last_offset))
-        positions.append(position)
+    ranges: list[tuple[int, int]] = []
+    positions: list[int] = []
+    try:
+        if not isinstance(found, FileRange):
+            return offset_ranges(found)
+        if found.data is not None:
+            return offset_ranges(found.data)
+        for position, header in stored_headers(found):
+            ranges.append((header.base_offset, header.last_offset))
+            positions.append(position)
+    except CorruptBatch:
+        return [], []
     positions.append(len(found))
+    return ranges, positions
+
+
+def _is_out_of_order(batches: Sequence[tuple[int, int]], end_offset: int) -> bool:
+    """Return True if there are no batches, or if damage has given them impossible offsets."""
+    return not batches or max(batches)[1] >= end_offset or batches[-1][1] < batches[0][0]
+
+
+def _undamaged(
+    found: bytes | memoryview | FileRange, end_offset: int
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """Return the offset ranges and positions of the batches before the first damaged one.
+
+    :param end_offset: of the log: a batch that goes beyond it is damaged
+    """
+    ranges: list[tuple[int, int]] = []
+    positions = [0]
+    following = 0
+    with suppress(CorruptBatch):
+        for position, header in stored_headers(found):
+            end = position + header.size_bytes
+            is_in_order = following <= header.base_offset <= header.last_offset < end_offset
+            if end > len(found) or not is_in_order:
+                break
+            ranges.append((header.base_offset, header.last_offset))
+            positions.append(end)
+            following = header.last_offset + 1
     return ranges, positions

@@ -34,7 +34,7 @@ from headrace.protocol.fetch import (
     PartitionData,
 )
 from headrace.protocol.file_range import FileRange
-from headrace.protocol.record_batch import offset_ranges
+from headrace.protocol.record_batch import offset_after
 from headrace.protocol.versions import TopicIds
 
 from .context import RequestContext
@@ -204,7 +204,7 @@ def _aborted(
     if isinstance(records, FileRange):
         end_offset = records.end_offset
     else:
-        end_offset = offset_ranges(records)[0][-1][1] + 1
+        end_offset = offset_after(records, otherwise=log.end_offset)
     return tuple(
         AbortedTransaction(aborted.producer_id, aborted.first_offset)
         for aborted in log.aborted.overlapping(fetch_offset, end_offset)

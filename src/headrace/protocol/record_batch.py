@@ -190,7 +190,7 @@ def headers(data: bytes | memoryview) -> Iterator[tuple[int, BatchHeader]]:
         position = following
 
 
-def stored_headers(found: bytes | FileRange) -> Iterator[tuple[int, BatchHeader]]:
+def stored_headers(found: bytes | memoryview | FileRange) -> Iterator[tuple[int, BatchHeader]]:
     """Yield ``(position, header)`` of whole batches, which need not be in memory.
 
     :raises OSError: the file cannot be read
@@ -240,6 +240,17 @@ def offset_ranges(data: bytes | memoryview) -> tuple[list[tuple[int, int]], list
         position = following
     positions.append(position)
     return ranges, positions
+
+
+def offset_after(data: bytes | memoryview, otherwise: int) -> int:
+    """Return the offset after the last whole batch; ``otherwise`` if a batch has an invalid
+    length.
+    """
+    try:
+        ranges, _ = offset_ranges(data)
+    except CorruptBatch:
+        return otherwise
+    return ranges[-1][1] + 1 if ranges else otherwise
 
 
 def whole_batches(data: bytes | memoryview) -> int:
