@@ -13,6 +13,7 @@ from headrace.errors import ErrorCode, StorageError
 from headrace.protocol.file_range import FileRange
 from headrace.share.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW
 from headrace.share.share_partition import SharePartition
+from headrace.share.share_session import ShareSessions
 from tests.stories.share_stage import GROUP, begun, on_stage, only_partition
 
 OK = (ErrorCode.NONE, None)
@@ -353,9 +354,18 @@ async def test_the_end_of_a_session_concerns_only_what_it_has_acquired_from(s, m
         released.append(member_id)
         return release(partition, member_id, *args)
 
+    looked = []
+    in_group = ShareSessions.in_group
+
+    def counted_looks(sessions, group_id):
+        looked.append(group_id)
+        return in_group(sessions, group_id)
+
     monkeypatch.setattr(SharePartition, "release", counted)
+    monkeypatch.setattr(ShareSessions, "in_group", counted_looks)
     members[0].vanish()
     assert released == [member.name for member in members]
+    assert len(looked) <= 2 * (50 + 20)  # not the product of partitions and sessions
     response = await s.member("n").share_fetch(partitions=everything)
     partitions = response.responses[0].partitions
     counts = [one.acquired_records[0].delivery_count for one in partitions]

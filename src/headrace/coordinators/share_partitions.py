@@ -269,22 +269,31 @@ class SharePartitions:
         """End a session and release what its member has acquired."""
         self.sessions.close(session.group_id, session.member_id)
         self._release(session)
+        self._forget_if_unused(session.group_id)
 
     def disconnected(self, connection_id: int) -> None:
         """End the sessions that a connection has opened."""
-        for session in self.sessions.disconnected(connection_id):
+        ended = self.sessions.disconnected(connection_id)
+        for session in ended:
             self._meters.share.session_evictions += 1
             self._release(session)
+        for group_id in dict.fromkeys(session.group_id for session in ended):
+            self._forget_if_unused(group_id)
 
     def _release(self, session: ShareSession) -> None:
-        group_id = session.group_id
         held: list[LoadedPartition] = sorted(session.acquired_from, key=attrgetter("key"))
         for loaded in held:
             if self.loaded(*loaded.key) is loaded:
                 self._release_from(loaded, session.member_id)
-        if not self.sessions.in_group(group_id):
-            self._fenced.pop(group_id, None)
-            self._unload_all_idle(group_id)
+
+    def _forget_if_unused(self, group_id: str) -> None:
+        """Unload the idle share-partitions of a group, if it has no sessions any more."""
+        if self.sessions.in_group(group_id):
+            return
+        self._fenced.pop(group_id, None)
+        for loaded in list(self._groups.get(group_id, {}).values()):
+            self._unload_if_idle(loaded)
+        self._forget_if_empty(group_id)
 
     def _release_from(self, loaded: LoadedPartition, member_id: str) -> None:
         group_id = loaded.key.group_id
@@ -309,12 +318,6 @@ class SharePartitions:
         elif _succeeded(letters) and self.loaded(*loaded.key) is loaded:
             self._release_from(loaded, member_id)
             self._unload_if_idle(loaded)
-
-    def _unload_all_idle(self, group_id: str) -> None:
-        """Unload the idle share-partitions of a group without sessions."""
-        for loaded in list(self._groups.get(group_id, {}).values()):
-            self._unload_if_idle(loaded)
-        self._forget_if_empty(group_id)
 
     def _unload_if_idle(self, loaded: LoadedPartition) -> None:
         """Unload an idle share-partition, if its group has no sessions.
