@@ -466,6 +466,33 @@ def test_a_wrong_topic_is_one_line_and_is_not_created(
     assert topic_name not in headrace("topics list").splitlines()
 
 
+@pytest.mark.parametrize(
+    ("command", "change"),
+    [
+        ("topics create", ()),
+        ("configs alter --group", ("--add-config", "share.auto.offset.reset=earliest")),
+        ("quotas set --user", ("producer_byte_rate=1000",)),
+        ("consumer-groups reset-offsets --group", ("--all-topics", "--to-earliest", "--execute")),
+        ("share-groups delete --group", ()),
+    ],
+)
+def test_a_name_that_no_request_can_have_is_refused(
+    headrace: Headrace, command: str, change: tuple[str, ...]
+) -> None:
+    longest = 32_767
+    said = headrace(command, "é" * (longest // 2 + 1), *change, status=1).splitlines()[-1]
+    assert said.startswith(f"headrace {command.split()[0]}: ")
+    assert said.endswith(
+        f"'{'é' * 40}... and 16344 more characters' is longer than {longest} bytes, the limit of a "
+        "name or value in the Kafka protocol: give a shorter one"
+    )
+
+
+def test_the_longest_name_reaches_the_broker(headrace: Headrace) -> None:
+    said = headrace("topics create", "a" * 32_767, status=1)
+    assert said.startswith("headrace topics: creating topic 'aaa")
+
+
 def test_a_malformed_line_names_its_place_and_what_was_sent(headrace: Headrace, topic: str) -> None:
     said = headrace(
         "produce", topic, "--json", stdin=b'{"value": "a"}\nno\n{"value": "b"}\n', status=1

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import io
 import os
 import random
 import ssl
 import struct
+from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import OutOfBoundValue
 
 from headrace.errors import ErrorCode
-from headrace.log_lines import shown
+from headrace.log_lines import printable, shown
 from headrace.protocol.message_types import response_type
+from headrace.protocol.primitives import MAX_STRING_BYTES
 from headrace.protocol.skimmer import skimmer
 
 from .diagnosis import (
@@ -26,7 +30,14 @@ from .diagnosis import (
     refused_certificate,
     refused_login,
 )
-from .errors import ApiMissing, AuthenticationFailed, ConnectionFailed, check_answer, error_name
+from .errors import (
+    ApiMissing,
+    AuthenticationFailed,
+    ConnectionFailed,
+    StringTooLong,
+    check_answer,
+    error_name,
+)
 from .frames import Frames
 from .security import PLAINTEXT, Sasl, Security, begin
 
@@ -37,6 +48,9 @@ _RENEWAL = (0.85, 0.95)
 """The range of the part of a session after which the client logs in again (KIP-368). It is chosen
 at random, as in Kafka's Java clients, so that not all connections log in at once.
 """
+
+_MAX_SHOWN_CHARS = 40
+"""The length of the beginning of a string that an error text quotes."""
 
 # api name -> (key, lowest, highest version that this client supports). OffsetCommit and OffsetFetch
 # stop before version 10, which has topic ids: offsets of topics that no longer exist have a name.
@@ -206,6 +220,7 @@ class Connection:
             then the connection is closed, and the request may have been executed
         :raises AuthenticationFailed: the broker requires a login, and the settings have none; or it
             refuses to renew the session
+        :raises StringTooLong: a name or value does not fit into a request; nothing was sent
         """
         if self._log_in_at_s is not None:
             await self._renew_session(timeout_ms)
@@ -226,11 +241,12 @@ class Connection:
     async def _exchange(self, payload: Any, timeout_ms: int) -> Any:
         self._correlation_id += 1
         correlation_id = self._correlation_id
+        frame = _encode(payload, correlation_id, self._client_id)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = (payload, answer)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await self._frames.send(_encode(payload, correlation_id, self._client_id))
+                await self._frames.send(frame)
                 return await answer
         except TimeoutError:
             self._fail(
@@ -363,11 +379,43 @@ def _encode(payload: Any, correlation_id: int, client_id: str) -> bytes:
     )
     sink = io.BytesIO(b"\0\0\0\0")
     sink.seek(_INT.size)
-    entity_writer(header_type)(sink, header)
-    entity_writer(type(payload))(sink, payload)
+    try:
+        entity_writer(header_type)(sink, header)
+        entity_writer(type(payload))(sink, payload)
+    except OutOfBoundValue:  # kio checks the length of legacy strings only
+        _check_strings(header)
+        _check_strings(payload)
+        raise
     frame = sink.getbuffer()
+    if len(frame) > MAX_STRING_BYTES:
+        _check_strings(payload)
     _INT.pack_into(frame, 0, len(frame) - _INT.size)
     return bytes(frame)
+
+
+def _check_strings(entity: Any) -> None:
+    """Check that a broker can read the strings of one of kio's entities.
+
+    :raises StringTooLong: one of them is longer than the protocol allows
+    """
+    for text in _strings(entity):
+        if len(text.encode()) > MAX_STRING_BYTES:
+            raise StringTooLong(
+                f"'{printable(text, _MAX_SHOWN_CHARS)}' is longer than {MAX_STRING_BYTES} bytes, "
+                f"the limit of a name or value in the Kafka protocol: give a shorter one"
+            )
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, tuple):
+        if value and not isinstance(value[0], int):  # such as the offsets of a large request
+            for item in value:
+                yield from _strings(item)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _strings(getattr(value, field.name))
 
 
 def _decode(payload: Any, frame: memoryview) -> Any:

@@ -41,6 +41,10 @@ class ApiMissing(ClientError):
     """The broker does not offer an API, or only in versions that this client does not support."""
 
 
+class StringTooLong(ClientError):
+    """A name or value is longer than the protocol allows. The request was not sent."""
+
+
 class AuthenticationFailed(ClientError):
     """The broker's certificate is invalid, or the broker refuses the credentials."""
 
