@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
-from headrace.client import ShareConsumer
-from headrace.client.offset_commits import committed_offsets
+from headrace.client import RequestRefused, ShareConsumer
+from headrace.client.offset_commits import commit_offsets, committed_offsets
+from headrace.errors import ErrorCode
 from headrace.spark import SourceError
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.ordered import progress
 from headrace.spark.ordered.progress import GroupProgress, check_group
 from headrace.spark.reader.cluster_thread import ClusterThread
 from tests.spark.ordered_topics import Topics
-from tests.support import wait_until
+from tests.support import unique, wait_until
 
 TIMEOUT_MS = 30_000
 
@@ -84,3 +87,38 @@ def test_a_share_group_has_no_offsets_to_commit(
         SourceError, match="is a share group, which has no offsets to commit: choose another"
     ):
         cluster_thread.call(check_group(cluster_thread.cluster, group_id, TIMEOUT_MS))
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_offsets_of_an_open_transaction_are_waited_for(
+    cluster_thread: ClusterThread, bootstrap_servers: str, group_id: str, commits: bool
+) -> None:
+    topics = Topics.create(bootstrap_servers, 1)
+    place = (topics.names[0], 0)
+    cluster = cluster_thread.cluster
+    cluster_thread.call(commit_offsets(cluster, group_id, {place: 3}))
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": unique("txn")})
+    producer.init_transactions(TIMEOUT_MS / 1000)
+    producer.begin_transaction()
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group_id})
+    producer.send_offsets_to_transaction(
+        [TopicPartition(*place, 4)], consumer.consumer_group_metadata(), TIMEOUT_MS / 1000
+    )
+    consumer.close()
+
+    with pytest.raises(RequestRefused, match="wait for its end, or abort it") as refusal:
+        cluster_thread.call(committed_offsets(cluster, group_id, [place], timeout_ms=100))
+    assert refusal.value.code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+
+    with ThreadPoolExecutor(1) as pool:
+        asked = threading.Event()
+
+        async def told() -> dict[tuple[str, int], int]:
+            asked.set()
+            return await committed_offsets(cluster, group_id, [place], TIMEOUT_MS)
+
+        waiting = pool.submit(cluster_thread.call, told())
+        assert asked.wait(TIMEOUT_MS / 1000)
+        end = producer.commit_transaction if commits else producer.abort_transaction
+        end(TIMEOUT_MS / 1000)
+        assert waiting.result() == {place: 4 if commits else 3}

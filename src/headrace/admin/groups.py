@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
 
 from headrace.client import ApiMissing, ClientError, Cluster, Connection, RequestRefused
-from headrace.client.coordinators import backing_off
 from headrace.client.errors import InvalidResponse, is_missing_group, refused
 from headrace.client.group_listing import list_groups
 from headrace.client.group_requests import (
@@ -24,6 +23,7 @@ from headrace.client.group_requests import (
     describe_share_groups,
     describe_streams_groups,
 )
+from headrace.client.offset_commits import ask_until_stable
 from headrace.errors import ErrorCode
 from headrace.protocol.consumer_protocol import PROTOCOL_TYPE
 
@@ -131,23 +131,12 @@ async def list_committed_offsets(
     :param require_stable: wait, for up to ``timeout_ms``, until no transaction has pending offsets
     """
     ask_all = asking_for_commits(_numbers_of_groups(wanted), require_stable=require_stable)
-    answers: dict[str, Any] = {}
 
     async def ask(connection: Connection, ids: Sequence[str], timeout_ms: int) -> Mapping[str, Any]:
         groups = await ask_all(connection, ids, timeout_ms)
         return _converted(groups, descriptions.committed_offsets)
 
-    async def attempt() -> bool | None:
-        waiting = [
-            group_id
-            for group_id in wanted
-            if group_id not in answers or _is_unstable(answers[group_id])
-        ]
-        answers.update(await cluster.coordinators.ask(waiting, ask, timeout_ms))
-        return None if any(map(_is_unstable, answers.values())) else True
-
-    await backing_off(attempt, timeout_ms)
-    return answers
+    return await ask_until_stable(cluster, wanted, ask, timeout_ms)
 
 
 async def list_share_offsets(
@@ -358,10 +347,6 @@ def _may_be_classic(answer: object) -> bool:
         ErrorCode.GROUP_ID_NOT_FOUND,
         ErrorCode.INVALID_GROUP_ID,
     )
-
-
-def _is_unstable(answer: object) -> bool:
-    return isinstance(answer, RequestRefused) and answer.code == ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:

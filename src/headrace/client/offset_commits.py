@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 
 from .cluster import Cluster
 from .connection import Connection
+from .coordinators import Ask, backing_off
 from .errors import ClientError, RequestRefused
 from .group_requests import asking_for_commits
+
+T = TypeVar("T")
 
 _PARTITIONS_AT_ONCE = 10_000
 _NO_GENERATION = -1
 _TIMEOUT_MS = 30_000
 _IGNORED = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """Error codes to ignore: a deleted partition does not affect the others of the request."""
+_UNSTABLE_TEXT = "a transaction that commits offsets there is open: wait for its end, or abort it"
 
 
 async def commit_offsets(
@@ -80,18 +84,70 @@ async def committed_offsets(
 ) -> dict[TopicPartition, int]:
     """Return the committed offsets of a group, without partitions that have none.
 
-    :raises ClientError: the coordinator refuses or does not answer
+    While a transaction has pending offsets of one of the partitions, wait for its end (KIP-447).
+
+    :raises RequestRefused: the coordinator refuses; UNSTABLE_OFFSET_COMMIT if a transaction has not
+        ended within ``timeout_ms``
+    :raises ClientError: the coordinator does not answer
     """
     asked: dict[str, list[int]] = {}
     for topic, partition in partitions:
         asked.setdefault(topic, []).append(partition)
-    ask = asking_for_commits({group_id: asked})
-    answer = (await cluster.coordinators.ask([group_id], ask, timeout_ms))[group_id]
+    ask_group = asking_for_commits({group_id: asked}, require_stable=True)
+
+    async def ask(
+        connection: Connection, group_ids: Sequence[str], timeout_ms: int
+    ) -> dict[str, dict[TopicPartition, int] | RequestRefused]:
+        answers = await ask_group(connection, group_ids, timeout_ms)
+        return {
+            group_id: answer if isinstance(answer, RequestRefused) else _offsets(answer)
+            for group_id, answer in answers.items()
+        }
+
+    answer = (await ask_until_stable(cluster, [group_id], ask, timeout_ms))[group_id]
     if isinstance(answer, ClientError):
         raise answer
-    return {
-        (str(topic.name), int(p.partition_index)): int(p.committed_offset)
-        for topic in answer.topics
-        for p in topic.partitions
-        if p.committed_offset >= 0
-    }
+    return answer
+
+
+def _offsets(group: Any) -> dict[TopicPartition, int] | RequestRefused:
+    found: dict[TopicPartition, int] = {}
+    for topic in group.topics:
+        for p in topic.partitions:
+            partition = f"{topic.name}-{p.partition_index}"
+            if p.error_code:
+                return RequestRefused(
+                    f"asking for the offset of group '{group.group_id}' in {partition}",
+                    int(p.error_code),
+                    _UNSTABLE_TEXT if p.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT else None,
+                    needs=f"DESCRIBE on topic '{topic.name}'",
+                )
+            if p.committed_offset >= 0:
+                found[str(topic.name), int(p.partition_index)] = int(p.committed_offset)
+    return found
+
+
+async def ask_until_stable(
+    cluster: Cluster, group_ids: Iterable[str], ask: Ask[T], timeout_ms: int
+) -> dict[str, T | ClientError]:
+    """Ask for the committed offsets of groups; ask again about those of which a transaction has
+    pending offsets.
+
+    :param ask: returns UNSTABLE_OFFSET_COMMIT for such a group
+    :param timeout_ms: the time in which to ask again
+    :returns: group id → answer, or the error that stands in its place
+    """
+    waiting = list(group_ids)
+    answers: dict[str, T | ClientError] = {}
+
+    async def attempt() -> bool | None:
+        answers.update(await cluster.coordinators.ask(waiting, ask, timeout_ms))
+        waiting[:] = [group_id for group_id in waiting if _is_unstable(answers[group_id])]
+        return None if waiting else True
+
+    await backing_off(attempt, timeout_ms)
+    return answers
+
+
+def _is_unstable(answer: object) -> bool:
+    return isinstance(answer, RequestRefused) and answer.code == ErrorCode.UNSTABLE_OFFSET_COMMIT
