@@ -340,8 +340,8 @@ class Topic:
             outcome.apply()
         return outcome.reply
 
-    def expire(self, now_ms):
-        for _, outcome in self.coordinator.expire(now_ms, now_ms):
+    def expire(self, now_ms, wall_ms=None):
+        for _, outcome in self.coordinator.expire(now_ms, now_ms if wall_ms is None else wall_ms):
             self.submit(outcome)
 
     def replayed(self):
@@ -368,6 +368,7 @@ def test_nothing_waits_for_time_while_there_is_no_state():
     topic = Topic(ShareCoordinator(cold_interval_ms=50, prune_interval_ms=70))
     assert topic.coordinator.next_deadline_ms() is None
     begin(topic, 0)
+    topic.expire(NOW)
     assert topic.coordinator.next_deadline_ms() == NOW + 50
     topic.submit(topic.coordinator.delete(key_of(0), 1))
     topic.expire(NOW + 70)
@@ -378,6 +379,7 @@ def test_nothing_waits_for_time_while_there_is_no_state():
 def test_what_stands_before_every_latest_snapshot_is_deleted():
     topic = Topic(ShareCoordinator(3, cold_interval_ms=10**9, prune_interval_ms=100))
     begin(topic, 0)
+    topic.expire(NOW)
     begin(topic, 1)
     for n in range(4):
         update(topic, 0, n)
@@ -394,9 +396,26 @@ def test_what_stands_before_every_latest_snapshot_is_deleted():
     assert state_of(topic.replayed()) == state_of(topic.coordinator)
 
 
+@pytest.mark.parametrize("ahead_ms", [-(10**9), 10**9])
+def test_intervals_begin_at_the_start_however_the_wall_clock_was_set(ahead_ms):
+    written_ms = NOW + ahead_ms
+    topic = Topic(ShareCoordinator(3, cold_interval_ms=100, prune_interval_ms=70))
+    begin(topic, 0, written_ms)
+    for n in range(4):
+        update(topic, 0, n, written_ms)
+    assert topic.coordinator.next_deadline_ms() <= NOW
+    topic.expire(NOW, written_ms)
+    assert topic.coordinator.next_deadline_ms() == NOW + 70
+    assert topic.start_offset == 0
+    topic.expire(NOW + 70, written_ms)
+    assert topic.coordinator.next_deadline_ms() == NOW + 100
+    assert topic.start_offset == 4
+
+
 def test_a_cold_share_partition_is_snapshotted_so_that_the_log_before_it_can_go():
     topic = Topic(ShareCoordinator(3, cold_interval_ms=100, prune_interval_ms=10**9))
     begin(topic, 0)
+    topic.expire(NOW)
     update(topic, 0, 7)
     begin(topic, 1, NOW + 60)
     topic.expire(NOW + 100)
@@ -412,6 +431,7 @@ def test_a_cold_share_partition_is_snapshotted_so_that_the_log_before_it_can_go(
 def test_a_snapshot_that_cannot_be_written_is_tried_again_after_a_pause():
     topic = Topic(ShareCoordinator(cold_interval_ms=100, prune_interval_ms=10**9))
     begin(topic, 0)
+    topic.expire(NOW)
     update(topic, 0, 7)
     assert len(list(topic.coordinator.expire(NOW + 100, NOW + 100))) == 1  # but not applied
     assert topic.coordinator.next_deadline_ms() == NOW + 100 + RETRY_MS
@@ -426,6 +446,7 @@ def test_many_cold_share_partitions_are_snapshotted_in_several_steps():
     for number in range(many):
         begin(topic, number)
         update(topic, number, number)
+    topic.expire(NOW)
     steps = 0
     while topic.coordinator.next_deadline_ms() <= NOW + 100:
         before = len(topic.log)

@@ -111,9 +111,11 @@ class ShareCoordinator:
         self._states: dict[SharePartitionKey, ShareState] = {}
         self._by_topic: dict[UUID, set[SharePartitionKey]] = {}
         self._snapshots = Snapshots()
-        # Timers, started by the first snapshot and stopped when no state is left.
+        # Timers of the steady clock, started after the first snapshot and stopped when no state is
+        # left.
         self._sweep_due_ms: int | None = None
         self._prune_due_ms: int | None = None
+        self._starts_timers = False
         self._not_before_ms = 0  # after an append that failed
         self._since_sweep = 0  # records replayed since the last sweep
 
@@ -365,16 +367,16 @@ class ShareCoordinator:
         self._states[key] = state
         self._by_topic.setdefault(key.topic_id, set()).add(key)
         self._snapshots.written(key, at, written_ms)
-        if self._prune_due_ms is None:
-            self._prune_due_ms = written_ms + self.prune_interval_ms
-        if self._sweep_due_ms is None:
-            self._sweep_due_ms = written_ms + self.cold_interval_ms
+        # Only expire() knows the steady time; the one in the record is another clock's.
+        self._starts_timers = self._prune_due_ms is None or self._sweep_due_ms is None
 
     # --- time ---
 
     def next_deadline_ms(self) -> int | None:
-        """Return when :meth:`expire` is due, at once when the log is too long."""
-        if self._is_long():
+        """Return when :meth:`expire` is due: at once to start the timers, or when the log is too
+        long.
+        """
+        if self._starts_timers or self._is_long():
             return self._not_before_ms
         due = [due for due in (self._prune_due_ms, self._sweep_due_ms) if due is not None]
         return max(min(due), self._not_before_ms) if due else None
@@ -395,6 +397,8 @@ class ShareCoordinator:
         self._not_before_ms = now_ms + RETRY_MS if failed else 0
 
     def _due(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
+        if self._starts_timers:
+            self._start_timers(now_ms)
         if self._prune_due_ms is not None and self._prune_due_ms <= now_ms:
             yield "", Outcome(None, deletable=self._snapshots.deletable())
             self._prune_due_ms = now_ms + self.prune_interval_ms if self._states else None
@@ -402,6 +406,13 @@ class ShareCoordinator:
             yield from self._sweep(now_ms, wall_ms, wall_ms - 1)
         elif self._sweep_due_ms is not None and self._sweep_due_ms <= now_ms:
             yield from self._sweep(now_ms, wall_ms, wall_ms - self.cold_interval_ms)
+
+    def _start_timers(self, now_ms: int) -> None:
+        self._starts_timers = False
+        if self._prune_due_ms is None:
+            self._prune_due_ms = now_ms + self.prune_interval_ms
+        if self._sweep_due_ms is None:
+            self._sweep_due_ms = now_ms + self.cold_interval_ms
 
     def _is_long(self) -> bool:
         return self._since_sweep > SWEEP_AFTER_RECORDS + SWEEP_AFTER_RECORDS_EACH * len(
