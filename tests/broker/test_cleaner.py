@@ -21,6 +21,7 @@ from headrace.broker.metrics.page import metrics_page
 from headrace.errors import ErrorCode
 from headrace.groups.records import CommittedOffset, OffsetCommit
 from headrace.log import cleaner as log_cleaner
+from headrace.log.cleanable import expect_gaps
 from headrace.log.cleaner import CleaningStopped, Pace, Round
 from headrace.log.partition_log import PartitionLog
 from headrace.outcome import Outcome
@@ -60,11 +61,10 @@ def topic_log(broker: Broker, **configs: str) -> PartitionLog:
     return log
 
 
-def fill(broker: Broker, log: PartitionLog, count: int = 200) -> None:
+def fill(broker: Broker, log: PartitionLog, count: int = 200, *, key: bytes | None = None) -> None:
     for n in range(count):
-        broker.append(
-            log, build([(b"%d" % (n % 5), b"%d" % n)], timestamp_ms=broker.clock.wall_ms())
-        )
+        record = (key or b"%d" % (n % 5), b"%d" % n)
+        broker.append(log, build([record], timestamp_ms=broker.clock.wall_ms()))
 
 
 def offsets(log: PartitionLog) -> list[int]:
@@ -208,6 +208,34 @@ async def test_what_a_round_reads_of_a_deleted_topic_says_nothing_about_a_new_on
     await cleaned(broker)
     assert offsets(log)[-5:] == list(range(195, 200))
     assert broker.metrics.cleaner.failures == 0 and not caplog.records
+
+
+@on_broker()
+async def test_how_far_a_deleted_topic_was_cleaned_says_nothing_about_a_new_one(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new topic has the same directory."""
+    saves, deleted = threading.Event(), threading.Event()
+
+    def save(log: PartitionLog) -> None:
+        if log.first_dirty_offset:
+            saves.set()
+            assert deleted.wait(HANG_S)
+        expect_gaps(log)
+
+    monkeypatch.setattr("headrace.log.cleaner.expect_gaps", save)
+    fill(broker, topic_log(broker))
+    await cleaned(broker)
+    fill(broker, topic_log(broker))
+    await asyncio.to_thread(saves.wait, HANG_S)
+    broker.delete_topic(broker.catalog.topics["t"])
+    log = topic_log(broker)
+    fill(broker, log, 100, key=b"first")
+    fill(broker, log, 400)
+    monkeypatch.undo()
+    deleted.set()
+    await cleaned(broker, 2)
+    assert len(offsets(log)) < 40
 
 
 @on_broker()

@@ -86,15 +86,17 @@ def _first_dirty_offset(log: PartitionLog) -> int:
 
 def expect_gaps(log: PartitionLog) -> None:
     """Save that offsets may be missing from now on, unless that is known: verification must not
-    take them for damage if a crash ends the first round half-way. Any thread may call it.
+    take them for damage if a crash ends the first round half-way. Any thread may call it; it has no
+    effect if the topic was deleted.
 
     The name of the file is forced to disk with that of the first new segment.
 
     :raises OSError: when the disk fails
     """
     path = f"{log.path}/{CLEANER_OFFSET_FILE}"
-    if not os.path.exists(path):
-        checkpoint.write(path, log.first_dirty_offset or 0, sync=log.syncs)
+    with log.saving() as may_save:
+        if may_save and not os.path.exists(path):
+            checkpoint.write(path, log.first_dirty_offset or 0, sync=log.syncs)
 
 
 def cleaned_up_to(log: PartitionLog, offset: int) -> None:

@@ -12,7 +12,7 @@ import errno
 import os
 import threading
 import uuid
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -532,6 +532,15 @@ class PartitionLog:
             )
             return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         return target
+
+    @contextlib.contextmanager
+    def saving(self) -> Iterator[bool]:
+        """Hold off a deletion of the log while a thread writes a small file of it.
+
+        Yield False if the topic was deleted: a new one may have the same path.
+        """
+        with self._saving:
+            yield not self.is_deleted
 
     def save_log_start(self, offset: int, *, sync: bool = True) -> Refusal | None:
         """Write a log start offset to disk, unless a larger one was written. This blocks; any
