@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 
 import pytest
 
+from headrace.cli.lag import history
 from headrace.cli.main import main
 from headrace.cli.options import Address, address, properties, setting
 
@@ -132,3 +133,11 @@ ends.in.backslash=\\
 def test_a_broken_properties_file_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"no key|broken escape"):
         properties(text)
+
+
+@pytest.mark.parametrize("moment", ["1969-12-31T23:59:59.9995Z", "1970-01-01T00:59:59.9995+01:00"])
+def test_the_times_of_a_history_are_rounded_down(moment: str) -> None:
+    parser = ArgumentParser()
+    history.declare(parser)
+    options = parser.parse_args(["--out", "unused", "--since", moment, "--until", moment])
+    assert (options.since(0), options.until(0)) == (-1, -1)

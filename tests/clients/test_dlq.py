@@ -488,6 +488,7 @@ def test_queues_are_found(
             }
         ],
     }
+    assert source in {one["queue"] for one in dlq("list", "--prefix", "", "--scan", "1")}
     if target == "headrace":  # Apache Kafka knows the config from 4.4 on
         named = create_topic(
             bootstrap_servers, unique("other"), errors_deadletterqueue_group_enable="true"

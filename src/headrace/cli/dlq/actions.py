@@ -60,7 +60,8 @@ def execute(options: Namespace) -> int:
 
 
 def _list(options: Namespace, config: Mapping[str, Any], stop: _Stop) -> None:
-    queues = find_queues(config, options.queues, options.prefix or DEFAULT_PREFIX)
+    prefix = DEFAULT_PREFIX if options.prefix is None else options.prefix
+    queues = find_queues(config, options.queues, prefix)
     found: list[QueueSummary] = []
     with Bar("counting letters", max(1, len(queues))) as bar:
         for queue, groups in queues.items():

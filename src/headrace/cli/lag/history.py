@@ -24,6 +24,7 @@ from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.groups.options import check_pattern, date_and_time, duration
 from headrace.cli.options import flag, number_option
 from headrace.cli.tables import Column, as_json, table
+from headrace.epoch import since_epoch_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -366,6 +367,6 @@ def _moment(text: str) -> Any:
     try:
         ago_ms = round(_length(text).total_seconds() * 1000)
     except ArgumentTypeError:
-        at_ms = round(date_and_time(text).timestamp() * 1000)
+        at_ms = since_epoch_ms(date_and_time(text))
         return lambda _: at_ms
     return lambda now_ms: now_ms - ago_ms
