@@ -64,7 +64,7 @@ from .limits import (
 )
 from .listener_security import ListenerSecurity
 from .request_charge import Mute, RequestCharge
-from .requests import IncompleteFrame, RequestQueue
+from .requests import IncompleteFrame, RequestQueue, WaitingRequest
 from .unsent import FileReadError, Unsent
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
         self.port = 0
         self.principal = ANONYMOUS
         self.last_active = 0.0
-        self.task: asyncio.Task[None] | Deferred[Any] | Mute | None = None
+        self.task: asyncio.Task[None] | WaitingRequest | Deferred[Any] | Mute | None = None
         """The request that waits, or the time in which the client is throttled."""
         self.frame: IncompleteFrame | None = None
         self._context: RequestContext | None = None
@@ -680,10 +680,12 @@ class Connection(asyncio.BufferedProtocol):
             self.task = response
             response.waiter = partial(self._finish, adapted, header, wire, started)
         elif hasattr(response, "__await__"):
+            awaited = [response]
             waiting = self._wait(response, adapted, header, wire, started)
             if self._charge is not None:
+                awaited.append(waiting)
                 waiting = self._charge.timed(waiting)
-            self.task = asyncio.get_running_loop().create_task(waiting)
+            self.task = WaitingRequest(waiting, awaited)
         else:
             self._answer(response, adapted, header, wire)
             self.shared.metrics.requests[header.api_key].answered(started, response)

@@ -1,0 +1,47 @@
+"""Requests whose connection ends, or whose broker stops, before they are worked on."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Callable
+
+import pytest
+
+from tests.fuzz.ground import Ground, Wire
+from tests.wire_client import encode, request_message
+
+DELETE_TOPICS = 20
+
+
+def cut(ground: Ground, wire: Wire) -> None:
+    wire.cut()
+
+
+def stop_serving(ground: Ground, wire: Wire) -> None:
+    for connection in list(ground.server.connections):
+        connection.stop_serving()
+
+
+@pytest.mark.parametrize("end", [cut, stop_serving])
+@pytest.mark.parametrize("is_charged", [False, True])
+def test_a_request_that_ends_before_its_first_step_leaves_nothing_behind(
+    end: Callable[[Ground, Wire], None], is_charged: bool
+) -> None:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with Ground() as ground:
+            wire = Wire(ground)
+            if is_charged:
+                for connection in ground.server.connections:
+                    connection.charge_to(ground.broker.quotas)
+            topic = {"name": "t0", "topic_id": None}
+            wire.send(encode(request_message(DELETE_TOPICS, 6, topics=[topic], timeout=1000), 1))
+            assert wire.is_waiting
+            end(ground, wire)
+            ground.loop.settle()
+            ground.check_log()
+            assert "t0" in ground.broker.catalog.topics
+        del wire, ground
+        gc.collect()
+    assert [str(one.message) for one in warned if one.category is RuntimeWarning] == []
