@@ -430,6 +430,56 @@ def test_a_rate_and_a_stop(bootstrap_servers: str, queue: Queue, source: str) ->
     assert redrive.plan(threading.Event()).total == 4
 
 
+class SlowLink(Producer):
+    """A producer whose records are acknowledged one in a wait, or none."""
+
+    is_stuck = False
+
+    def begin_transaction(self) -> None:
+        self.left = 3
+        super().begin_transaction()
+
+    def flush(self, timeout: float = -1) -> int:
+        self.left -= not self.is_stuck
+        return self.left or super().flush(timeout)
+
+
+def test_a_slow_link_may_take_longer_than_a_timeout(
+    bootstrap_servers: str, queue: Queue, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        queue.write(source, number, b"%d" % number, partition=0)
+    queue.flush()
+    monkeypatch.setattr("headrace.client.dead_letters.redrive.Producer", SlowLink)
+    config = {"bootstrap.servers": bootstrap_servers}
+    redrive = Redrive(config, queue.name, LetterFilter(), RedriveOptions())
+    monkeypatch.setattr(SlowLink, "is_stuck", True)
+    with pytest.raises(ClientError, match="the broker does not answer"):
+        redrive.run(threading.Event())
+    monkeypatch.setattr(SlowLink, "is_stuck", False)
+    assert redrive.run(threading.Event()).total == 3
+    assert sorted(values(all_of(bootstrap_servers, source, 3))) == [b"0", b"1", b"2"]
+
+
+def test_large_records_are_in_several_transactions(
+    bootstrap_servers: str, queue: Queue, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop ends after one of them."""
+    for number in range(5):
+        queue.write(source, number, b"%d" % number * 600, partition=0)
+    queue.flush()
+    monkeypatch.setattr("headrace.client.dead_letters.redrive._TRANSACTION_BYTES", 1000)
+    redrive = Redrive(
+        {"bootstrap.servers": bootstrap_servers}, queue.name, LetterFilter(), RedriveOptions()
+    )
+    stop = threading.Event()
+    counts = redrive.run(stop, lambda *_: stop.set())
+    assert counts.stopped and counts.total == 2
+    rest = redrive.run(threading.Event())
+    assert (rest.total, rest.done_before, rest.stopped) == (3, 0, False)
+    all_of(bootstrap_servers, source, 5)
+
+
 def test_ctrl_c_ends_cleanly(bootstrap_servers: str, queue: Queue, source: str) -> None:
     """On a terminal a bar shows the progress. Ctrl-C ends with 130 between two transactions."""
     for number in range(100):

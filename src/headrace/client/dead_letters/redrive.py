@@ -1,6 +1,6 @@
 """Redrives: produce the records of dead letters to their sources again.
 
-The records of a chunk and the progress in the queue are one transaction: after a redrive was ended
+Records and the progress in the queue are one transaction: after a redrive was ended
 in the middle, the next one continues where it was, and readers with ``read_committed`` see each
 record once. The progress is stored as committed offsets of a group for this queue
 (:mod:`headrace.client.dead_letters.positions`).
@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +35,10 @@ from .positions import MAX_METADATA_CHARS, InvalidMetadata, QueuePosition
 from .reading import RECORDS_AT_ONCE, TIMEOUT_S, Bounds, QueueReader, QueueRecord, limits_of
 
 _TRANSACTION_TIMEOUT_MS = 60_000
+_TRANSACTION_BYTES = 8 << 20
+"""The size of the records after which a transaction ends: over a slow link it takes less time than
+its timeout.
+"""
 _RETRY_PAUSE_S = 0.1
 _MAX_RECORD_BYTES = 256 << 20
 """The broker decides which records are too large."""
@@ -238,10 +242,13 @@ class _Pass:
         most = RECORDS_AT_ONCE if rate is None else min(RECORDS_AT_ONCE, max(1, int(rate)))
         began_s = time.monotonic()
         for chunk in self._reader.chunks(starts, ends, stop, most):
-            self._settle(self._decided(chunk))
-            if progress is not None:
-                read = sum(self._cursors[number] - start for number, start in starts.items())
-                progress(min(read, total), total)
+            for part in _parts(self._decided(chunk)):
+                self._settle(part)
+                if progress is not None:
+                    read = sum(self._cursors[number] - start for number, start in starts.items())
+                    progress(min(read, total), total)
+                if stop.is_set():
+                    break
             if self._counts.total == self._options.max_records:
                 break
             if rate is not None and self._sender is not None:
@@ -253,8 +260,11 @@ class _Pass:
             self._commit([], {number: self._positions[number] for number in self._uncommitted})
         return self._counts
 
-    def _decided(self, chunk: Sequence[QueueRecord]) -> list[_Decision]:
-        """Decide about the records of a chunk, up to ``max_records`` redriven records."""
+    def _decided(self, chunk: Sequence[QueueRecord]) -> Iterator[_Decision]:
+        """Decide about the records of a chunk, up to ``max_records`` redriven records.
+
+        Each is counted when it is taken.
+        """
         selected = [
             letter
             for _, _, letter in chunk
@@ -268,12 +278,10 @@ class _Pass:
         left = None
         if self._options.max_records is not None:
             left = self._options.max_records - self._counts.total
-        decided = []
         for number, offset, letter in chunk:
             if left == 0:
                 break
             one = _Decision(number, offset)
-            decided.append(one)
             if self._positions[one.partition].is_done(one.offset):
                 self._counts.done_before += 1
                 one.is_done = True
@@ -283,7 +291,7 @@ class _Pass:
                 self._decide(one, filled.get((one.partition, one.offset)))
             if one.letter is not None and left is not None:
                 left -= 1
-        return decided
+            yield one
 
     def _decide(self, one: _Decision, letter: DeadLetter | None) -> None:
         if letter is None or (letter.has_content and not self._wanted.selects_key(letter)):
@@ -314,7 +322,7 @@ class _Pass:
         return None
 
     def _settle(self, decided: Sequence[_Decision]) -> None:
-        """Redrive the letters of a chunk, and commit the progress, in one transaction.
+        """Redrive the letters of a part of a chunk, and commit the progress, in one transaction.
 
         If the broker refuses a record, each record gets a transaction of its own.
         """
@@ -349,7 +357,7 @@ class _Pass:
         self._settle(decided)
 
     def _advanced(self, decided: Iterable[_Decision]) -> dict[int, QueuePosition]:
-        """Return the positions after a chunk.
+        """Return the positions after a part of a chunk.
 
         :raises ClientError: one is too large to be committed
         """
@@ -398,6 +406,21 @@ class _Pass:
             known = self._committed[number]
             if (position.start, position.done) != (known.start, known.done):
                 raise _fenced(self._group_id)
+
+
+def _parts(decided: Iterable[_Decision]) -> Iterator[list[_Decision]]:
+    """Divide decisions into parts, each for one transaction."""
+    part: list[_Decision] = []
+    size_bytes = 0
+    for one in decided:
+        part.append(one)
+        if one.letter is not None:
+            size_bytes += len(one.letter.key or b"") + len(one.letter.value or b"")
+        if size_bytes >= _TRANSACTION_BYTES:
+            yield part
+            part, size_bytes = [], 0
+    if part:
+        yield part
 
 
 class _Sender:
@@ -497,8 +520,11 @@ class _Sender:
                     if error.args[0].code() not in _OF_ONE_RECORD:
                         raise
                     errors.append((source, error.args[0]))
-        if not errors and self._producer.flush(TIMEOUT_S) and not errors:
-            raise ClientError("producing: the broker does not answer")
+        left = len(letters)
+        while not errors and (waiting := self._producer.flush(TIMEOUT_S)) and not errors:
+            if waiting >= left:
+                raise ClientError("producing: the broker does not answer")
+            left = waiting
         for topic, refusal in errors:
             if refusal.code() not in _OF_ONE_RECORD:
                 raise client_error(
