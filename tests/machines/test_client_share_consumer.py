@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -15,6 +16,7 @@ from headrace.client.share.consumer import ShareConsumer
 from headrace.client.share.node import Outcomes, ShareNode
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
 from headrace.errors import ErrorCode
+from headrace.protocol.partitions import TopicIdPartition
 from tests.support import story
 
 TOPIC_ID = UUID(int=1)
@@ -42,6 +44,42 @@ def consumer(monkeypatch: pytest.MonkeyPatch) -> ShareConsumer:
 async def test_acknowledging_while_a_broker_joins(consumer: ShareConsumer):
     accept = [Acknowledgement("t", partition, 0, 9, AcknowledgeType.ACCEPT) for partition in (0, 1)]
     assert await consumer.acknowledge(accept) == accept
+
+
+@story
+async def test_what_was_acquired_of_a_deleted_topic_says_nothing_about_a_new_one(
+    consumer: ShareConsumer, monkeypatch: pytest.MonkeyPatch
+):
+    """The new topic has the same name, and the member holds the same offsets of it."""
+
+    async def fetch(node: ShareNode, wanted: Collection[TopicIdPartition], *_: object) -> Any:
+        ((topic_id, _),) = wanted
+        return SimpleNamespace(
+            responses=[SimpleNamespace(topic_id=topic_id, partitions=[acquired(0)])]
+        )
+
+    monkeypatch.setattr(ShareNode, "fetch", fetch)
+    outcomes: list[Acknowledgement] = []
+    for topic_id in (TOPIC_ID, UUID(int=2)):
+        consumer._topics[topic_id] = TopicMetadata("t", topic_id, {0: 1})
+        consumer._membership.assignment = frozenset({(topic_id, 0)})
+        (run,) = (await consumer.acquire()).ranges
+        outcomes.append(
+            Acknowledgement(
+                run.topic,
+                run.partition,
+                run.first_offset,
+                run.last_offset,
+                AcknowledgeType.ACCEPT,
+                run.topic_id,
+            )
+        )
+    held = consumer._node(1).held
+    for outcome, topic_id in zip(outcomes, (TOPIC_ID, UUID(int=2)), strict=True):
+        (accepted,) = await consumer.acknowledge([outcome])
+        assert accepted.topic_id == topic_id
+    held.drop((TOPIC_ID, 0), [(0, 9)])  # which the broker no longer has
+    assert await consumer.acknowledge(outcomes[:1]) == []
 
 
 @story

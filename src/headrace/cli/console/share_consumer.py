@@ -297,7 +297,7 @@ class Console:
                 seen = normalize([span for of_kind in shown.values() for span in of_kind])
                 shown[AcknowledgeType.GAP] = subtract(normalize(spans), seen)
             outcomes += (
-                Acknowledgement(topic, partition, *span, kind)
+                Acknowledgement(topic, partition, *span, kind, wanted[0].topic_id)
                 for kind, of_kind in shown.items()
                 for span in normalize(of_kind)
             )

@@ -59,7 +59,7 @@ class ShareConsumer:
             acquired = await consumer.acquire(max_records=500, max_wait_ms=1000)
             await consumer.acknowledge(
                 Acknowledgement(r.topic, r.partition, r.first_offset, r.last_offset,
-                AcknowledgeType.ACCEPT) for r in acquired.ranges
+                AcknowledgeType.ACCEPT, r.topic_id) for r in acquired.ranges
             )
 
     A task sends heartbeats. Acquisition locks are renewed only by :meth:`renew`. An error that ends
@@ -419,7 +419,7 @@ class ShareConsumer:
                 ]
                 node.held.add((topic.topic_id, key[1]), spans, monotonic_ms())
                 ranges += (
-                    AcquiredRange(*key, *span, int(a.delivery_count))
+                    AcquiredRange(*key, *span, int(a.delivery_count), topic.topic_id)
                     for span, a in zip(spans, partition.acquired_records, strict=True)
                 )
                 if partition.records:
@@ -455,12 +455,13 @@ class ShareConsumer:
         by_name = {topic.name: topic_id for topic_id, topic in self._topics.items()}
         wanted: dict[tuple[TopicIdPartition, AcknowledgeType], list[Span]] = {}
         for a in acknowledgements:
-            if a.topic in by_name:
-                key = ((by_name[a.topic], a.partition), a.type)
+            topic_id = a.topic_id or by_name.get(a.topic)
+            if topic_id is not None:
+                key = ((topic_id, a.partition), a.type)
                 wanted.setdefault(key, []).append((a.first_offset, a.last_offset))
         answers = await asyncio.gather(*(n.acknowledge(wanted) for n in self._nodes.values()))
         return [
-            Acknowledgement(self._topics[topic_id].name, number, *batch)
+            Acknowledgement(self._topics[topic_id].name, number, *batch, topic_id)
             for answer in answers
             for (topic_id, number), batches in answer.items()
             for batch in batches

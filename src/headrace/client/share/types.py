@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from uuid import UUID
 
 from headrace.protocol.partitions import TopicPartition
 
@@ -60,6 +61,7 @@ class AcquiredRange:
 
     :param last_offset: inclusive
     :param delivery_count: number of deliveries, including this one
+    :param topic_id: the id of the topic, which another topic of the same name does not have
     """
 
     topic: str
@@ -67,6 +69,7 @@ class AcquiredRange:
     first_offset: int
     last_offset: int
     delivery_count: int
+    topic_id: UUID | None = field(default=None, compare=False)
 
     @property
     def count(self) -> int:
@@ -94,6 +97,8 @@ class Acknowledgement:
     """The outcome of a run of records.
 
     :param last_offset: inclusive
+    :param topic_id: the one of the :class:`AcquiredRange`; without it, records of a topic that was
+        deleted and created again are taken for those of the new one
     """
 
     topic: str
@@ -101,3 +106,4 @@ class Acknowledgement:
     first_offset: int
     last_offset: int
     type: AcknowledgeType
+    topic_id: UUID | None = field(default=None, compare=False)

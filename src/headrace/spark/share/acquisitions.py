@@ -243,7 +243,9 @@ class Acquisitions:
     async def acknowledge(self, ranges: Sequence[AcquiredRange], outcome: AcknowledgeType) -> None:
         """Acknowledge what is still held of some ranges."""
         await self._send(
-            Acknowledgement(r.topic, r.partition, r.first_offset, r.last_offset, outcome)
+            Acknowledgement(
+                r.topic, r.partition, r.first_offset, r.last_offset, outcome, r.topic_id
+            )
             for r in ranges
         )
 
