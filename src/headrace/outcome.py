@@ -89,6 +89,27 @@ class Outcome(NamedTuple, Generic[RecordT, Reply]):
         return self._replace(apply=apply_both)
 
 
+class Unapplied:
+    """The outcomes that a machine has handed out and the runtime has not applied, such as one whose
+    append failed.
+
+    :ivar count: their number
+    """
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def watch(self, outcome: Outcome[RecordT, R]) -> Outcome[RecordT, R]:
+        """Return an outcome to hand out in the place of this one. It counts until it is applied."""
+        self.count += 1
+        return outcome.then(self._applied)
+
+    def _applied(self) -> None:
+        self.count -= 1
+
+
 class Coordinator(Protocol[RecordT]):
     """A machine whose durable state is in an internal topic.
 

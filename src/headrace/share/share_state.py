@@ -15,7 +15,7 @@ from uuid import UUID
 from headrace.deadlines import RETRY_MS
 from headrace.errors import ErrorCode, Refusal
 from headrace.internal_topics import SHARE_GROUP_STATE
-from headrace.outcome import NOWHERE, Outcome, Position
+from headrace.outcome import NOWHERE, Outcome, Position, Unapplied
 from headrace.share.merged_state import ShareState
 from headrace.share.records import (
     UNKNOWN,
@@ -385,16 +385,10 @@ class ShareCoordinator:
         """Delete outdated records of the internal topic, and write new snapshots of cold
         share-partitions.
         """
-        failed = 0
-
-        def applied() -> None:
-            nonlocal failed
-            failed -= 1
-
+        unapplied = Unapplied()
         for key, outcome in self._due(now_ms, wall_ms):
-            failed += 1
-            yield key, outcome.then(applied)
-        self._not_before_ms = now_ms + RETRY_MS if failed else 0
+            yield key, unapplied.watch(outcome)
+        self._not_before_ms = now_ms + RETRY_MS if unapplied.count else 0
 
     def _due(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
         if self._starts_timers:

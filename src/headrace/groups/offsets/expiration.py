@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Protocol
 
 from headrace.groups.records import NO_TIMESTAMP, CommittedOffset, GroupRecord, OffsetCommit
-from headrace.outcome import Outcome
+from headrace.outcome import Outcome, Unapplied
 
 from .committed import CommittedOffsets
 
@@ -98,17 +98,12 @@ class OffsetExpiration:
             records = tombstones
             if owner.is_empty and self._are_all(group_id, len(tombstones)):
                 records += owner.tombstones()
-            is_applied = not records
-
-            def applied() -> None:
-                nonlocal is_applied
-                is_applied = True
-
+            unapplied = Unapplied()
             if records:
                 left -= WRITE_COST
-                yield group_id, Outcome(len(tombstones), records, apply=applied)
+                yield group_id, unapplied.watch(Outcome(len(tombstones), records))
             del self._topics[rest:]
-            if not is_applied or not rest:
+            if unapplied.count or not rest:
                 self._end_group()
 
     def _end_group(self) -> None:
