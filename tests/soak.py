@@ -25,15 +25,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support import ROOT
+from tests.support import ROOT, SOAK_MARK
 
 ENDS_WITHIN_S = 30
 """The time that steps get after Ctrl-C before they are killed."""
-
-MARK = "HEADRACE_SOAK"
-"""The variable by which tests know that this is a soak. Its value is the step's own directory, by
-which the processes of a step are found.
-"""
 
 
 class Step(NamedTuple):
@@ -259,7 +254,7 @@ class Soak:
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, path)),
-            MARK: tmp,
+            SOAK_MARK: tmp,
             "HEADRACE_TEST_SEED": str(self._seed),
             "TMPDIR": tmp,
             **step.environment,
@@ -338,7 +333,7 @@ def _processes(directory: Path) -> list[int]:
     """Return the processes of a step, by its mark in their environment; none where there is no
     /proc.
     """
-    mark, found = f"{MARK}={directory}".encode(), []
+    mark, found = f"{SOAK_MARK}={directory}".encode(), []
     for entry in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             if mark in entry.read_bytes().split(b"\0"):

@@ -31,6 +31,11 @@ RUN_SEED = int(os.environ.setdefault("HEADRACE_TEST_SEED", str(random.randrange(
 that they collect the same tests.
 """
 
+SOAK_MARK = "HEADRACE_SOAK"
+"""The variable by which tests know that this is `make soak`. Its value is the step's own directory,
+by which the processes of a step are found.
+"""
+
 HANG_S = 120
 """The seconds after which something that usually takes a moment is given up: more than a shared
 machine stands still.
@@ -71,6 +76,11 @@ COMMON_CONFIGS = {
 """Configs of both targets of the client and conformance suites."""
 
 _counter = itertools.count()
+
+
+def is_soak() -> bool:
+    """Return whether this is `make soak`."""
+    return bool(os.environ.get(SOAK_MARK))
 
 
 def story(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -6,20 +6,13 @@ import os
 import time
 from collections.abc import Iterator
 
-from tests.support import RUN_SEED
-
-SOAK = "HEADRACE_SOAK"
+from tests.support import RUN_SEED, is_soak
 
 
 def seed() -> int:
     """Return the seed of this run, and print it."""
     print(f"HEADRACE_TEST_SEED={RUN_SEED}", flush=True)
     return RUN_SEED
-
-
-def is_soak() -> bool:
-    """Return whether this is `make soak`."""
-    return bool(os.environ.get(SOAK))
 
 
 def rounds(what: str, few: int, name: str, many: int) -> Iterator[int]:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.rounds import is_soak, rounds, seed
+from tests.faults.rounds import rounds, seed
 from tests.faults.small_disk import SmallDisk
 from tests.faults.steady import SteadyClients, headrace_on
+from tests.support import is_soak
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(3 * 3600)]
 

@@ -26,16 +26,15 @@ from tests.spark.application import kill_session
 from tests.spark.conftest import Queue
 from tests.spark.standalone import StandaloneCluster, pack_environment
 from tests.spark.test_worker_check import OLDER_PYARROW, WITHOUT_HEADRACE
-from tests.support import ROOT, wait_until
+from tests.support import ROOT, is_soak, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 PHASES = ("acquired", "read", "sunk", "acknowledged")
 VICTIMS = ("executor", "worker", "driver")
-SOAKS = "HEADRACE_SOAK" in os.environ
-ROUNDS = range(len(PHASES)) if SOAKS else [0]
+ROUNDS = range(len(PHASES)) if is_soak() else [0]
 """The phase in which the first victim dies. Each later victim dies in the phase after that."""
-APPLICATIONS = 2 if SOAKS else 1
+APPLICATIONS = 2 if is_soak() else 1
 RECORDS = 300
 TIMEOUT_S = 600
 
@@ -214,7 +213,7 @@ socket.socket.connect = refuse
 """What the Python of executors runs first, and a part of the line that says what to change."""
 
 
-@pytest.mark.skipif(not SOAKS, reason="test_worker_check.py is the short form")
+@pytest.mark.skipif(not is_soak(), reason="test_worker_check.py is the short form")
 def test_mistakes_that_executors_see(
     cluster: StandaloneCluster, home: Path, queue: Callable[..., Queue], tmp_path: Path
 ) -> None:

@@ -5,7 +5,6 @@ A keyed table has each record once.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -15,17 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.application import kill_session, start_driver
 from tests.spark.conftest import Batches, Queue
-from tests.support import RUN_SEED, wait_until
+from tests.support import RUN_SEED, is_soak, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PHASES = {"acquired": False, "read": True, "sunk": False, "before acknowledge": True}
 """Phase of a micro-batch → whether the next one is acquired meanwhile."""
-CHOSEN = (
-    tuple(PHASES)
-    if "HEADRACE_SOAK" in os.environ
-    else random.Random(RUN_SEED).sample(sorted(PHASES), 2)
-)
+CHOSEN = tuple(PHASES) if is_soak() else random.Random(RUN_SEED).sample(sorted(PHASES), 2)
 """The phases in which drivers are killed: `make test` takes two, `make soak` all of them."""
 RECORDS = 200
 BATCH = 50

@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 
 from tests.spark.application import kill_session, start_driver
 from tests.spark.conftest import Queue
-from tests.support import wait_until
+from tests.support import is_soak, wait_until
 
 SECONDS = int(os.environ.get("HEADRACE_TEST_STEADY_S", "600"))
 RECORDS_PER_S = int(os.environ.get("HEADRACE_TEST_STEADY_RATE", "2000"))
@@ -36,7 +36,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
     pytest.mark.timeout(SECONDS + 3 * START_S),
-    pytest.mark.skipif("HEADRACE_SOAK" not in os.environ, reason="takes ten minutes: `make soak`"),
+    pytest.mark.skipif(not is_soak(), reason="takes ten minutes: `make soak`"),
 ]
 
 DRIVER = """
