@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from argparse import ArgumentParser, ArgumentTypeError
 
 import pytest
 
+from headrace.cli.commands import COMMANDS, load
 from headrace.cli.lag import history
-from headrace.cli.main import main
+from headrace.cli.main import main, parsed
 from headrace.cli.options import Address, address, properties, setting
 
 
@@ -81,6 +84,35 @@ def test_commands_of_one_kind_have_a_help(capsys: pytest.CaptureFixture[str]) ->
     assert main(["lag", "--help"]) == 0
     said = capsys.readouterr().out
     assert "show the progress" in said and "history" in said and "serve" not in said
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_examples_of_a_help_can_be_pasted(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*name.split(), "--help"]) == 0
+    _, _, after = capsys.readouterr().out.partition("\nexamples:")
+    examples, _, _ = after.partition("\n\n")
+    for example in re.sub(r"\\\n +", "", examples.strip()).splitlines():
+        assert not re.search(r"\S {3,}[^ #]", example)
+        command = next(part for part in example.split(" | ") if f"headrace {name}" in part)
+        words = shlex.split(re.split(" [<>] ", command)[0], comments=True)
+        parsed(name, load(name), words[len(name.split()) + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("users", "ACTION USER           the action: list, add or delete"),
+        ("quotas", "ACTION KEY            the action: list, set or remove"),
+        ("groups", "ACTION                the action: list"),
+    ],
+)
+def test_the_help_names_the_words_of_a_command(
+    name: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([name, "--help"]) == 0
+    assert words in capsys.readouterr().out
 
 
 def test_settings_keep_what_follows_the_first_equals_sign() -> None:

@@ -35,7 +35,9 @@ def _parser(family: str) -> ArgumentParser:
     """
     parser = _Parser(
         prog=f"headrace {family}".rstrip(),
-        description="Work queues and visible progress for Kafka-protocol streams.",
+        description=None
+        if family
+        else "Work queues and visible progress for Kafka-protocol streams.",
     )
     _version_option(parser)
     commands = parser.add_subparsers(

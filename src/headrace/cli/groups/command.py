@@ -32,7 +32,7 @@ def declare(parser: ArgumentParser) -> None:
     parser.usage = "%(prog)s list [options]"
     parser.epilog = _EPILOG
     parser.formatter_class = RawDescriptionHelpFormatter
-    common_options(parser, ACTIONS)
+    common_options(parser, ACTIONS, metavar="ACTION")
     parser.add_argument(
         "--group-type", metavar="TYPE", help=f"only groups of this type: {', '.join(GROUP_TYPES)}"
     )

@@ -64,21 +64,27 @@ def group_options(parser: ArgumentParser, actions: Sequence[str], all_groups: st
     parser.formatter_class = RawDescriptionHelpFormatter
     repeated_option(parser, "--group", "GROUP", "a group; may be repeated")
     flag(parser, "--all-groups", all_groups)
-    common_options(parser, actions)
+    common_options(parser, actions, metavar="ACTION GROUP")
 
 
-def common_options(parser: ArgumentParser, actions: Sequence[str]) -> None:
-    """Declare the actions, the output and the connection."""
-    action_options(parser, actions, metavar="ACTION GROUP")
+def common_options(parser: ArgumentParser, actions: Sequence[str], *, metavar: str) -> None:
+    """Declare the actions, the output and the connection.
+
+    :param metavar: the action and the words after it, for the help
+    """
+    action_options(parser, actions, metavar=metavar)
     flag(parser, "--json", "print a JSON array of objects")
     call_options(parser)
 
 
 def action_options(parser: ArgumentParser, actions: Sequence[str], *, metavar: str) -> None:
-    """Declare the action, and the words after it."""
-    parser.add_argument(
-        "words", nargs="*", metavar=metavar, help=f"the action is one of {', '.join(actions)}"
-    )
+    """Declare the action, and the words after it.
+
+    :param metavar: the action and the words after it, for the help
+    """
+    *others, last = actions
+    named = f"{', '.join(others)} or {last}" if others else last
+    parser.add_argument("words", nargs="*", metavar=metavar, help=f"the action: {named}")
     for action in actions:
         parser.add_argument(
             f"--{action}", dest="actions", action="append_const", const=action, help=SUPPRESS

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -47,7 +47,7 @@ _SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _EPILOG = """\
 examples:
   headrace lag history --out lag
-  headrace lag history --out lag --since 6h --step 5m --groups 'billing-.*' \
+  headrace lag history --out lag --since 6h --step 5m --groups 'billing-.*' \\
       --target-drain 10m --max-consumers 12
   headrace lag history --out lag --since 2026-11-20T08:00 --until 2026-11-20T20:00 --json
 """
@@ -56,10 +56,11 @@ examples:
 def declare(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     parser.description = (
-        "Report past rates, lag and stalls of groups, and the consumers they need, from the "
+        "Report past rates, lag and stalls of groups, and the consumers they need, from the\n"
         "internal topics. Write Parquet tables and report.html."
     )
     parser.epilog = _EPILOG
+    parser.formatter_class = RawDescriptionHelpFormatter
     client_options(parser)
     parser.add_argument(
         "--out",

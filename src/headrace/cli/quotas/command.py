@@ -31,10 +31,11 @@ def declare(parser: ArgumentParser) -> None:
     parser.usage = "%(prog)s ACTION [KEY=VALUE … | KEY …] [options]"
     parser.epilog = _EPILOG
     parser.formatter_class = RawDescriptionHelpFormatter
-    common_options(parser, ACTIONS)
+    common_options(parser, ACTIONS, metavar="ACTION KEY")
     entities = parser.add_argument_group("entities")
     for option, what in (("user", "a user"), ("client-id", "a client id"), ("ip", "an address")):
-        entities.add_argument(f"--{option}", metavar="NAME", help=what)
+        metavar = "ADDRESS" if option == "ip" else "NAME"
+        entities.add_argument(f"--{option}", metavar=metavar, help=what)
         flag(
             entities,
             f"--{option}-default",

@@ -46,7 +46,7 @@ examples:
   headrace share-groups describe packers
   headrace share-groups describe packers --members --verbose
   headrace share-groups reset-offsets packers --topic orders --to-earliest --dry-run
-  headrace share-groups reset-offsets packers --topic orders:0,3 \
+  headrace share-groups reset-offsets packers --topic orders:0,3 \\
       --to-datetime 2026-11-20T08:00:00+01:00 --execute
   headrace share-groups delete-offsets packers --topic orders
   headrace share-groups delete packers --bootstrap-server broker:9092

@@ -30,7 +30,7 @@ def declare(parser: ArgumentParser) -> None:
     parser.usage = "%(prog)s ACTION [USER …] [options]"
     parser.epilog = _EPILOG
     parser.formatter_class = RawDescriptionHelpFormatter
-    common_options(parser, ACTIONS)
+    common_options(parser, ACTIONS, metavar="ACTION USER")
     parser.add_argument(
         "--mechanism",
         choices=tuple(MECHANISMS),
