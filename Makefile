@@ -45,7 +45,7 @@ OLDEST_SPARK := $(firstword $(SPARK_VERSIONS))
 OTHER_SPARK := tests/spark/test_pyspark_versions.py
 
 help:
-	@sed -n '3,13s/^# *//p' Makefile
+	@sed -n '3,14s/^# *//p' Makefile
 
 setup: $(STAMP)
 
