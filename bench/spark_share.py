@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 from bench.spark_application import drained, idle_trigger_ms, print_measured, session, start
 from headrace.client import AcquiredRange
 from headrace.client.list_offsets import end_offsets
-from headrace.spark.share.executor import SharePartition, read, split
+from headrace.spark.share.executor import ShareInputPartition, read, split
 from headrace.spark.share.options import ShareOptions
 from headrace.spark.share.source import ShareDataSource
 from tests.support import unique
@@ -86,7 +86,9 @@ class PlainReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         each = (self._options.max_records_per_trigger or 1 << 60) // len(self._ends)
         return {p: min(end, start.get(p, 0) + each) for p, end in self._ends.items()}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[SharePartition]:
+    def partitions(
+        self, start: dict[str, int], end: dict[str, int]
+    ) -> Sequence[ShareInputPartition]:
         ranges = [
             AcquiredRange(self._topic, int(p), start.get(p, 0), last - 1, 1)
             for p, last in end.items()
@@ -94,7 +96,7 @@ class PlainReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         return split(ranges, self._options.records_per_task)
 
-    def read(self, partition: SharePartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: ShareInputPartition) -> Iterator[pa.RecordBatch]:
         return read(partition, self._options.kafka, headers=self._options.include_headers)
 
 

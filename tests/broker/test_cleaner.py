@@ -108,7 +108,7 @@ async def test_a_topic_that_becomes_compacted_is_cleaned(broker: Broker) -> None
     fill(broker, log)
     await asyncio.sleep(0.05)
     assert len(offsets(log)) == 200
-    resource = config_changes.Resource(config_changes.TOPIC, "t")
+    resource = config_changes.ConfigResource(config_changes.TOPIC, "t")
     plan = config_changes.Plan(None, lambda *_: {"cleanup.policy": "compact"})
     (refusal,) = run_now(config_changes.alter(broker, [(resource, plan)], validate_only=False))
     assert refusal.code == ErrorCode.NONE

@@ -27,7 +27,7 @@ from .broker import Broker
 HANDSHAKE, AUTHENTICATE, API_VERSIONS = 17, 36, 18
 
 
-class Outcome(NamedTuple):
+class LoginAnswer(NamedTuple):
     """The result of a request.
 
     :ivar pieces: the response
@@ -55,7 +55,7 @@ class LoginRequests:
 
     def serve(
         self, login: Login, frame: memoryview, context_of: Callable[[RequestHeader], RequestContext]
-    ) -> Outcome:
+    ) -> LoginAnswer:
         """Serve a request that belongs to a login.
 
         :param context_of: returns the context of a request
@@ -65,8 +65,8 @@ class LoginRequests:
         if login.takes_tokens:
             answer = login.authenticate(bytes(frame), clock.wall_ms(), clock.now_ms())
             if answer.code:
-                return Outcome((), answer.message)  # such a client knows no errors
-            return Outcome((SIZE.pack(len(answer.token)) + answer.token,))
+                return LoginAnswer((), answer.message)  # such a client knows no errors
+            return LoginAnswer((SIZE.pack(len(answer.token)) + answer.token,))
         header = request_header(frame)
         api = APIS.get(header.api_key)
         if api is None:
@@ -96,13 +96,13 @@ class LoginRequests:
         request = wire.read_request(frame, header.body_offset)
         return wire, adapt(request, wire, APIS[header.api_key].highest, self._broker.catalog)
 
-    def _unsupported(self, header: RequestHeader) -> Outcome:
+    def _unsupported(self, header: RequestHeader) -> LoginAnswer:
         if header.api_key != API_VERSIONS:
             raise BadFrame(f"version {header.api_version} of {APIS[header.api_key].name}")
         from headrace.handlers.api_18_api_versions import supported
 
         response = supported(ErrorCode.UNSUPPORTED_VERSION, self._broker.features)
-        return Outcome(codec(API_VERSIONS, 0).write_response(header.correlation_id, response))
+        return LoginAnswer(codec(API_VERSIONS, 0).write_response(header.correlation_id, response))
 
     def _serve_versions(
         self,
@@ -111,30 +111,32 @@ class LoginRequests:
         wire: Codec,
         adapted: Adapted,
         context: RequestContext,
-    ) -> Outcome:
+    ) -> LoginAnswer:
         if login.state is not State.BEGIN:
             raise BadFrame("ApiVersions comes twice before the login")
         response: Any = handlers.handler(API_VERSIONS)(self._broker, adapted.request, context)
         if not response.error_code:
             login.versions_answered()
-        return Outcome(wire.write_response(header.correlation_id, adapted.to_response(response)))
+        return LoginAnswer(
+            wire.write_response(header.correlation_id, adapted.to_response(response))
+        )
 
     def _serve_handshake(
         self, login: Login, header: RequestHeader, wire: Codec, adapted: Adapted
-    ) -> Outcome:
+    ) -> LoginAnswer:
         now_ms = self._broker.clock.now_ms()
         answer = login.shake_hands(adapted.request.mechanism, header.api_version, now_ms)
         response = SaslHandshakeResponse(
             error_code=answer.code, mechanisms=tuple(login.mechanism_names)
         )
-        return Outcome(
+        return LoginAnswer(
             wire.write_response(header.correlation_id, adapted.to_response(response)),
             answer.message,
         )
 
     def _serve_authenticate(
         self, login: Login, header: RequestHeader, wire: Codec, adapted: Adapted
-    ) -> Outcome:
+    ) -> LoginAnswer:
         clock = self._broker.clock
         answer = login.authenticate(
             bytes(adapted.request.auth_bytes),
@@ -143,9 +145,11 @@ class LoginRequests:
             can_reauthenticate=header.api_version > 0,
         )
         response = adapted.to_response(_authenticate_response(answer))
-        return Outcome(wire.write_response(header.correlation_id, response), answer.message)
+        return LoginAnswer(wire.write_response(header.correlation_id, response), answer.message)
 
-    def _refuse_request(self, login: Login, frame: memoryview, header: RequestHeader) -> Outcome:
+    def _refuse_request(
+        self, login: Login, frame: memoryview, header: RequestHeader
+    ) -> LoginAnswer:
         """Refuse a request other than SaslAuthenticate, in the form of its own response."""
         api = APIS[header.api_key]
         answer = login.refuse(api.name)
@@ -154,7 +158,7 @@ class LoginRequests:
         wire, adapted = self._read(frame, header)
         refusal = refuse_all(adapted.request, codec(api.key, api.highest).refusal_type, answer.code)
         response = adapted.to_response(refusal)
-        return Outcome(wire.write_response(header.correlation_id, response), answer.message)
+        return LoginAnswer(wire.write_response(header.correlation_id, response), answer.message)
 
 
 def _authenticate_response(answer: Answer) -> SaslAuthenticateResponse:

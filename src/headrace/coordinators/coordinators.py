@@ -15,7 +15,7 @@ from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSA
 from . import loader
 from .environment import Environment
 from .runtime import C, CoordinatorRuntime
-from .timer import DeadlineTimer, Timed
+from .timer import DeadlineTimer, Expiring
 
 if TYPE_CHECKING:
     from headrace.groups.coordinator import GroupCoordinator
@@ -218,7 +218,7 @@ class Coordinators:
             self.timer.schedule,
         )
 
-    def _timed(self) -> Iterator[Timed]:
+    def _timed(self) -> Iterator[Expiring]:
         if self._groups.loaded is not None:
             yield self._groups.loaded
         if self._share_state.loaded is not None:

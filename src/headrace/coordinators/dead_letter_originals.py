@@ -22,7 +22,7 @@ limited = LimitedLog(get_logger("headrace.dead_letters"))
 _ASSUMED_RECORD_BYTES = 4096  # to estimate how much of the log to read
 
 
-class OpenElsewhere(Exception):
+class LoopBudgetExceeded(Exception):
     """A batch exceeds what may be opened in this turn of the event loop."""
 
 
@@ -94,7 +94,7 @@ class Originals:
         """Take the wanted records of batches that :meth:`read` has returned.
 
         :param budget: reduced by what is opened; None in a thread
-        :raises OpenElsewhere: when a batch exceeds the budget. The next read begins with it
+        :raises LoopBudgetExceeded: when a batch exceeds the budget. The next read begins with it
         """
         begun = self._position
         try:
@@ -141,13 +141,13 @@ class Originals:
         """Take the wanted records of a batch. Those before the first one are passed over, unless
         compaction has removed some.
 
-        :raises OpenElsewhere: as :meth:`open`
+        :raises LoopBudgetExceeded: as :meth:`open`
         """
         max_bytes = min(COPY_OPENED_BYTES, self._left_bytes)
         limit = max_bytes
         if budget is not None:
             if header.size_bytes > budget.left_bytes or header.record_count > budget.left_records:
-                raise OpenElsewhere
+                raise LoopBudgetExceeded
             budget.left_records -= header.record_count
             limit = min(max_bytes, budget.left_bytes)
         opening = record_batch.Opening(limit, COPY_OPENED_RECORDS, pause)
@@ -172,7 +172,7 @@ class Originals:
             if isinstance(error, record_batch.TooLargeToOpen):
                 if budget is not None and limit < max_bytes:
                     budget.left_bytes = 0
-                    raise OpenElsewhere from error
+                    raise LoopBudgetExceeded from error
                 opened = limit
             self._complain("cannot copy records of %s-%d: %s", error)
         self.records += taken

@@ -25,7 +25,7 @@ from headrace.protocol import dead_letters, record_batch
 from headrace.protocol.limits import OPENED_ON_LOOP_BYTES, OPENED_ON_LOOP_RECORDS
 from headrace.share.records import Archived, ArchiveReason, SharePartitionKey, StateUpdate
 
-from .dead_letter_originals import LoopBudget, OpenElsewhere, Originals
+from .dead_letter_originals import LoopBudget, LoopBudgetExceeded, Originals
 from .environment import Environment
 from .limits import COPY_OPENED_TOGETHER_BYTES, DEAD_LETTER_COMPLAINT_MS, LETTERS_ON_LOOP
 
@@ -236,7 +236,7 @@ class DeadLetters:
         try:
             while originals is not None and (data := originals.read()):
                 originals.open(data, budget)
-        except OpenElsewhere:
+        except LoopBudgetExceeded:
             return False
         return True
 

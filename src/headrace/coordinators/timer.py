@@ -13,7 +13,7 @@ from headrace.log_lines import get_logger
 log = get_logger("headrace.coordinators")
 
 
-class Timed(Protocol):
+class Expiring(Protocol):
     """An object with deadlines."""
 
     def next_deadline_ms(self) -> int | None:
@@ -27,18 +27,18 @@ class Timed(Protocol):
 
 
 class DeadlineTimer:
-    """Calls :meth:`Timed.expire` at the earliest deadline.
+    """Calls :meth:`Expiring.expire` at the earliest deadline.
 
     :param now_ms: the steady clock
     :param timed: returns the objects with deadlines, in the order in which to expire them
     """
 
-    def __init__(self, now_ms: Callable[[], int], timed: Callable[[], Iterable[Timed]]) -> None:
+    def __init__(self, now_ms: Callable[[], int], timed: Callable[[], Iterable[Expiring]]) -> None:
         self._now_ms = now_ms
         self._timed = timed
         self._handle: asyncio.TimerHandle | None = None
         self._deadline_ms: int | None = None
-        self._paused: dict[Timed, int] = {}  # those that failed, and until when
+        self._paused: dict[Expiring, int] = {}  # those that failed, and until when
 
     def schedule(self) -> None:
         """Set the timer to the earliest deadline."""

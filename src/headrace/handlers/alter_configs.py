@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from headrace.broker.broker import Broker
-from headrace.broker.config.changes import Plan, Resource, alter
+from headrace.broker.config.changes import ConfigResource, Plan, alter
 from headrace.protocol.messages import NO_THROTTLE
 
 from .slicing import run_sliced_to_end, sliced
@@ -29,7 +29,7 @@ def _alter_all(
     broker: Broker, request: Any, plan: Callable[[Any], Plan], response: Any, resource_response: Any
 ) -> Generator[None, None, Any]:
     resources = [
-        (Resource(asked.resource_type, asked.resource_name), plan(asked.configs))
+        (ConfigResource(asked.resource_type, asked.resource_name), plan(asked.configs))
         for asked in request.resources
     ]
     refusals = yield from alter(broker, resources, validate_only=request.validate_only)

@@ -16,7 +16,7 @@ from kio.schema.alter_configs.v2.request import AlterableConfig, AlterConfigsReq
 from kio.schema.alter_configs.v2.response import AlterConfigsResourceResponse, AlterConfigsResponse
 
 from headrace.broker.broker import Broker
-from headrace.broker.config.changes import Change, Operation, Plan, replacement
+from headrace.broker.config.changes import ConfigChange, ConfigOperation, Plan, replacement
 
 from .alter_configs import alter_resources
 from .context import RequestContext
@@ -30,4 +30,4 @@ def handle(broker: Broker, request: AlterConfigsRequest, context: RequestContext
 
 
 def _plan(configs: Iterable[AlterableConfig]) -> Plan:
-    return replacement([Change(one.name, Operation.SET, one.value) for one in configs])
+    return replacement([ConfigChange(one.name, ConfigOperation.SET, one.value) for one in configs])

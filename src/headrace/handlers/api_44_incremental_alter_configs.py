@@ -21,7 +21,7 @@ from kio.schema.incremental_alter_configs.v1.response import (
 )
 
 from headrace.broker.broker import Broker
-from headrace.broker.config.changes import Change, Plan, increment
+from headrace.broker.config.changes import ConfigChange, Plan, increment
 
 from .alter_configs import alter_resources
 from .context import RequestContext
@@ -32,7 +32,7 @@ def handle(broker: Broker, request: IncrementalAlterConfigsRequest, context: Req
 
     def plan(configs: Iterable[AlterableConfig]) -> Plan:
         return increment(
-            broker, [Change(one.name, one.config_operation, one.value) for one in configs]
+            broker, [ConfigChange(one.name, one.config_operation, one.value) for one in configs]
         )
 
     return alter_resources(

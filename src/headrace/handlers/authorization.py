@@ -20,8 +20,8 @@ from headrace.broker.config.changes import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
-    Change,
-    Resource,
+    ConfigChange,
+    ConfigResource,
     is_refused_early,
 )
 from headrace.broker.config.changes import GROUP as GROUP_CONFIGS
@@ -168,9 +168,10 @@ def _is_refused_early(broker: Broker, item: Any) -> bool:
     checked.
     """
     changes = [
-        Change(one.name, getattr(one, "config_operation", _SET), one.value) for one in item.configs
+        ConfigChange(one.name, getattr(one, "config_operation", _SET), one.value)
+        for one in item.configs
     ]
-    return is_refused_early(broker, Resource(item.resource_type, item.resource_name), changes)
+    return is_refused_early(broker, ConfigResource(item.resource_type, item.resource_name), changes)
 
 
 def _in_order_of_request(request: Any, answer: Any) -> Any:

@@ -31,7 +31,7 @@ _KINDS = {
 }
 
 
-class Operation(IntEnum):
+class ConfigOperation(IntEnum):
     """An operation on a config; APPEND and SUBTRACT are for lists (KIP-339)."""
 
     SET = 0
@@ -40,7 +40,7 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-class Change(NamedTuple):
+class ConfigChange(NamedTuple):
     """A change of one config."""
 
     name: str
@@ -48,7 +48,7 @@ class Change(NamedTuple):
     value: str | None
 
 
-class Resource(NamedTuple):
+class ConfigResource(NamedTuple):
     """A topic, a broker, the loggers of a broker, a subscription of client metrics, or a group.
 
     :param type: :data:`TOPIC`, :data:`BROKER`, :data:`BROKER_LOGGER`, :data:`CLIENT_METRICS` or
@@ -74,7 +74,9 @@ class Plan(NamedTuple):
     changes: Callable[[str, str, Mapping[str, str]], Changes]
 
 
-def is_refused_early(broker: Broker, resource: Resource, changes: Sequence[Change]) -> bool:
+def is_refused_early(
+    broker: Broker, resource: ConfigResource, changes: Sequence[ConfigChange]
+) -> bool:
     """Return whether changes are refused whoever asks for them: Kafka checks their form, and all
     changes of brokers, before it checks permissions.
     """
@@ -87,7 +89,7 @@ def is_refused_early(broker: Broker, resource: Resource, changes: Sequence[Chang
 
 
 def alter(
-    broker: Broker, resources: Sequence[tuple[Resource, Plan]], *, validate_only: bool
+    broker: Broker, resources: Sequence[tuple[ConfigResource, Plan]], *, validate_only: bool
 ) -> Generator[None, None, list[Refusal]]:
     """Change the configs of resources by their plans, or only validate the changes. Yield between
     pieces of work.
@@ -119,7 +121,7 @@ def alter(
     return results
 
 
-def _plan(broker: Broker, resource: Resource, plan: Plan) -> Changes:
+def _plan(broker: Broker, resource: ConfigResource, plan: Plan) -> Changes:
     """Return the valid changes of a resource, or its error."""
     refusal = plan.malformed or _check_resource(broker, resource)
     if refusal is not None:
@@ -133,7 +135,9 @@ def _plan(broker: Broker, resource: Resource, plan: Plan) -> Changes:
     return _check_changes(broker, kind, name, present, changes) or changes
 
 
-def _store(broker: Broker, changed: Mapping[Resource, Mapping[str, str | None]]) -> Refusal | None:
+def _store(
+    broker: Broker, changed: Mapping[ConfigResource, Mapping[str, str | None]]
+) -> Refusal | None:
     """Store changes in one transaction; return the error if that fails. Levels of loggers are not
     stored.
     """
@@ -160,7 +164,7 @@ def _store(broker: Broker, changed: Mapping[Resource, Mapping[str, str | None]])
 
 
 def _apply(
-    broker: Broker, changed: Mapping[Resource, Mapping[str, str | None]]
+    broker: Broker, changed: Mapping[ConfigResource, Mapping[str, str | None]]
 ) -> Generator[None, None, None]:
     """Apply stored changes to loggers, subscriptions and open logs."""
     for resource, changes in changed.items():
@@ -178,7 +182,7 @@ def _apply(
         yield
 
 
-def _check_resource(broker: Broker, resource: Resource) -> Refusal | None:
+def _check_resource(broker: Broker, resource: ConfigResource) -> Refusal | None:
     name = resource.name
     if resource.type == TOPIC:
         if not name:
@@ -228,7 +232,7 @@ def _check_changes(
     )
 
 
-def replacement(changes: Sequence[Change]) -> Plan:
+def replacement(changes: Sequence[ConfigChange]) -> Plan:
     """Return the plan of AlterConfigs: replace all configs of a resource."""
 
     def plan(kind: str, name: str, present: Mapping[str, str]) -> Changes:
@@ -241,15 +245,15 @@ def replacement(changes: Sequence[Change]) -> Plan:
     return Plan(_check_operations(changes), plan)
 
 
-def increment(broker: Broker, changes: Sequence[Change]) -> Plan:
+def increment(broker: Broker, changes: Sequence[ConfigChange]) -> Plan:
     """Return the plan of IncrementalAlterConfigs: change only the named configs."""
 
     def plan(kind: str, name: str, present: Mapping[str, str]) -> Changes:
         planned: dict[str, str | None] = {}
         for change in changes:
-            if change.operation == Operation.SET:
+            if change.operation == ConfigOperation.SET:
                 planned[change.name] = change.value
-            elif change.operation == Operation.DELETE:
+            elif change.operation == ConfigOperation.DELETE:
                 planned[change.name] = None
             else:
                 edited = _edit_list(broker, kind, name, change)
@@ -261,13 +265,14 @@ def increment(broker: Broker, changes: Sequence[Change]) -> Plan:
     return Plan(_check_operations(changes), plan)
 
 
-def _check_operations(changes: Sequence[Change]) -> Refusal | None:
+def _check_operations(changes: Sequence[ConfigChange]) -> Refusal | None:
     message = None
     unknown = next(
-        (change.operation for change in changes if change.operation not in list(Operation)), None
+        (change.operation for change in changes if change.operation not in list(ConfigOperation)),
+        None,
     )
     without_value = [
-        one.name for one in changes if one.value is None and one.operation != Operation.DELETE
+        one.name for one in changes if one.value is None and one.operation != ConfigOperation.DELETE
     ]
     if len({change.name for change in changes}) < len(changes):
         message = "Error due to duplicate config keys"
@@ -278,9 +283,9 @@ def _check_operations(changes: Sequence[Change]) -> Refusal | None:
     return None if message is None else Refusal(ErrorCode.INVALID_REQUEST, message)
 
 
-def _edit_list(broker: Broker, kind: str, name: str, change: Change) -> str | Refusal:
+def _edit_list(broker: Broker, kind: str, name: str, change: ConfigChange) -> str | Refusal:
     """Return the value of a LIST config after APPEND or SUBTRACT."""
-    operation = Operation(change.operation)
+    operation = ConfigOperation(change.operation)
     if kind == broker_loggers.KIND:
         message = f"{operation.name} operation is not allowed for the BROKER_LOGGER resource"
         return Refusal(ErrorCode.INVALID_REQUEST, message)
@@ -307,7 +312,7 @@ def _edit_list(broker: Broker, kind: str, name: str, change: Change) -> str | Re
         text = broker.config.get_str(change.name)
     before = _split(text or "")
     named = _split(change.value or "")
-    if operation == Operation.APPEND:
+    if operation == ConfigOperation.APPEND:
         after = before + tuple(one for one in named if one not in before)
     else:
         after = tuple(one for one in before if one not in named)

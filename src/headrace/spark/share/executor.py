@@ -20,7 +20,7 @@ from headrace.spark.task_split import split_evenly
 from .receipt import RECEIPT_COLUMN
 
 
-class SharePartition(InputPartition):
+class ShareInputPartition(InputPartition):
     """The work of one task: acquired ranges of one or more topic partitions.
 
     ``value`` is a tuple of (topic, partition, first offset, last offset inclusive, delivery count).
@@ -40,7 +40,7 @@ class SharePartition(InputPartition):
 
 def split(
     ranges: Sequence[AcquiredRange], records_per_task: int, receipt: str | None = None
-) -> list[SharePartition]:
+) -> list[ShareInputPartition]:
     """Divide acquired ranges into tasks of about equal size, at most ``records_per_task`` each.
 
     A task may hold a part of a topic partition, or parts of several.
@@ -48,7 +48,9 @@ def split(
     ordered = sorted(ranges, key=lambda r: (r.topic, r.partition, r.first_offset))
     tasks = split_evenly([r.count for r in ordered], records_per_task)
     return [
-        SharePartition([_part(ordered[item], start, end) for item, start, end in parts], receipt)
+        ShareInputPartition(
+            [_part(ordered[item], start, end) for item, start, end in parts], receipt
+        )
         for parts in tasks
     ]
 
@@ -59,7 +61,7 @@ def _part(acquired: AcquiredRange, start: int, end: int) -> AcquiredRange:
 
 
 def read(
-    partition: SharePartition, kafka: KafkaOptions, *, headers: bool
+    partition: ShareInputPartition, kafka: KafkaOptions, *, headers: bool
 ) -> Iterator[pa.RecordBatch]:
     """Yield the acquired records of one task, with their delivery counts.
 
@@ -87,7 +89,7 @@ def read(
 class _DeliveryCounts:
     """Delivery counts of the records of one task, by runs of offsets of a topic partition."""
 
-    def __init__(self, partition: SharePartition) -> None:
+    def __init__(self, partition: ShareInputPartition) -> None:
         runs: dict[TopicPartition, list[tuple[int, int]]] = {}
         for topic, number, first_offset, _, delivery_count in sorted(partition.value):
             runs.setdefault((topic, number), []).append((first_offset, delivery_count))

@@ -29,7 +29,7 @@ from headrace.spark.reader.columns import SPARK_HEADERS, SPARK_SCHEMA
 from headrace.spark.subscription import subscribed_topics
 from headrace.spark.worker_check import CheckedInExecutors
 
-from .executor import SharePartition, read, split
+from .executor import ShareInputPartition, read, split
 from .group_settings import ensure_group_settings
 from .member import ShareMember
 from .options import ShareOptions
@@ -148,7 +148,9 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._offset = {"session": member.id, "batch": self._batches}
         return self._offset
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SharePartition]:
+    def partitions(
+        self, start: dict[str, Any], end: dict[str, Any]
+    ) -> Sequence[ShareInputPartition]:
         """Return the tasks of the micro-batch that ends at ``end``."""
         for offset in (start, end):
             check_offset("kafka-share", offset, _NO_OFFSET)
@@ -157,7 +159,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         return split(self._ranges, self._options.records_per_task, member.receipt)
 
-    def read(self, partition: SharePartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: ShareInputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task. Runs in an executor."""
         return read(partition, self._options.kafka, headers=self._options.include_headers)
 
