@@ -79,12 +79,12 @@ class ConnectionSlots:
 
 
 class Acceptor:
-    """A listening socket. It accepts connections, and closes those that there is no room for.
+    """A listening socket. It accepts connections, and closes those above the limit.
 
     asyncio's own servers accept all waiting connections before the first one is seen, and could
     thus take the last file descriptor.
 
-    :param slots: None if what accepts the connections bounds their number
+    :param slots: the limit; None if the owner of the connections limits their number itself
     :param connected: makes the protocol of a connection
     :param begin: begins a connection; by default asyncio does
     :param rates: the rates of new connections; None for no limit

@@ -756,8 +756,10 @@ class Connection(asyncio.BufferedProtocol):
             self._serve()
 
     def _access_of(self, known: RequestContext | None) -> AnyAccess:
-        """Return the client's access, which is that of the request before, if it has not logged in
-        again.
+        """Return the client's access.
+
+        :param known: the context of the request before: its access is used again unless the client
+            has logged in since
         """
         if known is not None and known.principal is self.principal:
             return known.access
@@ -1087,7 +1089,7 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.abort()
 
     def eof_received(self) -> bool:
-        """Answer what a client has sent that sends no more; return True to stay open for that."""
+        """Stop receiving; return True to stay open for requests and answers that are left."""
         self._is_at_end = self._is_paused = True
         return bool(self._unsent) or (self._queue.count > 0 and self.task is None)
 

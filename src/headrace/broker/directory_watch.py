@@ -1,7 +1,7 @@
 """Notice that the data directory, or a file in use, was deleted under the running broker.
 
-A deleted file can still be written, so that records would be acknowledged that nobody can ever read
-again.
+A deleted file can still be written through its open handle: without this check, records would be
+acknowledged and then lost.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 * Requests that are not served yet, whole or not, take at most ``queued.max.request.bytes``, and one
   request more. When that is spent, connections with an incomplete frame are not read, except the
-  first in line. One that is slow meanwhile is closed, so that nobody holds the memory for nothing.
+  first in line. Connections that send slowly meanwhile are closed: others need their memory.
 * Answers that clients do not read take at most ``MAX_UNSENT_BYTES``, and one answer more. When that
   is spent, the connection that was stalled for longest is closed. Records of fetches are not among
   them: they are read from their files when the socket takes them.

@@ -153,7 +153,7 @@ class Flusher:
 
 
 def _flush_all(due: Collection[PartitionLog], timed: Iterable[PartitionLog]) -> None:
-    """Flush all logs, then raise the first error of those that are due. Nobody waits for the
+    """Flush all logs, then raise the first error of those that are due. No writer waits for the
     others.
     """
     for partition in timed:

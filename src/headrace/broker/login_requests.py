@@ -46,7 +46,7 @@ class LoginRequests:
 
     @staticmethod
     def load() -> None:
-        """Import what logins need, so that the first one holds up nobody."""
+        """Import the modules of logins now, so that the first login delays no other request."""
         for api_key in (HANDSHAKE, API_VERSIONS, AUTHENTICATE):
             api = APIS[api_key]
             handlers.handler(api_key)

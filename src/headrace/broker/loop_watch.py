@@ -1,4 +1,5 @@
-"""The watchdog of the event loop: it measures the loop's delay, and says what held it.
+"""The watchdog of the event loop: it measures the loop's delay, and names the request or timer
+that held it.
 
 A timer on the loop measures how late it runs. When it is late, a thread looks at what the loop is
 doing at that moment. Requests and timers are not touched: the watchdog costs them nothing. The
@@ -127,15 +128,16 @@ class LoopWatch:
 
 
 def holder_in(thread_id: int) -> Holder | None:
-    """Return what a thread is busy with. Keep no reference to its frames, whose variables may be
-    requests of many megabytes.
+    """Return the request or timer that a thread runs now; None if there is no such thread.
+
+    It keeps no reference to the frames, whose variables may be requests of many megabytes.
     """
     frame = sys._current_frames().get(thread_id)
     return None if frame is None else holder_of(frame)
 
 
 def holder_of(frame: FrameType) -> Holder:
-    """Return what the code of a frame, and the frames that have called it, belongs to."""
+    """Return the request or timer that has called the code of a frame."""
     name, client_id = None, None
     inner: FrameType | None = frame
     while inner is not None:

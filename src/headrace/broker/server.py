@@ -153,8 +153,8 @@ class Server:
     async def stop_serving(self) -> None:
         """Stop listening and answering. Connections stay open until :meth:`close`.
 
-        Close the broker in between: its clients then learn at once that it is gone, not while it
-        still flushes and cannot be reached.
+        Close the broker in between: then its clients are disconnected when it has written
+        everything, and do not try to connect again while it is still stopping.
         """
         if self._reaper is not None:
             self._reaper.cancel()

@@ -97,8 +97,8 @@ def run(options: Namespace) -> int:
 def _exit() -> NoReturn:
     """End the process at once after a clean stop.
 
-    Python takes up to 0.1 s to tear down its modules. A Java share consumer that is closed when its
-    broker has been unreachable for longer than that waits for its whole timeout.
+    Python takes up to 0.1 s to tear down its modules. If a broker is unreachable for so long, a
+    Java share consumer that is closed waits for its whole timeout.
     """
     sys.stdout.flush()
     logging.shutdown()

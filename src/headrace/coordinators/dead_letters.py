@@ -109,10 +109,10 @@ class DeadLetterCounts:
 class _Writing:
     """The letters that one change of a share-partition needs.
 
-    :ivar counts: those of the group; they are nobody else's after the group was deleted
+    :ivar counts: the counters of the group; after its deletion :class:`DeadLetters` has new ones
     :ivar runs: the records that become archived
-    :ivar written: the offsets that have a letter already; those of new letters are added. It is
-        nobody else's after a change of the state elsewhere
+    :ivar written: the offsets that have a letter already; those of new letters are added. After a
+        change of the state elsewhere :class:`DeadLetters` has a new set
     :ivar originals: the records to copy; None for letters without copies
     """
 
@@ -284,7 +284,7 @@ class DeadLetters:
             await _flush(writing, self._logs.durable())
 
     def _write_last(self, writing: _Writing) -> None:
-        """Write letters while the broker closes: the event loop serves nobody any more.
+        """Write letters while the broker closes. It may block, as no requests are served any more.
 
         :raises StorageError: when the disk fails
         """

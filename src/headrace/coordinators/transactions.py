@@ -139,7 +139,7 @@ class Transactions:
 
         If the producer has an open transaction in the partition, the coordinator is not asked, as
         in Kafka. So a write must not be stored before its partition is in the transaction durably:
-        nobody would end the transaction there.
+        after a power cut the coordinator would not end the transaction there.
 
         :param adds_partition: True if the write adds the partition to the transaction (KIP-890)
         :param waited: True if the logs were durable since the partition was added

@@ -141,9 +141,9 @@ def _check_deletion(
     """Return the result for a topic that the client may not delete; None if it may, or if there is
     no such topic.
 
-    A topic that is named by its name must be one that the client may describe. To name a topic by
-    its id, the permission to delete it is enough; without that, those who may describe it are told
-    its name.
+    A client that gives a name needs the permissions to describe and to delete the topic. A client
+    that gives an id needs the permission to delete it; the refusal has the name of the topic only
+    if the client may describe it.
     """
     if asked.name is None:
         topic = broker.catalog.topics_by_id.get(asked.topic_id)

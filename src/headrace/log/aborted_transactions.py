@@ -170,11 +170,12 @@ def read(stem: str, size_bytes: int, point: int) -> list[AbortedTransaction] | N
 
 
 def has_right_checksum(stem: str, point: int, end_offset: int) -> bool:
-    """Return True if a ``.txnindex`` file, which has all entries of a segment, has checksums that
-    say nothing else.
+    """Return True if the checksums of a segment agree with its ``.txnindex`` file, which has all
+    entries of the segment. Missing checksums agree.
 
     :param stem: path of the segment's files without a suffix
-    :param point: they may leave out entries with markers from here on
+    :param point: checksums that were written for an offset up to this one may cover only the first
+        entries of the file
     :param end_offset: offset after the last record of the segment
     :raises OSError: when the disk fails
     """

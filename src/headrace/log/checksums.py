@@ -83,7 +83,8 @@ def write(
     :param stem: path of the segment's files without a suffix
     :param size_bytes: see :class:`Checksums`
     :param end_offset: see :class:`Checksums`
-    :param suffixes: leave out the other files; they do not have their checksum then
+    :param suffixes: the files to write a checksum of; a file without one has the checksum of an
+        empty file
     :raises OSError: when the disk fails; the file is as it was
     """
     lines = []

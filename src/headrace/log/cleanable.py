@@ -85,9 +85,9 @@ def _first_dirty_offset(log: PartitionLog) -> int:
 
 
 def expect_gaps(log: PartitionLog) -> None:
-    """Save that offsets may be missing from now on, unless that is known: verification must not
-    take them for damage if a crash ends the first round half-way. Any thread may call it; it has no
-    effect if the topic was deleted.
+    """Save that offsets may be missing from now on, unless that is saved already. Without it,
+    verification would report missing offsets as damage after a crash in the first round. Any thread
+    may call it; it has no effect if the topic was deleted.
 
     The name of the file is forced to disk with that of the first new segment.
 

@@ -404,7 +404,8 @@ class Round:
         old = [source.segment for source in group]
         for segment in old:
             segment.abandon()
-        # A thread that forces the old segments to disk takes a missing file of the list for a loss.
+        # Before the files are renamed: a thread that forces segments to disk takes the log offline
+        # if a file of a listed segment is missing.
         self.log.replace_segments(number, len(old), made)
         try:
             swap.finish(self.log.path, *begun)

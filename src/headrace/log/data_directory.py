@@ -121,7 +121,7 @@ class DataDirectory:
 
     def save_created(self) -> None:
         """Save in the background which partitions have a directory since the last call, so that the
-        next start misses a directory that was deleted; see
+        next start notices a directory that was deleted; see
         :mod:`~headrace.log.known_partitions`.
         """
         created, self._created = self._created, []

@@ -78,9 +78,10 @@ def read(directory: str) -> PartitionMetadata | None:
 
 
 def contradiction(directory: str, topic_id: uuid.UUID) -> str | None:
-    """Return the reason why a directory cannot be that of the topic of its name: it names another
-    topic id. None if it can be, as a directory without a topic id that can be read.
+    """Return an error text if a directory names another topic id, None if it names ``topic_id`` or
+    has no id that can be read.
 
+    :param topic_id: the id in the catalog of the topic with the directory's name
     :raises OSError: when the disk fails
     """
     try:

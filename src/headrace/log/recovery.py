@@ -178,8 +178,8 @@ def _load_segments(
 
 
 def _read_aborted(directory: str, segments: list[Segment], point: int) -> AbortedTransactions:
-    """Return the transactions that ended before ``point``. If those of a segment are in doubt, all
-    are found again in the batches, and the files are written again.
+    """Return the aborted transactions that ended before ``point``. If the entries of one segment
+    are in doubt, find those of all segments again in the batches, and write the files again.
     """
     entries: list[AbortedTransaction] = []
     for segment in segments:
@@ -445,8 +445,9 @@ def snapshot_offsets(directory: str) -> list[int]:
 def _newest_snapshot(directory: str, log_start: int) -> tuple[int, ProducerState]:
     """Return the newest whole snapshot with its offset, or an empty state as of ``log_start``.
 
-    As in Kafka, a snapshot of before ``log_start`` is not used: later batches of its producers are
-    deleted, so that it would refuse the next ones. Unknown producers may begin with any sequence.
+    As in Kafka, a snapshot from before ``log_start`` is not used: later batches of its producers
+    are deleted, so their next batches would be refused as out of order. Unknown producers may begin
+    with any sequence.
     """
     for offset in snapshot_offsets(directory):
         if offset < log_start:

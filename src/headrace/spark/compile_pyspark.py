@@ -2,9 +2,9 @@
 
 Spark's Python processes import pyspark from the archives in ``$SPARK_HOME/python/lib``, which hold
 source only. Python keeps nothing of what it compiles from an archive, so every process compiles
-some 100 modules anew, which takes longer than all else that it does at its start
-(``docs/spark.md``, *Speed of a pipeline*). This command adds the compiled modules to the archives.
-Run it once after each installation of pyspark.
+some 100 modules anew. That takes longer than the rest of its start (``docs/spark.md``, *Speed of a
+pipeline*). This command adds the compiled modules to the archives. Run it once after each
+installation of pyspark.
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ class Plan(NamedTuple):
 def is_refused_early(
     broker: Broker, resource: ConfigResource, changes: Sequence[ConfigChange]
 ) -> bool:
-    """Return whether changes are refused whoever asks for them: Kafka checks their form, and all
-    changes of brokers, before it checks permissions.
+    """Return whether changes are refused before permissions are checked. As in Kafka, these are
+    malformed changes, changes of an unknown type of resource, and invalid changes of brokers.
     """
     plan = increment(broker, changes)
     if plan.malformed is not None:

@@ -29,7 +29,7 @@ _FEATURES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(create\.topic|alter\.config)\.policy\.class\.name", "policy"),
     )
 )
-"""Patterns of names, and what this broker has "no ..." of."""
+"""Patterns of names, and the feature that this broker does not have, for the error text."""
 
 _PER_LISTENER = re.compile(r"max\.connections\.per\.ip.*")
 """Settings that are served, but not for a single listener."""

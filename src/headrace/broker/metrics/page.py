@@ -1,7 +1,8 @@
 """The metrics page of a broker: its counters, and what a scrape reads from its state.
 
 ``docs/metrics.md`` says how names are made from Kafka's. The page is written in slices, between
-which requests are served: its samples are not all of one instant, but those of one partition are.
+which requests are served. So samples of two partitions may be of different moments; all samples of
+one partition are of the same moment.
 """
 
 from __future__ import annotations

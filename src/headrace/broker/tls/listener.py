@@ -115,8 +115,10 @@ class TlsListener:
             raise ConfigError(f"listener {self._name}: {error}") from error
 
     def _file_versions(self) -> list[tuple[int, int, int] | None]:
-        """Return what tells the present content of each file from an earlier one. Its owner and its
-        permissions count, too: they change the time of the last change.
+        """Return inode, ctime and size of each file, None for a missing one.
+
+        They differ after a change of the content, and also of the owner or the permissions, which
+        changes the ctime.
         """
         versions: list[tuple[int, int, int] | None] = []
         for path in files(lambda name: self._config.listener_text(self._name, name)):

@@ -97,7 +97,7 @@ class Handshakes:
             self._loop.call_soon(self._run)
 
     def close(self) -> None:
-        """Give up all handshakes without a word: the broker stops."""
+        """Abort the connections of all handshakes, as the broker stops."""
         if self._timer is not None:
             self._timer.cancel()
         for transport in list(self._open):
@@ -366,7 +366,9 @@ class TlsTransport(asyncio.Transport):
         return True
 
     def _refuse(self) -> None:
-        """Give OpenSSL what is no record, so that it tells what is wrong, and no more."""
+        """Give OpenSSL the bytes that are not a TLS record, and nothing after them: its
+        next read raises the error.
+        """
         self._incoming.write(self._arrived)
         self._incoming.write_eof()
         self._arrived = _NOTHING
@@ -421,8 +423,8 @@ class TlsTransport(asyncio.Transport):
     # Sending --------------------------------------------------------------------------------------
 
     def send_views(self, views: Sequence[bytes | memoryview]) -> int:
-        """Send what the socket takes now; return how many bytes that are. Of a broken connection
-        that is everything. Do not call it while writing is paused.
+        """Send what the socket takes now, and return the number of bytes. A broken connection takes
+        everything. Do not call it while writing is paused.
 
         The last bytes may wait in the transport for the socket. Then the protocol's
         ``pause_writing`` was called.

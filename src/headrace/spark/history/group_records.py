@@ -3,8 +3,8 @@
 The layouts are those of :mod:`headrace.groups.record_schemas` and :mod:`headrace.share.records`.
 Here all records of a batch are decoded at once, and only the fields that tell of progress: commits,
 share state, members, groups. Records of streams groups (KIP-1071) are laid out like those of
-consumer groups in these fields: a group's value begins with its epoch, and of a member only the key
-is needed.
+consumer groups in these fields: a group's value begins with its epoch, and a member's record needs
+only its key.
 """
 
 from __future__ import annotations

@@ -94,7 +94,8 @@ def registry() -> Path | None:
 def _link_registry(path: Path) -> None:
     """Make the registry known to the functions of ``foreachBatch`` over Spark Connect.
 
-    Of the application's directories, their processes know only that of its blocks.
+    Their processes know only the application's directory of blocks, so it gets a link to the
+    registry.
     """
     blocks = _block_directory()
     if blocks is not None:
