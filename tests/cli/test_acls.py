@@ -114,7 +114,9 @@ def test_without_an_authorizer() -> None:
     with headrace.Broker() as broker:
         status, _, errors = run("acls", "--bootstrap-server", broker.bootstrap_servers, *line)
     assert status == 1
-    assert errors == ["headrace acls: No Authorizer is configured."]
+    assert errors == [
+        "headrace acls: No Authorizer is configured: set authorizer.class.name on the brokers"
+    ]
 
 
 @pytest.mark.java

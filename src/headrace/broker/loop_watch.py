@@ -108,7 +108,7 @@ class LoopWatch:
         self._metrics.held(holder.name, delay_ms)
         if holder in (UNKNOWN, COLLECTOR):  # no warning in an embedding program's output
             log.info(
-                holder.name,
+                "" if holder == UNKNOWN else holder.name,
                 "the event loop stood still for %d ms while the broker did nothing: the cycle "
                 "collector, another thread of the process, or the machine was busy",
                 int(delay_ms),

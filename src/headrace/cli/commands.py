@@ -51,7 +51,7 @@ COMMANDS: Mapping[str, Entry] = {
     "exporter": Entry(".exporter.command", "serve the lag of all groups as metrics for Prometheus"),
     "keda-scaler": Entry(".keda.command", "scale workers by lag: an external scaler for KEDA"),
     "top": Entry(".top", "show groups with lag and rates, live"),
-    "ui": Entry(".ui.command", "serve a page that shows queues and works on them"),
+    "ui": Entry(".ui.command", "serve a page with groups, topics, records and actions"),
     "console-share-consumer": Entry(
         ".console.share_consumer", "print the records of a topic as a member of a share group"
     ),

@@ -1,4 +1,4 @@
-"""Options of a kind, the options of ``headrace serve``, and the parsing of values of options."""
+"""Functions that declare options and parse their values, and the options of ``headrace serve``."""
 
 from __future__ import annotations
 

@@ -187,7 +187,8 @@ def _round_up_time(value_ms: float) -> float:
 
 
 def _round_up(value: float) -> float:
-    """Return the next value of 1.5, 3, 6, 9 and their multiples by ten, which thirds divide well.
+    """Return the least number that is not below ``value`` among 1.5, 3, 6, 9 times a power of ten.
+    The grid has lines at its thirds.
 
     :param value: above 0
     """

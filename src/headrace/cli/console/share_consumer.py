@@ -83,8 +83,8 @@ def declare(parser: ArgumentParser) -> None:
     flag(
         parser,
         "--from-beginning",
-        "fail if the group is new to the topic and does not start at the oldest record, with "
-        "the command that resets it",
+        "check that the group starts at the oldest record; if it is new to the topic and does not, "
+        "fail and print the command that resets it",
     )
     formatter_options(parser)
     repeated_option(

@@ -68,7 +68,7 @@ def declare(parser: ArgumentParser) -> None:
     listing = parser.add_argument_group("list")
     listing.add_argument(
         "--prefix",
-        help=f"topics whose name begins so are queues, too (default: {DEFAULT_PREFIX})",
+        help=f"topics whose name begins with PREFIX are queues, too (default: {DEFAULT_PREFIX})",
     )
     number_option(
         listing,

@@ -32,6 +32,9 @@ _KAFKA_TEXTS = {
 """Error name → text of Kafka's tools, for errors to which the broker adds no text.
 """
 
+_ADVICE = {"SECURITY_DISABLED": "set authorizer.class.name on the brokers"}
+"""Error name → what to change."""
+
 
 PartitionKey = tuple[str, int]
 """(topic, partition number)"""
@@ -103,13 +106,15 @@ def is_error(error: BaseException, *names: str) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the text of an error, on one line."""
+    """Return the text of an error, on one line, with advice if there is any."""
     if not isinstance(error, KafkaException):
         return " ".join(str(error).split())
     (kafka_error,) = error.args
     text = str(kafka_error.str()).removeprefix("Broker: ")
     if text == str(KafkaError(kafka_error.code()).str()).removeprefix("Broker: "):
         text = _KAFKA_TEXTS.get(kafka_error.name(), text)
+    if kafka_error.name() in _ADVICE:
+        text = f"{text.rstrip('.')}: {_ADVICE[kafka_error.name()]}"
     return " ".join(text.split())
 
 

@@ -47,7 +47,7 @@ _STRANGER_TIMEOUT_S = 10.0
 """Time in which a connection must send the token."""
 _TIMEOUT_S = 60.0
 _ATTEMPTS = 2
-"""Number of times that a reader is asked which closes the connection without an answer. One that
+"""Number of attempts to ask a reader that closes the connection without an answer. A reader that
 has ended refuses the second connection."""
 _LOOPBACK = "127.0.0.1"
 _DIRECTORY = "headrace-share"
