@@ -38,7 +38,10 @@ HELP_S, ATTEMPTS = 0.3, 5
             "--replication-factor takes a number from 1 to 32767",
         ),
         ("topics create t --partitions 1 --replica-assignment 1", "leave out --partitions"),
-        ("topics create t --replica-assignment 1:2,3", "every partition takes as many brokers"),
+        (
+            "topics create t --replica-assignment 1:2,3",
+            "all partitions take the same number of brokers",
+        ),
         ("topics alter t", "change configs with headrace configs alter"),
         ("topics delete (", "'(' is not a regular expression"),
         ("configs describe", "name one resource"),

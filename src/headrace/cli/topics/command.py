@@ -120,7 +120,7 @@ def check(options: Namespace) -> None:
                 "--partitions and --replication-factor"
             )
         if len({len(one) for one in options.replica_assignment}) > 1:
-            raise BadUsage("--replica-assignment: every partition takes as many brokers")
+            raise BadUsage("--replica-assignment: all partitions take the same number of brokers")
     if options.action == "alter" and options.partitions is None:
         raise BadUsage("alter takes --partitions; change configs with headrace configs alter")
     for name, most in (("partitions", MAX_PARTITION), ("replication_factor", _MAX_REPLICAS)):
