@@ -368,6 +368,7 @@ class AdminClient(confluent.AdminClient):
         :param partitions: each with its new start offset in ``offset``
         :returns: a future for each partition. It fails with NON_EMPTY_GROUP while the group has
             members
+        :raises ValueError: an offset is negative, or an argument is empty or repeated
         """
         (group,) = checked_names("group_id", [group_id])
         asked = checked_partitions(partitions)

@@ -114,7 +114,11 @@ class EmbeddedBroker:
         return f"http://{host}:{self._metrics_at}/metrics"
 
     def start(self) -> EmbeddedBroker:
-        """Start, and return when clients can connect."""
+        """Start, and return when clients can connect.
+
+        :raises RuntimeError: when the broker is running already
+        :raises Exception: when it cannot start, see :class:`EmbeddedBroker`
+        """
         if self._thread is not None:
             raise RuntimeError("the broker is running already")
         ready = threading.Event()

@@ -422,7 +422,10 @@ class Reader:
         return None if length < 0 else self._take(length)
 
     def array(self, read_item: Callable[[Reader], T], *, nullable: bool = True) -> tuple[T, ...]:
-        """Read an array. Null reads as empty if ``nullable``, else it is refused."""
+        """Read an array. Null reads as empty.
+
+        :raises ValueError: the array is null, and not ``nullable``
+        """
         length = self._long_length()
         if length < 0 and not nullable:
             raise ValueError("an array that must not be null is null")

@@ -284,6 +284,7 @@ def build(
     :param headers: the headers of each record, in the order of ``records``
     :param codec: 0 none, 1 gzip, 2 snappy (xerial framing, as Java clients do), 3 lz4, 4 zstd
     :param attributes: bits to set besides the codec, such as :data:`TRANSACTIONAL_BIT`
+    :raises ValueError: there are no records
     """
     pieces: list[bytes] = []
     base_timestamp = timestamps_ms[0] if timestamps_ms else timestamp_ms

@@ -238,7 +238,10 @@ def _legacy_count(frame: Any, offset: int, end: int) -> tuple[int, int]:
 
 
 def null_array(name: str) -> NoReturn:
-    """Raise the error for a null that the schema does not allow."""
+    """Refuse a null array that the schema does not allow.
+
+    :raises NullArray: always
+    """
     raise NullArray(f"{name} is null")
 
 

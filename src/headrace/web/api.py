@@ -157,7 +157,13 @@ class Api:
         )
 
     async def act(self, request: Request) -> Response:
-        """Return the plan of an action, and execute it if the body has ``"dry_run": false``."""
+        """Return the plan of an action, and execute it if the body has ``"dry_run": false``.
+
+        :raises NotAllowed: the request has no token or password in its Authorization header
+        :raises BadRequest: the body is not a JSON object, or a field is missing or wrong
+        :raises NotThere: what the body names does not exist
+        :raises ClientError: the cluster refuses or does not answer
+        """
         visitor = self._site.visitor(request)
         if visitor.user is None or visitor.session is not None:
             # A login of a browser is not enough: another site could make the browser send it.

@@ -522,7 +522,11 @@ class Site:
         return self.html(request, "plan", values)
 
     async def confirm(self, request: Request) -> Response:
-        """Execute an action that was shown before."""
+        """Execute an action that was shown before.
+
+        :raises BadRequest: it was executed already, or was shown too long ago
+        :raises ClientError: the cluster refuses or does not answer
+        """
         visitor, form = await self._actor(request)
         plan = self.plans.take(visitor.user or "", form.get("plan", ""))
         if plan is None:
@@ -588,7 +592,10 @@ class Site:
         return response
 
     def static(self, request: Request) -> Response:
-        """Return a file of the page."""
+        """Return a file of the page.
+
+        :raises NotThere: there is no such file
+        """
         file = self.pages.files.get(request.path_params["name"])
         if file is None:
             raise NotThere("There is no such file.")

@@ -66,18 +66,22 @@ class ClassicGroup:
 
     @property
     def state(self) -> State:
+        """The state of the group."""
         return self._membership.state
 
     @property
     def state_name(self) -> str:
+        """Kafka's name for the state of the group."""
         return self._membership.state.value
 
     @property
     def generation_id(self) -> int:
+        """The id of the current generation."""
         return self._membership.generation_id
 
     @property
     def protocol_type(self) -> str:
+        """The protocol type of the members, such as ``consumer``; empty if none is known."""
         return self._membership.protocol_type
 
     @property
@@ -87,10 +91,12 @@ class ClassicGroup:
 
     @property
     def members(self) -> Members:
+        """The members of the current or next generation."""
         return self._membership.members
 
     @property
     def is_empty(self) -> bool:
+        """True in the state EMPTY."""
         return self._membership.is_empty
 
     # Commands -------------------------------------------------------------------------------------

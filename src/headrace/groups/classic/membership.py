@@ -46,10 +46,12 @@ class Membership:
 
     @property
     def is_empty(self) -> bool:
+        """True in the state EMPTY."""
         return self.state is State.EMPTY
 
     @property
     def protocol_type(self) -> str:
+        """The protocol type of the members, such as ``consumer``; empty if none is known."""
         return self.members.protocol_type
 
     def check(self, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:

@@ -76,10 +76,12 @@ class ConsumerGroup:
 
     @property
     def state_name(self) -> str:
+        """Kafka's name for the state of the group."""
         return self.state.state_name
 
     @property
     def is_empty(self) -> bool:
+        """True if the group has no members."""
         return self.state.is_empty
 
     # Heartbeat ------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ class ConsumerHeartbeat:
 
     @property
     def leaves(self) -> bool:
+        """True if the member leaves, for ever or temporarily."""
         return self.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
 
     @property

@@ -81,6 +81,7 @@ class ConsumerState:
 
     @property
     def is_empty(self) -> bool:
+        """True if the group has no members."""
         return not self.members
 
     def is_settled(self, member_id: str) -> bool:

@@ -88,10 +88,12 @@ class ShareGroup:
 
     @property
     def state_name(self) -> str:
+        """Kafka's name for the state of the group."""
         return "Stable" if self.members else "Empty"
 
     @property
     def is_empty(self) -> bool:
+        """True if the group has no members."""
         return not self.members
 
     # Members --------------------------------------------------------------------------------------

@@ -82,10 +82,12 @@ class StreamsGroup:
 
     @property
     def state_name(self) -> str:
+        """Kafka's name for the state of the group."""
         return self.state.state_name
 
     @property
     def is_empty(self) -> bool:
+        """True if the group has no members."""
         return self.state.is_empty
 
     # Heartbeat ------------------------------------------------------------------------------------

@@ -76,10 +76,12 @@ class StreamsHeartbeat:
 
     @property
     def leaves(self) -> bool:
+        """True if the member leaves, for ever or temporarily."""
         return self.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
 
     @property
     def joins(self) -> bool:
+        """True if the member joins or rejoins."""
         return self.member_epoch == JOIN_EPOCH
 
     @property

@@ -73,6 +73,7 @@ class StreamsState:
 
     @property
     def is_empty(self) -> bool:
+        """True if the group has no members."""
         return not self.members
 
     def is_settled(self, member_id: str) -> bool:

@@ -90,6 +90,7 @@ class ConfiguredTopology:
 
     @property
     def is_ready(self) -> bool:
+        """True if all topics exist with the right numbers of partitions."""
         return self.problem is None
 
 

@@ -101,7 +101,11 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
-        """Commit what lies before ``start``, and fix the end of the next micro-batch."""
+        """Commit what lies before ``start``, and fix the end of the next micro-batch.
+
+        :raises SourceError: records are lost, or a broker refuses; or a leader does not answer for
+            too long in a run with ``Trigger.AvailableNow``
+        """
         give_up_at_s = time.monotonic() + _UNREADABLE_TIMEOUT_S
         with one_line_errors():
             while True:

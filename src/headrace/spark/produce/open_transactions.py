@@ -61,7 +61,10 @@ class OpenTransactions:
         return [one for one in wanted if found[one.transactional_id] != one]
 
     def commit(self, transactions: Iterable[OpenTransaction]) -> list[OpenTransaction]:
-        """Commit transactions; return those that had been aborted before."""
+        """Commit transactions; return those that had been aborted before.
+
+        :raises SourceError: it is unknown whether one is committed
+        """
         wanted = list(transactions)
         lost = []
         answers = self._call(lambda cluster: end_transactions(cluster, wanted, commit=True))
