@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.broker.loop_watch import LoopWatch
+from headrace.broker.loop_watch import UNKNOWN, LoopWatch
 from headrace.broker.metrics.registry import LoopMetrics
 from headrace.broker.topic_logs import TopicLogs
 from headrace.groups.coordinator import GroupCoordinator
+from headrace.log_lines import LIMITER
 from tests.wire_client import batch, connection
 
 HOLD_S = 0.4
@@ -86,3 +87,13 @@ def test_the_cycle_collector_is_named(caplog: pytest.LogCaptureFixture) -> None:
         asyncio.run(collect())
     assert set(metrics.held_ms) == {"cycle collector"}
     assert {record.levelname for record in caplog.records} == {"INFO"}
+
+
+def test_lines_about_an_unknown_holder_name_no_cause(caplog: pytest.LogCaptureFixture) -> None:
+    watch = LoopWatch(LoopMetrics())
+    with caplog.at_level(logging.INFO, "headrace.loop"):
+        LIMITER.clear()
+        for _ in range(3):
+            watch._held(UNKNOWN, 150)
+        LIMITER.report()
+    assert caplog.messages[-1].startswith("2 more lines are left out: the event loop stood still")
