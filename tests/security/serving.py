@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import ssl
 import struct
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,16 @@ def run(scene: Any) -> None:
     """Run a coroutine on the event loop that brokers use."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(scene)
+
+
+def on_uvloop(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test on the event loop that brokers use."""
+
+    @functools.wraps(function)
+    def run_test(**fixtures: Any) -> None:
+        run(function(**fixtures))
+
+    return run_test
 
 
 def warnings(caplog: Any) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 from headrace.broker.config.listeners import is_loopback
 from headrace.broker.metrics.server import MetricsAccess
 from headrace.throwaway_ca import ThrowawayCA
-from tests.security.serving import run, serving, warnings
+from tests.security.serving import on_uvloop, serving, warnings
 from tests.support import HeadraceProcess
 
 pytestmark = pytest.mark.broker
@@ -101,15 +101,12 @@ def test_loopback() -> None:
     ("listeners", "is_warned"),
     [("PLAINTEXT://127.0.0.1:0", False), ("PLAINTEXT://0.0.0.0:0", True)],
 )
-def test_an_open_listener_is_named_once(
+@on_uvloop
+async def test_an_open_listener_is_named_once(
     listeners: str, is_warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     advertised = "PLAINTEXT://127.0.0.1:9092"
-
-    async def scene() -> None:
-        async with serving({"listeners": listeners, "advertised.listeners": advertised}):
-            pass
-
-    with caplog.at_level(logging.WARNING):
-        run(scene())
+    caplog.set_level(logging.WARNING)
+    async with serving({"listeners": listeners, "advertised.listeners": advertised}):
+        pass
     assert [("PLAINTEXT" in line) for line in warnings(caplog)] == [True] * is_warned

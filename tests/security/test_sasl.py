@@ -38,7 +38,7 @@ from headrace.security.scram import (
 )
 from tests.machines.test_scram import Client as ScramClient
 from tests.security.oauth import key_set
-from tests.security.serving import Client, Serving, run, serving, warnings
+from tests.security.serving import Client, Serving, on_uvloop, run, serving, warnings
 from tests.support import wait_until
 
 pytestmark = pytest.mark.broker
@@ -80,122 +80,106 @@ def add_user(scene: Serving, name: str, password: str, mechanism: str = "SCRAM-S
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_plain(version: int) -> None:
-    async def scene() -> None:
-        async with serving(configs()) as broker:
-            client = await connected(broker)
-            shaken = await client.ask(SASL_HANDSHAKE, 1, mechanism="PLAIN")
-            assert shaken.error_code == 0
-            assert shaken.mechanisms == ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-            response = await client.ask(SASL_AUTHENTICATE, version, auth_bytes=ANN)
-            assert (response.error_code, response.auth_bytes) == (0, b"")
-            assert str(broker.connection.principal) == "User:ann"
-            assert (await client.ask(METADATA, 1, topics=[])).brokers
-
-    run(scene())
+@on_uvloop
+async def test_plain(version: int) -> None:
+    async with serving(configs()) as broker:
+        client = await connected(broker)
+        shaken = await client.ask(SASL_HANDSHAKE, 1, mechanism="PLAIN")
+        assert shaken.error_code == 0
+        assert shaken.mechanisms == ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+        response = await client.ask(SASL_AUTHENTICATE, version, auth_bytes=ANN)
+        assert (response.error_code, response.auth_bytes) == (0, b"")
+        assert str(broker.connection.principal) == "User:ann"
+        assert (await client.ask(METADATA, 1, topics=[])).brokers
 
 
-def test_tokens_as_frames_of_their_own() -> None:
+@on_uvloop
+async def test_tokens_as_frames_of_their_own() -> None:
     """As after SaslHandshake version 0."""
-
-    async def scene() -> None:
-        async with serving(configs()) as broker:
-            client = await connected(broker)
-            await client.ask(SASL_HANDSHAKE, 0, mechanism="PLAIN")
-            client.writer.write(struct.pack(">i", len(ANN)) + ANN)
-            assert await client.frame() == b""
-            assert (await client.ask(METADATA, 1, topics=[])).brokers
-
-    run(scene())
+    async with serving(configs()) as broker:
+        client = await connected(broker)
+        await client.ask(SASL_HANDSHAKE, 0, mechanism="PLAIN")
+        client.writer.write(struct.pack(">i", len(ANN)) + ANN)
+        assert await client.frame() == b""
+        assert (await client.ask(METADATA, 1, topics=[])).brokers
 
 
 @pytest.mark.parametrize("apart", [False, True])
-def test_a_token_that_is_shorter_than_any_request(*, apart: bool) -> None:
+@on_uvloop
+async def test_a_token_that_is_shorter_than_any_request(*, apart: bool) -> None:
     token = b"\0a\0b"
     line = f'{MODULES}.plain.PlainLoginModule required user_a="b";'
     users = {"listener.name.sasl_plaintext.plain.sasl.jaas.config": line}
-
-    async def scene() -> None:
-        async with serving(configs() | users) as broker:
-            client = await connected(broker)
-            await client.ask(SASL_HANDSHAKE, 0, mechanism="PLAIN")
-            frame = struct.pack(">i", len(token)) + token
-            if apart:
-                client.writer.write(frame[:6])
-                await client.writer.drain()
-                await asyncio.sleep(0.05)
-                frame = frame[6:]
-            client.writer.write(frame)
-            assert await client.frame() == b""
-            assert (await client.ask(METADATA, 1, topics=[])).brokers
-
-    run(scene())
+    async with serving(configs() | users) as broker:
+        client = await connected(broker)
+        await client.ask(SASL_HANDSHAKE, 0, mechanism="PLAIN")
+        frame = struct.pack(">i", len(token)) + token
+        if apart:
+            client.writer.write(frame[:6])
+            await client.writer.drain()
+            await asyncio.sleep(0.05)
+            frame = frame[6:]
+        client.writer.write(frame)
+        assert await client.frame() == b""
+        assert (await client.ask(METADATA, 1, topics=[])).brokers
 
 
 @pytest.mark.parametrize("mechanism", list(MECHANISMS))
-def test_scram(mechanism: str) -> None:
-    async def scene() -> None:
-        async with serving(configs()) as broker:
-            add_user(broker, "b=o,b", "pa,ss=wörd", mechanism)
-            client = await connected(broker)
-            await client.ask(SASL_HANDSHAKE, 1, mechanism=mechanism)
-            scram = ScramClient(MECHANISMS[mechanism], "b=3Do=2Cb", "pa,ss=wörd")
-            first = await client.ask(SASL_AUTHENTICATE, 2, auth_bytes=scram.first())
-            final = scram.final(bytes(first.auth_bytes).decode())
-            last = await client.ask(SASL_AUTHENTICATE, 2, auth_bytes=final)
-            assert (last.error_code, bytes(last.auth_bytes)[:2]) == (0, b"v=")
-            assert str(broker.connection.principal) == "User:b=o,b"
-
-    run(scene())
+@on_uvloop
+async def test_scram(mechanism: str) -> None:
+    async with serving(configs()) as broker:
+        add_user(broker, "b=o,b", "pa,ss=wörd", mechanism)
+        client = await connected(broker)
+        await client.ask(SASL_HANDSHAKE, 1, mechanism=mechanism)
+        scram = ScramClient(MECHANISMS[mechanism], "b=3Do=2Cb", "pa,ss=wörd")
+        first = await client.ask(SASL_AUTHENTICATE, 2, auth_bytes=scram.first())
+        final = scram.final(bytes(first.auth_bytes).decode())
+        last = await client.ask(SASL_AUTHENTICATE, 2, auth_bytes=final)
+        assert (last.error_code, bytes(last.auth_bytes)[:2]) == (0, b"v=")
+        assert str(broker.connection.principal) == "User:b=o,b"
 
 
 @pytest.mark.parametrize("token", [WRONG, NOBODY, b"", b"x" * 1000, b"\0\0\0"])
-def test_a_failed_login_is_answered_and_closed(
+@on_uvloop
+async def test_a_failed_login_is_answered_and_closed(
     token: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scene() -> None:
-        async with serving(configs()) as broker:
-            client = await connected(broker)
-            await client.ask(SASL_HANDSHAKE, 1, mechanism="PLAIN")
-            response = await client.ask(SASL_AUTHENTICATE, 2, auth_bytes=token)
-            assert response.error_code == 58  # SASL_AUTHENTICATION_FAILED
-            assert response.error_message
-            assert await client.is_closed()
-            assert broker.broker.metrics.failed_logins == 1
-            await logged_in(broker)
-
-    with caplog.at_level(logging.INFO):
-        run(scene())
+    caplog.set_level(logging.INFO)
+    async with serving(configs()) as broker:
+        client = await connected(broker)
+        await client.ask(SASL_HANDSHAKE, 1, mechanism="PLAIN")
+        response = await client.ask(SASL_AUTHENTICATE, 2, auth_bytes=token)
+        assert response.error_code == 58  # SASL_AUTHENTICATION_FAILED
+        assert response.error_message
+        assert await client.is_closed()
+        assert broker.broker.metrics.failed_logins == 1
+        await logged_in(broker)
     (line,) = warnings(caplog)
     assert "its login has failed" in line
     assert "s3cret" not in caplog.text
 
 
-def test_a_failed_login_is_answered_late() -> None:
-    async def scene() -> None:
-        given = configs(connection_failed_authentication_delay_ms=300)
-        async with serving(given) as broker:
-            client = await connected(broker)
-            await client.ask(SASL_HANDSHAKE, 1, mechanism="PLAIN")
-            began = time.monotonic()
-            await client.ask(SASL_AUTHENTICATE, 2, auth_bytes=WRONG)
-            # The broker's clock counts whole milliseconds.
-            assert time.monotonic() - began >= 0.299
-            assert await client.is_closed()
-
-    run(scene())
+@on_uvloop
+async def test_a_failed_login_is_answered_late() -> None:
+    given = configs(connection_failed_authentication_delay_ms=300)
+    async with serving(given) as broker:
+        client = await connected(broker)
+        await client.ask(SASL_HANDSHAKE, 1, mechanism="PLAIN")
+        began = time.monotonic()
+        await client.ask(SASL_AUTHENTICATE, 2, auth_bytes=WRONG)
+        # The broker's clock counts whole milliseconds.
+        assert time.monotonic() - began >= 0.299
+        assert await client.is_closed()
 
 
-def test_an_unknown_mechanism() -> None:
-    async def scene() -> None:
-        async with serving(configs()) as broker:
-            client = await connected(broker)
-            response = await client.ask(SASL_HANDSHAKE, 1, mechanism="GSSAPI")
-            assert response.error_code == 33  # UNSUPPORTED_SASL_MECHANISM
-            assert response.mechanisms == ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-            assert await client.is_closed()
-
-    run(scene())
+@on_uvloop
+async def test_an_unknown_mechanism() -> None:
+    async with serving(configs()) as broker:
+        client = await connected(broker)
+        response = await client.ask(SASL_HANDSHAKE, 1, mechanism="GSSAPI")
+        assert response.error_code == 33  # UNSUPPORTED_SASL_MECHANISM
+        assert response.mechanisms == ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+        assert await client.is_closed()
 
 
 REQUEST = struct.pack(">hhih", METADATA, 1, 7, -1) + b"\0\0\0\0"
@@ -213,126 +197,107 @@ REQUEST = struct.pack(">hhih", METADATA, 1, 7, -1) + b"\0\0\0\0"
         b"\xff" * 500,
     ],
 )
-def test_only_a_login_is_served_before_the_login(
+@on_uvloop
+async def test_only_a_login_is_served_before_the_login(
     sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scene() -> None:
-        async with serving(configs()) as broker:
-            client = await connected(broker)
-            client.writer.write(struct.pack(">i", len(sent)) + sent)
-            assert await client.is_closed()
-            await logged_in(broker)
-
-    with caplog.at_level(logging.WARNING):
-        run(scene())
+    caplog.set_level(logging.WARNING)
+    async with serving(configs()) as broker:
+        client = await connected(broker)
+        client.writer.write(struct.pack(">i", len(sent)) + sent)
+        assert await client.is_closed()
+        await logged_in(broker)
     assert len(warnings(caplog)) == 1
 
 
-def test_a_request_between_handshake_and_authentication() -> None:
+@on_uvloop
+async def test_a_request_between_handshake_and_authentication() -> None:
     """As on a real broker: an empty answer, then the end."""
-
-    async def scene() -> None:
-        async with serving(configs()) as broker:
-            client = await connected(broker)
-            await client.ask(SASL_HANDSHAKE, 1, mechanism="PLAIN")
-            response = await client.ask(METADATA, 1, topics=[])
-            assert (response.brokers, response.topics) == ((), ())
-            assert await client.is_closed()
-
-    run(scene())
+    async with serving(configs()) as broker:
+        client = await connected(broker)
+        await client.ask(SASL_HANDSHAKE, 1, mechanism="PLAIN")
+        response = await client.ask(METADATA, 1, topics=[])
+        assert (response.brokers, response.topics) == ((), ())
+        assert await client.is_closed()
 
 
-def test_versions_are_told_once() -> None:
-    async def scene() -> None:
-        async with serving(configs()) as broker:
-            client = await connected(broker)
-            assert (await client.ask(API_VERSIONS, 0)).error_code == 0
-            client.writer.write(struct.pack(">ihhih", 10, API_VERSIONS, 0, 7, -1))
-            assert await client.is_closed()
-
-    run(scene())
+@on_uvloop
+async def test_versions_are_told_once() -> None:
+    async with serving(configs()) as broker:
+        client = await connected(broker)
+        assert (await client.ask(API_VERSIONS, 0)).error_code == 0
+        client.writer.write(struct.pack(">ihhih", 10, API_VERSIONS, 0, 7, -1))
+        assert await client.is_closed()
 
 
-def test_an_unknown_version_of_api_versions_may_be_tried_again() -> None:
-    async def scene() -> None:
-        async with serving(configs()) as broker:
-            client = await connected(broker)
-            client.writer.write(struct.pack(">ihhih", 10, API_VERSIONS, 99, 7, -1))
-            assert (await client.frame())[4:6] == b"\0\x23"  # UNSUPPORTED_VERSION
-            assert (await client.ask(API_VERSIONS, 0)).error_code == 0
-            await client.ask(SASL_HANDSHAKE, 1, mechanism="PLAIN")
-
-    run(scene())
+@on_uvloop
+async def test_an_unknown_version_of_api_versions_may_be_tried_again() -> None:
+    async with serving(configs()) as broker:
+        client = await connected(broker)
+        client.writer.write(struct.pack(">ihhih", 10, API_VERSIONS, 99, 7, -1))
+        assert (await client.frame())[4:6] == b"\0\x23"  # UNSUPPORTED_VERSION
+        assert (await client.ask(API_VERSIONS, 0)).error_code == 0
+        await client.ask(SASL_HANDSHAKE, 1, mechanism="PLAIN")
 
 
-def test_a_login_without_need() -> None:
+@on_uvloop
+async def test_a_login_without_need() -> None:
     """On a listener without SASL, and after a login whose client knows no sessions."""
-
-    async def scene() -> None:
-        async with serving(configs()) as broker:
-            plain = await broker.connect("PLAINTEXT")
-            assert (await plain.ask(SASL_HANDSHAKE, 1, mechanism="PLAIN")).error_code == 34
-            response = await plain.ask(SASL_AUTHENTICATE, 2, auth_bytes=ANN)
-            assert response.error_code == 34  # ILLEGAL_SASL_STATE
-            assert (await plain.ask(METADATA, 1, topics=[])).brokers
-
-    run(scene())
+    async with serving(configs()) as broker:
+        plain = await broker.connect("PLAINTEXT")
+        assert (await plain.ask(SASL_HANDSHAKE, 1, mechanism="PLAIN")).error_code == 34
+        response = await plain.ask(SASL_AUTHENTICATE, 2, auth_bytes=ANN)
+        assert response.error_code == 34  # ILLEGAL_SASL_STATE
+        assert (await plain.ask(METADATA, 1, topics=[])).brokers
 
 
-def test_a_large_request_before_the_login() -> None:
-    async def scene() -> None:
-        async with serving(configs(sasl_server_max_receive_size=1000)) as broker:
-            for sent in (b"x" * 1001, b"x" * 10):
-                client = await connected(broker)
-                client.writer.write(struct.pack(">i", 1001) + sent)
-                assert await client.is_closed()
-            client = await logged_in(broker)
-            client.writer.write(struct.pack(">ihhih", 5000, METADATA, 1, 7, -1))
-            await asyncio.sleep(0.05)
-            assert broker.server.connections
-
-    run(scene())
+@on_uvloop
+async def test_a_large_request_before_the_login() -> None:
+    async with serving(configs(sasl_server_max_receive_size=1000)) as broker:
+        for sent in (b"x" * 1001, b"x" * 10):
+            client = await connected(broker)
+            client.writer.write(struct.pack(">i", 1001) + sent)
+            assert await client.is_closed()
+        client = await logged_in(broker)
+        client.writer.write(struct.pack(">ihhih", 5000, METADATA, 1, 7, -1))
+        await asyncio.sleep(0.05)
+        assert broker.server.connections
 
 
-def test_a_slow_login_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_uvloop
+async def test_a_slow_login_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "LOGIN_TIMEOUT_S", 0.2)
-
-    async def scene() -> None:
-        async with serving(configs()) as broker:
-            silent, half = await connected(broker), await connected(broker)
-            done = await logged_in(broker)
-            half.writer.write(b"\0\0\0\x20\0")
-            assert await silent.is_closed()
-            assert await half.is_closed()
-            assert (await done.ask(METADATA, 1, topics=[])).brokers
-
-    run(scene())
+    async with serving(configs()) as broker:
+        silent, half = await connected(broker), await connected(broker)
+        done = await logged_in(broker)
+        half.writer.write(b"\0\0\0\x20\0")
+        assert await silent.is_closed()
+        assert await half.is_closed()
+        assert (await done.ask(METADATA, 1, topics=[])).brokers
 
 
-def test_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene() -> None:
-        async with serving(configs(connections_max_reauth_ms=1500)) as broker:
-            clients = [await logged_in(broker) for _ in range(3)]
-            again, silent, other = clients
-            now_ms = broker.broker.clock.now_ms
-            end_ms = now_ms() + 1500
-            await asyncio.sleep(1.05)
-            shaken = await again.ask(SASL_HANDSHAKE, 1, mechanism="PLAIN")
-            assert shaken.error_code == 0
-            response = await again.ask(SASL_AUTHENTICATE, 2, auth_bytes=ANN)
-            assert response.session_lifetime.total_seconds() == 1.5
-            assert (await silent.ask(METADATA, 1, topics=[])).brokers
-            await other.ask(SASL_HANDSHAKE, 1, mechanism="PLAIN")
-            response = await other.ask(SASL_AUTHENTICATE, 2, auth_bytes=b"\0bob\0b0b")
-            assert response.error_message == (
-                "Cannot change principals during re-authentication from User.ann: User.bob"
-            )
-            await asyncio.sleep(max(end_ms - now_ms(), 0) / 1000 + 0.05)
-            assert (await again.ask(METADATA, 1, topics=[])).brokers
-            silent.writer.write(struct.pack(">i", len(REQUEST)) + REQUEST)
-            assert await silent.is_closed()
-
-    run(scene())
+@on_uvloop
+async def test_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(configs(connections_max_reauth_ms=1500)) as broker:
+        clients = [await logged_in(broker) for _ in range(3)]
+        again, silent, other = clients
+        now_ms = broker.broker.clock.now_ms
+        end_ms = now_ms() + 1500
+        await asyncio.sleep(1.05)
+        shaken = await again.ask(SASL_HANDSHAKE, 1, mechanism="PLAIN")
+        assert shaken.error_code == 0
+        response = await again.ask(SASL_AUTHENTICATE, 2, auth_bytes=ANN)
+        assert response.session_lifetime.total_seconds() == 1.5
+        assert (await silent.ask(METADATA, 1, topics=[])).brokers
+        await other.ask(SASL_HANDSHAKE, 1, mechanism="PLAIN")
+        response = await other.ask(SASL_AUTHENTICATE, 2, auth_bytes=b"\0bob\0b0b")
+        assert response.error_message == (
+            "Cannot change principals during re-authentication from User.ann: User.bob"
+        )
+        await asyncio.sleep(max(end_ms - now_ms(), 0) / 1000 + 0.05)
+        assert (await again.ask(METADATA, 1, topics=[])).brokers
+        silent.writer.write(struct.pack(">i", len(REQUEST)) + REQUEST)
+        assert await silent.is_closed()
 
 
 # Configuration ------------------------------------------------------------------------------------
@@ -374,18 +339,15 @@ def test_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_what_is_not_served_refuses_the_start(
+@on_uvloop
+async def test_what_is_not_served_refuses_the_start(
     changes: Mapping[str, str | None], message: str
 ) -> None:
     given = {name: value for name, value in (configs() | changes).items() if value is not None}
-
-    async def scene() -> None:
-        with pytest.raises(ConfigError, match=message) as refused:
-            async with serving(given):
-                pass
-        assert "s3cret" not in str(refused.value)
-
-    run(scene())
+    with pytest.raises(ConfigError, match=message) as refused:
+        async with serving(given):
+            pass
+    assert "s3cret" not in str(refused.value)
 
 
 # Tokens -------------------------------------------------------------------------------------------
@@ -424,50 +386,41 @@ async def log_in_with_token(scene: Serving, message: bytes) -> tuple[Client, int
     return client, int(response.error_code)
 
 
-def test_tokens_and_new_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@on_uvloop
+async def test_tokens_and_new_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jwks, "MIN_JWKS_INTERVAL_S", 0)
     keys = key_file(tmp_path / "keys.json")
-
-    async def scene() -> None:
-        async with serving(token_configs(keys.as_uri())) as broker:
-            _, code = await log_in_with_token(broker, token_message())
-            assert code == 0
-            assert str(broker.connection.principal) == "User:ann"
-            for message in (token_message(lifetime_s=-60), token_message("two")):
-                assert (await log_in_with_token(broker, message))[1] == 58
-            key_file(keys, "two")
-            async with asyncio.timeout(20):
-                while (await log_in_with_token(broker, token_message("two")))[1] != 0:
-                    await asyncio.sleep(0.02)
-
-    run(scene())
+    async with serving(token_configs(keys.as_uri())) as broker:
+        _, code = await log_in_with_token(broker, token_message())
+        assert code == 0
+        assert str(broker.connection.principal) == "User:ann"
+        for message in (token_message(lifetime_s=-60), token_message("two")):
+            assert (await log_in_with_token(broker, message))[1] == 58
+        key_file(keys, "two")
+        async with asyncio.timeout(20):
+            while (await log_in_with_token(broker, token_message("two")))[1] != 0:
+                await asyncio.sleep(0.02)
 
 
-def test_the_session_of_a_token_ends_with_it(tmp_path: Path) -> None:
+@on_uvloop
+async def test_the_session_of_a_token_ends_with_it(tmp_path: Path) -> None:
     keys = key_file(tmp_path / "keys.json")
-
-    async def scene() -> None:
-        async with serving(token_configs(keys.as_uri())) as broker:
-            client, _ = await log_in_with_token(broker, token_message(lifetime_s=1))
-            assert (await client.ask(METADATA, 1, topics=[])).brokers
-            await asyncio.sleep(1.1)
-            client.writer.write(struct.pack(">i", len(REQUEST)) + REQUEST)
-            assert await client.is_closed()
-
-    run(scene())
+    async with serving(token_configs(keys.as_uri())) as broker:
+        client, _ = await log_in_with_token(broker, token_message(lifetime_s=1))
+        assert (await client.ask(METADATA, 1, topics=[])).brokers
+        await asyncio.sleep(1.1)
+        client.writer.write(struct.pack(">i", len(REQUEST)) + REQUEST)
+        assert await client.is_closed()
 
 
-def test_keys_that_cannot_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@on_uvloop
+async def test_keys_that_cannot_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Logins fail at once, and the log says why."""
     missing = (tmp_path / "none.json").as_uri()
-
-    async def scene() -> None:
-        async with serving(token_configs(missing)) as broker:
-            for _ in range(3):
-                assert (await log_in_with_token(broker, token_message()))[1] == 58
-
-    with caplog.at_level(logging.WARNING):
-        run(scene())
+    caplog.set_level(logging.WARNING)
+    async with serving(token_configs(missing)) as broker:
+        for _ in range(3):
+            assert (await log_in_with_token(broker, token_message()))[1] == 58
     assert "cannot read the keys of tokens" in caplog.text
 
 
@@ -488,18 +441,15 @@ def _huge_file(path: Path) -> str:
 
 
 @pytest.mark.parametrize("make", [_fifo, _directory, _huge_file])
-def test_keys_in_what_is_no_file_of_keys(
+@on_uvloop
+async def test_keys_in_what_is_no_file_of_keys(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, make: Callable[[Path], str]
 ) -> None:
     path = tmp_path / "a folder" / "keys.json"
     path.parent.mkdir()
     expected = make(path)
-
-    async def scene() -> None:
-        async with serving(token_configs(path.as_uri())) as broker:
-            assert (await log_in_with_token(broker, token_message()))[1] == 58
-
-    run(scene())
+    async with serving(token_configs(path.as_uri())) as broker:
+        assert (await log_in_with_token(broker, token_message()))[1] == 58
     assert f"cannot read the keys of tokens from {path.as_uri()}: {expected}" in caplog.text
 
 
@@ -559,52 +509,47 @@ def test_urls_of_keys_that_are_refused(url: str) -> None:
         authentication.SaslListener("SASL_PLAINTEXT", config, Catalog())
 
 
-def test_unsecured_tokens_only_if_asked_for() -> None:
+@on_uvloop
+async def test_unsecured_tokens_only_if_asked_for() -> None:
     name = "listener.name.sasl_plaintext.oauthbearer.sasl.server.callback.handler.class"
     given = configs(sasl_enabled_mechanisms="OAUTHBEARER")
     given[name] = authentication._UNSECURED
-
-    async def scene() -> None:
-        async with serving(given) as broker:
-            claims = {"sub": "ann", "exp": time.time() + 60}
-            token = jwt.encode(claims, "", "none")
-            message = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
-            assert (await log_in_with_token(broker, message))[1] == 0
-
-    run(scene())
+    async with serving(given) as broker:
+        claims = {"sub": "ann", "exp": time.time() + 60}
+        token = jwt.encode(claims, "", "none")
+        message = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+        assert (await log_in_with_token(broker, message))[1] == 0
 
 
 # Many at a time -----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_a_thousand_logins_stall_nobody() -> None:
-    async def scene() -> None:
-        async with serving(configs()) as broker:
-            add_user(broker, "user", "pencil")
-            honest = await logged_in(broker)
-            scram = ScramClient(MECHANISMS["SCRAM-SHA-256"], "user", "pencil")
-            stalls: list[float] = []
+@on_uvloop
+async def test_a_thousand_logins_stall_nobody() -> None:
+    async with serving(configs()) as broker:
+        add_user(broker, "user", "pencil")
+        honest = await logged_in(broker)
+        scram = ScramClient(MECHANISMS["SCRAM-SHA-256"], "user", "pencil")
+        stalls: list[float] = []
 
-            async def log_in() -> None:
-                client = await connected(broker)
-                await client.ask(SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-256")
-                first = await client.ask(SASL_AUTHENTICATE, 2, auth_bytes=scram.first())
-                final = await asyncio.to_thread(scram.final, bytes(first.auth_bytes).decode())
-                last = await client.ask(SASL_AUTHENTICATE, 2, auth_bytes=final)
-                assert last.error_code == 0
-                client.close()
+        async def log_in() -> None:
+            client = await connected(broker)
+            await client.ask(SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-256")
+            first = await client.ask(SASL_AUTHENTICATE, 2, auth_bytes=scram.first())
+            final = await asyncio.to_thread(scram.final, bytes(first.auth_bytes).decode())
+            last = await client.ask(SASL_AUTHENTICATE, 2, auth_bytes=final)
+            assert last.error_code == 0
+            client.close()
 
-            for _ in range(20):
-                logins = [asyncio.create_task(log_in()) for _ in range(50)]
-                while not all(one.done() for one in logins):
-                    began = time.perf_counter()
-                    await honest.ask(METADATA, 1, topics=[])
-                    stalls.append(time.perf_counter() - began)
-                await asyncio.gather(*logins)
-            assert len(stalls) > 20
-
-    run(scene())
+        for _ in range(20):
+            logins = [asyncio.create_task(log_in()) for _ in range(50)]
+            while not all(one.done() for one in logins):
+                began = time.perf_counter()
+                await honest.ask(METADATA, 1, topics=[])
+                stalls.append(time.perf_counter() - began)
+            await asyncio.gather(*logins)
+        assert len(stalls) > 20
 
 
 class _Work:

@@ -19,7 +19,7 @@ from headrace import ConfigError
 from headrace.broker import server as server_module
 from headrace.broker.limits import MAX_TLS_RECORD_BYTES, TLS_SEND_BYTES
 from headrace.throwaway_ca import ThrowawayCA
-from tests.security.serving import Serving, run, serving, warnings
+from tests.security.serving import Serving, on_uvloop, serving, warnings
 
 pytestmark = pytest.mark.broker
 
@@ -127,12 +127,10 @@ def forms(ca: ThrowawayCA, form: str) -> dict[str, object]:
         "of one listener",
     ],
 )
-def test_forms_of_keys(ca: ThrowawayCA, form: str) -> None:
-    async def scene() -> None:
-        async with serving(forms(ca, form)) as broker:
-            await assert_is_served(broker, context(ca))
-
-    run(scene())
+@on_uvloop
+async def test_forms_of_keys(ca: ThrowawayCA, form: str) -> None:
+    async with serving(forms(ca, form)) as broker:
+        await assert_is_served(broker, context(ca))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +159,8 @@ def test_forms_of_keys(ca: ThrowawayCA, form: str) -> None:
         ({"ssl_principal_mapping_rules": "RULE:x"}, "Invalid rule"),
     ],
 )
-def test_what_cannot_be_served_refuses_the_start(
+@on_uvloop
+async def test_what_cannot_be_served_refuses_the_start(
     ca: ThrowawayCA, change: dict[str, str], message: str
 ) -> None:
     path(ca, "old.jks").write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
@@ -170,33 +169,26 @@ def test_what_cannot_be_served_refuses_the_start(
         name: path(ca, value) if name in location and value[0] != "/" else value
         for name, value in change.items()
     }
-
-    async def scene() -> None:
-        with pytest.raises(ConfigError, match=message) as refused:
-            async with serving(configs(ca, **given)):
-                pass
-        assert "s3cret" not in str(refused.value)
-
-    run(scene())
+    with pytest.raises(ConfigError, match=message) as refused:
+        async with serving(configs(ca, **given)):
+            pass
+    assert "s3cret" not in str(refused.value)
 
 
-def test_versions_and_cipher_suites(ca: ThrowawayCA) -> None:
+@on_uvloop
+async def test_versions_and_cipher_suites(ca: ThrowawayCA) -> None:
     suite = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
-
-    async def scene() -> None:
-        async with serving(configs(ca, ssl_cipher_suites=suite)) as broker:
-            client = await broker.connect("SSL", context(ca))
-            cipher = client.writer.get_extra_info("cipher")
-            assert cipher[:2] == ("ECDHE-ECDSA-AES256-GCM-SHA384", "TLSv1.2")
-            client.close()
-        async with serving(configs(ca, ssl_enabled_protocols="TLSv1.3")) as broker:
-            old = context(ca)
-            old.maximum_version = ssl.TLSVersion.TLSv1_2
-            with pytest.raises((ssl.SSLError, ConnectionError)):
-                await broker.connect("SSL", old)
-            await assert_is_served(broker, context(ca))
-
-    run(scene())
+    async with serving(configs(ca, ssl_cipher_suites=suite)) as broker:
+        client = await broker.connect("SSL", context(ca))
+        cipher = client.writer.get_extra_info("cipher")
+        assert cipher[:2] == ("ECDHE-ECDSA-AES256-GCM-SHA384", "TLSv1.2")
+        client.close()
+    async with serving(configs(ca, ssl_enabled_protocols="TLSv1.3")) as broker:
+        old = context(ca)
+        old.maximum_version = ssl.TLSVersion.TLSv1_2
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await broker.connect("SSL", old)
+        await assert_is_served(broker, context(ca))
 
 
 @pytest.mark.parametrize(
@@ -211,48 +203,41 @@ def test_versions_and_cipher_suites(ca: ThrowawayCA) -> None:
         ("requested", "expired", None),
     ],
 )
-def test_certificates_of_clients(
+@on_uvloop
+async def test_certificates_of_clients(
     ca: ThrowawayCA, client_auth: str, certificate: str | None, principal: str | None
 ) -> None:
-    async def scene() -> None:
-        async with serving(configs(ca, ssl_client_auth=client_auth)) as broker:
-            try:
-                client = await broker.connect("SSL", context(ca, certificate))
-                await client.ask(API_VERSIONS, 0)
-            except (ssl.SSLError, ConnectionError, asyncio.IncompleteReadError):
-                assert principal is None
-            else:
-                assert str(broker.connection.principal) == principal
-
-    run(scene())
-
-
-def test_names_of_certificates_are_mapped(ca: ThrowawayCA) -> None:
-    rules = "RULE:^CN=(.*?),OU=.*$/$1/L"
-
-    async def scene() -> None:
-        given = configs(ca, ssl_client_auth="required", ssl_principal_mapping_rules=rules)
-        async with serving(given) as broker:
-            client = await broker.connect("SSL", context(ca, "duke"))
+    async with serving(configs(ca, ssl_client_auth=client_auth)) as broker:
+        try:
+            client = await broker.connect("SSL", context(ca, certificate))
             await client.ask(API_VERSIONS, 0)
-            assert str(broker.connection.principal) == "User:duke"
-            stranger = await broker.connect("SSL", context(ca, "broker"))
-            assert await stranger.is_closed()
+        except (ssl.SSLError, ConnectionError, asyncio.IncompleteReadError):
+            assert principal is None
+        else:
+            assert str(broker.connection.principal) == principal
 
-    run(scene())
+
+@on_uvloop
+async def test_names_of_certificates_are_mapped(ca: ThrowawayCA) -> None:
+    rules = "RULE:^CN=(.*?),OU=.*$/$1/L"
+    given = configs(ca, ssl_client_auth="required", ssl_principal_mapping_rules=rules)
+    async with serving(given) as broker:
+        client = await broker.connect("SSL", context(ca, "duke"))
+        await client.ask(API_VERSIONS, 0)
+        assert str(broker.connection.principal) == "User:duke"
+        stranger = await broker.connect("SSL", context(ca, "broker"))
+        assert await stranger.is_closed()
 
 
-def test_metadata_names_the_listener_that_was_asked(ca: ThrowawayCA) -> None:
-    async def scene() -> None:
-        async with serving(configs(ca)) as broker:
-            for name, tls in (("SSL", context(ca)), ("PLAINTEXT", None)):
-                client = await broker.connect(name, tls)
-                response = await client.ask(METADATA, 1, topics=[])
-                (one,) = response.brokers
-                assert (one.host, one.port) == broker.address(name)
-                client.close()
-
-    run(scene())
+@on_uvloop
+async def test_metadata_names_the_listener_that_was_asked(ca: ThrowawayCA) -> None:
+    async with serving(configs(ca)) as broker:
+        for name, tls in (("SSL", context(ca)), ("PLAINTEXT", None)):
+            client = await broker.connect(name, tls)
+            response = await client.ask(METADATA, 1, topics=[])
+            (one,) = response.brokers
+            assert (one.host, one.port) == broker.address(name)
+            client.close()
 
 
 # Reloading ----------------------------------------------------------------------------------------
@@ -266,32 +251,30 @@ async def served_subject(scene: Serving, ca: ThrowawayCA) -> object:
     return dict(one[0] for one in certificate["subject"])["commonName"]
 
 
-def test_changed_files_are_used_for_new_connections(
+@on_uvloop
+async def test_changed_files_are_used_for_new_connections(
     ca: ThrowawayCA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.broker.listener_security.TLS_FILE_CHECK_S", 0.02)
     store = tmp_path / "store.pem"
     shutil.copy(path(ca, "broker.both"), store)
     ca.issue("renewed")
-
-    async def scene() -> None:
-        given = configs(ca, ssl_keystore_location=store, ssl_allow_dn_changes="true")
-        async with serving(given) as broker:
-            before = await broker.connect("SSL", context(ca))
-            assert await served_subject(broker, ca) == "broker"
-            store.write_text("half a fi")
-            await asyncio.sleep(0.1)
-            assert await served_subject(broker, ca) == "broker"
-            os.replace(path(ca, "renewed.both"), store)
-            async with asyncio.timeout(20):
-                while await served_subject(broker, ca) != "renewed":
-                    await asyncio.sleep(0.02)
-            await before.ask(API_VERSIONS, 0)  # what is open stays open
-
-    run(scene())
+    given = configs(ca, ssl_keystore_location=store, ssl_allow_dn_changes="true")
+    async with serving(given) as broker:
+        before = await broker.connect("SSL", context(ca))
+        assert await served_subject(broker, ca) == "broker"
+        store.write_text("half a fi")
+        await asyncio.sleep(0.1)
+        assert await served_subject(broker, ca) == "broker"
+        os.replace(path(ca, "renewed.both"), store)
+        async with asyncio.timeout(20):
+            while await served_subject(broker, ca) != "renewed":
+                await asyncio.sleep(0.02)
+        await before.ask(API_VERSIONS, 0)  # what is open stays open
 
 
-def test_a_file_that_may_be_read_later(
+@on_uvloop
+async def test_a_file_that_may_be_read_later(
     ca: ThrowawayCA,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -310,23 +293,20 @@ def test_a_file_that_may_be_read_later(
         return read(file)
 
     monkeypatch.setattr(Path, "read_bytes", permitted)
-
-    async def scene() -> None:
-        given = configs(ca, ssl_keystore_location=store, ssl_allow_dn_changes="true")
-        async with serving(given) as broker, asyncio.timeout(20):
-            os.chmod(path(ca, "granted.both"), 0)
-            os.replace(path(ca, "granted.both"), store)
-            while "Permission denied" not in caplog.text:
-                await asyncio.sleep(0.02)
-            assert await served_subject(broker, ca) == "broker"
-            store.chmod(0o600)
-            while await served_subject(broker, ca) != "granted":
-                await asyncio.sleep(0.02)
-
-    run(scene())
+    given = configs(ca, ssl_keystore_location=store, ssl_allow_dn_changes="true")
+    async with serving(given) as broker, asyncio.timeout(20):
+        os.chmod(path(ca, "granted.both"), 0)
+        os.replace(path(ca, "granted.both"), store)
+        while "Permission denied" not in caplog.text:
+            await asyncio.sleep(0.02)
+        assert await served_subject(broker, ca) == "broker"
+        store.chmod(0o600)
+        while await served_subject(broker, ca) != "granted":
+            await asyncio.sleep(0.02)
 
 
-def test_a_key_store_is_changed_by_kafka_configs(ca: ThrowawayCA) -> None:
+@on_uvloop
+async def test_a_key_store_is_changed_by_kafka_configs(ca: ThrowawayCA) -> None:
     name = "listener.name.ssl.ssl.keystore.location"
 
     async def alter(broker: Serving, key: str, value: object) -> int:
@@ -339,56 +319,50 @@ def test_a_key_store_is_changed_by_kafka_configs(ca: ThrowawayCA) -> None:
         client.close()
         return int(response.responses[0].error_code)
 
-    async def scene() -> None:
-        ca.issue("other")
-        named = "CN=broker,O=Headrace"
-        ca.issue("spelled", "CN=Broker,O=HEADRACE", hosts=["::1", "127.0.0.1", "localhost"])
-        ca.issue("turned", "O=Headrace,CN=broker")
-        ca.issue("fewer", named, hosts=["127.0.0.1"])
-        ca.issue("more", named, hosts=["localhost", "127.0.0.1", "::1", "broker"])
-        async with serving(configs(ca)) as broker:
-            for accepted in ("spelled", "broker", "more"):
-                assert await alter(broker, name, path(ca, f"{accepted}.both")) == 0
-            for refused in ("other", "turned", "fewer", "broker"):
-                assert await alter(broker, name, path(ca, f"{refused}.both")) == 42
-            assert await served_subject(broker, ca) == "broker"
-        async with serving(configs(ca, ssl_allow_san_changes="true")) as broker:
-            assert await alter(broker, name, path(ca, "fewer.both")) == 0
-            assert await alter(broker, name, path(ca, "other.both")) == 42
-        async with serving(configs(ca, ssl_allow_dn_changes="true")) as broker:
-            assert await alter(broker, name, path(ca, "fewer.both")) == 42
-            assert await alter(broker, name, path(ca, "other.both")) == 0
-            assert await served_subject(broker, ca) == "other"
-            assert await alter(broker, name, "/nowhere") == 42  # INVALID_REQUEST
-            assert await alter(broker, "ssl.keystore.location", path(ca, "other.both")) == 42
-            assert await served_subject(broker, ca) == "other"
-
-    run(scene())
+    ca.issue("other")
+    named = "CN=broker,O=Headrace"
+    ca.issue("spelled", "CN=Broker,O=HEADRACE", hosts=["::1", "127.0.0.1", "localhost"])
+    ca.issue("turned", "O=Headrace,CN=broker")
+    ca.issue("fewer", named, hosts=["127.0.0.1"])
+    ca.issue("more", named, hosts=["localhost", "127.0.0.1", "::1", "broker"])
+    async with serving(configs(ca)) as broker:
+        for accepted in ("spelled", "broker", "more"):
+            assert await alter(broker, name, path(ca, f"{accepted}.both")) == 0
+        for refused in ("other", "turned", "fewer", "broker"):
+            assert await alter(broker, name, path(ca, f"{refused}.both")) == 42
+        assert await served_subject(broker, ca) == "broker"
+    async with serving(configs(ca, ssl_allow_san_changes="true")) as broker:
+        assert await alter(broker, name, path(ca, "fewer.both")) == 0
+        assert await alter(broker, name, path(ca, "other.both")) == 42
+    async with serving(configs(ca, ssl_allow_dn_changes="true")) as broker:
+        assert await alter(broker, name, path(ca, "fewer.both")) == 42
+        assert await alter(broker, name, path(ca, "other.both")) == 0
+        assert await served_subject(broker, ca) == "other"
+        assert await alter(broker, name, "/nowhere") == 42  # INVALID_REQUEST
+        assert await alter(broker, "ssl.keystore.location", path(ca, "other.both")) == 42
+        assert await served_subject(broker, ca) == "other"
 
 
-def test_secrets_are_not_described(ca: ThrowawayCA) -> None:
+@on_uvloop
+async def test_secrets_are_not_described(ca: ThrowawayCA) -> None:
     given = configs(
         ca,
         listener_name_ssl_ssl_keystore_location=path(ca, "locked.both"),
         listener_name_ssl_ssl_key_password="hu=sh",
     )
-
-    async def scene() -> None:
-        async with serving(given) as broker:
-            client = await broker.connect("PLAINTEXT")
-            resource = {"resource_type": 4, "resource_name": "1", "configuration_keys": None}
-            response = await client.ask(
-                32, 4, resources=[resource], include_synonyms=True, include_documentation=True
-            )
-            (result,) = response.results
-            found = {one.name: one for one in result.configs}
-            password = found["listener.name.ssl.ssl.key.password"]
-            assert (password.value, password.is_sensitive) == (None, True)
-            location = found["listener.name.ssl.ssl.keystore.location"]
-            assert location.value == str(path(ca, "locked.both"))
-            assert "hu=sh" not in repr(response)
-
-    run(scene())
+    async with serving(given) as broker:
+        client = await broker.connect("PLAINTEXT")
+        resource = {"resource_type": 4, "resource_name": "1", "configuration_keys": None}
+        response = await client.ask(
+            32, 4, resources=[resource], include_synonyms=True, include_documentation=True
+        )
+        (result,) = response.results
+        found = {one.name: one for one in result.configs}
+        password = found["listener.name.ssl.ssl.key.password"]
+        assert (password.value, password.is_sensitive) == (None, True)
+        location = found["listener.name.ssl.ssl.keystore.location"]
+        assert location.value == str(path(ca, "locked.both"))
+        assert "hu=sh" not in repr(response)
 
 
 # What goes wrong ----------------------------------------------------------------------------------
@@ -406,19 +380,17 @@ def test_secrets_are_not_described(ca: ThrowawayCA) -> None:
         random.Random(1).randbytes(500),
     ],
 )
-def test_no_tls_on_a_port_with_tls(
+@on_uvloop
+async def test_no_tls_on_a_port_with_tls(
     ca: ThrowawayCA, sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scene() -> None:
-        async with serving(configs(ca)) as broker:
-            client = await broker.connect("SSL")
-            client.writer.write(sent)
-            with suppress(ConnectionResetError):
-                await asyncio.wait_for(client.reader.read(), 20)  # an alert at most, then the end
-            await assert_is_served(broker, context(ca))
-
-    with caplog.at_level(logging.WARNING):
-        run(scene())
+    caplog.set_level(logging.WARNING)
+    async with serving(configs(ca)) as broker:
+        client = await broker.connect("SSL")
+        client.writer.write(sent)
+        with suppress(ConnectionResetError):
+            await asyncio.wait_for(client.reader.read(), 20)  # an alert at most, then the end
+        await assert_is_served(broker, context(ca))
     (line,) = warnings(caplog)
     assert "the TLS handshake has failed" in line
 
@@ -432,132 +404,114 @@ def test_no_tls_on_a_port_with_tls(
     ],
     ids=["a renegotiation", "key updates with answers", "key updates"],
 )
-def test_a_client_that_renegotiates(
+@on_uvloop
+async def test_a_client_that_renegotiates(
     ca: ThrowawayCA, version: str, command: bytes, said: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A renegotiation is refused with an alert. Keys of TLS 1.3 may change."""
-
-    async def scene() -> None:
-        async with serving(configs(ca)) as broker:
-            host, port = broker.address("SSL")
-            client = await asyncio.create_subprocess_exec(
-                *("openssl", "s_client", "-connect", f"{host}:{port}", version),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-            )
-            assert client.stdin is not None
-            assert client.stdout is not None
-            await client.stdout.readuntil(b"Verify return code")
-            # It takes a command for each time it reads.
-            for _ in range(50 if version == "-tls1_3" else 1):
-                client.stdin.write(command)
-                await asyncio.wait_for(client.stdout.readuntil(said), 20)
-            with suppress(RuntimeError, OSError):  # a refused renegotiation may have ended it
-                client.stdin.write(b"Q\n")
-            await asyncio.wait_for(client.stdout.read(), 20)
-            await asyncio.wait_for(client.wait(), 20)
-            await assert_is_served(broker, context(ca))
-
-    with caplog.at_level(logging.WARNING):
-        run(scene())
+    caplog.set_level(logging.WARNING)
+    async with serving(configs(ca)) as broker:
+        host, port = broker.address("SSL")
+        client = await asyncio.create_subprocess_exec(
+            *("openssl", "s_client", "-connect", f"{host}:{port}", version),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        assert client.stdin is not None
+        assert client.stdout is not None
+        await client.stdout.readuntil(b"Verify return code")
+        # It takes a command for each time it reads.
+        for _ in range(50 if version == "-tls1_3" else 1):
+            client.stdin.write(command)
+            await asyncio.wait_for(client.stdout.readuntil(said), 20)
+        with suppress(RuntimeError, OSError):  # a refused renegotiation may have ended it
+            client.stdin.write(b"Q\n")
+        await asyncio.wait_for(client.stdout.read(), 20)
+        await asyncio.wait_for(client.wait(), 20)
+        await assert_is_served(broker, context(ca))
     assert len(warnings(caplog)) <= 1
 
 
-def test_tls_on_a_port_without(ca: ThrowawayCA, caplog: pytest.LogCaptureFixture) -> None:
-    async def scene() -> None:
-        async with serving(configs(ca)) as broker:
-            with pytest.raises((ssl.SSLError, ConnectionError)):
-                await broker.connect("PLAINTEXT", context(ca))
-
-    with caplog.at_level(logging.WARNING):
-        run(scene())
+@on_uvloop
+async def test_tls_on_a_port_without(ca: ThrowawayCA, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    async with serving(configs(ca)) as broker:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await broker.connect("PLAINTEXT", context(ca))
     assert len(warnings(caplog)) == 1
 
 
-def test_half_a_handshake_ends_after_a_time(
+@on_uvloop
+async def test_half_a_handshake_ends_after_a_time(
     ca: ThrowawayCA, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "LOGIN_TIMEOUT_S", 0.3)
-
-    async def scene() -> None:
-        async with serving(configs(ca)) as broker:
-            silent = await broker.connect("SSL")
-            half = await broker.connect("SSL")
-            half.writer.write(b"\x16\x03\x01\x02\x00\x01")
-            assert await silent.is_closed()
-            assert await half.is_closed()
-            assert broker.server._slots.beginning == 0
-
-    run(scene())
+    async with serving(configs(ca)) as broker:
+        silent = await broker.connect("SSL")
+        half = await broker.connect("SSL")
+        half.writer.write(b"\x16\x03\x01\x02\x00\x01")
+        assert await silent.is_closed()
+        assert await half.is_closed()
+        assert broker.server._slots.beginning == 0
 
 
-def test_thousands_of_handshakes_end_the_oldest(
+@on_uvloop
+async def test_thousands_of_handshakes_end_the_oldest(
     ca: ThrowawayCA, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "MAX_HANDSHAKES", 50)
-
-    async def scene() -> None:
-        async with serving(configs(ca)) as broker:
-            clients = []
-            for number in range(200):
-                client = await broker.connect("SSL")
-                client.writer.write(b"\x16\x03\x01")
-                clients.append(client)
-                if number % 40 == 0:
-                    await assert_is_served(broker, context(ca))
-            async with asyncio.timeout(20):
-                while broker.server._slots.beginning > 50:
-                    await asyncio.sleep(0.01)
-            for client in clients[:100]:
-                assert await client.is_closed()
-            await assert_is_served(broker, context(ca))
-
-    run(scene())
+    async with serving(configs(ca)) as broker:
+        clients = []
+        for number in range(200):
+            client = await broker.connect("SSL")
+            client.writer.write(b"\x16\x03\x01")
+            clients.append(client)
+            if number % 40 == 0:
+                await assert_is_served(broker, context(ca))
+        async with asyncio.timeout(20):
+            while broker.server._slots.beginning > 50:
+                await asyncio.sleep(0.01)
+        for client in clients[:100]:
+            assert await client.is_closed()
+        await assert_is_served(broker, context(ca))
 
 
-def test_a_client_that_does_not_read_holds_few_records(ca: ThrowawayCA) -> None:
+@on_uvloop
+async def test_a_client_that_does_not_read_holds_few_records(ca: ThrowawayCA) -> None:
     """Records of a fetch wait in their file, not in memory."""
-
-    async def scene() -> None:
-        async with serving(configs(ca)) as broker:
-            client = await broker.connect("SSL", context(ca))
-            await client.ask(API_VERSIONS, 0)
-            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
-            client.writer.write(b"\0\0\0\x0d\0\x12\0\0\0\0\0\7\0\3raw" * 40_000)
-            async with asyncio.timeout(60):
-                while not broker.connection._is_blocked:
-                    await asyncio.sleep(0.01)
-            held_bytes = broker.connection.transport.get_write_buffer_size()
-            assert held_bytes <= TLS_SEND_BYTES + MAX_TLS_RECORD_BYTES
-            client.writer.transport.resume_reading()  # type: ignore[attr-defined]
-            for _ in range(3000):
-                await client.frame()
-
-    run(scene())
+    async with serving(configs(ca)) as broker:
+        client = await broker.connect("SSL", context(ca))
+        await client.ask(API_VERSIONS, 0)
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        client.writer.write(b"\0\0\0\x0d\0\x12\0\0\0\0\0\7\0\3raw" * 40_000)
+        async with asyncio.timeout(60):
+            while not broker.connection._is_blocked:
+                await asyncio.sleep(0.01)
+        held_bytes = broker.connection.transport.get_write_buffer_size()
+        assert held_bytes <= TLS_SEND_BYTES + MAX_TLS_RECORD_BYTES
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        for _ in range(3000):
+            await client.frame()
 
 
-def test_a_client_may_close_its_side(ca: ThrowawayCA) -> None:
-    async def scene() -> None:
-        async with serving(configs(ca)) as broker:
-            client = await broker.connect("SSL", context(ca))
-            await client.ask(API_VERSIONS, 0)
-            client.close()
-            async with asyncio.timeout(20):
-                while broker.server.connections:
-                    await asyncio.sleep(0.01)
-
-    run(scene())
+@on_uvloop
+async def test_a_client_may_close_its_side(ca: ThrowawayCA) -> None:
+    async with serving(configs(ca)) as broker:
+        client = await broker.connect("SSL", context(ca))
+        await client.ask(API_VERSIONS, 0)
+        client.close()
+        async with asyncio.timeout(20):
+            while broker.server.connections:
+                await asyncio.sleep(0.01)
 
 
-def test_the_broker_stops_while_handshakes_are_open(ca: ThrowawayCA) -> None:
-    async def scene() -> None:
-        async with serving(configs(ca)) as broker:
-            half = await broker.connect("SSL")
-            half.writer.write(b"\x16\x03")
-            whole = await broker.connect("SSL", context(ca))
-            await whole.ask(API_VERSIONS, 0)
-        assert await half.is_closed()
-        assert await whole.is_closed()
-
-    run(scene())
+@on_uvloop
+async def test_the_broker_stops_while_handshakes_are_open(ca: ThrowawayCA) -> None:
+    async with serving(configs(ca)) as broker:
+        half = await broker.connect("SSL")
+        half.writer.write(b"\x16\x03")
+        whole = await broker.connect("SSL", context(ca))
+        await whole.ask(API_VERSIONS, 0)
+    assert await half.is_closed()
+    assert await whole.is_closed()

@@ -15,7 +15,7 @@ from headrace.broker.scram_users import InvalidUser, NewUser
 from headrace.secure_broker import SecureBroker
 from headrace.security.scram import MECHANISMS, salt_password
 from tests.cli import command
-from tests.security.serving import Client, run, serving
+from tests.security.serving import Client, on_uvloop, run, serving
 from tests.support import HeadraceProcess
 
 pytestmark = pytest.mark.broker
@@ -60,61 +60,57 @@ async def describe(client: Client, *names: str) -> dict[str, object]:
 PLAINTEXT = {"listeners": "PLAINTEXT://127.0.0.1:0"}
 
 
-def test_users_come_and_go() -> None:
-    async def scene() -> None:
-        async with serving(PLAINTEXT) as broker:
-            client = await broker.connect("PLAINTEXT")
-            assert await describe(client) == {}
-            assert await alter(client, upsertion("ann"), upsertion("bob", SHA_512, 8192)) == {
-                "ann": (NONE, None),
-                "bob": (NONE, None),
-            }
-            assert await alter(client, upsertion("ann", SHA_512)) == {"ann": (NONE, None)}
-            everybody = {"ann": {SHA_256: 4096, SHA_512: 4096}, "bob": {SHA_512: 8192}}
-            assert await describe(client) == everybody
-            assert await describe(client, "ann", "nobody", "bob", "bob") == {
-                "ann": everybody["ann"],
-                "nobody": RESOURCE_NOT_FOUND,
-                "bob": DUPLICATE,
-            }
-            gone = await alter(client, deletions=(deletion("ann"), deletion("bob", SHA_512)))
-            assert gone == {"ann": (NONE, None), "bob": (NONE, None)}
-            assert await describe(client) == {"ann": {SHA_512: 4096}}
-
-    run(scene())
+@on_uvloop
+async def test_users_come_and_go() -> None:
+    async with serving(PLAINTEXT) as broker:
+        client = await broker.connect("PLAINTEXT")
+        assert await describe(client) == {}
+        assert await alter(client, upsertion("ann"), upsertion("bob", SHA_512, 8192)) == {
+            "ann": (NONE, None),
+            "bob": (NONE, None),
+        }
+        assert await alter(client, upsertion("ann", SHA_512)) == {"ann": (NONE, None)}
+        everybody = {"ann": {SHA_256: 4096, SHA_512: 4096}, "bob": {SHA_512: 8192}}
+        assert await describe(client) == everybody
+        assert await describe(client, "ann", "nobody", "bob", "bob") == {
+            "ann": everybody["ann"],
+            "nobody": RESOURCE_NOT_FOUND,
+            "bob": DUPLICATE,
+        }
+        gone = await alter(client, deletions=(deletion("ann"), deletion("bob", SHA_512)))
+        assert gone == {"ann": (NONE, None), "bob": (NONE, None)}
+        assert await describe(client) == {"ann": {SHA_512: 4096}}
 
 
-def test_changes_that_are_not_valid() -> None:
-    async def scene() -> None:
-        async with serving(PLAINTEXT) as broker:
-            client = await broker.connect("PLAINTEXT")
-            twice = "A user credential cannot be altered twice in the same request"
-            results = await alter(
-                client,
-                upsertion("ann"),
-                upsertion("ann", SHA_512),
-                upsertion("few", iterations=4095),
-                upsertion("many", iterations=16385),
-                upsertion("other", mechanism=7),
-                upsertion(""),
-                upsertion("right"),
-                deletions=(deletion("nobody"),),
-            )
-            assert results == {
-                "ann": (DUPLICATE, twice),
-                "few": (UNACCEPTABLE, "Too few iterations"),
-                "many": (UNACCEPTABLE, "Too many iterations"),
-                "other": (UNSUPPORTED, "Unknown SCRAM mechanism"),
-                "": (UNACCEPTABLE, "Username must not be empty"),
-                "nobody": (
-                    RESOURCE_NOT_FOUND,
-                    "Attempt to delete a user credential that does not exist",
-                ),
-                "right": (NONE, None),
-            }
-            assert await describe(client) == {"right": {SHA_256: 4096}}
-
-    run(scene())
+@on_uvloop
+async def test_changes_that_are_not_valid() -> None:
+    async with serving(PLAINTEXT) as broker:
+        client = await broker.connect("PLAINTEXT")
+        twice = "A user credential cannot be altered twice in the same request"
+        results = await alter(
+            client,
+            upsertion("ann"),
+            upsertion("ann", SHA_512),
+            upsertion("few", iterations=4095),
+            upsertion("many", iterations=16385),
+            upsertion("other", mechanism=7),
+            upsertion(""),
+            upsertion("right"),
+            deletions=(deletion("nobody"),),
+        )
+        assert results == {
+            "ann": (DUPLICATE, twice),
+            "few": (UNACCEPTABLE, "Too few iterations"),
+            "many": (UNACCEPTABLE, "Too many iterations"),
+            "other": (UNSUPPORTED, "Unknown SCRAM mechanism"),
+            "": (UNACCEPTABLE, "Username must not be empty"),
+            "nobody": (
+                RESOURCE_NOT_FOUND,
+                "Attempt to delete a user credential that does not exist",
+            ),
+            "right": (NONE, None),
+        }
+        assert await describe(client) == {"right": {SHA_256: 4096}}
 
 
 def test_users_survive_a_restart_and_only_their_owner_reads_the_files(tmp_path: Path) -> None:
