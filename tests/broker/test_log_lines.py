@@ -19,7 +19,7 @@ from headrace.log_lines import (
     make_safe,
     shown,
 )
-from tests.support import ROOT
+from tests.support import ROOT, story
 
 
 @pytest.mark.parametrize(
@@ -143,19 +143,16 @@ def test_one_line_per_kind_and_peer_in_an_interval(written: Lines) -> None:
     assert written.lines == ["closing /1: 0", "closing /2: 0", "failed: 0"]
 
 
-def test_lines_that_were_left_out_are_counted_after_an_interval(
+@story
+async def test_lines_that_were_left_out_are_counted_after_an_interval(
     written: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.log_lines.LIMITED_LINE_INTERVAL_S", 0.05)
     limiter = Limiter()
     log = LimitedLog(LOG, limiter)
-
-    async def attack() -> None:
-        for _ in range(1000):
-            log.warning("/1", "closing %s", "/1")
-        await asyncio.sleep(0.5)
-
-    asyncio.run(attack())
+    for _ in range(1000):
+        log.warning("/1", "closing %s", "/1")
+    await asyncio.sleep(0.5)
     assert written.lines == [
         "closing /1",
         "999 more lines because of /1 are left out: closing ...",

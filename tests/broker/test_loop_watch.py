@@ -16,6 +16,7 @@ from headrace.broker.metrics.registry import LoopMetrics
 from headrace.broker.topic_logs import TopicLogs
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.log_lines import LIMITER
+from tests.support import story
 from tests.wire_client import batch, connection
 
 HOLD_S = 0.4
@@ -70,21 +71,18 @@ def test_a_timer_that_holds_the_loop_is_named(
     assert any("TopicLogs._retain" in line for line in caplog.messages), caplog.messages
 
 
-def test_the_cycle_collector_is_named(caplog: pytest.LogCaptureFixture) -> None:
+@story
+async def test_the_cycle_collector_is_named(caplog: pytest.LogCaptureFixture) -> None:
     metrics = LoopMetrics()
-
-    async def collect() -> None:
-        watch = LoopWatch(metrics)
-        watch.start()
-        await asyncio.sleep(0.15)
-        watch._collects("start", {})
-        time.sleep(HOLD_S)  # noqa: ASYNC251
-        watch._collects("stop", {})
-        await asyncio.sleep(0.3)
-        watch.close()
-
-    with caplog.at_level(logging.INFO, "headrace.loop"):
-        asyncio.run(collect())
+    caplog.set_level(logging.INFO, "headrace.loop")
+    watch = LoopWatch(metrics)
+    watch.start()
+    await asyncio.sleep(0.15)
+    watch._collects("start", {})
+    time.sleep(HOLD_S)  # noqa: ASYNC251
+    watch._collects("stop", {})
+    await asyncio.sleep(0.3)
+    watch.close()
     assert set(metrics.held_ms) == {"cycle collector"}
     assert {record.levelname for record in caplog.records} == {"INFO"}
 

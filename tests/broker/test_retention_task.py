@@ -13,13 +13,15 @@ from headrace.broker.config.broker_config import Config
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol import record_batch
+from tests.support import story
 
 CONFIG = {"log.retention.check.interval.ms": "1"}
 
 
 @pytest.mark.parametrize("error", [RuntimeError("unexpected"), OSError(5, "the disk fails")])
 @pytest.mark.parametrize("is_found", [True, False], ids=["retention", "opening"])
-def test_other_logs_keep_their_retention(
+@story
+async def test_other_logs_keep_their_retention(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, *, is_found: bool
 ) -> None:
     checked: list[str] = []
@@ -37,19 +39,16 @@ def test_other_logs_keep_their_retention(
             raise error
         return existing(logs, topic, partitions)
 
-    async def serve() -> None:
-        broker = Broker(Config(CONFIG), tmp_path)
-        for name in ("broken", "whole"):
-            log = broker.log(broker.create_topic(name, 1), 0)
-            assert log is not None
-            broker.append(log, record_batch.build([(None, b"a")], timestamp_ms=0))
-        monkeypatch.setattr(PartitionLog, "retention_steps", retention_steps)
-        monkeypatch.setattr(LogDirectory, "existing_partitions", existing_partitions)
-        broker.start()
-        retaining = broker.topic_logs._tasks[0]
-        while checked.count("whole") < 3 and not retaining.done():
-            await asyncio.sleep(0)
-        broker.close()
-
-    asyncio.run(serve())
+    broker = Broker(Config(CONFIG), tmp_path)
+    for name in ("broken", "whole"):
+        log = broker.log(broker.create_topic(name, 1), 0)
+        assert log is not None
+        broker.append(log, record_batch.build([(None, b"a")], timestamp_ms=0))
+    monkeypatch.setattr(PartitionLog, "retention_steps", retention_steps)
+    monkeypatch.setattr(LogDirectory, "existing_partitions", existing_partitions)
+    broker.start()
+    retaining = broker.topic_logs._tasks[0]
+    while checked.count("whole") < 3 and not retaining.done():
+        await asyncio.sleep(0)
+    broker.close()
     assert checked.count("whole") == 3

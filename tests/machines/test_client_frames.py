@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.client.frames import Frames
+from tests.support import story
 
 SIZES = st.one_of(
     st.integers(4, 60), st.integers(60_000, 70_000), st.integers(65_528, 65_536), st.just(300_000)
@@ -33,32 +34,26 @@ def feed(frames: Frames, data: bytes, steps: list[int]) -> None:
     st.lists(SIZES, min_size=1, max_size=6),
     st.lists(st.integers(1, 100_000), min_size=1, max_size=5),
 )
-def test_frames_come_out_as_they_were_sent(sizes: list[int], steps: list[int]) -> None:
+@story
+async def test_frames_come_out_as_they_were_sent(sizes: list[int], steps: list[int]) -> None:
     if sum(sizes) > 1000:
         steps = [max(step, 1000) for step in steps]
     sent = [bytes([i + 1]) * size for i, size in enumerate(sizes)]
     got: list[memoryview] = []
-
-    async def receive() -> None:
-        frames = Frames()
-        frames.begin(got.append, lambda reason: pytest.fail(f"over: {reason}"))
-        feed(frames, b"".join(len(frame).to_bytes(4, "big") + frame for frame in sent), steps)
-
-    asyncio.run(receive())
+    frames = Frames()
+    frames.begin(got.append, lambda reason: pytest.fail(f"over: {reason}"))
+    feed(frames, b"".join(len(frame).to_bytes(4, "big") + frame for frame in sent), steps)
     assert [bytes(frame) for frame in got] == sent
     assert all(frame.readonly for frame in got)
 
 
 @pytest.mark.parametrize("size", [-1, 3, 2**31 - 1])
-def test_what_is_no_frame_is_told(size: int) -> None:
+@story
+async def test_what_is_no_frame_is_told(size: int) -> None:
     reasons: list[str | None] = []
-
-    async def receive() -> None:
-        frames = Frames()
-        frames.begin(lambda frame: pytest.fail("a frame"), reasons.append)
-        feed(frames, size.to_bytes(4, "big", signed=True) + b"HTTP", [8])
-
-    asyncio.run(receive())
+    frames = Frames()
+    frames.begin(lambda frame: pytest.fail("a frame"), reasons.append)
+    feed(frames, size.to_bytes(4, "big", signed=True) + b"HTTP", [8])
     assert reasons == [f"sent a frame of {size} bytes"]
 
 
@@ -70,18 +65,16 @@ class DeafPeer(asyncio.Protocol):
         transport.pause_reading()
 
 
-def test_closing_does_not_wait_for_a_peer_that_does_not_read() -> None:
-    async def close() -> None:
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(DeafPeer, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        _, frames = await loop.create_connection(Frames, host, port)
-        frames.begin(lambda frame: pytest.fail("a frame"), lambda reason: None)
-        sending = asyncio.ensure_future(frames.send(bytes(64 << 20)))
-        await asyncio.sleep(0)
-        frames.hang_up()
-        async with asyncio.timeout(10):
-            await asyncio.gather(frames.wait_closed(), sending)
-        server.close()
-
-    asyncio.run(close())
+@story
+async def test_closing_does_not_wait_for_a_peer_that_does_not_read() -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(DeafPeer, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    _, frames = await loop.create_connection(Frames, host, port)
+    frames.begin(lambda frame: pytest.fail("a frame"), lambda reason: None)
+    sending = asyncio.ensure_future(frames.send(bytes(64 << 20)))
+    await asyncio.sleep(0)
+    frames.hang_up()
+    async with asyncio.timeout(10):
+        await asyncio.gather(frames.wait_closed(), sending)
+    server.close()

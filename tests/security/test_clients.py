@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 import subprocess
 import time
@@ -31,7 +30,7 @@ from tests.security.oauth import (
     token,
     token_endpoint,
 )
-from tests.support import unique
+from tests.support import story, unique
 
 pytestmark = [pytest.mark.broker]
 
@@ -162,26 +161,24 @@ def test_librdkafka_with_a_wrong_password(secured: Secured, mechanism: str) -> N
 
 @pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_aiokafka(secured: Secured, listener: str, mechanism: str) -> None:
-    async def scene() -> None:
-        producer = aiokafka.AIOKafkaProducer(
-            bootstrap_servers=secured.broker.listeners[listener],
-            security_protocol=listener,
-            sasl_mechanism=mechanism,
-            sasl_plain_username=USER,
-            sasl_plain_password=PASSWORD,
-            ssl_context=ssl.create_default_context(cafile=secured.ca.certificate)
-            if listener == "SASL_SSL"
-            else None,
-        )
-        await producer.start()
-        try:
-            sent = await producer.send_and_wait(unique("t"), b"value")
-            assert sent.offset == 0
-        finally:
-            await producer.stop()
-
-    asyncio.run(scene())
+@story
+async def test_aiokafka(secured: Secured, listener: str, mechanism: str) -> None:
+    producer = aiokafka.AIOKafkaProducer(
+        bootstrap_servers=secured.broker.listeners[listener],
+        security_protocol=listener,
+        sasl_mechanism=mechanism,
+        sasl_plain_username=USER,
+        sasl_plain_password=PASSWORD,
+        ssl_context=ssl.create_default_context(cafile=secured.ca.certificate)
+        if listener == "SASL_SSL"
+        else None,
+    )
+    await producer.start()
+    try:
+        sent = await producer.send_and_wait(unique("t"), b"value")
+        assert sent.offset == 0
+    finally:
+        await producer.stop()
 
 
 @pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])

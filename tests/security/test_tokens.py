@@ -38,7 +38,7 @@ from tests.security.oauth import (
     token,
     token_endpoint,
 )
-from tests.support import free_port_pair, unique, write_properties
+from tests.support import free_port_pair, story, unique, write_properties
 
 pytestmark = pytest.mark.broker
 
@@ -195,7 +195,8 @@ def rows(options: Any) -> int:
     return sum(batch.num_rows for batch in found)
 
 
-def test_an_asynchronous_callback(provider: Provider) -> None:
+@story
+async def test_an_asynchronous_callback(provider: Provider) -> None:
     """It runs on the event loop of the client, and gets the configured text."""
     calls: list[tuple[str, asyncio.AbstractEventLoop]] = []
 
@@ -204,16 +205,13 @@ def test_an_asynchronous_callback(provider: Provider) -> None:
         return _callback(text)
 
     config = provider.config() | {"oauth_cb": fetch, "sasl.oauthbearer.config": "text"}
-
-    async def scene() -> None:
-        async with settings(config).cluster() as cluster:
-            await asyncio.gather(*(cluster.connection(purpose=str(n)) for n in range(5)))
-            assert calls == [("text", asyncio.get_running_loop())], "one token for all"
-
-    asyncio.run(scene())
+    async with settings(config).cluster() as cluster:
+        await asyncio.gather(*(cluster.connection(purpose=str(n)) for n in range(5)))
+        assert calls == [("text", asyncio.get_running_loop())], "one token for all"
 
 
-def test_a_session_is_renewed(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+@story
+async def test_a_session_is_renewed(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     """A login ends with its token. The client logs in again before that, once, on the same
     connection, while other requests wait.
     """
@@ -226,60 +224,50 @@ def test_a_session_is_renewed(provider: Provider, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Connection, "_log_in", count)
     config = provider.config() | provider.oidc()
-
-    async def scene() -> None:
-        loop = asyncio.get_running_loop()
-        async with settings(librdkafka_config(config)).cluster() as cluster:
-            opened = await cluster.connection()
-            assert opened._log_in_at_s is not None
-            assert 400 < opened._log_in_at_s - loop.time() < 570
-            opened._log_in_at_s = loop.time()
-            await asyncio.gather(*(cluster.metadata() for _ in range(5)))
-            assert logins == [opened, opened]
-            assert opened.is_open
-
-    asyncio.run(scene())
+    loop = asyncio.get_running_loop()
+    async with settings(librdkafka_config(config)).cluster() as cluster:
+        opened = await cluster.connection()
+        assert opened._log_in_at_s is not None
+        assert 400 < opened._log_in_at_s - loop.time() < 570
+        opened._log_in_at_s = loop.time()
+        await asyncio.gather(*(cluster.metadata() for _ in range(5)))
+        assert logins == [opened, opened]
+        assert opened.is_open
 
 
-def test_a_share_session_outlives_a_login(provider: Provider) -> None:
+@story
+async def test_a_share_session_outlives_a_login(provider: Provider) -> None:
     config = provider.config() | provider.oidc()
-
-    async def scene() -> None:
-        loop = asyncio.get_running_loop()
-        async with ShareConsumer.from_config(config, unique("g"), [TOPIC]) as member:
-            await member.wait_for_assignment(30_000)
-            assert (await member.acquire(max_wait_ms=1)).ranges == ()
-            opened = dict(member.cluster._connections)
-            for one in opened.values():
-                one._log_in_at_s = due_s = loop.time()
-            producer = Producer(config)
-            producer.produce(TOPIC, b"new")
-            assert await asyncio.to_thread(producer.flush, 30) == 0
-            acquired = await member.acquire(max_wait_ms=30_000)
-            assert [one.count for one in acquired.ranges] == [1]
-            assert member.cluster._connections == opened
-            renewed = [key for key, one in opened.items() if one._log_in_at_s > due_s + 60]
-            assert "share" in [purpose for _, purpose in renewed]
-
-    asyncio.run(scene())
+    loop = asyncio.get_running_loop()
+    async with ShareConsumer.from_config(config, unique("g"), [TOPIC]) as member:
+        await member.wait_for_assignment(30_000)
+        assert (await member.acquire(max_wait_ms=1)).ranges == ()
+        opened = dict(member.cluster._connections)
+        for one in opened.values():
+            one._log_in_at_s = due_s = loop.time()
+        producer = Producer(config)
+        producer.produce(TOPIC, b"new")
+        assert await asyncio.to_thread(producer.flush, 30) == 0
+        acquired = await member.acquire(max_wait_ms=30_000)
+        assert [one.count for one in acquired.ranges] == [1]
+        assert member.cluster._connections == opened
+        renewed = [key for key, one in opened.items() if one._log_in_at_s > due_s + 60]
+        assert "share" in [purpose for _, purpose in renewed]
 
 
-def test_a_session_that_cannot_be_renewed(provider: Provider) -> None:
+@story
+async def test_a_session_that_cannot_be_renewed(provider: Provider) -> None:
     """The error is that of the login, and the connection is closed."""
     path = provider.folder / unique("token")
     path.write_text(token())
     config = provider.config() | {"sasl.oauthbearer.token.endpoint.url": path.as_uri()}
-
-    async def scene() -> None:
-        async with settings(librdkafka_config(config)).cluster() as cluster:
-            opened = await cluster.connection()
-            path.write_text(token(audience="others"))
-            opened._log_in_at_s = asyncio.get_running_loop().time()
-            with pytest.raises(AuthenticationFailed, match="refuses the token of 'ann'"):
-                await cluster.metadata()
-            assert not opened.is_open
-
-    asyncio.run(scene())
+    async with settings(librdkafka_config(config)).cluster() as cluster:
+        opened = await cluster.connection()
+        path.write_text(token(audience="others"))
+        opened._log_in_at_s = asyncio.get_running_loop().time()
+        with pytest.raises(AuthenticationFailed, match="refuses the token of 'ann'"):
+            await cluster.metadata()
+        assert not opened.is_open
 
 
 MISTAKES: Mapping[str, tuple[Callable[[Provider], Config], type[ClientError], str]] = {

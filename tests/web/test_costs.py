@@ -27,7 +27,7 @@ from headrace.web.limits import MAX_SPANS_OF_PAGE, PARTITIONS_OF_PAGE, ROWS_OF_P
 from headrace.web.observer import Observer
 from headrace.web.site import Site
 from tests.clients.confluent import PATIENCE_S, create_topic, share_from_earliest
-from tests.support import HeadraceProcess, unique
+from tests.support import HeadraceProcess, story, unique
 from tests.web.serving import holding
 
 PARTITIONS, GROUPS, SPANS = 120, 70, 90
@@ -129,55 +129,53 @@ async def looking(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
             await site.cluster.close()
 
 
-def test_a_view_costs_what_is_on_it(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def look() -> None:
-        async with looking(crowd, monkeypatch) as client:
-            records = f"/records?topic={crowd.topic}"
-            for address in (f"/group?id={crowd.sharers}", f"/group?id={crowd.consumers}", records):
-                await client.view(address)  # opens connections, and finds the coordinators
-            for address in ("/", "/groups?sort=time", "/topics", "/topics?internal=yes"):
-                page = await client.view(address)
-                assert page.count("<tr") <= 2 * (ROWS_OF_PAGE + 1), address
-                await client.part(page)
-                assert client.asked == {}, address
-            bounds = {"Metadata": 1, "ListOffsets": 2}
-            consumers = {**bounds, "DescribeGroups": 1, "OffsetFetch": 1, "Fetch": 1}
-            sharers = {
-                **bounds,
-                "ShareGroupDescribe": 1,
-                "DescribeShareGroupOffsets": 2,
-                "Fetch": 1,
-            }
-            topic = {**bounds, "DescribeTopicPartitions": 1}
-            for address, wanted in (
-                (f"/group?id={crowd.consumers}", consumers),
-                (f"/group?id={crowd.sharers}", sharers),
-                (f"/topic?name={crowd.topic}", topic),
-            ):
-                page = await client.view(address)
-                assert client.asked == {**wanted, "DescribeConfigs": 1}, address
-                assert f"page 1 of {PAGES_OF_PARTITIONS}" in page
-                await client.part(page)
-                assert client.asked == wanted, address
-            page = await client.view(records)
-            assert client.asked == {**bounds, "DescribeShareGroupOffsets": 1, "Fetch": FETCHES}
-            assert page.count("<tr") == 1 + ROWS_OF_PAGE
-
-    asyncio.run(look())
+@story
+async def test_a_view_costs_what_is_on_it(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with looking(crowd, monkeypatch) as client:
+        records = f"/records?topic={crowd.topic}"
+        for address in (f"/group?id={crowd.sharers}", f"/group?id={crowd.consumers}", records):
+            await client.view(address)  # opens connections, and finds the coordinators
+        for address in ("/", "/groups?sort=time", "/topics", "/topics?internal=yes"):
+            page = await client.view(address)
+            assert page.count("<tr") <= 2 * (ROWS_OF_PAGE + 1), address
+            await client.part(page)
+            assert client.asked == {}, address
+        bounds = {"Metadata": 1, "ListOffsets": 2}
+        consumers = {**bounds, "DescribeGroups": 1, "OffsetFetch": 1, "Fetch": 1}
+        sharers = {
+            **bounds,
+            "ShareGroupDescribe": 1,
+            "DescribeShareGroupOffsets": 2,
+            "Fetch": 1,
+        }
+        topic = {**bounds, "DescribeTopicPartitions": 1}
+        for address, wanted in (
+            (f"/group?id={crowd.consumers}", consumers),
+            (f"/group?id={crowd.sharers}", sharers),
+            (f"/topic?name={crowd.topic}", topic),
+        ):
+            page = await client.view(address)
+            assert client.asked == {**wanted, "DescribeConfigs": 1}, address
+            assert f"page 1 of {PAGES_OF_PARTITIONS}" in page
+            await client.part(page)
+            assert client.asked == wanted, address
+        page = await client.view(records)
+        assert client.asked == {**bounds, "DescribeShareGroupOffsets": 1, "Fetch": FETCHES}
+        assert page.count("<tr") == 1 + ROWS_OF_PAGE
 
 
-def test_the_spans_of_a_page_are_bounded(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def look() -> None:
-        async with looking(crowd, monkeypatch) as client:
-            most = MAX_SPANS_OF_PAGE // PARTITIONS_OF_PAGE
-            assert most < SPANS
-            page = await client.view(f"/group?id={crowd.sharers}")
-            assert page.count("<rect") == most + PARTITIONS_OF_PAGE - 1
-            assert f"the first {most} spans" in page
-            answer = await client.http.get("/api/group", params={"id": crowd.sharers})
-            spans = [len(one["in_flight"]) for one in answer.json()["partitions"]]
-            assert spans == [most] + [1] * (PARTITIONS_OF_PAGE - 1)
-            page = await client.view(f"/group?id={crowd.sharers}&page={PAGES_OF_PARTITIONS}")
-            assert page.count("<rect") == PARTITIONS % PARTITIONS_OF_PAGE
-
-    asyncio.run(look())
+@story
+async def test_the_spans_of_a_page_are_bounded(
+    crowd: Crowd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with looking(crowd, monkeypatch) as client:
+        most = MAX_SPANS_OF_PAGE // PARTITIONS_OF_PAGE
+        assert most < SPANS
+        page = await client.view(f"/group?id={crowd.sharers}")
+        assert page.count("<rect") == most + PARTITIONS_OF_PAGE - 1
+        assert f"the first {most} spans" in page
+        answer = await client.http.get("/api/group", params={"id": crowd.sharers})
+        spans = [len(one["in_flight"]) for one in answer.json()["partitions"]]
+        assert spans == [most] + [1] * (PARTITIONS_OF_PAGE - 1)
+        page = await client.view(f"/group?id={crowd.sharers}&page={PAGES_OF_PARTITIONS}")
+        assert page.count("<rect") == PARTITIONS % PARTITIONS_OF_PAGE

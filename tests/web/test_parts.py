@@ -47,6 +47,7 @@ from headrace.web.site import Site
 from headrace.web.standing import standing
 from headrace.web.views import GROUP_SORTS, listing
 from tests.clients.confluent import PATIENCE_S
+from tests.support import story
 
 
 @pytest.mark.parametrize(
@@ -267,17 +268,14 @@ def test_credentials_admit_users_and_the_token() -> None:
     assert "tok" not in repr(both)
 
 
-def test_a_request_with_a_wrong_token_is_one_failed_login() -> None:
+@story
+async def test_a_request_with_a_wrong_token_is_one_failed_login() -> None:
     connections = settings({"bootstrap.servers": "127.0.0.1:1"})
     site = Site(connections, Observer(connections), Credentials(token="right"), producer_config={})
-
-    async def look_with_a_wrong_token() -> None:
-        transport = httpx.ASGITransport(create_app(site, Hosts([])))
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            for _ in range(MAX_FAILED_LOGINS - 1):
-                await client.get("/actions", headers={"Authorization": "Bearer wrong"})
-
-    asyncio.run(look_with_a_wrong_token())
+    transport = httpx.ASGITransport(create_app(site, Hosts([])))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        for _ in range(MAX_FAILED_LOGINS - 1):
+            await client.get("/actions", headers={"Authorization": "Bearer wrong"})
     assert not site.sessions.refuses_logins
     site.sessions.failed()
     assert site.sessions.refuses_logins
