@@ -174,6 +174,13 @@ class Stage:
         """A member on a connection of its own."""
         return Member(self, name, group_id)
 
+    async def holder(self, *sizes: int, **fields: Any) -> Member:
+        """Append records, see :meth:`produce`; return a member that has acquired them."""
+        self.produce(*sizes, **fields)
+        member = self.member()
+        assert await member.fetch()
+        return member
+
     def summary(self, partition: int = 0) -> StateSummary:
         summary = self.broker.share_state.summary(
             SharePartitionKey(GROUP, self.topic_id, partition), 100

@@ -144,9 +144,7 @@ async def test_a_copy_has_what_the_original_had_and_then_the_context(s: Stage, c
 @on_stage(share_delivery_count_limit="2", **QUEUE)
 async def test_the_delivery_limit_by_release_by_closing_and_by_a_lost_connection(s):
     open_queue(s)
-    s.produce(3)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(3)
     assert await m.ack((0, 2, RELEASE)) == OK
     await m.fetch()
     assert not letters(s)
@@ -160,9 +158,7 @@ async def test_the_delivery_limit_by_release_by_closing_and_by_a_lost_connection
 @on_stage(share_delivery_count_limit="2", share_record_lock_duration_ms="1000", **QUEUE)
 async def test_the_delivery_limit_by_a_lock_that_runs_out(s):
     open_queue(s)
-    s.produce(2)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(2)
     assert await m.ack((0, 0, ACCEPT), (1, 1, RELEASE)) == OK
     assert await m.fetch() == [(1, 1, 2)]
     s.broker.share.expire(s.broker.clock.now_ms() + 1000)
@@ -172,9 +168,7 @@ async def test_the_delivery_limit_by_a_lock_that_runs_out(s):
 @on_stage(**COPYING)
 async def test_what_is_no_dead_letter(s):
     open_queue(s)
-    s.produce(4, 4)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(4, 4)
     assert await m.ack((0, 3, (ACCEPT, GAP, RELEASE, RELEASE))) == OK
     log = s.log()
     log.delete_records(6)
@@ -187,9 +181,7 @@ async def test_what_is_no_dead_letter(s):
 @on_stage(errors_deadletterqueue_copy_record_enable="true")
 async def test_a_group_without_a_queue_opens_no_batch(s: Stage, monkeypatch: pytest.MonkeyPatch):
     open_queue(s)
-    s.produce(2)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(2)
     monkeypatch.setattr(record_batch, "record_spans", None)
     assert await m.ack((0, 1, REJECT)) == OK
     assert s.lag() == 0
@@ -201,9 +193,7 @@ async def test_only_the_batches_that_hold_dead_letters_are_opened_each_once(
     monkeypatch: pytest.MonkeyPatch,
 ):
     open_queue(s)
-    s.produce(10, 10, 10, 10)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(10, 10, 10, 10)
     opened: list[int] = []
     real = record_batch.record_spans
 
@@ -226,9 +216,7 @@ async def test_only_the_batches_that_hold_dead_letters_are_opened_each_once(
 @on_stage(**COPYING)
 async def test_a_rejected_record_that_is_gone_from_the_log_leaves_its_context(s):
     open_queue(s)
-    s.produce(1, 1, 1, value=b"there")
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(1, 1, 1, value=b"there")
     log = s.log()
     log.delete_records(2)
     assert await m.ack((0, 2, REJECT)) == OK
@@ -241,9 +229,7 @@ async def test_many_letters_go_in_batches_below_max_message_bytes(s):
     open_queue(s, max_message_bytes="2000")
     s.produce(20, value=b"x" * 500)
     s.produce(1, value=b"y" * 5000)
-    s.produce(1, value=b"z" * 10)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(1, value=b"z" * 10)
     assert await m.ack((0, 21, REJECT)) == OK
     log = s.log(topic="dlq.t")
     data = log.read(0, 1 << 20)
@@ -266,9 +252,7 @@ async def test_a_full_disk_refuses_the_acknowledgement_and_the_record_stays_acqu
     monkeypatch: pytest.MonkeyPatch,
 ):
     open_queue(s)
-    s.produce(3)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(3)
     with monkeypatch.context() as disk:
         failing(disk, "dlq.t")
         code, message = await m.ack((0, 1, REJECT))
@@ -317,9 +301,7 @@ async def test_a_letter_whose_archiving_failed_is_not_written_again(
     monkeypatch: pytest.MonkeyPatch,
 ):
     open_queue(s)
-    s.produce(3)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(3)
     with monkeypatch.context() as disk:
         failing(disk, "__share_group_state")
         for _ in range(3):
@@ -335,9 +317,7 @@ async def test_letters_are_on_disk_before_their_records_are_archived(
 ):
     """Otherwise a power cut could keep the state, which is in another log, and lose the letter."""
     open_queue(s, flush_messages="1")
-    s.produce(3)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(3)
     queue = s.log(topic="dlq.t")
     unflushed: list[int] = []
     append = PartitionLog.append
@@ -408,9 +388,7 @@ async def test_a_flush_of_the_queue_does_not_hold_the_event_loop(
 ):
     """It was made on the loop: a slow disk stalled everybody."""
     open_queue(s, flush_messages="1")
-    s.produce(3)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(3)
     with Flushes(monkeypatch) as flushes:
         rejected = await begun(m.ack((0, 1, REJECT)))
         await seen(lambda: "dlq.t" in flushes.topics)
@@ -475,9 +453,7 @@ async def test_an_acknowledgement_of_a_lost_member_is_applied(
 ):
     """The records stay locked while their letters are written, so nobody else gets them."""
     open_queue(s, flush_messages="1")
-    s.produce(2)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(2)
     with Flushes(monkeypatch) as flushes:
         rejected = await begun(m.ack((0, 0, REJECT)))
         await seen(lambda: flushes.begun)
@@ -499,9 +475,7 @@ async def test_letters_that_could_not_be_forced_to_disk_do_not_count(
 ):
     """The queue is offline then, and may lose them."""
     open_queue(s, flush_messages="1")
-    s.produce(1)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(1)
     monkeypatch.setattr(Segment, "fsync", failing_fsync)
     for _ in range(2):
         assert (await m.ack((0, 0, REJECT)))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -518,9 +492,7 @@ def failing_flush(self: PartitionLog) -> None:
 @on_stage(**QUEUE)
 async def test_no_letter_is_written_of_what_the_coordinator_refuses(s):
     open_queue(s)
-    s.produce(1)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(1)
     # an administrator has reset the group meanwhile
     s.initialize(start_offset=0, state_epoch=2)
     code, _ = await m.ack((0, 0, REJECT))
@@ -535,9 +507,7 @@ def test_a_crash_between_the_letter_and_the_archiving_delivers_again(
     @on_stage(data_dir=tmp_path, **QUEUE)
     async def before(s):
         open_queue(s)
-        s.produce(2)
-        m = s.member()
-        await m.fetch()
+        m = await s.holder(2)
         failing(monkeypatch, "__share_group_state")
         assert (await m.ack((0, 0, REJECT)))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -589,9 +559,7 @@ async def test_a_queue_that_is_not_set_up_is_reported_and_the_record_archived(
             s.broker.catalog.alter_configs("topic", "t", dict(configs or {}))
         elif configs is not None:
             s.broker.create_topic(topic, 1, configs)
-        s.produce(2)
-        m = s.member()
-        await m.fetch()
+        m = await s.holder(2)
         assert await m.ack((0, 0, REJECT)) == OK
         assert await m.ack((1, 1, REJECT)) == OK
         assert s.lag() == 0
@@ -607,9 +575,7 @@ async def test_a_queue_that_takes_no_such_records_is_reported_and_the_record_arc
     caplog: pytest.LogCaptureFixture,
 ):
     open_queue(s, cleanup_policy="compact")  # and a letter without a copy has no key
-    s.produce(1)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(1)
     assert await m.ack((0, 0, REJECT)) == OK
     assert "Compacted topic cannot accept message without key" in caplog.text
     assert s.lag() == 0
@@ -619,9 +585,7 @@ async def test_a_queue_that_takes_no_such_records_is_reported_and_the_record_arc
 async def test_a_queue_is_created_where_the_broker_allows_it():
     allowed = {"errors.deadletterqueue.auto.create.topics.enable": "true", "num.partitions": "3"}
     async with stage(configs=allowed, **QUEUE) as s:
-        s.produce(1)
-        m = s.member()
-        await m.fetch()
+        m = await s.holder(1)
         assert await m.ack((0, 0, REJECT)) == OK
         topic = s.broker.catalog.topics["dlq.t"]
         assert topic.partitions == 3
@@ -638,9 +602,7 @@ async def test_a_queue_is_created_where_the_broker_allows_it():
 )
 async def test_without_a_prefix_any_name_will_do(s):
     open_queue(s, "graveyard")
-    s.produce(1)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(1)
     assert await m.ack((0, 0, REJECT)) == OK
     assert letters(s, "graveyard") == [(0, 1, REJECTED)]
 
@@ -765,9 +727,7 @@ async def test_a_large_batch_is_opened_in_a_thread(s: Stage, monkeypatch: pytest
 @on_stage(**COPYING)
 async def test_many_letters_are_built_in_a_thread(s: Stage, monkeypatch: pytest.MonkeyPatch):
     open_queue(s, max_message_bytes="20000")
-    s.produce(LETTERS_ON_LOOP + 1)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(LETTERS_ON_LOOP + 1)
     on_loop = watch_threads(monkeypatch, dead_letters, "_batch")
     assert await m.ack((0, LETTERS_ON_LOOP, REJECT)) == OK
     assert on_loop and not any(on_loop)
@@ -804,9 +764,7 @@ async def test_a_group_that_is_deleted_while_its_letters_are_written_is_not_coun
 ):
     monkeypatch.setattr(dead_letters, "LETTERS_ON_LOOP", 0)
     open_queue(s)
-    s.produce(1)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(1)
     rejecting = await begun(m.ack((0, 0, REJECT)))
     s.broker.share.group_deleted(GROUP)
     await rejecting
@@ -820,9 +778,7 @@ async def test_letters_that_the_queue_refuses_are_tried_once(
 ):
     monkeypatch.setattr(dead_letters, "LETTERS_ON_LOOP", 0)
     open_queue(s, cleanup_policy="compact")
-    s.produce(1)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(1)
     assert await m.ack((0, 0, REJECT)) == OK
     assert "Compacted topic cannot accept message without key" in caplog.text
     assert s.lag() == 0
@@ -834,9 +790,7 @@ async def test_a_broker_that_closes_writes_its_last_letters(
     s: Stage, monkeypatch: pytest.MonkeyPatch
 ):
     open_queue(s, flush_messages="1")
-    s.produce(1)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(1)
     assert await m.ack((0, 0, RELEASE)) == OK
     assert await m.fetch() == [(0, 0, 2)]
     s.broker.coordinators.close()

@@ -89,9 +89,7 @@ async def test_lag_offsets_and_what_is_in_flight(s):
 @on_stage()
 async def test_a_share_group_at_rest_still_has_a_lag_and_nothing_in_flight(s):
     await join(s)
-    s.produce(10)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(10)
     assert await m.ack((0, 3, ACCEPT), epoch=-1) == OK
     now = await look(s)
     assert now("headrace_share_group_lag", **HERE) == 6
@@ -101,9 +99,7 @@ async def test_a_share_group_at_rest_still_has_a_lag_and_nothing_in_flight(s):
 
 @on_stage()
 async def test_acknowledgements_are_counted_by_record_and_type(s):
-    s.produce(10)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(10)
     assert await m.ack((0, 3, ACCEPT), (4, 8, (REJECT, GAP, RELEASE, RELEASE, ACCEPT))) == OK
     assert await m.ack((9, 9, RENEW), renew=True) == OK
     # before the start offset: nothing to do
@@ -209,9 +205,7 @@ async def test_fetch_sessions_and_their_eviction(s):
 @on_stage(share_delivery_count_limit="2", share_record_lock_duration_ms="1000")
 async def test_locks_that_run_out(s):
     await join(s)
-    s.produce(5)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(5)
     assert await m.ack((0, 0, ACCEPT), (1, 1, RELEASE)) == OK
     await m.fetch()  # offset 1 again, for the last time
     s.broker.share.expire(s.broker.clock.now_ms() + 1000)
@@ -222,9 +216,7 @@ async def test_locks_that_run_out(s):
 @on_stage(errors_deadletterqueue_topic_name="dlq.t")
 async def test_dead_letters(s: Stage, monkeypatch: pytest.MonkeyPatch):
     s.broker.create_topic("dlq.t", 1, {"errors.deadletterqueue.group.enable": "true"})
-    s.produce(5)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(5)
     assert await m.ack((0, 2, REJECT)) == OK
     append = PartitionLog.append
     refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "full")
@@ -248,9 +240,7 @@ async def test_coordinators_and_groups(s):
     before = await look(s)
     await join(s)
     await join(s, "h")
-    s.produce(1)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(1)
     written = (await look(s))("kafka_server_share_coordinator_metrics_write_total")
     assert await m.ack((0, 0, ACCEPT)) == OK
     now = await look(s)
@@ -329,9 +319,7 @@ async def test_a_page_of_thousands_lets_others_work(monkeypatch: pytest.MonkeyPa
 @on_stage()
 async def test_what_was_counted_of_a_topic_is_forgotten_with_it_without_a_scrape(s):
     await join(s)
-    s.produce(1)
-    m = s.member()
-    await m.fetch()
+    await s.holder(1)
     s.broker.share.expire(s.broker.clock.now_ms() + 60_000)
     assert isinstance(s.broker.append(s.log(), bytes(100)), Refusal)
     refused = s.broker.metrics.refused_produces
@@ -347,9 +335,7 @@ async def test_what_was_counted_of_a_topic_is_forgotten_with_it_without_a_scrape
 async def test_what_was_counted_of_a_group_is_forgotten_with_it_without_a_scrape(s):
     s.broker.create_topic("dlq.t", 1, {"errors.deadletterqueue.group.enable": "true"})
     await join(s)
-    s.produce(4)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(4)
     assert await m.ack((0, 1, REJECT)) == OK
     s.broker.share.expire(s.broker.clock.now_ms() + 60_000)
     await m.share_fetch(epoch=-1)

@@ -41,9 +41,7 @@ async def test_a_fetch_whose_session_is_closed_while_it_waits_acquires_nothing(s
 
 @on_stage()
 async def test_a_fetch_that_closes_fetches_nothing(s):
-    s.produce(5)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(5)
     s.produce(5)
     assert await m.fetch((0, 0, ACCEPT), epoch=-1) == []
     assert await s.member("n").fetch() == [(1, 4, 2), (5, 9, 1)]
@@ -154,9 +152,7 @@ async def test_an_empty_partition_is_listed_in_the_first_response_only(s):
 
 @on_stage()
 async def test_what_is_not_acquired_is_not_sent(s):
-    s.produce(*[1] * 10, value=b"x" * 1000)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(*[1] * 10, value=b"x" * 1000)
     await m.ack((3, 4, RELEASE))
     response = await m.share_fetch()
     assert len(only_partition(response).records) < 2500
@@ -182,9 +178,7 @@ async def test_acknowledgements_alone_and_with_a_fetch(s):
 
 @on_stage(share_renew_acknowledge_enable="false")
 async def test_renewing_may_be_switched_off(s):
-    s.produce(5)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(5)
     refused = (
         ErrorCode.INVALID_RECORD_STATE,
         "Renewing acquisition locks is not enabled for the group.",
@@ -274,9 +268,7 @@ async def test_locks_run_out_and_wake_who_waits(s):
 @on_stage(share_record_lock_duration_ms="1000")
 async def test_an_early_acknowledgement_leaves_no_deadline_behind(s):
     s.clock.stop()
-    s.produce(10)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(10)
     await m.ack((0, 9, ACCEPT))
     s.pass_ms(1000)
     assert s.broker.share.next_deadline_ms() is None
@@ -285,9 +277,7 @@ async def test_an_early_acknowledgement_leaves_no_deadline_behind(s):
 @on_stage(share_record_lock_duration_ms="30000")
 async def test_a_shorter_lock_duration_holds_for_the_next_fetch(s):
     s.clock.stop()
-    s.produce(1)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(1)
     s.configure_group(share_record_lock_duration_ms="1000")
     s.produce(1)
     await m.fetch()
@@ -490,9 +480,7 @@ async def test_a_released_record_waits_for_its_backoff(s):
 @on_stage(share_release_backoff_ms="1000", share_record_lock_duration_ms="1000")
 async def test_new_records_do_not_wait_for_the_backoff_of_old_ones(s):
     s.clock.stop()
-    s.produce(4)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(4)
     await m.ack((1, 2, RELEASE))
     s.produce(1)
     assert await m.fetch() == [(4, 4, 1)]
@@ -505,9 +493,7 @@ async def test_new_records_do_not_wait_for_the_backoff_of_old_ones(s):
 @on_stage(share_release_backoff_ms="60000")
 async def test_a_backoff_outlives_the_last_session_but_no_restart(s):
     s.clock.stop()
-    s.produce(3)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(3)
     m.vanish()
     assert await s.member("n").fetch() == []
     s.broker.share.drop(GROUP, s.topic_id, 0)  # as a restart does
@@ -537,9 +523,7 @@ async def test_the_log_start_takes_the_lag_along(s):
 
 @on_stage()
 async def test_an_altered_start_offset_fences_who_held_records(s):
-    s.produce(10)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(10)
     await m.ack((0, 0, ACCEPT))
     s.initialize(5, state_epoch=2)
     response = await m.share_acknowledge((1, 1, ACCEPT))
@@ -560,9 +544,7 @@ async def test_an_altered_start_offset_fences_who_held_records(s):
 
 @on_stage()
 async def test_offsets_that_an_administrator_sets_are_read_from_at_once(s):
-    s.produce(10)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(10)
     waiting = await begun(s.member("n").fetch(wait_ms=20_000))
     s.alter({0: 7})
     assert await waiting == [(7, 9, 1)]
@@ -610,9 +592,7 @@ async def test_groups_do_not_see_each_other(s):
 
 @on_stage()
 async def test_an_idle_group_is_forgotten_and_loaded_again(s):
-    s.produce(5)
-    m = s.member()
-    await m.fetch()
+    m = await s.holder(5)
     await m.ack((0, 1, ACCEPT), (3, 3, REJECT))
     m.vanish()
     assert s.broker.share._groups == {}
@@ -635,9 +615,7 @@ async def test_nothing_is_kept_of_groups_without_sessions(s):
 def test_a_restart_keeps_what_was_acknowledged(tmp_path):
     @on_stage(data_dir=tmp_path)
     async def before(s):
-        s.produce(*[5] * 4)
-        m = s.member()
-        await m.fetch()
+        m = await s.holder(*[5] * 4)
         await m.ack((0, 1, ACCEPT), (4, 5, REJECT), (7, 7, RELEASE))
 
     @on_stage(data_dir=tmp_path)
