@@ -37,40 +37,6 @@ def test_one_look(idle_ms, buffered, lags, reason):
     assert decision.ready == (reason in {Reason.DISABLED, Reason.BUFFERED, Reason.ENFORCED})
 
 
-def test_the_first_empty_partition_in_order_decides():
-    assert decide(0, {}, {"a-0": 5}).partition == "a-0"
-    assert decide(0, {}, {"a-0": 0, "b-0": 5}).partition == "b-0"
-
-
-def test_a_later_deadline_starts_only_when_the_earlier_partition_no_longer_blocks():
-    readiness = Readiness(["a-0", "b-0", "c-0"], 100)
-    lags = {"a-0": 0, "b-0": 0}
-    assert readiness.decide({"c-0": 1}, lags, 1_000).deadline_ms == 1_100
-    # of b-0, which starts now
-    assert readiness.decide({"c-0": 1}, lags, 1_100).deadline_ms == 1_200
-    assert readiness.decide({"c-0": 1}, lags, 1_200).enforced == {"a-0": 1_100, "b-0": 1_200}
-
-
-@pytest.mark.parametrize(
-    "between", [({"b-0": 1}, {}), ({}, {"b-0": 3}), ({}, {})], ids=["data", "lag", "unknown"]
-)
-def test_the_whole_idle_time_starts_again_after(between):
-    readiness = Readiness(["a-0", "b-0"], 100)
-    assert readiness.decide({"a-0": 1}, {"b-0": 0}, 1_000).deadline_ms == 1_100
-    assert readiness.next_deadline_ms() == 1_100
-    buffered, lags = between
-    readiness.decide({"a-0": 1, **buffered}, lags, 1_050)
-    assert readiness.next_deadline_ms() is None
-    assert readiness.decide({"a-0": 1}, {"b-0": 0}, 1_090).deadline_ms == 1_190
-
-
-def test_records_elsewhere_do_not_start_it_again():
-    readiness = Readiness(["a-0", "b-0"], 100)
-    readiness.decide({"a-0": 1}, {"b-0": 0}, 1_000)
-    assert readiness.decide({"a-0": 2}, {"b-0": 0}, 1_099).deadline_ms == 1_100
-    assert readiness.decide({"a-0": 2}, {"b-0": 0}, 1_100).is_enforced
-
-
 @pytest.mark.parametrize(
     ("idle_ms", "buffered", "lags", "text"),
     [
