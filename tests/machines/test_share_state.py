@@ -244,32 +244,6 @@ def test_a_deleted_topic_takes_all_its_state_along():
 # --- merging ---
 
 
-def test_overlapping_batches_of_one_write_are_cut_apart():
-    coordinator = initialized()
-    write(coordinator, (5, 9, 0, 1), (7, 7, 2, 1))
-    assert read(coordinator).state_batches == (
-        StateBatch(5, 6, 0, 1),
-        StateBatch(7, 7, 2, 1),
-        StateBatch(8, 9, 0, 1),
-    )
-
-
-def test_the_higher_delivery_count_wins_and_then_the_greater_state():
-    coordinator = initialized()
-    write(coordinator, (0, 9, 0, 2))
-    write(coordinator, (2, 3, 2, 1))
-    assert read(coordinator).state_batches == (StateBatch(0, 9, 0, 2),)
-    write(coordinator, (2, 3, 4, 2))
-    write(coordinator, (2, 3, 0, 2), (5, 5, 0, 3))
-    assert read(coordinator).state_batches == (
-        StateBatch(0, 1, 0, 2),
-        StateBatch(2, 3, 4, 2),
-        StateBatch(4, 4, 0, 2),
-        StateBatch(5, 5, 0, 3),
-        StateBatch(6, 9, 0, 2),
-    )
-
-
 def test_what_lies_below_the_start_offset_is_forgotten():
     coordinator = initialized()
     write(coordinator, (0, 9, 0, 1))
@@ -296,20 +270,7 @@ def test_a_snapshot_follows_after_five_hundred_updates():
     assert read(coordinator).state_batches == (StateBatch(1001, 1003, 2, 1),)
 
 
-def test_one_write_is_stored_ascending_and_disjoint():
-    batches = [
-        StateBatch(8, 9, 0, 1),
-        StateBatch(2, 6, 0, 1),
-        StateBatch(5, 5, 2, 1),
-        StateBatch(3, 3, 0, 1),
-    ]
-    assert combined(batches, 3) == (
-        StateBatch(3, 4, 0, 1),
-        StateBatch(5, 5, 2, 1),
-        StateBatch(6, 6, 0, 1),
-        StateBatch(8, 9, 0, 1),
-    )
-    assert combined([StateBatch(1, 1, 0, 2)], 3) == ()
+def test_unsound_batches_of_a_write_are_refused():
     for unsound in (
         StateBatch(5, 4, 0, 1),
         StateBatch(-1, 4, 0, 1),
