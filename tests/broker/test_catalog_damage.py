@@ -58,7 +58,7 @@ def written(tmp_path: Path) -> Path:
     broker = Broker(Config(), data_dir)
     for number in range(40):
         broker.catalog.create_topic(f"topic-{number}", 1 + number, {"retention.ms": f"{number}00"})
-    broker.catalog.delete_topic("topic-3")
+    broker.catalog.delete_topics([broker.catalog.topics["topic-3"]])
     broker.catalog.alter_configs("group", "workers", {"share.auto.offset.reset": "earliest"})
     broker.catalog.alter_configs("broker", "", {"log.cleaner.threads": "2"})
     broker.catalog.allocate_producer_id()
@@ -109,7 +109,7 @@ def check(data_dir: Path, name: str, expected: State, how: str) -> str:
     assert found == expected, how
     catalog = Catalog(data_dir / CATALOG_FILE)  # and it can be written
     catalog.create_topic("another", 1)
-    catalog.delete_topic("topic-5")
+    catalog.delete_topics([catalog.topics["topic-5"]])
     catalog.close()
     topics = opened(data_dir)[1]
     assert topics.keys() == {*expected[1], "another"} - {"topic-5"}, how

@@ -59,7 +59,9 @@ class CatalogModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.topics)))
-        assert self.catalog.delete_topic(name) == self.topics.pop(name)
+        topic = self.catalog.topics[name]
+        assert topic == self.topics.pop(name)
+        self.catalog.delete_topics([topic])
         assert self.catalog.configs("topic", name) == {}
 
     @precondition(lambda self: self.topics)
@@ -138,7 +140,7 @@ TestCatalogModel.settings = settings(max_examples=15, stateful_step_count=20, de
 def test_a_topic_created_again_is_another_topic(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path / "headrace.db")
     first = catalog.create_topic("t", 1, {"retention.ms": "1"})
-    catalog.delete_topic("t")
+    catalog.delete_topics([first])
     second = catalog.create_topic("t", 1)
     assert first.topic_id != second.topic_id
     assert second.configs == {}
@@ -162,7 +164,7 @@ def test_a_refused_write_changes_nothing(tmp_path: Path) -> None:
     catalog._database.execute("PRAGMA query_only = ON")
     for write in (
         lambda: catalog.create_topic("other", 1),
-        lambda: catalog.delete_topic("t"),
+        lambda: catalog.delete_topics([topic]),
         lambda: catalog.create_partitions("t", 5),
         lambda: catalog.alter_configs("topic", "t", {"retention.ms": None}),
         catalog.allocate_producer_id,

@@ -265,9 +265,7 @@ def with_another_body() -> str:
         signed("encryption"),
         signed("ec"),
         signed()[:-4] + "AAAA",
-        ".".join(
-            [signed().split(".")[0], signed(sub="root").split(".")[1], signed().split(".")[2]]
-        ),
+        with_another_body(),
         "[" * 30_000 + ".x.y",
         base64.urlsafe_b64encode(b"[" * 40_000).decode() + ".x.y",
         "x" * 100_000,

@@ -306,10 +306,3 @@ class Shape:
         if field.kind == "float64":
             return struct.pack(">d", 1.0)
         return struct.pack(">" + FIXED_FORMATS[field.kind], self._base.get(name, 0))
-
-
-def all_shapes(topic_id: UUID) -> Iterator[Shape]:
-    """Yield the requests of every version of every API that is served."""
-    for api in APIS.values():
-        for version in range(api.lowest, api.highest + 1):
-            yield Shape(api.key, version, topic_id)

@@ -217,7 +217,7 @@ class Witness:
                 code = ErrorCode(int(partition.error_code))
                 if code:
                     key = SharePartitionKey(request.group_id, *where)
-                    if self.exists(where) and self.machine.broker.share_state.knows(key):
+                    if self.exists(where) and key in self.machine.broker.share_state.known_keys():
                         raise Violation(f"a fetch of {where} is answered with {code.name}")
                     continue
                 if partition.acquired_records:

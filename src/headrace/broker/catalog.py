@@ -388,15 +388,6 @@ class Catalog:
         """
         return self._folded.get(fold(name))
 
-    def delete_topic(self, name: str) -> Topic:
-        """Delete a topic and its configs.
-
-        :raises CatalogError: when the database fails
-        """
-        topic = self._topics[name]
-        self.delete_topics([topic])
-        return topic
-
     def delete_topics(self, topics: Sequence[Topic]) -> None:
         """Delete topics and their configs in one transaction: all of them, or none. They are in
         :attr:`deleted_topics` from then on.

@@ -119,10 +119,6 @@ class ShareCoordinator:
         self._not_before_ms = 0  # after an append that failed
         self._since_sweep = 0  # records replayed since the last sweep
 
-    def knows(self, key: SharePartitionKey) -> bool:
-        """Return True if a share-partition is initialised."""
-        return key in self._states
-
     def state_epoch(self, key: SharePartitionKey) -> int:
         """Return the state epoch of a share-partition; 0 for an unknown one."""
         state = self._states.get(key)
