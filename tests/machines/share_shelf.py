@@ -29,11 +29,10 @@ CONFIG = {
 class Shelf:
     """One share-partition, driven in plain words.
 
-    :param start_offset: the persisted start offset
     :ivar disk: the topic of the share coordinator, which fails on command
     """
 
-    def __init__(self, start_offset: int = 0, **settings: int | bool) -> None:
+    def __init__(self, **settings: int | bool) -> None:
         self.settings = ShareSettings(**settings)
         self.now_ms = 0
         self.log: list[tuple[int, int]] = []  # (base offset, last offset) of each log batch
@@ -45,8 +44,7 @@ class Shelf:
         self.coordinators = self._coordinators()
         states = self.coordinators.share_state_runtime
         with self.loop.turn():
-            states.write_now(str(KEY), self.coordinator.initialize(KEY, 1, start_offset, 0, 1))
-        self.summary_before_any_write = self.coordinator.summary(KEY, 1)
+            states.write_now(str(KEY), self.coordinator.initialize(KEY, 1, 0, 0, 1))
         self.restart()
 
     def _coordinators(self) -> Coordinators:
