@@ -8,7 +8,6 @@ import secrets
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from headrace.broker.embedded import EmbeddedBroker
@@ -116,10 +115,5 @@ class SecureBroker:
     def __enter__(self) -> SecureBroker:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

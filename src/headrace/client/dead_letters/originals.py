@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from headrace.client.cluster import Cluster, TopicMetadata
@@ -47,12 +46,7 @@ class Originals:
     def __enter__(self) -> Originals:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._runner is not None:
             if self._cluster is not None:
                 self._runner.run(self._cluster.close())

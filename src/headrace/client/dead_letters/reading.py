@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from confluent_kafka import (
@@ -86,12 +85,7 @@ class QueueReader:
     def __enter__(self) -> QueueReader:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.consumer.close()
 
     def check_group(self) -> None:
