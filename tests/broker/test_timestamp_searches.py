@@ -22,6 +22,7 @@ from headrace.log.timestamps import TimestampSteps
 from headrace.protocol.compression import ZSTD
 from headrace.protocol.record_batch import BatchHeader, Opening, build
 from tests.bombs import batch_of, compressed, count_bomb, record
+from tests.support import story
 
 R = TypeVar("R")
 NOW_MS = int(time.time() * 1000)
@@ -228,42 +229,39 @@ def test_what_was_used_last_is_remembered() -> None:
     assert len(remembered) == 1
 
 
-def test_one_batch_is_opened_at_a_time_even_if_its_request_ends() -> None:
+@story
+async def test_one_batch_is_opened_at_a_time_even_if_its_request_ends() -> None:
     """Clients that go away do not fill the queue of the thread."""
+    opener = BatchOpener()
+    running, most, go_on = 0, 0, threading.Event()
 
-    async def work() -> None:
-        opener = BatchOpener()
-        running, most, go_on = 0, 0, threading.Event()
+    def function(opening: Opening) -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        go_on.wait(10)
+        running -= 1
+        return 1
 
-        def function(opening: Opening) -> int:
-            nonlocal running, most
-            running += 1
-            most = max(most, running)
-            go_on.wait(10)
-            running -= 1
-            return 1
+    first = asyncio.create_task(opener.run(lambda: function))
+    await asyncio.sleep(0.01)
+    first.cancel()
+    prepared: list[int] = []
 
-        first = asyncio.create_task(opener.run(lambda: function))
-        await asyncio.sleep(0.01)
-        first.cancel()
-        prepared: list[int] = []
+    def prepare(number: int) -> Callable[[Opening], int]:
+        prepared.append(number)
+        return function
 
-        def prepare(number: int) -> Callable[[Opening], int]:
-            prepared.append(number)
-            return function
-
-        others = [asyncio.create_task(opener.run(partial(prepare, n))) for n in range(5)]
-        await asyncio.sleep(0.05)
-        assert prepared == []
-        others[0].cancel()
-        go_on.set()
-        assert await asyncio.gather(*others[1:]) == [1] * 4
-        assert prepared == [1, 2, 3, 4]
-        assert most == 1
-        assert await opener.run(lambda: None) is None
-        opener.close()
-
-    asyncio.run(work())
+    others = [asyncio.create_task(opener.run(partial(prepare, n))) for n in range(5)]
+    await asyncio.sleep(0.05)
+    assert prepared == []
+    others[0].cancel()
+    go_on.set()
+    assert await asyncio.gather(*others[1:]) == [1] * 4
+    assert prepared == [1, 2, 3, 4]
+    assert most == 1
+    assert await opener.run(lambda: None) is None
+    opener.close()
 
 
 def test_a_broker_stops_while_it_opens_a_batch() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -25,6 +25,7 @@ from headrace.protocol.partitions import TopicPartition
 from headrace.spark.share.acquisitions import Acquisitions
 from headrace.spark.share.ahead import still_held
 from headrace.spark.share.options import ShareOptions
+from tests.support import story
 
 pytestmark = pytest.mark.pure
 
@@ -105,16 +106,6 @@ def acquisitions(consumer: FakeConsumer, **more: object) -> Acquisitions:
     return Acquisitions(cast(ShareConsumer, consumer), ShareOptions.parse(options, is_source=True))
 
 
-def told(scenario: Callable[[], Awaitable[None]]) -> None:
-    """Run a scenario, and end the tasks that it leaves."""
-
-    async def run() -> None:
-        async with asyncio.timeout(30):
-            await scenario()
-
-    asyncio.run(run())
-
-
 async def until(condition: Callable[[], bool]) -> None:
     while not condition():
         await asyncio.sleep(0)
@@ -128,122 +119,106 @@ async def accept(queue: Acquisitions, ranges: list[AcquiredRange]) -> None:
     await queue.acknowledge(ranges, AcknowledgeType.ACCEPT)
 
 
-def test_the_next_micro_batch_is_acquired_while_one_runs() -> None:
-    async def scenario() -> None:
-        consumer = FakeConsumer(end=25)
-        queue = acquisitions(consumer, maxRecordsPerTrigger=10)
-        first = await queue.acquire()
-        assert offsets(first) == list(range(10))
-        await until(lambda: consumer.held()["t", 0] == [(0, 19)])  # before any acknowledgement
-        await accept(queue, first)
-        second = await queue.acquire()
-        await accept(queue, second)
-        third = await queue.acquire()
-        await accept(queue, third)
-        assert offsets(second) == list(range(10, 20))
-        assert offsets(third) == list(range(20, 25))
-        assert sorted(consumer.accepted) == list(range(25))
-        assert queue.counts.acquired == queue.counts.accepted == 25
-        queue.close()
-
-    told(scenario)
+@story
+async def test_the_next_micro_batch_is_acquired_while_one_runs() -> None:
+    consumer = FakeConsumer(end=25)
+    queue = acquisitions(consumer, maxRecordsPerTrigger=10)
+    first = await queue.acquire()
+    assert offsets(first) == list(range(10))
+    await until(lambda: consumer.held()["t", 0] == [(0, 19)])  # before any acknowledgement
+    await accept(queue, first)
+    second = await queue.acquire()
+    await accept(queue, second)
+    third = await queue.acquire()
+    await accept(queue, third)
+    assert offsets(second) == list(range(10, 20))
+    assert offsets(third) == list(range(20, 25))
+    assert sorted(consumer.accepted) == list(range(25))
+    assert queue.counts.acquired == queue.counts.accepted == 25
+    queue.close()
 
 
-def test_without_the_option_nothing_is_acquired_before_the_trigger() -> None:
-    async def scenario() -> None:
-        consumer = FakeConsumer(end=25)
-        queue = acquisitions(consumer, maxRecordsPerTrigger=10, acquireAhead="false")
-        await queue.acquire()
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert consumer.held()["t", 0] == [(0, 9)]
-
-    told(scenario)
-
-
-def test_acquiring_ahead_never_waits_at_the_broker_where_acknowledgements_would_queue() -> None:
-    async def scenario() -> None:
-        consumer = FakeConsumer(end=5)
-        queue = acquisitions(consumer, maxRecordsPerTrigger=10)
-        first = await queue.acquire()
-        asked = len(consumer.waits_ms)
-        await until(lambda: len(consumer.waits_ms) > asked)
-        assert set(consumer.waits_ms[asked:]) == {0}
-        await accept(queue, first)
-        queue.close()
-
-    told(scenario)
-
-
-def test_locks_that_an_acknowledgement_frees_are_used_at_once() -> None:
-    async def scenario() -> None:
-        consumer = FakeConsumer(end=30, locks=10)
-        queue = acquisitions(consumer)
-        first = await queue.acquire()
-        asked = len(consumer.waits_ms)
-        await until(lambda: len(consumer.waits_ms) > asked)  # in vain: all locks are taken
-        await accept(queue, first)
-        await until(lambda: consumer.held()["t", 0] == [(10, 19)])
-        assert offsets(await queue.acquire()) == list(range(10, 20))
-        queue.close()
-
-    told(scenario)
-
-
-def test_records_whose_locks_ran_out_are_left_to_their_next_delivery() -> None:
-    async def scenario() -> None:
-        consumer = FakeConsumer(end=20)
-        queue = acquisitions(consumer, maxRecordsPerTrigger=10)
-        first = await queue.acquire()
-        await until(lambda: consumer.held()["t", 0] == [(0, 19)])
-        consumer.lose(13, 14)
-        await accept(queue, first)
-        second = await queue.acquire()
-        # The lost ones came again, as what the trigger still had room for.
-        assert sorted(offsets(second)) == list(range(10, 20))
-        assert {r.delivery_count: offsets([r]) for r in second if r.delivery_count > 1} == {
-            2: [13, 14]
-        }
-        await accept(queue, second)
-        assert sorted(consumer.accepted) == list(range(20))
-        assert queue.counts.acquired == 20
-        queue.close()
-
-    told(scenario)
-
-
-def test_an_answer_that_is_on_its_way_when_the_trigger_comes_is_waited_for() -> None:
-    async def scenario() -> None:
-        consumer = FakeConsumer(end=20)
-        queue = acquisitions(consumer, maxRecordsPerTrigger=10)
-        first = await queue.acquire()
-        consumer.gate.clear()
-        await until(lambda: consumer.held()["t", 0] == [(0, 19)])  # locked, and not answered yet
-        await accept(queue, first)
-        second = asyncio.create_task(queue.acquire())
+@story
+async def test_without_the_option_nothing_is_acquired_before_the_trigger() -> None:
+    consumer = FakeConsumer(end=25)
+    queue = acquisitions(consumer, maxRecordsPerTrigger=10, acquireAhead="false")
+    await queue.acquire()
+    for _ in range(100):
         await asyncio.sleep(0)
-        assert not second.done()
-        consumer.gate.set()
-        assert offsets(await second) == list(range(10, 20))
-        queue.close()
-
-    told(scenario)
+    assert consumer.held()["t", 0] == [(0, 9)]
 
 
-def test_a_failure_leaves_what_was_acquired_to_the_next_micro_batch() -> None:
-    async def scenario() -> None:
-        consumer = FakeConsumer(end=10, locks=5)
-        queue = acquisitions(consumer)
-        first = await queue.acquire()
-        consumer.locks = 8
-        await until(lambda: consumer.held()["t", 0] == [(0, 7)])
-        consumer.failures.append(ConnectionFailed("the broker is gone"))
-        await accept(queue, first)
-        await until(lambda: not consumer.failures)
-        assert offsets(await queue.acquire()) == list(range(5, 10))
-        queue.close()
+@story
+async def test_acquiring_ahead_never_waits_where_acknowledgements_would_queue() -> None:
+    consumer = FakeConsumer(end=5)
+    queue = acquisitions(consumer, maxRecordsPerTrigger=10)
+    first = await queue.acquire()
+    asked = len(consumer.waits_ms)
+    await until(lambda: len(consumer.waits_ms) > asked)
+    assert set(consumer.waits_ms[asked:]) == {0}
+    await accept(queue, first)
+    queue.close()
 
-    told(scenario)
+
+@story
+async def test_locks_that_an_acknowledgement_frees_are_used_at_once() -> None:
+    consumer = FakeConsumer(end=30, locks=10)
+    queue = acquisitions(consumer)
+    first = await queue.acquire()
+    asked = len(consumer.waits_ms)
+    await until(lambda: len(consumer.waits_ms) > asked)  # in vain: all locks are taken
+    await accept(queue, first)
+    await until(lambda: consumer.held()["t", 0] == [(10, 19)])
+    assert offsets(await queue.acquire()) == list(range(10, 20))
+    queue.close()
+
+
+@story
+async def test_records_whose_locks_ran_out_are_left_to_their_next_delivery() -> None:
+    consumer = FakeConsumer(end=20)
+    queue = acquisitions(consumer, maxRecordsPerTrigger=10)
+    first = await queue.acquire()
+    await until(lambda: consumer.held()["t", 0] == [(0, 19)])
+    consumer.lose(13, 14)
+    await accept(queue, first)
+    second = await queue.acquire()
+    # The lost ones came again, as what the trigger still had room for.
+    assert sorted(offsets(second)) == list(range(10, 20))
+    assert {r.delivery_count: offsets([r]) for r in second if r.delivery_count > 1} == {2: [13, 14]}
+    await accept(queue, second)
+    assert sorted(consumer.accepted) == list(range(20))
+    assert queue.counts.acquired == 20
+    queue.close()
+
+
+@story
+async def test_an_answer_that_is_on_its_way_when_the_trigger_comes_is_waited_for() -> None:
+    consumer = FakeConsumer(end=20)
+    queue = acquisitions(consumer, maxRecordsPerTrigger=10)
+    first = await queue.acquire()
+    consumer.gate.clear()
+    await until(lambda: consumer.held()["t", 0] == [(0, 19)])  # locked, and not answered yet
+    await accept(queue, first)
+    second = asyncio.create_task(queue.acquire())
+    await asyncio.sleep(0)
+    assert not second.done()
+    consumer.gate.set()
+    assert offsets(await second) == list(range(10, 20))
+    queue.close()
+
+
+@story
+async def test_a_failure_leaves_what_was_acquired_to_the_next_micro_batch() -> None:
+    consumer = FakeConsumer(end=10, locks=5)
+    queue = acquisitions(consumer)
+    first = await queue.acquire()
+    consumer.locks = 8
+    await until(lambda: consumer.held()["t", 0] == [(0, 7)])
+    consumer.failures.append(ConnectionFailed("the broker is gone"))
+    await accept(queue, first)
+    await until(lambda: not consumer.failures)
+    assert offsets(await queue.acquire()) == list(range(5, 10))
+    queue.close()
 
 
 class FailsAfterwards(FakeConsumer):
@@ -255,14 +230,12 @@ class FailsAfterwards(FakeConsumer):
         return acquired
 
 
-def test_a_failure_after_records_were_acquired_leaves_these_to_the_query() -> None:
-    async def scenario() -> None:
-        consumer = FailsAfterwards(end=10, locks=5)
-        queue = acquisitions(consumer, acquireAhead="false")
-        assert offsets(await queue.acquire()) == list(range(5))
-        assert queue.counts.acquired == 5
-
-    told(scenario)
+@story
+async def test_a_failure_after_records_were_acquired_leaves_these_to_the_query() -> None:
+    consumer = FailsAfterwards(end=10, locks=5)
+    queue = acquisitions(consumer, acquireAhead="false")
+    assert offsets(await queue.acquire()) == list(range(5))
+    assert queue.counts.acquired == 5
 
 
 SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 8)), max_size=8)
