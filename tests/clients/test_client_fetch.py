@@ -46,8 +46,7 @@ def fetched(
     versions = []
 
     async def run() -> dict[TopicPartition, Any]:
-        cluster = Cluster(bootstrap_servers)
-        try:
+        async with Cluster(bootstrap_servers) as cluster:
             found = await cluster.topics(topics)
             (leader,) = {one for topic in found.values() for one in topic.leaders.values()}
             connection = await cluster.connection(leader)
@@ -65,8 +64,6 @@ def fetched(
                 for partition in range(2)
             }
             return await fetch(connection, positions, ids, LIMITS, timeout_ms=10_000)
-        finally:
-            await cluster.close()
 
     answers = asyncio.run(run())
     (version,) = versions

@@ -62,8 +62,7 @@ class Lags:
         """
 
         async def take_one() -> list[LagRow]:
-            cluster = Cluster(self.bootstrap_servers)
-            try:
+            async with Cluster(self.bootstrap_servers) as cluster:
                 wanted = LagQuery(groups=groups, **query)
                 listed, self.warnings = await wanted_groups(cluster, wanted)
                 between()
@@ -73,8 +72,6 @@ class Lags:
                     rows += part.rows
                     self.warnings += part.warnings
                 return rows
-            finally:
-                await cluster.close()
 
         rows = asyncio.run(take_one())
         found = {(row.group_id, row.topic, row.partition): row for row in rows}

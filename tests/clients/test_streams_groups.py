@@ -225,11 +225,8 @@ def test_only_the_list_of_all_groups_has_it(
 
 def test_spark_queries_leave_it_alone(count: Count, bootstrap_servers: str) -> None:
     async def on_cluster(check: Callable[[Cluster], Any]) -> None:
-        cluster = Cluster(bootstrap_servers)
-        try:
+        async with Cluster(bootstrap_servers) as cluster:
             await check(cluster)
-        finally:
-            await cluster.close()
 
     with pytest.raises(SourceError, match="is a streams group, not a share group"):
         asyncio.run(on_cluster(lambda cluster: ensure_group_settings(cluster, count.group_id, {})))

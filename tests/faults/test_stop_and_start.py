@@ -55,8 +55,7 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
                 offsets=[TopicPartition(topic, 1, 2, metadata="note")], asynchronous=False
             )
         cluster_id = admin(server.bootstrap_servers).list_topics(timeout=PATIENCE_S).cluster_id
-    server = HeadraceProcess(tmp_path / "data", COMMON_CONFIGS).start()
-    try:
+    with HeadraceProcess(tmp_path / "data", COMMON_CONFIGS) as server:
         client = admin(server.bootstrap_servers)
         metadata = client.list_topics(timeout=PATIENCE_S)
         assert metadata.cluster_id == cluster_id
@@ -67,8 +66,6 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
             source.assign([TopicPartition(topic, 1, 0)])
             assert [m.value() for m in take(source, 3)] == [b"a", b"b", b"c"]
         produce(server.bootstrap_servers, topic, [b"d"], partition=1)
-    finally:
-        server.stop()
 
 
 def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> None:

@@ -50,11 +50,8 @@ def _query(link: str) -> Query:
 
 async def _page(servers: str, link: str) -> tuple[list[str], str]:
     query = _query(link)
-    cluster = Cluster(servers)
-    try:
+    async with Cluster(servers) as cluster:
         found = await find_records(cluster, query)
-    finally:
-        await cluster.close()
     link = more_url(query, "auto", found)
     assert bool(link) != found.complete
     assert not found.problems
