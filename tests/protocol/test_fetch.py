@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import sys
 from typing import Any
 from uuid import UUID
@@ -12,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
-from kio.serial import entity_writer
 
 from headrace.errors import ErrorCode
 from headrace.protocol import fetch
 from headrace.protocol.frames import BadFrame
 from headrace.protocol.messages import codec
+from tests.protocol.kio_bytes import written
 from tests.wire_client import message
 
 VERSIONS = range(fetch.FIRST_BY_HAND, 19)
@@ -35,12 +34,6 @@ TAGGED: dict[str, Any] = {
 """What only brokers send to each other, and has to be passed over."""
 
 pytestmark = pytest.mark.parametrize("version", VERSIONS)
-
-
-def written(one: object) -> bytes:
-    body = io.BytesIO()
-    entity_writer(type(one))(body, one)
-    return body.getvalue()
 
 
 def request_class(version: int, name: str = "FetchRequest") -> Any:

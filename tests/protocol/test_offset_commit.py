@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import typing
 import uuid
 from datetime import timedelta
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
-from kio.serial import entity_writer
 
 from headrace.errors import ErrorCode
 from headrace.protocol.frames import BadFrame
@@ -23,6 +21,7 @@ from headrace.protocol.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from headrace.protocol.writer import nested_type
+from tests.protocol.kio_bytes import written
 
 API_KEY, VERSIONS = 8, (8, 9, 10)
 TEXT = st.text(max_size=150)
@@ -35,12 +34,6 @@ TOPICS = st.lists(st.tuples(TEXT, st.uuids().filter(lambda id: id.int), PARTITIO
 def part(message_type: Any, name: str) -> Any:
     """Return the class of an array's elements."""
     return nested_type(typing.get_type_hints(message_type)[name])[0]
-
-
-def written(message: object) -> bytes:
-    body = io.BytesIO()
-    entity_writer(type(message))(body, message)
-    return body.getvalue()
 
 
 def topic_of(version: int, name: str, topic_id: uuid.UUID) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import struct
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -12,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.produce.v13 import response as kio_response
 from kio.schema.produce.v13.request import PartitionProduceData, ProduceRequest, TopicProduceData
-from kio.serial import entity_writer
 
 from headrace.errors import ErrorCode
 from headrace.protocol import produce
 from headrace.protocol.frames import BadFrame
 from headrace.protocol.messages import codec
+from tests.protocol.kio_bytes import written
 
 INT16 = st.integers(-(2**15), 2**15 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -64,12 +63,6 @@ def partition_responses(draw: st.DrawFn) -> kio_response.PartitionProduceRespons
         record_errors=(),
         error_message=draw(st.none() | st.text(max_size=5)) if error_code else None,
     )
-
-
-def written(message: object) -> bytes:
-    body = io.BytesIO()
-    entity_writer(type(message))(body, message)
-    return body.getvalue()
 
 
 @given(requests, st.binary(max_size=3))

@@ -5,7 +5,6 @@ written in the version of the request.
 from __future__ import annotations
 
 import dataclasses
-import io
 import random
 import struct
 import typing
@@ -16,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kio.serial import entity_reader, entity_writer
+from kio.serial import entity_reader
 
 from headrace.errors import ErrorCode
 from headrace.handlers import APIS
@@ -28,6 +27,7 @@ from headrace.protocol.skimmer import skimmer
 from headrace.protocol.versions import adapt, adapt_sliced
 from headrace.protocol.writer import nested_type
 from headrace.time_slices import run_now
+from tests.protocol.kio_bytes import written
 
 EVERY_VERSION = [
     (api.key, version) for api in APIS.values() for version in range(api.lowest, api.highest + 1)
@@ -78,13 +78,11 @@ def request_frame(key: int, version: int, request: Any) -> bytes:
     """Return a request's frame without its size, as kio writes it for a client."""
     wire = codec(key, version)
     flexible = wire.request_type.__header_schema__.__version__ >= 2
-    body = io.BytesIO()
-    entity_writer(wire.request_type)(body, request)
     return (
         struct.pack(">hhih", key, version, 77, 2)
         + b"me"
         + (b"\0" if flexible else b"")
-        + body.getvalue()
+        + written(request)
     )
 
 
@@ -273,11 +271,10 @@ def test_a_cut_request_is_refused(key: int, version: int) -> None:
 def test_responses_are_written_as_kio_writes_them(key: int, version: int) -> None:
     for texts in ("given", "empty", "null"):
         response = filled(codec(key, version).response_type, texts)
-        by_kio = io.BytesIO()
-        entity_writer(codec(key, version).response_type)(by_kio, response)
+        by_kio = written(response)
         frame = b"".join(codec(key, version).write_response(77, response))
-        assert frame.endswith(by_kio.getvalue())
-        assert len(frame) - len(by_kio.getvalue()) in (8, 9)
+        assert frame.endswith(by_kio)
+        assert len(frame) - len(by_kio) in (8, 9)
 
 
 @pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
