@@ -161,6 +161,13 @@ def share_consumer(
         opened.close()
 
 
+def config_of(bootstrap_servers: str, topic: str, name: str) -> str:
+    """Return the value of a config of a topic."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    (future,) = admin(bootstrap_servers).describe_configs([resource]).values()
+    return str(future.result(PATIENCE_S)[name].value)
+
+
 def poll_share(
     source: ShareConsumer, until: Callable[[], bool], handle: Callable[[Message], None]
 ) -> None:

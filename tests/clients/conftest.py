@@ -1,14 +1,15 @@
-"""A runner of our commands, and a topic whose records have known times."""
+"""A runner of our commands, a topic whose records have known times, and errors of futures."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from headrace.cli.main import main
 from tests.clients.confluent import PATIENCE_S, create_topic
@@ -58,3 +59,10 @@ def topic(bootstrap_servers: str) -> str:
         producer.produce(name, b"x", partition=0, timestamp=at_ms)
     assert producer.flush(PATIENCE_S) == 0
     return name
+
+
+def code_of(future: Future[Any]) -> int:
+    """Return the error code of a failed future."""
+    with pytest.raises(KafkaException) as raised:
+        future.result(PATIENCE_S)
+    return raised.value.args[0].code()

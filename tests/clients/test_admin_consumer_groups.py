@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     ConsumerGroupType,
     KafkaError,
-    KafkaException,
     Producer,
     TopicPartition,
 )
@@ -28,6 +26,7 @@ from tests.clients.confluent import (
     share_consumer,
     take,
 )
+from tests.clients.conftest import code_of
 from tests.support import unique, wait_until
 
 
@@ -57,13 +56,6 @@ def commit(admin: AdminClient, group_id: str, *partitions: TopicPartition) -> No
         admin.alter_consumer_group_offsets([asked])[group_id].result(PATIENCE_S).topic_partitions
     ):
         assert partition.error is None
-
-
-def code_of(future: Future[Any]) -> int:
-    """Return the error code of a failed future."""
-    with pytest.raises(KafkaException) as raised:
-        future.result(PATIENCE_S)
-    return raised.value.args[0].code()
 
 
 def offsets(

@@ -6,7 +6,6 @@ import gc
 import socket
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -31,6 +30,7 @@ from tests.clients.confluent import (
     share_from_earliest,
     take,
 )
+from tests.clients.conftest import code_of
 from tests.support import free_port_pair, unique, wait_until
 
 
@@ -38,13 +38,6 @@ from tests.support import free_port_pair, unique, wait_until
 def admin(bootstrap_servers: str) -> Iterator[AdminClient]:
     with AdminClient({"bootstrap.servers": [bootstrap_servers], "client.id": "tests"}) as opened:
         yield opened
-
-
-def code_of(future: Future[Any]) -> int:
-    """Return the error code of a failed future."""
-    with pytest.raises(KafkaException) as raised:
-        future.result(PATIENCE_S)
-    return raised.value.args[0].code()
 
 
 def drain(bootstrap_servers: str, group_id: str, topic: str, count: int) -> None:

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import ConfigResource, ResourceType
 
-from tests.clients.confluent import PATIENCE_S, admin, consumer, create_topic, produce
+from tests.clients.confluent import PATIENCE_S, config_of, consumer, create_topic, produce
 from tests.peer import java_program
 from tests.support import COMMON_CONFIGS, HeadraceProcess, unique, wait_until
 
@@ -87,12 +86,6 @@ def produce_keyed(bootstrap_servers: str, topics: Sequence[str], keys: Sequence[
 def values(bootstrap_servers: str, topic: str) -> list[str]:
     """Return all values of a topic for a read_committed consumer."""
     return [one.value().decode() for one in records(bootstrap_servers, topic)]
-
-
-def config_of(bootstrap_servers: str, topic: str, name: str) -> str:
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    (future,) = admin(bootstrap_servers).describe_configs([resource]).values()
-    return str(future.result(PATIENCE_S)[name].value)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "streams"])

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import ConfigResource, ResourceType
 
-from tests.clients.confluent import PATIENCE_S, admin, consumer, create_topic, take
+from tests.clients.confluent import PATIENCE_S, admin, config_of, consumer, create_topic, take
 from tests.peer import KafkaPeer, java_program
 from tests.support import (
     HeadraceProcess,
@@ -150,12 +149,6 @@ def test_standalone(tmp_path: Path, kafka_libs: Path, bootstrap_servers: str) ->
     (letter,) = records(bootstrap_servers, letters, 1)
     assert letter.value() == b"not JSON"
     assert ("__connect.errors.topic", topic.encode()) in letter.headers()
-
-
-def config_of(bootstrap_servers: str, topic: str, name: str) -> str:
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    (future,) = admin(bootstrap_servers).describe_configs([resource]).values()
-    return str(future.result(PATIENCE_S)[name].value)
 
 
 def commit(bootstrap_servers: str, group_id: str, topic: str, offset: int) -> None:
