@@ -325,3 +325,37 @@ async def test_many_waiting_requests_are_answered_over_several_turns(
     assert await waiting[0] == 5
     assert not adding.done(), "its turn comes after those that waited"
     assert await asyncio.gather(*waiting, adding) == [5] * 10
+
+
+class Sceptic(Numbers):
+    """A coordinator that replays no odd number."""
+
+    def replay(self, record: tuple[str, int], at: Position = NOWHERE) -> None:
+        if record[1] % 2:
+            raise ValueError("odd")
+        super().replay(record, at)
+
+
+def test_batches_decoded_at_once_are_replayed_like_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = MemoryLog()
+    for key in (b"a", b"b"):
+        pairs = [(key, b"2"), (key, b"3"), (key, b"4")]
+        data = record_batch.build(
+            pairs, timestamp_ms=1, attributes=record_batch.TRANSACTIONAL_BIT, producer_id=9
+        )
+        log.append(TOPIC, 0, data, 1)
+
+    def only_a(
+        batch: memoryview, header: record_batch.BatchHeader
+    ) -> list[tuple[int, tuple[str, int]]] | None:
+        found = record_batch.plain_records(batch, header) or []
+        decoded = [(offset, (str(key, "ascii"), int(value))) for offset, key, value in found]
+        return decoded if decoded[0][1][0] == "a" else None
+
+    sceptic = Sceptic()
+    load(log, sceptic, decode_batch=only_a)
+    assert sceptic.sums == {"a": 6, "b": 6}
+    assert sceptic.positions == [Position(0, offset, 9) for offset in (0, 2, 3, 5)]
+    assert "skipped the record at offset 1 of __numbers, with the key 61: odd" in caplog.text

@@ -18,6 +18,7 @@ from headrace.groups.classic.member import JoinRequest, MemberIdentity, SyncRequ
 from headrace.groups.consumer.member import ConsumerHeartbeat
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.deadlines import OFFSETS
+from headrace.groups.offsets.commit_batches import CommitBatches
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
 from headrace.groups.records import Subtopology, Topology
 from headrace.groups.share.member import LEAVE_EPOCH, ShareHeartbeat
@@ -246,7 +247,7 @@ class Desk:
         """Another coordinator, from the log alone."""
         fresh = GroupCoordinator(self.config, self)
         if log is None:
-            load(self.disk, fresh)
+            load(self.disk, fresh, decode_batch=CommitBatches().decode)
         for key, value in log or ():
             fresh.replay(fresh.decode(key, value))
         return fresh

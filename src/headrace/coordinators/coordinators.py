@@ -165,7 +165,10 @@ class Coordinators:
         """
         logs = self.environment.internal_logs
         if logs.exists(CONSUMER_OFFSETS):
-            loader.load(logs, self.groups, self.groups.offsets.end_transaction)
+            from headrace.groups.offsets.commit_batches import CommitBatches
+
+            groups = self.groups
+            loader.load(logs, groups, groups.offsets.end_transaction, CommitBatches().decode)
         if logs.exists(SHARE_GROUP_STATE):
             loader.load(logs, self.share_state)
         if logs.exists(TRANSACTION_STATE):

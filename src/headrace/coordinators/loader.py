@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from headrace.log.replay import FoundBatch
@@ -21,8 +21,20 @@ class EndTransaction(Protocol):
     def __call__(self, producer_id: int, partition: int, *, commit: bool) -> None: ...
 
 
+class DecodeBatch(Protocol):
+    """Decodes all records of a batch at once."""
+
+    def __call__(
+        self, batch: memoryview, header: record_batch.BatchHeader
+    ) -> Sequence[tuple[int, Any]] | None:
+        """Return offset and record of each record; None for a batch that it does not decode."""
+
+
 def load(
-    logs: InternalLogs, coordinator: Coordinator[Any], end_transaction: EndTransaction | None = None
+    logs: InternalLogs,
+    coordinator: Coordinator[Any],
+    end_transaction: EndTransaction | None = None,
+    decode_batch: DecodeBatch | None = None,
 ) -> None:
     """Replay the records of a coordinator's internal topic.
 
@@ -30,10 +42,31 @@ def load(
     start.
 
     :param end_transaction: called for each transaction marker
+    :param decode_batch: a decoder for the most frequent batches, faster than that of the
+        coordinator
     :raises CorruptLog: when a batch in the middle of a log is damaged or missing
     """
     for partition, found in logs.batches(coordinator.topic):
-        _replay(coordinator, partition, found, end_transaction)
+        decoded = None if decode_batch is None else decode_batch(found.data, found.header)
+        if decoded is None:
+            _replay(coordinator, partition, found, end_transaction)
+        else:
+            _replay_decoded(coordinator, partition, found, decoded)
+
+
+def _replay_decoded(
+    coordinator: Coordinator[Any],
+    partition: int,
+    found: FoundBatch,
+    decoded: Sequence[tuple[int, Any]],
+) -> None:
+    """Replay the records of one batch; skip those that cannot be replayed."""
+    producer_id, replay = _transaction_of(found.header), coordinator.replay
+    for offset, record in decoded:
+        try:
+            replay(record, make(Position, (partition, offset, producer_id)))
+        except Exception as error:
+            _skipped(found, offset, coordinator.encode(record)[0], error)
 
 
 def _replay(
@@ -44,7 +77,7 @@ def _replay(
 ) -> None:
     """Replay one batch; skip the records that cannot be replayed."""
     header = found.header
-    producer_id = header.producer_id if header.is_transactional else record_batch.NO_PRODUCER_ID
+    producer_id = _transaction_of(header)
     plain = record_batch.plain_records(found.data, header)
     records = _readable_records(found) if plain is None else plain
     is_control, decode, replay = header.is_control, coordinator.decode, coordinator.replay
@@ -61,14 +94,23 @@ def _replay(
                 if decoded is not None:  # else a record type that this version does not know
                     replay(decoded, make(Position, (partition, offset, producer_id)))
         except Exception as error:
-            limited.warning(
-                found.path,
-                "skipped the record at offset %d of %s, with the key %s: %s",
-                offset,
-                found.path,
-                key.hex(),
-                error if isinstance(error, ValueError) else repr(error),
-            )
+            _skipped(found, offset, key, error)
+
+
+def _transaction_of(header: record_batch.BatchHeader) -> int:
+    """Return the producer whose transaction a batch belongs to, or NO_PRODUCER_ID."""
+    return header.producer_id if header.is_transactional else record_batch.NO_PRODUCER_ID
+
+
+def _skipped(found: FoundBatch, offset: int, key: bytes, error: Exception) -> None:
+    limited.warning(
+        found.path,
+        "skipped the record at offset %d of %s, with the key %s: %s",
+        offset,
+        found.path,
+        key.hex(),
+        error if isinstance(error, ValueError) else repr(error),
+    )
 
 
 def _readable_records(found: FoundBatch) -> Iterator[tuple[int, bytes | None, bytes | None]]:

@@ -97,7 +97,7 @@ def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """Return the key and value bytes of a record; the value of a tombstone is None."""
     if isinstance(record, OffsetCommit):  # most records
         group_id, topic, partition, committed = record
-        key = _offset_key(group_id, topic, partition)
+        key = offset_key(group_id, topic, partition)
         return key, None if committed is None else _write_offset(committed)
     schema = _BY_CLASS[type(record)]
     names = (string(getattr(record, name)) for name in schema.key_names)
@@ -106,7 +106,8 @@ def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
 
 
 @lru_cache(_KEYS_KEPT)
-def _offset_key(group_id: str, topic: str, partition: int) -> bytes:
+def offset_key(group_id: str, topic: str, partition: int) -> bytes:
+    """Return the key of a committed offset."""
     return _OFFSET_TYPE + string(group_id) + string(topic) + i32(partition)
 
 
