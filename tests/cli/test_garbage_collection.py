@@ -64,3 +64,15 @@ def test_short_collections_exempt_nothing(
     before = gc.get_freeze_count()
     gc.collect()
     assert gc.get_freeze_count() <= before, "some of the exempt objects may have ended"
+
+
+def test_what_is_loaded_is_exempt(
+    running: garbage_collection.ShortCollections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage_collection, "LONG_COLLECTION_S", 60.0)
+    before = gc.get_freeze_count()
+    with running.loading():
+        assert not gc.isenabled()
+        kept = [[number] for number in range(1000)]
+    assert gc.isenabled()
+    assert gc.get_freeze_count() >= before + len(kept)

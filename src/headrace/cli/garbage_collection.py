@@ -7,6 +7,8 @@ visits all of them. Two million objects take about 0.3 s, in which the event loo
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
@@ -40,6 +42,19 @@ class ShortCollections:
     def stop(self) -> None:
         """Remove the callback."""
         gc.callbacks.remove(self._on_collection)
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """Collect nothing while the block runs, and exempt the objects that it has created, as
+        those that survive a long collection. The first collections after the start of a broker with
+        many committed offsets would visit all of them.
+        """
+        gc.disable()
+        try:
+            yield
+        finally:
+            gc.freeze()
+            gc.enable()
 
     def _on_collection(self, phase: str, info: dict[str, Any]) -> None:
         if info["generation"] != _FULL:

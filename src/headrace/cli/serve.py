@@ -76,7 +76,8 @@ def run(options: Namespace) -> int:
     :raises Failure: it cannot start
     """
     log_to_stderr()
-    ShortCollections().start()
+    collections = ShortCollections()
+    collections.start()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _allow_all_descriptors()
     config = _config(options)
@@ -87,7 +88,7 @@ def run(options: Namespace) -> int:
     watchdog.daemon = True
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_serve(options, config, data_dir, listeners, watchdog))
+            runner.run(_serve(options, config, data_dir, listeners, watchdog, collections))
     finally:
         watchdog.cancel()
         LIMITER.report()
@@ -174,6 +175,7 @@ async def _serve(
     data_dir: Path | None,
     listeners: Sequence[Listener],
     watchdog: threading.Timer,
+    collections: ShortCollections,
 ) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -192,7 +194,8 @@ async def _serve(
         raise BadUsage(str(error)) from error
     try:
         try:
-            broker.start()
+            with collections.loading():
+                broker.start()
         except CorruptLog as error:
             raise Failure(one_line_error(error)) from error
         metrics_at = None
