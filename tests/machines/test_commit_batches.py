@@ -14,6 +14,7 @@ from headrace.groups.record_schemas import decode, encode
 from headrace.groups.records import CommittedOffset, Generation, GroupMetadata, OffsetCommit
 from headrace.protocol.primitives import i16, string
 from headrace.protocol.record_batch import (
+    CONTROL_BIT,
     HEADER_BYTES,
     TRANSACTIONAL_BIT,
     Marker,
@@ -96,6 +97,7 @@ def test_offsets_removed_by_compaction() -> None:
 def test_batches_of_transactions_are_decoded_and_markers_are_not() -> None:
     commit = OffsetCommit("group", "topic", 0, PLAIN)
     assert decoded(batch_of([commit], attributes=TRANSACTIONAL_BIT)) == [(0, commit)]
+    assert decoded(batch_of([commit], attributes=CONTROL_BIT)) is None
     assert (
         decoded(end_transaction_marker(1, 0, Marker(commit=True, coordinator_epoch=0), 1)) is None
     )
@@ -130,9 +132,11 @@ def test_keys_of_other_types_and_damaged_ones_are_left_to_the_general_readers(ke
     assert decoded(build([(key, value)], timestamp_ms=1)) is None
 
 
-def test_a_flipped_bit_is_decoded_as_by_the_general_readers_or_not_at_all() -> None:
-    data = batch_of([OffsetCommit("group", "topic", n, PLAIN) for n in range(2)])
-    for position in range(HEADER_BYTES, len(data)):
+@pytest.mark.parametrize("count", [1, 65])
+def test_a_flipped_bit_is_decoded_as_by_the_general_readers_or_not_at_all(count: int) -> None:
+    data = batch_of([OffsetCommit("group", "topic", n, PLAIN) for n in range(count)])
+    record_bytes = (len(data) - HEADER_BYTES) // count
+    for position in range(len(data) - record_bytes, len(data)):
         for bit in range(8):
             other = bytearray(data)
             other[position] ^= 1 << bit
