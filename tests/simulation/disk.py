@@ -23,7 +23,9 @@ other files. So its files are changed as a crash may have left them:
     * Checkpoints are frequent. A torn one, after a commit or when the database is closed, leaves
       some pages of the database as they were, next to the whole log.
     * A commit is durable with ``synchronous=FULL``.
-    * A commit whose fsync fails has left nothing. In truth it may be there after a crash.
+    * A commit whose fsync fails has left nothing. In truth it may be there after a crash. Later
+      commits to the same files are lost in a power cut, see ``_File.unwritten``.
+    * Names of the catalog's files change in order with the other names.
 """
 
 from __future__ import annotations
@@ -178,13 +180,20 @@ def _change(content: bytearray, position: int, data: bytes | None) -> None:
 
 _Names = dict[str, _File | None]
 """Files by path; None for a directory."""
-_NameChange = tuple[str, str, _File | None]
-"""``("put", path, file)``, ``("drop", path, None)`` or ``("move", "old\\0new", None)``."""
+_Contents = dict[str, bytes | None]
+"""The contents of files by path; None for a missing file."""
+_NameChange = tuple[str, str, "_File | _Contents | None"]
+"""``("put", path, file)``, ``("drop", path, None)``, ``("move", "old\\0new", None)``, or, for any
+change of the catalog's names, ``("catalog", "", the catalog's files before)``.
+"""
 
 
 def _apply(names: _Names, change: _NameChange) -> None:
     what, path, file = change
+    if what == "catalog":
+        return
     if what == "put":
+        assert not isinstance(file, dict)
         names[path] = file
     elif what == "drop":
         names.pop(path, None)
@@ -252,6 +261,8 @@ class Disk:
     :ivar on_slow: is called with the ms that a call takes
     :ivar free_bytes: how much can still be written; None for plenty
     :ivar was_sick: whether a call failed since the last :meth:`heal`
+    :ivar unwritten: the catalog's files that a power cut leaves, whatever is committed to them,
+        after a commit whose fsync failed
     """
 
     def __init__(self, root: Path, power: Power, rng: random.Random, number: int = 0) -> None:
@@ -261,6 +272,7 @@ class Disk:
         self.on_slow: Callable[[int], object] = lambda ms: None
         self.free_bytes: int | None = None
         self.was_sick = False
+        self.unwritten: _Contents = {}
         self.counts: dict[str, int] = {}
         self._prefix = f"{self.root}/"
         self._names: _Names = {self.root: None}
@@ -320,16 +332,17 @@ class Disk:
     def _lose_power(self) -> None:
         rng = self.rng
         names = self._durable_names
-        for change in self._journal[: rng.randint(0, len(self._journal))]:
+        kept = rng.randint(0, len(self._journal))
+        for change in self._journal[:kept]:
             _apply(names, change)
+        lost = (files for _, _, files in self._journal[kept:] if isinstance(files, dict))
+        catalog = next(lost, None) or self.catalog_files()
         contents: dict[int, bytes] = {}
         for path, file in names.items():
             if file is not None and id(file) not in contents:
                 zeros = path.endswith(".log") and rng.random() < 0.2
                 contents[id(file)] = file.after_power_cut(rng, zeros=zeros)
         for entry in list(os.scandir(self.root)):
-            if entry.name.startswith(DATABASE):
-                continue
             if entry.is_dir():
                 self._remove_tree(entry.path)
             else:
@@ -346,8 +359,26 @@ class Disk:
             file.unwritten = []
             with io.FileIO(path, "w") as raw:
                 raw.write(file.durable)
+        for path, content in catalog.items():
+            if content is not None:
+                with io.FileIO(path, "w") as raw:
+                    raw.write(content)
         self._names, self._durable_names = dict(known), dict(known)
         self._journal.clear()
+        self.unwritten.clear()
+
+    def catalog_files(self) -> _Contents:
+        """Return the catalog's files that a power cut leaves now."""
+        found: _Contents = {}
+        for entry in os.scandir(self.root):
+            if entry.name.startswith(DATABASE) and not entry.name.endswith("-shm"):
+                with io.FileIO(entry.path) as raw:
+                    found[entry.path] = raw.readall()
+        return found | self.unwritten
+
+    def _catalog_change(self) -> _NameChange:
+        """Return a change of the names of the catalog's files, for the journal."""
+        return "catalog", "", self.catalog_files()
 
     def _is_whole(self, names: _Names, path: str) -> bool:
         """Return whether the directories above a path are there."""
@@ -392,8 +423,11 @@ class Disk:
     def _is_mine(self, path: Any) -> bool:
         if not isinstance(path, str | os.PathLike):
             return False
-        name = os.fspath(path)
-        return name.startswith(self._prefix) and not name.startswith(self._prefix + DATABASE)
+        return os.fspath(path).startswith(self._prefix)
+
+    def _is_catalog(self, path: Any) -> bool:
+        """Return whether a path is one of the catalog's files, which SQLite writes itself."""
+        return self._is_mine(path) and os.fspath(path).startswith(self._prefix + DATABASE)
 
     def _named(self, change: _NameChange, act: Callable[[], Any], path: str) -> Any:
         """Carry out a change of names, unless the power goes off before it."""
@@ -421,7 +455,8 @@ class Disk:
                 self._check(READ, path)
             fd = real(path, flags & ~os.O_TRUNC, mode)
             file = self._names.get(path)
-            if file is None and not stat.S_ISDIR(os.fstat(fd).st_mode):
+            is_known = file is not None or self._is_catalog(path)
+            if not is_known and not stat.S_ISDIR(os.fstat(fd).st_mode):
                 raise AssertionError(f"a file that the disk does not know: {path}")
         number = next(self._handles)
         self._open[number] = _Handle(path, file, fd)
@@ -527,10 +562,10 @@ class Disk:
             if file is not None:
                 file.fail_sync(self.rng)
             raise
-        if file is None:
-            self._sync_names()
-        else:
+        if file is not None:
             file.sync()
+        elif not self._is_catalog(path):
+            self._sync_names()
         if how:
             raise PowerCut
 
@@ -553,6 +588,11 @@ class Disk:
         if not self._is_mine(old):
             real(old, new, **options)
             return
+        if self._is_catalog(old):
+            self._named(self._catalog_change(), lambda: real(old, new), str(old))
+            if str(new) in self.unwritten:
+                self.unwritten.clear()
+            return
         if str(old) not in self._names:
             real(old, new)  # which fails: there is no such file
         self._named(("move", f"{old}\0{new}", None), lambda: real(old, new), str(old))
@@ -569,6 +609,9 @@ class Disk:
 
     def _os_unlink(self, path: Any, **options: Any) -> None:
         real = self._real["unlink"]
+        if self._is_catalog(path) and os.path.exists(path):
+            self._named(self._catalog_change(), lambda: real(path), str(path))
+            return
         if not self._is_mine(path) or str(path) not in self._names:
             real(path, **options)
             return
@@ -715,7 +758,7 @@ class _Database(sqlite3.Connection):
     disk: Disk
     path: str
     _crashed: _Crash | None = None
-    _durable: _Files | None = None
+    _durable: _Contents | None = None
 
     def execute(self, statement: str, *rest: Any) -> sqlite3.Cursor:
         disk = self.__dict__.get("disk")
@@ -724,8 +767,8 @@ class _Database(sqlite3.Connection):
         if disk.power.is_off:
             raise PowerCut
         word = statement.split(None, 1)[0].upper()
-        if statement.startswith("PRAGMA wal_autocheckpoint"):
-            return super().execute("PRAGMA wal_autocheckpoint")  # the disk has chosen
+        if statement == "PRAGMA wal_autocheckpoint = 0":
+            statement = "PRAGMA wal_autocheckpoint"  # checkpoints are when the disk wants them
         if word not in ("BEGIN", "COMMIT"):
             return super().execute(statement, *rest)
         try:
@@ -738,6 +781,8 @@ class _Database(sqlite3.Connection):
                 "database or disk is full" if full else "disk I/O error"
             )
             failure.sqlite_errorcode = sqlite3.SQLITE_FULL if full else sqlite3.SQLITE_IOERR
+            if word == "COMMIT" and not full and not disk.unwritten:
+                disk.unwritten = self._files()
             raise failure from error
         if word == "BEGIN":
             return super().execute(statement, *rest)
@@ -759,8 +804,16 @@ class _Database(sqlite3.Connection):
             raise PowerCut
         return result
 
-    def _files(self) -> _Files:
-        found: _Files = {}
+    def backup(self, target: Any, **options: Any) -> None:
+        disk = self.disk
+        disk._check(READ, self.path)
+        disk._check(WRITE, target.path)
+        if disk.free_bytes is not None and disk.free_bytes <= 0:
+            disk._fail(errno.ENOSPC, target.path, WRITE)
+        super().backup(target, **options)
+
+    def _files(self) -> _Contents:
+        found: _Contents = {}
         for path in (self.path, f"{self.path}-wal"):
             try:
                 with io.FileIO(path) as raw:
@@ -807,21 +860,19 @@ class _Database(sqlite3.Connection):
             raise PowerCut
         disk._databases.remove(self)
         super().close()
+        if not os.path.exists(f"{self.path}-wal"):
+            disk.unwritten.clear()  # what failed was in the log
         if how:
             raise PowerCut
-
-
-_Files = dict[str, bytes | None]
-"""The content of a database and of its log, by path; None for a missing file."""
 
 
 class _Crash(NamedTuple):
     """A crash of a database in a commit, or in a checkpoint."""
 
-    before: _Files
-    after: _Files
+    before: _Contents
+    after: _Contents
 
-    def files(self, path: str, rng: random.Random, *, loses_power: bool) -> _Files:
+    def files(self, path: str, rng: random.Random, *, loses_power: bool) -> _Contents:
         """Return the files that it leaves.
 
         :param path: of the database

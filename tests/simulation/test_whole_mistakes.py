@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.broker import catalog, flusher, scram_users
+from headrace.broker import catalog, catalog_file, flusher, scram_users
 from headrace.broker.access_control import AccessControl
 from headrace.broker.catalog import Catalog
 from headrace.broker.client_quotas import Quotas
@@ -177,6 +177,16 @@ def the_catalog_is_not_forced_to_disk(patch: Patch) -> None:
         self._database.execute("PRAGMA synchronous = OFF")
 
     patch.setattr(Catalog, "_prepare", hasty)
+
+
+@mistake
+def the_catalog_keeps_its_files_after_an_error_of_the_disk(patch: Patch) -> None:
+    patch.setattr(Catalog, "_note", lambda self, error: None)
+
+
+@mistake
+def a_replaced_catalog_keeps_the_old_log(patch: Patch) -> None:
+    patch.setattr(catalog_file, "_SIDES", ())
 
 
 @mistake

@@ -80,9 +80,9 @@ def starts(broker):
     if topic is None:
         return None
     keys = {p: SharePartitionKey("g", topic.topic_id, p) for p in range(4)}
-    known = broker.share_state.knows
+    known = broker.share_state.known_keys()
     return {
-        p: broker.share_state.summary(key, 4).start_offset for p, key in keys.items() if known(key)
+        p: broker.share_state.summary(key, 4).start_offset for p, key in keys.items() if key in known
     }
 
 
