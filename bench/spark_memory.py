@@ -5,12 +5,13 @@ much.
 
 RECORDS is the largest backlog of ``kafka-share`` (16 partitions, 1 KiB records); that of ``kafka-
 ordered`` (two topics, 100 B records) is twice that, that of a history (of 1,000 partitions) three
-quarters of it. All run one after another in one application on ``local-cluster[1,2,1024]``: its
-executor is a process of its own, below the driver's JVM.
+quarters of it. Each backlog has an application of its own, because Spark keeps metrics and plans of
+earlier queries. It is on ``local-cluster[1,2,1024]``: its executor is a process of its own, below
+the driver's JVM.
 
 :mod:`bench.driver_memory` takes a sample every second. Processes of their own write the backlogs.
 Prints, as JSON, the peak MiB by source and part for each backlog, and its number of records; a
-first query of each kind warms the JVM up and is not counted.
+first query of the smallest backlog warms the JVM up and is not counted.
 """
 
 from __future__ import annotations
@@ -72,45 +73,55 @@ def spark_home(folder: Path) -> Path:
     return home
 
 
-class Backlogs:
-    """The same work in several sizes, by sources that share an application."""
+def create_topic(broker: HeadraceProcess) -> None:
+    """Create the topic of the histories."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    topic = NewTopic(spark_history.TOPIC, spark_history.PARTITIONS, 1)
+    admin.create_topics([topic])[topic.topic].result(60)
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+
+class Application:
+    """An application that processes one backlog.
+
+    :param smallest: records in the smallest backlog
+    :param times: how many times as many records this one has
+    """
+
+    def __init__(self, spark: SparkSession, folder: Path, smallest: int, times: int) -> None:
         self._spark, self._folder = spark, folder
+        self._smallest, self._records = smallest, smallest * times
         self._driver = Driver(spark)
 
-    def share(self, records: int) -> dict[str, list[float]]:
-        """Run ``kafka-share`` up to the given number of records."""
+    def share(self) -> dict[str, float]:
+        """Run ``kafka-share``."""
         with HeadraceProcess(self._folder / "share", {}) as broker:
 
             def drain(topic: str, count: int) -> None:
                 options = {"kafka.group.id": unique("bench"), "auto.offset.reset": "earliest"}
                 self._drain("kafka-share", broker, topic, count, options)
 
-            return self._each(
-                records, partial(elsewhere, spark_share.fill, broker.bootstrap_servers), drain
+            return self._watch(
+                partial(elsewhere, spark_share.fill, broker.bootstrap_servers), drain
             )
 
-    def ordered(self, records: int) -> dict[str, list[float]]:
+    def ordered(self) -> dict[str, float]:
         """Run ``kafka-ordered`` in micro-batches of half the smallest backlog."""
         with HeadraceProcess(self._folder / "ordered", {}) as broker:
 
             def drain(topics: str, count: int) -> None:
-                most = records // BACKLOGS[-1] // 2
-                options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(most)}
+                most = str(self._smallest // 2)
+                options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": most}
                 self._drain("kafka-ordered", broker, topics, count, options)
 
-            return self._each(
-                records, partial(elsewhere, spark_ordered.fill, broker.bootstrap_servers), drain
+            return self._watch(
+                partial(elsewhere, spark_ordered.fill, broker.bootstrap_servers), drain
             )
 
-    def history(self, commits: int) -> dict[str, list[float]]:
+    def history(self) -> dict[str, float]:
         """Run the job of ``headrace lag history``."""
         folder, written = self._folder / "history", 0
         with HeadraceProcess(folder, spark_history.UNCOMPACTED) as broker:
-            admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-            topic = NewTopic(spark_history.TOPIC, spark_history.PARTITIONS, 1)
-            admin.create_topics([topic])[topic.topic].result(60)
+            create_topic(broker)
 
         def fill(count: int) -> str:
             nonlocal written
@@ -123,7 +134,7 @@ class Backlogs:
                 read = self._history(KafkaOptions(broker.bootstrap_servers))
             assert read >= count, f"{read} of {count} commits"
 
-        return self._each(commits, fill, work)
+        return self._watch(fill, work)
 
     def _history(self, kafka: KafkaOptions) -> int:
         now_ms = int(time.time() * 1000)
@@ -147,36 +158,44 @@ class Backlogs:
         read = sum(progress.numInputRows for progress in query.recentProgress)
         assert read >= records, f"{source}: {read} of {records} records"
 
-    def _each(
-        self, records: int, fill: Callable[[int], str], work: Callable[[str, int], None]
-    ) -> dict[str, list[float]]:
-        """Return the peak MiB by part for each backlog, and the numbers of records."""
-        found: dict[str, list[float]] = {part: [] for part in ("records", *PARTS)}
-        for times in BACKLOGS:
-            backlog = records // BACKLOGS[-1] * times
-            topics = fill(backlog)
-            if times == BACKLOGS[0]:
-                work(topics, backlog)  # warms the JVM up
-            with self._driver.watched() as most:
-                work(topics, backlog)
-            for part, value in {"records": backlog, **most}.items():
-                found[part].append(value)
-        return found
+    def _watch(
+        self, fill: Callable[[int], str], work: Callable[[str, int], None]
+    ) -> dict[str, float]:
+        """Return the peak MiB by part while the backlog is processed, and its number of records."""
+        work(fill(self._smallest), self._smallest)  # warms the JVM up
+        topics = fill(self._records)
+        with self._driver.watched() as most:
+            work(topics, self._records)
+        return {"records": self._records, **most}
 
 
-def measure(records: int) -> dict[str, dict[str, list[float]]]:
-    """Return the peak MiB by source and part for each backlog, and the numbers of records."""
+SOURCES: dict[str, tuple[Callable[[Application], dict[str, float]], float]] = {
+    "kafka-share": (Application.share, 1),
+    "kafka-ordered": (Application.ordered, 2),
+    "headrace lag history": (Application.history, 3 / 4),
+}
+"""What is measured, and the records of its backlog as a multiple of RECORDS."""
+
+
+def run_application(source: str, records: int, times: int) -> dict[str, float]:
+    """Return the peak MiB by part of an application that processes one backlog."""
+    run, share = SOURCES[source]
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
         folder = Path(name)
         os.environ["SPARK_HOME"] = str(spark_home(folder))
         spark = session(2, _CONFIGS)
-        backlogs = Backlogs(spark, folder)
-        found = {
-            "kafka-share": backlogs.share(records),
-            "kafka-ordered": backlogs.ordered(2 * records),
-            "headrace lag history": backlogs.history(records * 3 // 4),
-        }
+        smallest = int(records * share) // BACKLOGS[-1]
+        found = run(Application(spark, folder, smallest, times))
         spark.stop()
+    return found
+
+
+def measure(records: int) -> dict[str, dict[str, list[float]]]:
+    """Return the peak MiB by source and part for each backlog, and the numbers of records."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for source in SOURCES:
+        each = [elsewhere(run_application, source, records, times) for times in BACKLOGS]
+        found[source] = {part: [one[part] for one in each] for part in ("records", *PARTS)}
     return found
 
 
