@@ -79,9 +79,10 @@ def starts(broker):
     topic = broker.catalog.topics.get("t")
     if topic is None:
         return None
+    state = broker.share_state
     keys = {p: SharePartitionKey("g", topic.topic_id, p) for p in range(4)}
-    known = broker.share_state.known_keys() & set(keys.values())
-    return {p: broker.share_state.summary(keys[p], 4).start_offset for p in keys if keys[p] in known}
+    known = set(state.known_keys())
+    return {p: state.summary(key, 4).start_offset for p, key in keys.items() if key in known}
 
 
 def check_settled(broker):

@@ -323,7 +323,9 @@ class Catalog:
             self._database = self._connect()
             self._configure()
         except (OSError, sqlite3.Error) as error:
-            raise CatalogError(f"cannot replace {self._path}: {error}") from error
+            # Without the path: clients get this text.
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise CatalogError(f"cannot replace {CATALOG_FILE}: {reason}") from error
         self._is_doubtful = False
 
     def _checkpoint(self) -> None:
