@@ -40,6 +40,7 @@ from headrace.log.data_directory import is_partition_name
 from headrace.log.directory_format import UnusableDirectory
 from headrace.log.directory_lock import LOCK_FILE
 from headrace.log.recovery import LOG_START_FILE, CorruptLog, is_marked_offline
+from headrace.log.swap import CLEANING
 from headrace.log.verify import Verified, log_files, verify_file
 from headrace.protocol import record_batch
 from tests.wire_client import fitted, message
@@ -315,6 +316,7 @@ def _kind(path: str) -> str:
 def _names(line: str, path: str) -> bool:
     """Return True if a line names a file, or the directory that it is in."""
     directory = path.rpartition("/")[0]
+    path = path.removesuffix(".new")  # of the catalog; the start gives it its name
     return path in line or (directory != "" and directory in line)
 
 
@@ -347,13 +349,14 @@ def _verified(root: str) -> Iterator[str]:
 def _batches(
     root: str, *, of_coordinators: bool = False, are_deleted: bool = False
 ) -> Iterator[Batch]:
-    """Yield the whole batches in all files of all directories, also of those set aside.
+    """Yield the whole batches in all files of all directories, also of those set aside, but not in
+    what a crash has left of a cleaning.
 
     :param of_coordinators: only those in the logs of coordinators
     :param are_deleted: only those before the log start offset
     """
     for parent, _, names in os.walk(root):
-        if parent.endswith("-delete"):
+        if parent.endswith(("-delete", f"/{CLEANING}")):
             continue
         if of_coordinators and not parent.startswith(f"{root}/__"):
             continue
