@@ -17,7 +17,6 @@ from unittest import mock
 from headrace import time_slices
 from headrace.broker import batch_opener, request_charge, timestamp_searches
 from headrace.coordinators import runtime
-from headrace.handlers import api_00_produce
 
 from .disk import Disk, Power
 from .ending import drain
@@ -171,7 +170,7 @@ def _chance(seed: int) -> Iterator[None]:
     try:
         with (
             mock.patch.object(os, "urandom", ids.randbytes),
-            mock.patch.object(api_00_produce, "perf_counter", work),
+            mock.patch.object(os, "getpid", return_value=10_000),  # the lock file has it
             mock.patch.object(request_charge, "perf_counter", work),
             mock.patch.object(runtime, "perf_counter", work),
             mock.patch.object(time_slices, "perf_counter", work),

@@ -77,11 +77,13 @@ class Shelf:
 
     :ivar start_offset: as last described, UNKNOWN before the first time
     :ivar resetting: the start offset that an administrator is setting, None while nobody is
+    :ivar is_orphan: a power cut has left its state without its group, which may begin anew
     """
 
     key: SharePartitionKey
     start_offset: int = UNKNOWN
     resetting: int | None = None
+    is_orphan: bool = False
     records: dict[int, Record] = field(default_factory=dict)
 
     def record(self, offset: int) -> Record:
@@ -96,7 +98,7 @@ class Shelf:
 
     def reset(self, start_offset: int) -> None:
         """Begin anew at an offset that an administrator has set."""
-        self.start_offset, self.resetting = start_offset, None
+        self.start_offset, self.resetting, self.is_orphan = start_offset, None, False
         for record in self.records.values():
             record.holder = None  # whose lock timer may still be there
         self.records.clear()

@@ -116,6 +116,7 @@ class Witness:
             if opened_by == connection_id:
                 del self._sessions[group_id, member_id]
                 for record in self._held_by(group_id, member_id):
+                    self._unsettled.append((record, record.persisted))  # letters may come later
                     self._give_back(record)
 
     # Sessions and acknowledgements
@@ -146,6 +147,7 @@ class Witness:
             del self._sessions[member]
             for record in self._held_by(*member):
                 foreseen.before.append((record, record.persisted))
+                self._unsettled.append((record, record.persisted))  # letters may come later
                 self._give_back(record)
         return foreseen
 
@@ -362,6 +364,9 @@ class Witness:
             if known != UNKNOWN and shelf.is_done(known):
                 raise Violation(f"{shelf} starts at {known}, which is finished")
             return
+        if start_offset < known and shelf.is_orphan:
+            shelf.reset(start_offset)
+            return
         if start_offset < known:
             raise Violation(f"the start offset of {shelf} goes back from {known} to {start_offset}")
         log_start = self.log_starts.get(where, 0)
@@ -458,6 +463,8 @@ class Witness:
             )
             if there == (resetting, ()):
                 shelf.reset(resetting)
+                groups = {group.group_id for group in broker.groups.share.all()}
+                shelf.is_orphan = key.group_id not in groups
         if not isinstance(state, ReadState):
             if shelf.records:
                 raise Violation(f"the state of {shelf} is lost")
