@@ -463,8 +463,8 @@ class Witness:
             )
             if there == (resetting, ()):
                 shelf.reset(resetting)
-                groups = {group.group_id for group in broker.groups.share.all()}
-                shelf.is_orphan = key.group_id not in groups
+            groups = {group.group_id for group in broker.groups.share.all()}
+            shelf.is_orphan = key.group_id not in groups
         if not isinstance(state, ReadState):
             if shelf.records:
                 raise Violation(f"the state of {shelf} is lost")
