@@ -275,10 +275,14 @@ class FullFetch:
         )
         if session is None:
             return NO_SESSION_ID
+        sent: list[tuple[CachedPartition, UUID, PartitionData]] = []
         for topic, told in zip(request.topics, self._topics, strict=True):
             topic_key = topic.topic_id if ids is None else ids.name_of(topic.topic_id)
             for asked, data in zip(topic.partitions, told.partitions, strict=True):
-                _note_sent(self._reading, session.update(topic_key, asked), topic.topic_id, data)
+                sent.append((session.update(topic_key, asked), topic.topic_id, data))
+        # Only now: those with records go behind all others.
+        for cached, topic_id, data in sent:
+            _note_sent(self._reading, cached, topic_id, data)
         return session.session_id
 
 
