@@ -75,6 +75,28 @@ def test_acquired_records_come_in_batches_of_the_size_asked_for(world: World) ->
     assert member.fetch(batch_size=1) == "15-19 c1"
 
 
+@pytest.mark.parametrize("partitions", [2, 4])
+def test_each_partition_has_its_turn_when_acknowledgements_come_between_fetches(
+    world: World, partitions: int
+) -> None:
+    topic = world.topic(partitions)
+    for partition in range(partitions):
+        topic.produce(*[1] * 40, partition=partition)
+    member = world.earliest_group().join(topic)
+    member.beat_until(
+        lambda: len(member.assignment[topic.name]) == partitions, "all partitions of the topic"
+    )
+    served = set()
+    for _ in range(4 * partitions):
+        fetched = member.share_fetch(max_records=2, record_limit=True)
+        for (_, partition), result in fetched.partitions.items():
+            if result.acquired:
+                served.add(partition)
+                acquired, _ = result.acquired.split(" ")
+                assert member.ack(f"{acquired} accept", partition=partition) == OK
+    assert served == set(range(partitions))
+
+
 def test_a_record_is_delivered_five_times_at_most(world: World) -> None:  # case 42
     topic = world.topic(records=2)
     group = world.earliest_group()

@@ -229,13 +229,14 @@ class Member:
         renew: bool = False,
         topic_id: UUID | None = None,
         partitions: tuple[int, ...] = (0,),
+        add: tuple[int, ...] = (),
         forget: tuple[int, ...] = (),
     ) -> Any:
         """ShareFetch: the whole response. ``batches`` are acknowledgements of the first
-        partition."""
+        partition. ``add`` are partitions that an open session gains."""
         epoch = self.epoch if epoch is None else epoch
         topic_id = topic_id or self.stage.topic_id
-        wanted = partitions if epoch == 0 or batches else ()
+        wanted = (partitions if epoch == 0 or batches else ()) + add
         asked = [
             {
                 "partition_index": index,

@@ -1,7 +1,8 @@
 """Fetch for a share session: read the logs of its share-partitions and acquire the records.
 
-``max_records`` holds for all partitions of a request together; ``max_bytes`` is divided evenly
-among the partitions with records to acquire. Each request begins with another partition. Source:
+``max_records`` and ``max_bytes`` hold for all partitions of a request together; the bytes are
+divided evenly among the partitions with records to acquire. The share-partition from which its
+group acquired least recently comes first, so none with records waits longer than a round. Source:
 KIP-932; ``docs/behaviour/share-groups.md`` §2.4.
 """
 
@@ -76,7 +77,7 @@ def acquire(
     """
     ready: list[tuple[LoadedPartition, int]] = []
     fetched: list[Fetched] = []
-    for topic_id, partition in session.rotated():
+    for topic_id, partition in session.partitions:
         found: tuple[LoadedPartition, int] | ErrorCode | None
         if may_read(topic_id):
             found = _find(share, session.group_id, topic_id, partition, settings)
@@ -86,17 +87,24 @@ def acquire(
             fetched.append(Fetched(topic_id, partition, found))
         elif found is not None:
             ready.append(found)
-    left = limits.max_records
-    for loaded, offset in ready:
-        if left <= 0:
+    ready.sort(key=lambda ready_partition: ready_partition[0].turn)
+    max_bytes, max_records = limits.max_bytes, limits.max_records
+    for position, (loaded, offset) in enumerate(ready):
+        # The first batch of a partition may exceed its share, and the end of a batch max_records.
+        if max_bytes <= 0 or max_records <= 0:
             break
-        most = limits._replace(max_bytes=limits.max_bytes // len(ready), max_records=left)
-        one = _acquire_from(share, loaded, offset, session.member_id, most, settings)
-        if one is not None:
-            fetched.append(one)
-            if one.acquired:
-                session.acquired_from.add(loaded)
-            left -= sum(run.last_offset - run.first_offset + 1 for run in one.acquired)
+        share_limits = limits._replace(
+            max_bytes=max_bytes // (len(ready) - position), max_records=max_records
+        )
+        result = _acquire_from(share, loaded, offset, session.member_id, share_limits, settings)
+        if result is None:
+            continue
+        fetched.append(result)
+        if result.acquired:
+            session.acquired_from.add(loaded)
+            loaded.turn = share.next_turn()
+        max_bytes -= len(result.records)
+        max_records -= sum(run.last_offset - run.first_offset + 1 for run in result.acquired)
     return fetched
 
 

@@ -69,6 +69,7 @@ class LoadedPartition:
 
     :ivar start_persisted: True if the share coordinator has the start offset; otherwise a restart
         resolves it again
+    :ivar turn: its place in the order of fetches: the one with the smallest turn comes first
     :ivar record_bytes: average size of the records read last, to estimate the size of the next read
     :ivar scheduled_ms: when to call ``expire``: at the end of the first lock or backoff, or
         earlier; None if not scheduled
@@ -82,6 +83,7 @@ class LoadedPartition:
     partition: SharePartition
     log: PartitionLog
     start_persisted: bool
+    turn: int
     record_bytes: int = _ASSUMED_RECORD_BYTES
     scheduled_ms: int | None = None
     released_count: int = 0
@@ -118,6 +120,7 @@ class SharePartitions:
         # A heap of (scheduled_ms, serial, share-partition). Outdated entries are skipped.
         self._deadlines: list[tuple[int, int, LoadedPartition]] = []
         self._serial = 0
+        self._turn = 0
 
     def settings(self, group_id: str) -> ShareSettings:
         """Return the current settings of a group. While it has sessions or share-partitions in
@@ -172,7 +175,13 @@ class SharePartitions:
                 return ErrorCode.KAFKA_STORAGE_ERROR
         machine = SharePartition(start_offset, state.state_batches)
         loaded = LoadedPartition(
-            key, str(key), state.state_epoch, machine, partition_log, state.start_offset != UNKNOWN
+            key,
+            str(key),
+            state.state_epoch,
+            machine,
+            partition_log,
+            start_persisted=state.start_offset != UNKNOWN,
+            turn=self.next_turn(),
         )
         self._groups.setdefault(group_id, {})[topic_id, partition] = loaded
         self._fenced.get(group_id, set()).discard((topic_id, partition))
@@ -197,6 +206,11 @@ class SharePartitions:
             if found is not None:
                 return found[0]
         return log.end_offset
+
+    def next_turn(self) -> int:
+        """Return the turn of a share-partition that comes after all others."""
+        self._turn += 1
+        return self._turn
 
     def loaded(self, group_id: str, topic_id: UUID, partition: int) -> LoadedPartition | None:
         """Return a share-partition that is in memory, None otherwise."""

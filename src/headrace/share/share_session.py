@@ -31,7 +31,7 @@ class ShareSession:
     """The share session of one member.
 
     :ivar epoch: the epoch that the next request must have
-    :ivar partitions: the fetched partitions, in the order in which they were added; an ordered set
+    :ivar partitions: the fetched partitions; an ordered set
     :ivar acquired_from: the share-partitions in memory of which the member may hold records, also
         forgotten ones
     """
@@ -49,14 +49,6 @@ class ShareSession:
             self.partitions[partition] = None
         for partition in forget:
             self.partitions.pop(partition, None)
-
-    def rotated(self) -> list[tuple[UUID, int]]:
-        """Return the partitions, rotated so that each request begins with the next one."""
-        partitions = list(self.partitions)
-        if len(partitions) < 2:
-            return partitions
-        turn = (self.epoch - 1) % len(partitions)  # the epoch of the present request
-        return partitions[turn:] + partitions[:turn]
 
 
 class ShareSessions:
