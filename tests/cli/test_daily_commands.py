@@ -226,28 +226,71 @@ def test_malformed_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "complaint"),
     [
-        b"",
-        b"[]",
-        b"{",
-        b'{"headers": {"a": 1}}',
-        b'{"headers": [1]}',
-        b'{"headers": [{"value": "x"}]}',
-        b'{"headers": [{"key": "a\\u0000b"}]}',
-        b'{"headers": [{"key": "\\ud800"}]}',
-        b'{"valueBase64": "!"}',
-        b'{"valueBase64": 5}',
-        b'{"timestamp": "now"}',
-        b'{"timestamp": true}',
-        b'{"timestamp": 0}',
-        b'{"value": "\\ud800"}',
-        b"\xff",
+        (b"[]", "not a JSON object"),
+        (b'"text"', "to send the line itself as the value, leave out --json"),
+        (b"{", "not JSON: Expecting property name enclosed in double quotes at character 2"),
+        (b"\xff", "it is not UTF-8"),
+        (b'{"id": 1}', "unknown field 'id'; to send the line itself as the value, leave out --j"),
+        (b'{"vlaue": "x"}', "unknown field 'vlaue'; did you mean 'value'?"),
+        (b'{"value": "x", "Key": "k"}', "unknown field 'Key'; did you mean 'key'?"),
+        (b"{}", "no field 'value'; to send the line itself as the value, leave out --json; a tom"),
+        (b'{"key": "k"}', 'a tombstone is "value": null'),
+        (b'{"value": "x", "value": "y"}', "the field 'value' occurs twice"),
+        (b'{"value": {"a": 1, "a": 2}}', "the field 'a' occurs twice"),
+        (b'{"value": "x", "valueBase64": "eA=="}', "both value and valueBase64"),
+        (b'{"value": "x", "key": null, "keyBase64": "eA=="}', "both key and keyBase64"),
+        (b'{"valueBase64": null}', 'valueBase64 is null: give "value": null'),
+        (b'{"valueBase64": "!"}', "valueBase64 is not Base64"),
+        (b'{"valueBase64": 5}', "valueBase64 is not Base64"),
+        (b'{"value": NaN}', 'NaN is not JSON: give it as a string, "NaN"'),
+        (b'{"value": [-Infinity]}', "-Infinity is not JSON"),
+        (b'{"value": 1e999}', "the number '1e999' is too large"),
+        (b'{"value": ' + b"1" * 5000 + b"}", "a number has too many digits"),
+        (b'{"value": "\\ud800"}', "value has half a surrogate pair"),
+        (b'{"value": "x", "headers": [1]}', "headers is not"),
+        (b'{"value": "x", "headers": ""}', "headers is not"),
+        (b'{"value": "x", "headers": false}', "headers is not"),
+        (b'{"value": "x", "headers": [{"value": "x"}]}', "a header has no key"),
+        (b'{"value": "x", "headers": [{"key": "a"}]}', 'a null one is "value": null'),
+        (b'{"value": "x", "headers": [{"key": "a", "valeu": "b"}]}', "did you mean 'value'?"),
+        (b'{"value": "x", "headers": [{"key": "a\\u0000b", "value": "c"}]}', "a NUL"),
+        (b'{"value": "x", "headers": {"a\\u0000b": "c"}}', "a NUL"),
+        (b'{"value": "x", "headers": [{"key": "\\ud800", "value": "c"}]}', "half a surrogate"),
+        (b'{"value": "x", "timestamp": "now"}', "timestamp is not a number from 0 on"),
+        (b'{"value": "x", "timestamp": true}', "timestamp is not a number from 0 on"),
+        (b'{"value": "x", "timestamp": 0}', "timestamp is 0"),
     ],
 )
-def test_malformed_json(line: bytes) -> None:
-    with pytest.raises(MalformedLine):
+def test_malformed_json(line: bytes, complaint: str) -> None:
+    with pytest.raises(MalformedLine) as raised:
         JsonReader(keep_partitions=False).record(line)
+    assert complaint in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "record"),
+    [
+        (b'{"value": null, "key": "k"}', NewRecord(b"k", None, [])),
+        (b'\xef\xbb\xbf{"value": "x"}', NewRecord(None, b"x", [])),
+        (b'{"value": {"a": [1, 2.5, null]}}', NewRecord(None, b'{"a": [1, 2.5, null]}', [])),
+        (
+            b'{"value": "x", "headers": {"a": "b", "n": null, "i": 1}}',
+            NewRecord(None, b"x", [("a", b"b"), ("n", None), ("i", b"1")]),
+        ),
+        (
+            b'{"topic": "t", "partition": 1, "offset": 7, "timestamp": -1, "timestampType": '
+            b'"CreateTime", "deliveryCount": 2, "keyBase64": "/w==", "value": "x", "headers": '
+            b'[{"key": "a", "valueBase64": "/w=="}]}',
+            NewRecord(b"\xff", b"x", [("a", b"\xff")]),
+        ),
+        (b"", None),
+        (b" \t", None),
+    ],
+)
+def test_json_records(line: bytes, record: NewRecord | None) -> None:
+    assert JsonReader(keep_partitions=False).record(line) == record
 
 
 def completed(script: str, *words: str) -> list[str]:

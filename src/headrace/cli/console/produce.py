@@ -149,7 +149,7 @@ def check(options: Namespace) -> None:
         raise BadUsage("--keep-partitions is for --json")
 
 
-def _parser(options: Namespace) -> Callable[[bytes], NewRecord]:
+def _parser(options: Namespace) -> Callable[[bytes], NewRecord | None]:
     if options.whole_files:
         return lambda data: NewRecord(None, data, [])
     if options.json:
@@ -257,7 +257,7 @@ class Sender:
             raise KeyboardInterrupt
 
     def _send_all(
-        self, sources: list[Source], parse: Callable[[bytes], NewRecord], bar: Bar | None
+        self, sources: list[Source], parse: Callable[[bytes], NewRecord | None], bar: Bar | None
     ) -> None:
         done = 0
         for source in sources:
@@ -271,6 +271,8 @@ class Sender:
                     record = parse(data)
                 except MalformedLine as error:
                     raise Failure(f"line {number} of {source.name}: {error}") from error
+                if record is None:
+                    continue
                 self._send(record, f"line {number} of {source.name}")
                 if self._options.sync or source.is_interactive:
                     self._producer.flush()
