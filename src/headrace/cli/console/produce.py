@@ -9,7 +9,7 @@ import signal
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
@@ -215,19 +215,22 @@ class Sender:
         self._interrupted = False
         self._is_reading = False
 
-    def run(self, sources: list[Source], parse: Callable[[bytes], NewRecord]) -> int:
+    def run(self, sources: list[Source], parse: Callable[[bytes], NewRecord | None]) -> int:
         """Send all records, and wait until they are acknowledged.
 
         :returns: the exit status
         :raises Failure: a line is malformed, or a record was refused
         """
-        total = sum(path.stat().st_size for path in self._options.files)
+        # Without a total there is no bar. A bar would be drawn into the prompt of a terminal.
+        is_interactive = any(source.is_interactive for source in sources)
+        total = 0 if is_interactive else sum(p.stat().st_size for p in self._options.files)
         before = signal.signal(signal.SIGINT, self._interrupt)
         problem: Failure | None = None
         try:
-            with Bar(f"producing to {self._options.topic}", total or 1) as bar:
+            what = f"producing to {self._options.topic}"
+            with Bar(what, total) if total else nullcontext() as bar:
                 try:
-                    self._send_all(sources, parse, bar if total else None)
+                    self._send_all(sources, parse, bar)
                 except KeyboardInterrupt:
                     self._interrupted = True
                 except Failure as failure:
