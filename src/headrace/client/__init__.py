@@ -24,7 +24,14 @@ with without_hypothesis():
         RequestRefused,
     )
     from .share.consumer import ShareConsumer
-    from .share.types import Acknowledgement, AcknowledgeType, Acquired, AcquiredRange, AcquireMode
+    from .share.types import (
+        Acknowledgement,
+        AcknowledgeType,
+        Acquired,
+        AcquiredRange,
+        AcquiredRecord,
+        AcquireMode,
+    )
 
 if TYPE_CHECKING:
     from .lag_consumer import LagConsumer
@@ -37,6 +44,7 @@ __all__ = [
     "AcquireMode",
     "Acquired",
     "AcquiredRange",
+    "AcquiredRecord",
     "ApiMissing",
     "AuthenticationFailed",
     "ClientError",

@@ -9,8 +9,8 @@ record has the same context, and so has a redriven record.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 from opentelemetry import metrics, propagate, trace
@@ -18,10 +18,9 @@ from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import Getter, Setter
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 
-from headrace.protocol.partitions import TopicPartition
-from headrace.protocol.record_batch import CorruptBatch, Record, headers, records
+from headrace.protocol.record_batch import CorruptBatch
 
-from .share.types import Acknowledgement, AcknowledgeType, Acquired, AcquiredRange
+from .share.types import Acknowledgement, AcknowledgeType, Acquired, AcquiredRecord
 
 MAX_OPEN_DELIVERIES = 10_000
 """The limit of deliveries of a member with an open span. Further deliveries get no span."""
@@ -170,19 +169,18 @@ class MemberTracing:
 
         :param waited_s: the duration of the call
         """
-        by_place: dict[TopicPartition, list[AcquiredRange]] = {}
-        for one in acquired.ranges:
-            by_place.setdefault((one.topic, one.partition), []).append(one)
+        by_place = acquired.ranges_by_partition()
         links: list[Link] = []
         for place, ranges in by_place.items():
             count = sum(one.count for one in ranges)
             self._tracing.consumed.add(count, self._described("acquire", place[0]))
-            for record, delivery_count in _deliveries(acquired.data.get(place, b""), ranges):
-                context = propagate.extract(record.headers, Context(), _GETTER)
-                creation = trace.get_current_span(context).get_span_context()
-                if creation.is_valid and len(links) < MAX_LINKS:
-                    links.append(Link(creation))
-                self._begin(place, record, delivery_count, context)
+            with suppress(CorruptBatch):  # the reader of the records reports it
+                for record in acquired.records_of(place):
+                    context = propagate.extract(record.headers, Context(), _GETTER)
+                    creation = trace.get_current_span(context).get_span_context()
+                    if creation.is_valid and len(links) < MAX_LINKS:
+                        links.append(Link(creation))
+                    self._begin(record, context)
         if not by_place:
             return
         topics = sorted({topic for topic, _ in by_place})
@@ -204,24 +202,22 @@ class MemberTracing:
         )
         span.end(end_ns)
 
-    def _begin(
-        self, place: TopicPartition, record: Record, delivery_count: int, context: Context
-    ) -> None:
-        at = (*place, record.offset)
+    def _begin(self, record: AcquiredRecord, context: Context) -> None:
+        at = (record.topic, record.partition, record.offset)
         self._end(at, _LOST)  # it was delivered before, and its lock has expired
         if len(self._open) >= MAX_OPEN_DELIVERIES:
             return
         span = self._tracing.tracer.start_span(
-            f"process {place[0]}",
+            f"process {record.topic}",
             context=context,
             kind=SpanKind.CONSUMER,
             attributes={
-                **self._described("process", place[0]),
+                **self._described("process", record.topic),
                 **self._client,
-                **_place(place[1], record.offset),
+                **_place(record.partition, record.offset),
                 **_key(record.key),
                 "messaging.operation.type": "process",
-                "headrace.delivery_count": delivery_count,
+                "headrace.delivery_count": record.delivery_count,
             },
         )
         self._open[at] = (span, time.monotonic())
@@ -285,30 +281,6 @@ class MemberTracing:
         if topic:
             described["messaging.destination.name"] = topic
         return described
-
-
-def _deliveries(data: bytes, ranges: Sequence[AcquiredRange]) -> Iterator[tuple[Record, int]]:
-    """Yield the acquired records of a partition with their delivery counts; none after a corrupt
-    batch, which the reader of the data reports.
-    """
-    if not data:
-        return
-    wanted = sorted(ranges, key=lambda one: one.first_offset)
-    at = 0
-    view = memoryview(data)
-    try:
-        for start, header in headers(view):
-            if header.is_control:
-                continue
-            for record in records(view[start : start + header.size_bytes]):
-                while at < len(wanted) and wanted[at].last_offset < record.offset:
-                    at += 1
-                if at == len(wanted):
-                    return
-                if wanted[at].first_offset <= record.offset:
-                    yield record, wanted[at].delivery_count
-    except CorruptBatch:
-        return
 
 
 def _place(partition: int, offset: int) -> dict[str, Any]:

@@ -36,7 +36,8 @@ from headrace.client import (
 from headrace.client.cluster import parse_bootstrap
 from headrace.client.settings import librdkafka_config
 from headrace.client.share.spans import Span, normalize, subtract
-from headrace.protocol.record_batch import CorruptBatch, headers, records
+from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.record_batch import CorruptBatch
 
 from .formatting import formatter_options, message_formatter, write_out
 from .message_formatter import Delivered, MessageFormatter, Undecodable
@@ -272,15 +273,10 @@ class Console:
         lines: list[bytes] = []
         outcomes: list[Acknowledgement] = []
         problem: Failure | None = None
-        for (topic, partition), data in acquired.data.items():
-            wanted = [r for r in acquired.ranges if (r.topic, r.partition) == (topic, partition)]
-            counts = {
-                offset: r.delivery_count
-                for r in wanted
-                for offset in range(r.first_offset, r.last_offset + 1)
-            }
+        for place, ranges in acquired.ranges_by_partition().items():
+            topic, partition = place
             shown: dict[AcknowledgeType, list[Span]] = {}
-            for record in _delivered(topic, partition, data, counts):
+            for record in _delivered(acquired, place):
                 kind = self._type
                 try:
                     lines.append(self._line(record))
@@ -293,11 +289,11 @@ class Console:
                     kind = AcknowledgeType.REJECT
                 shown.setdefault(kind, []).append((record.offset, record.offset))
             else:  # acknowledge offsets without a record: compacted, or transaction markers
-                spans = [(r.first_offset, r.last_offset) for r in wanted]
+                spans = [(run.first_offset, run.last_offset) for run in ranges]
                 seen = normalize([span for of_kind in shown.values() for span in of_kind])
                 shown[AcknowledgeType.GAP] = subtract(normalize(spans), seen)
             outcomes += (
-                Acknowledgement(topic, partition, *span, kind, wanted[0].topic_id)
+                Acknowledgement(topic, partition, *span, kind, ranges[0].topic_id)
                 for kind, of_kind in shown.items()
                 for span in normalize(of_kind)
             )
@@ -324,39 +320,26 @@ class Console:
                 )
 
 
-def _delivered(
-    topic: str, partition: int, data: bytes, counts: Mapping[int, int]
-) -> list[Delivered]:
-    """Return the records at the offsets in ``counts``.
+def _delivered(acquired: Acquired, place: TopicPartition) -> list[Delivered]:
+    """Return the acquired records of a partition.
 
-    :param data: record batches
-    :param counts: offset → delivery count
     :raises Failure: a batch is corrupt
     """
-    found = []
     try:
-        for position, header in headers(data):
-            if (
-                header.is_control
-                or header.last_offset < min(counts)
-                or header.base_offset > max(counts)
-            ):
-                continue
-            found += [
-                Delivered(
-                    topic,
-                    partition,
-                    r.offset,
-                    header.timestamp_type,
-                    r.timestamp_ms,
-                    counts[r.offset],
-                    r.headers,
-                    r.key,
-                    r.value,
-                )
-                for r in records(memoryview(data)[position:])
-                if r.offset in counts
-            ]
+        return [
+            Delivered(
+                record.topic,
+                record.partition,
+                record.offset,
+                record.timestamp_type,
+                record.timestamp_ms,
+                record.delivery_count,
+                record.headers,
+                record.key,
+                record.value,
+            )
+            for record in acquired.records_of(place)
+        ]
     except CorruptBatch as error:
+        topic, partition = place
         raise Failure(f"cannot read a record batch of {topic}-{partition}: {error}") from error
-    return found

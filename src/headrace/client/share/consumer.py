@@ -57,6 +57,8 @@ class ShareConsumer:
 
         async with ShareConsumer("127.0.0.1:9092", "workers", ["orders"]) as consumer:
             acquired = await consumer.acquire(max_records=500, max_wait_ms=1000)
+            for record in acquired.records():
+                print(record.value)
             await consumer.acknowledge(
                 Acknowledgement(r.topic, r.partition, r.first_offset, r.last_offset,
                 AcknowledgeType.ACCEPT, r.topic_id) for r in acquired.ranges
