@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .reader import Block, Reader
+from .reader import Block, Reader, blocks
 
 pytestmark = pytest.mark.broker
 
@@ -22,7 +22,9 @@ def test_test_fixtures(reader: Reader, page: list[Block]) -> None:
 
 @pytest.mark.follows("docs/how-to/dead-letters.md")
 def test_dead_letters(reader: Reader, page: list[Block]) -> None:
+    """On the broker of the tutorial."""
     reader.serve("headrace serve")
+    reader.follow(*blocks("docs/tutorial.md", "Produce some orders"))
     reader.follow(*page)
 
 

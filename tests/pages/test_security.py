@@ -39,6 +39,7 @@ def test_in_a_test(reader: Reader, page: list[Block]) -> None:
 def test_from_nothing_to_a_broker_with_tls_users_acls_and_quotas(reader: Reader) -> None:
     section = blocks(PAGE, NOTHING)
     printed = reader.follow(*section)
+    assert not reader.run("find broker.key broker.pem -perm /077").stdout, "keys of others"
     assert [block.language for block in section].count("python") == 1, "the client"
     (listed,) = [text for text in printed if "Current ACLs" in text]
     assert "alice logs in with SCRAM-SHA-512." in listed
