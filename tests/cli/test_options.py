@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import shlex
 from argparse import ArgumentParser, ArgumentTypeError
+from pathlib import Path
 
 import pytest
 
 from headrace.cli.commands import COMMANDS, load
+from headrace.cli.errors import BadUsage
 from headrace.cli.lag import history
 from headrace.cli.main import main, parsed
-from headrace.cli.options import Address, address, properties, setting
+from headrace.cli.options import Address, address, properties, properties_file, setting
 
 
 @pytest.mark.parametrize(
@@ -161,10 +163,33 @@ ends.in.backslash=\\
     }
 
 
-@pytest.mark.parametrize("text", ["=value", ": value", "key=\\u12", "key=\\ud83d"])
-def test_a_broken_properties_file_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"no key|broken escape"):
-        properties(text)
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"a=1\n=S3CRET", "line 2 has no key"),
+        (b": S3CRET", "line 1 has no key"),
+        (b"# a\n\nkey=S3CRET\\u12", "line 3 has a broken escape in the value of 'key'"),
+        (b"a=1\\\n  2\nsasl.password=S3CRET\\users", "line 3 has a broken escape in the value of"),
+        (b"key=\\ud83dS3CRET", "line 1 has a broken escape in the value of 'key'"),
+        (b"k\\u1=S3CRET", "line 1 has a broken escape in its key"),
+        (b"a=1\r\nb=S3CRET\xfc", "line 2 is not UTF-8"),
+    ],
+)
+def test_a_broken_properties_file_names_the_line_and_shows_no_value(
+    content: bytes, complaint: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "client.properties"
+    path.write_bytes(content)
+    with pytest.raises(BadUsage) as raised:
+        properties_file(path)
+    assert str(raised.value).startswith(f"cannot read {path}: {complaint}")
+    assert "S3CRET" not in str(raised.value)
+
+
+def test_a_properties_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_bytes(b"\xef\xbb\xbfkey=value\r\n")
+    assert properties_file(path) == {"key": "value"}
 
 
 @pytest.mark.parametrize("moment", ["1969-12-31T23:59:59.9995Z", "1970-01-01T00:59:59.9995+01:00"])

@@ -244,6 +244,55 @@ def test_records_beside_kafkas_tools(
         ]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "topics list",
+        "configs describe --entity-type topics",
+        "lag show",
+        "groups list",
+        "consumer-groups list",
+        "share-groups list",
+        "streams-groups list",
+        "users list",
+        "quotas list",
+        "dlq list",
+        "produce {}",
+        "consume {} --from-beginning --to-end",
+        "consume {} --from-beginning --group g --timeout-ms 1",
+        "console-share-consumer --topic {} --timeout-ms 1",
+        "perf produce --topic {} --num-records 1 --record-size 1 --throughput -1",
+    ],
+)
+def test_every_command_takes_the_file_of_a_java_client(
+    headrace: Headrace, topic: str, tmp_path: Path, command: str
+) -> None:
+    path = java_properties(tmp_path)
+    headrace(command.format(topic), "--command-config", path, stdin=b"x\n")
+
+
+def test_a_measurement_of_a_share_group_takes_the_file_of_a_java_client(
+    headrace: Headrace, topic: str, tmp_path: Path
+) -> None:
+    command = f"perf share-consume --topic {topic} --group {unique('perf')} --num-records 1"
+    more = ("--timeout", "1", "--command-config", java_properties(tmp_path))
+    assert "no record came for 1 ms" in headrace(command, *more, status=1)
+
+
+def java_properties(folder: Path) -> str:
+    """Return a file of settings as managed clusters and programs in Java have them."""
+    path = folder / "client.properties"
+    path.write_text(
+        "client.dns.lookup=use_all_dns_ips\nsession.timeout.ms=45000\nacks=all\n"
+        "key.deserializer=org.apache.kafka.common.serialization.StringDeserializer\n"
+        "max.block.ms=1000\nauto.offset.reset=none\nenable.auto.commit=true\n"
+        "partition.assignment.strategy=org.apache.kafka.clients.consumer.RangeAssignor\n"
+        "interceptor.classes=com.example.Interceptor\nschema.registry.url=https://example.com\n"
+        "basic.auth.credentials.source=USER_INFO\nbasic.auth.user.info=A:B\n"
+    )
+    return str(path)
+
+
 def test_json_keeps_everything(headrace: Headrace, bootstrap_servers: str) -> None:
     source, copy = (
         create_topic(bootstrap_servers, unique(name), partitions=2, retention_ms="-1")

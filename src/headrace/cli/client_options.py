@@ -10,10 +10,10 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .errors import BadUsage, Failure
-from .options import DEFAULT_LISTEN, file_option, properties
+from .options import DEFAULT_LISTEN, file_option, properties_file
 
 if TYPE_CHECKING:
     from headrace.client.settings import Settings
@@ -58,21 +58,36 @@ def _timeout_ms(text: str) -> int:
     return int(text)
 
 
-def client_config(options: Namespace) -> dict[str, str]:
+def client_config(options: Namespace) -> dict[str, Any]:
     """Return the client configuration of the options, as librdkafka's properties.
 
-    :param options: parsed from those of :func:`client_options`
-    :raises BadUsage: the file cannot be read
+    :param options: parsed from those of :func:`client_options`, perhaps with ``command_property``
+    :raises BadUsage: the file cannot be read, or a setting cannot be used
     """
-    from headrace.client.settings import librdkafka_config
+    overrides = {
+        "bootstrap.servers": options.bootstrap_server,
+        **dict(getattr(options, "command_property", ())),
+    }
+    return client_file(options.command_config, overrides)
 
-    config: dict[str, str] = {}
-    if options.command_config is not None:
-        config = properties_file(options.command_config)
-    return {**librdkafka_config(config), "bootstrap.servers": options.bootstrap_server}
+
+def client_file(path: Path | None, overrides: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Read a properties file of a Kafka client.
+
+    :param path: None for an empty file
+    :returns: librdkafka's properties
+    :raises BadUsage: it cannot be read, or a setting cannot be used
+    """
+    from headrace.client.properties_files import config_of_file
+    from headrace.client.settings import UnsupportedSetting
+
+    try:
+        return config_of_file({} if path is None else properties_file(path), overrides)
+    except UnsupportedSetting as error:
+        raise BadUsage(str(error) if path is None else f"{path}: {error}") from error
 
 
-def call_config(options: Namespace) -> dict[str, str]:
+def call_config(options: Namespace) -> dict[str, Any]:
     """Return :func:`client_config`, with ``--timeout`` also as the limit for opening connections.
 
     :param options: parsed from those of :func:`call_options`
@@ -80,17 +95,6 @@ def call_config(options: Namespace) -> dict[str, str]:
     """
     setup_ms = max(options.timeout, _MIN_CONNECT_TIMEOUT_MS)
     return {"socket.connection.setup.timeout.ms": str(setup_ms), **client_config(options)}
-
-
-def properties_file(path: Path) -> dict[str, str]:
-    """Read a Java properties file.
-
-    :raises BadUsage: it cannot be read
-    """
-    try:
-        return properties(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadUsage(f"cannot read {path}: {' '.join(str(error).split())}") from error
 
 
 def connection_settings(config: Mapping[str, str]) -> Settings:

@@ -12,7 +12,6 @@ from headrace.admin import AdminClient
 from headrace.cli.client_options import client_config, client_options, must_answer
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.options import setting
-from headrace.client import settings
 from headrace.client.errors import missing_permission
 
 _TIMEOUT_S = 30.0
@@ -44,8 +43,7 @@ def librdkafka_options(parser: ArgumentParser, former: str, former_file: str) ->
 
 def librdkafka_config(options: Namespace) -> dict[str, Any]:
     """Return the configuration of a client. It logs no errors: the command reports them."""
-    given = {**client_config(options), **dict(options.command_property)}
-    return {"log_level": 2, **settings.librdkafka_config(given)}
+    return {"log_level": 2, **client_config(options)}
 
 
 def producer_config(options: Namespace) -> dict[str, Any]:

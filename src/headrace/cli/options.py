@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from .errors import BadUsage
+
 if TYPE_CHECKING:
     from argparse import _ActionsContainer
 
@@ -284,47 +286,81 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _LINE = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])+)\s*[=:\s]?\s*(?P<value>.*)", re.DOTALL)
 
 
+def properties_file(path: Path) -> dict[str, str]:
+    """Read a Java properties file.
+
+    :raises BadUsage: it cannot be read. The text names a line, and no value: it may be a password
+    """
+    try:
+        data = path.read_bytes()
+        return properties(data.decode("utf-8-sig"))
+    except OSError as error:
+        raise BadUsage(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise BadUsage(f"cannot read {path}: line {line} is not UTF-8") from error
+    except ValueError as error:
+        raise BadUsage(f"cannot read {path}: {error}") from error
+
+
 def properties(text: str) -> dict[str, str]:
     """Parse a Java properties file: ``key=value`` lines, comments, continued lines, escapes.
 
     :raises ValueError: a line has no key, or a ``\\u`` escape is malformed or half a character
     """
     found = {}
-    for line in _logical_lines(text):
+    for number, line in _logical_lines(text):
         match = _LINE.fullmatch(line)
         if match is None:
-            raise ValueError(f"no key in {line!r}")
-        found[_unescaped(match["key"])] = _unescaped(match["value"]).rstrip()
+            raise ValueError(f"line {number} has no key: write KEY=VALUE")
+        try:
+            key = _unescaped(match["key"])
+        except ValueError:
+            raise ValueError(f"line {number} has a broken escape in its key") from None
+        try:
+            found[key] = _unescaped(match["value"]).rstrip()
+        except ValueError:
+            raise ValueError(
+                f"line {number} has a broken escape in the value of {key!r}: \\u takes four "
+                "hexadecimal digits; write a backslash itself twice"
+            ) from None
     return found
 
 
-def _logical_lines(text: str) -> Iterator[str]:
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield lines with those that continue them, each with the number of its first line."""
     whole = ""
-    for raw in text.splitlines():
+    first = 0
+    for number, raw in enumerate(re.split("\r\n?|\n", text), 1):
         line = raw.lstrip()
-        if not whole and (not line or line[0] in "#!"):
-            continue
+        if not whole:
+            if not line or line[0] in "#!":
+                continue
+            first = number
         whole += line
         if (len(whole) - len(whole.rstrip("\\"))) % 2:
             whole = whole[:-1]
         else:
-            yield whole
+            yield first, whole
             whole = ""
     if whole:
-        yield whole
+        yield first, whole
 
 
 def _unescaped(text: str) -> str:
+    """Replace escapes.
+
+    :raises ValueError: one is broken
+    """
+
     def replacement(match: re.Match[str]) -> str:
         escape = match[1]
         if escape[0] == "u":
             if len(escape) < 5:
-                raise ValueError(f"a broken escape in {text!r}")
+                raise ValueError
             return chr(int(escape[1:], 16))
         return _ESCAPES.get(escape, escape)
 
     units = re.sub(r"\\(u[0-9a-fA-F]{4}|.)", replacement, text, flags=re.DOTALL)
-    try:  # two escapes are one character where they are a surrogate pair
-        return units.encode("utf-16", "surrogatepass").decode("utf-16")
-    except UnicodeDecodeError:
-        raise ValueError(f"a broken escape in {text!r}") from None
+    # Two escapes are one character where they are a surrogate pair.
+    return units.encode("utf-16", "surrogatepass").decode("utf-16")

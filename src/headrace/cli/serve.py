@@ -37,7 +37,7 @@ from .options import (
     DEFAULT_LISTENER,
     Address,
     ListenAddress,
-    properties,
+    properties_file,
     serve_options,
 )
 from .ui.beside import PageBeside
@@ -116,10 +116,7 @@ def _allow_all_descriptors() -> None:
 def _config(options: Namespace) -> Config:
     configs: dict[str, str] = {}
     if options.config_file is not None:
-        try:
-            configs = properties(options.config_file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise BadUsage(f"cannot read {options.config_file}: {one_line_error(error)}") from error
+        configs = properties_file(options.config_file)
     configs.update(options.configs)
     try:
         config = Config(configs)

@@ -11,6 +11,20 @@ from headrace.security import jaas
 
 from .tokens import TokenFile
 
+_RENAMED = {
+    "default.api.timeout.ms": "socket.timeout.ms",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "max.request.size": "message.max.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+}
+"""Java's name → librdkafka's."""
+_ASSIGNORS = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}
+"""Java's class → the name of the assignor, which librdkafka takes."""
 _PEM: dict[str, dict[str, tuple[str, ...]]] = {
     "truststore": {
         "ssl.truststore.location": ("ssl.ca.location",),
@@ -56,8 +70,12 @@ def from_java(config: Mapping[str, Any]) -> dict[str, Any]:
         found = re.search(rf"\b{name}\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s;]+))", login)
         if found is not None:
             translated.setdefault(f"sasl.{name}", next(filter(None, found.groups()), ""))
-    if "default.api.timeout.ms" in translated:
-        translated.setdefault("socket.timeout.ms", translated.pop("default.api.timeout.ms"))
+    for name, translation in _RENAMED.items():
+        if name in translated:
+            value = translated.pop(name)
+            if str(value) != "-1":  # Java's word for the system's default
+                translated.setdefault(translation, value)
+    _translate_values(translated)
     for store, names in _PEM.items():
         if str(translated.get(f"ssl.{store}.type", "")).upper() == "PEM":
             del translated[f"ssl.{store}.type"]
@@ -67,6 +85,19 @@ def from_java(config: Mapping[str, Any]) -> dict[str, Any]:
     if str(mechanism).upper() == "OAUTHBEARER":
         _translate_tokens(translated, login)
     return translated
+
+
+def _translate_values(config: dict[str, Any]) -> None:
+    """Translate the values that librdkafka writes in another way, in place."""
+    if config.get("client.dns.lookup") == "default":
+        del config["client.dns.lookup"]
+    if config.get("auto.offset.reset") == "none":
+        config["auto.offset.reset"] = "error"
+    if isinstance(strategy := config.get("partition.assignment.strategy"), str):
+        names = (name.strip() for name in strategy.split(","))
+        config["partition.assignment.strategy"] = ",".join(
+            _ASSIGNORS.get(name.rpartition(".")[2], name) for name in names
+        )
 
 
 def _translate_tokens(config: dict[str, Any], login: str) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 
-from headrace.cli.client_options import call_options, properties_file
+from headrace.cli.client_options import call_options
 from headrace.cli.errors import BadUsage
 from headrace.cli.groups.options import action_options, checked, chosen_words
-from headrace.cli.options import file_option, flag
+from headrace.cli.options import file_option, flag, properties_file
 
 ACTIONS = ("describe", "alter")
 TYPES = ("topics", "brokers", "broker-loggers", "groups", "client-metrics")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 
-from headrace.cli.client_options import properties_file
-from headrace.cli.options import file_option, flag, setting
+from headrace.cli.options import file_option, flag, properties_file, setting
 
 from .message_formatter import MessageFormatter
 

@@ -34,7 +34,6 @@ from headrace.client import (
     ShareConsumer,
 )
 from headrace.client.cluster import parse_bootstrap
-from headrace.client.settings import librdkafka_config
 from headrace.client.share.spans import Span, normalize, subtract
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import CorruptBatch
@@ -121,16 +120,20 @@ def run(options: Namespace) -> int:
         print(f"Processed a total of {console.processed} messages", file=sys.stderr)
 
 
-def _configs(options: Namespace) -> dict[str, str]:
-    configs = librdkafka_config({**client_config(options), **dict(options.command_property)})
-    for name in sorted(configs.keys() - set(_SUPPORTED_CONFIGS)):
-        if not name.startswith(_SECURITY_CONFIGS):
+def _configs(options: Namespace) -> dict[str, Any]:
+    """Return the client configuration.
+
+    :raises BadUsage: a setting of ``--command-property`` has no effect here. A file may have
+        settings for other commands
+    """
+    for name, _ in options.command_property:
+        if name not in _SUPPORTED_CONFIGS and not name.startswith(_SECURITY_CONFIGS):
             supported = ", ".join(_SUPPORTED_CONFIGS)
             raise BadUsage(
                 f"the client config {name} is not supported here; supported are {supported}, and "
                 f"those of TLS and SASL"
             )
-    return configs
+    return client_config(options)
 
 
 def _number(configs: Mapping[str, str], name: str, default: int) -> int:

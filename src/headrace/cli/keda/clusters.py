@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headrace.cli.client_options import properties_file
+from headrace.cli.client_options import client_file
 from headrace.cli.errors import Failure
-from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
+from headrace.client.settings import UnsupportedSetting, settings
 
 from .collector import BacklogCollector
 from .scaled_object import InvalidMetadata, ScaledObject
@@ -105,7 +105,7 @@ class Clusters:
         if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name):
             raise InvalidMetadata(f"commandConfig is '{name}', not the name of a file")
         try:
-            config = librdkafka_config(properties_file(self._folder / name))
+            config = client_file(self._folder / name)
         except Failure as error:
             raise InvalidMetadata(str(error)) from error
         own = config.get(_SERVERS)

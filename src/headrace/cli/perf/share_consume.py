@@ -35,6 +35,21 @@ from headrace.client.settings import UnsupportedSetting, settings
 from .report import MIB, Bar
 
 DEFAULT_GROUP = "perf-share-consumer"
+_OF_OTHER_CONSUMERS = frozenset(
+    (
+        "auto.offset.reset",
+        "enable.auto.commit",
+        "group.instance.id",
+        "group.protocol",
+        "group.protocol.type",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "isolation.level",
+        "partition.assignment.strategy",
+        "session.timeout.ms",
+    )
+)
+"""What a file has for consumers of other groups; librdkafka refuses it for a share group."""
 HEADER = (
     "start.time, end.time, data.consumed.in.MB, MB.sec, nMsg.sec, data.consumed.in.nMsg, "
     "fetch.time.ms"
@@ -169,9 +184,10 @@ def run(options: Namespace) -> int:
     :returns: 0, or 130 when interrupted
     :raises Failure: no broker answers, the topic is missing, or no record came in time
     """
+    of_other_consumers = _OF_OTHER_CONSUMERS - {name for name, _ in options.command_property}
     config = {
         "client.id": f"{DEFAULT_GROUP}-client",
-        **librdkafka_config(options),
+        **{k: v for k, v in librdkafka_config(options).items() if k not in of_other_consumers},
         "group.id": options.group,
     }
     if options.fetch_size is not None:
@@ -196,6 +212,8 @@ def run(options: Namespace) -> int:
         ]
     except KafkaException as error:
         raise BadUsage(one_line(error)) from error
+    except ValueError as error:  # a property that is not for share groups
+        raise BadUsage(str(error)) from error
     return ShareConsumeTest(options, members, stopping).run()
 
 
