@@ -32,8 +32,13 @@ def _certificates(folder: Path) -> None:
     vouches for stranger.pem.
     """
     key = "-newkey rsa:2048 -nodes"
-    _openssl(folder, f"req -x509 {key} -subj /CN=ca -keyout ca.key -out ca.pem -days 2")
-    (folder / "names").write_text("subjectAltName=IP:127.0.0.1")
+    usage = "-addext keyUsage=critical,keyCertSign,cRLSign"
+    _openssl(folder, f"req -x509 {key} -subj /CN=ca {usage} -keyout ca.key -out ca.pem -days 2")
+    (folder / "names").write_text(
+        "subjectAltName=IP:127.0.0.1\n"
+        "subjectKeyIdentifier=hash\n"
+        "authorityKeyIdentifier=keyid:always\n"
+    )
     for who in ("broker", "client"):
         _openssl(folder, f"req {key} -subj /CN={who} -keyout {who}.key -out {who}.csr")
         _openssl(

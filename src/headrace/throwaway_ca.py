@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     pkcs12,
 )
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 VALID_DAYS = 7
 
@@ -48,8 +49,10 @@ class ThrowawayCA:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name.from_rfc4514_string("CN=throw-away CA")
         self.certificate = directory / "ca.pem"
-        builder = self._builder(self._name, self._key.public_key()).add_extension(
-            x509.BasicConstraints(ca=True, path_length=None), critical=True
+        builder = (
+            self._builder(self._name, self._key.public_key())
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(_key_usage(key_cert_sign=True, crl_sign=True), critical=True)
         )
         self._certificate = builder.sign(self._key, hashes.SHA256())
         self.certificate.write_bytes(self._certificate.public_bytes(Encoding.PEM))
@@ -72,8 +75,16 @@ class ThrowawayCA:
         """
         key = ec.generate_private_key(ec.SECP256R1())
         who = x509.Name.from_rfc4514_string(subject or f"CN={name}")
-        builder = self._builder(who, key.public_key(), days).add_extension(
-            x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False
+        names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
+        purposes = x509.ExtendedKeyUsage(
+            [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        )
+        builder = (
+            self._builder(who, key.public_key(), days)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_key_usage(digital_signature=True), critical=True)
+            .add_extension(purposes, critical=False)
+            .add_extension(names, critical=not who.rdns)
         )
         certificate = builder.sign(self._key, hashes.SHA256())
         encryption: KeySerializationEncryption = NoEncryption()
@@ -95,7 +106,11 @@ class ThrowawayCA:
     def _builder(
         self, subject: x509.Name, public_key: ec.EllipticCurvePublicKey, days: float = VALID_DAYS
     ) -> x509.CertificateBuilder:
+        """Return a builder with what all certificates have. RFC 5280 requires both identifiers, and
+        Python 3.13 checks that they are there.
+        """
         now = datetime.now(UTC)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -104,7 +119,24 @@ class ThrowawayCA:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - timedelta(days=VALID_DAYS + 1))
             .not_valid_after(now + timedelta(days=days))
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+            .add_extension(issuer, critical=False)
         )
+
+
+def _key_usage(**usages: bool) -> x509.KeyUsage:
+    purposes = (
+        "digital_signature",
+        "content_commitment",
+        "key_encipherment",
+        "data_encipherment",
+        "key_agreement",
+        "key_cert_sign",
+        "crl_sign",
+        "encipher_only",
+        "decipher_only",
+    )
+    return x509.KeyUsage(**{**dict.fromkeys(purposes, False), **usages})
 
 
 def _general_name(host: str) -> x509.GeneralName:

@@ -26,6 +26,7 @@ def certificate(name: x509.Name) -> bytes:
 
 
 class _Issuer:
+    _key = KEY
     _name = x509.Name.from_rfc4514_string("CN=issuer,O=another")
 
 

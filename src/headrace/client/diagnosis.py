@@ -24,13 +24,18 @@ _NO_MECHANISM = b"?"
 _API_VERSIONS = struct.pack(">hhih", 18, 0, _CORRELATION_ID, 0)
 _SASL_HANDSHAKE = struct.pack(">hhihh", 17, 1, _CORRELATION_ID, 0, 1) + _NO_MECHANISM
 _HOSTNAME_MISMATCH, _ADDRESS_MISMATCH, _EXPIRED, _NOT_YET_VALID = 62, 64, 10, 9
+_UNKNOWN_AUTHORITY = frozenset((2, 18, 19, 20, 21, 27))
+"""OpenSSL's codes for a chain that ends at no trusted certificate."""
 CERTIFICATE_SETTINGS = "ssl.certificate.location and ssl.key.location"
 
 
 def invalid_certificate(address: str, error: ssl.SSLCertVerificationError) -> AuthenticationFailed:
     """Return the error for a broker's certificate that is not trusted."""
-    advice = "set ssl.ca.location to the certificate of the authority that has signed it"
-    if error.verify_code in (_HOSTNAME_MISMATCH, _ADDRESS_MISMATCH):
+    # Such as an extension that RFC 5280 requires: Python checks these from 3.13.
+    advice = "it, or the certificate of its authority, must be issued again"
+    if error.verify_code in _UNKNOWN_AUTHORITY:
+        advice = "set ssl.ca.location to the certificate of the authority that has signed it"
+    elif error.verify_code in (_HOSTNAME_MISMATCH, _ADDRESS_MISMATCH):
         advice = "name the broker in bootstrap.servers as its certificate does"
     elif error.verify_code in (_EXPIRED, _NOT_YET_VALID):
         advice = "renew it, or correct the clock"
