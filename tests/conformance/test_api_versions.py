@@ -87,12 +87,6 @@ ADVERTISED = {
 }
 """Lowest and highest version by API key, of a broker with the default configuration."""
 
-WITH_A_TELEMETRY_PLUGIN = {
-    71: (0, 0),  # GetTelemetrySubscriptions
-    72: (0, 0),  # PushTelemetry
-}
-"""What Apache Kafka advertises with a plugin that receives the metrics of clients (KIP-714)."""
-
 NO_PRODUCER = struct.pack(">iqh", 1000, -1, -1)
 UNSERVED = {
     **{(0, version): struct.pack(">hii", -1, 1000, 0) for version in (0, 1, 2)},
@@ -106,8 +100,7 @@ UNSERVED = {
 
 def test_versions_are_those_of_apache_kafka(world: World, target: str) -> None:
     advertised = world.connection.api_versions()
-    known = ADVERTISED | WITH_A_TELEMETRY_PLUGIN
-    assert advertised == {api_key: known[api_key] for api_key in advertised}
+    assert advertised == {api_key: ADVERTISED[api_key] for api_key in advertised}
     if target == "kafka":
         assert advertised == ADVERTISED
 

@@ -57,19 +57,6 @@ def test_scaler(reader: Reader, page: list[Block]) -> None:
         assert check(b"", timeout=60) == b"\x08\x01", "serving"
 
 
-@pytest.mark.follows("docs/metrics.md")
-def test_metrics_of_clients(reader: Reader, page: list[Block]) -> None:
-    reader.serve("headrace serve")
-    reader.follow(*page)
-    told = reader.run("headrace configs describe --client-metrics producers")
-    for config in (
-        "interval.ms=30000",
-        "match=client_software_name=apache-kafka-java",
-        "metrics=org.apache.kafka.producer.",
-    ):
-        assert f"  {config} " in told.stdout
-
-
 @pytest.mark.follows("docs/behaviour/dead-letter-queue.md")
 def test_dead_letter_queue(reader: Reader, page: list[Block]) -> None:
     reader.serve("headrace serve")

@@ -20,8 +20,6 @@ from headrace.groups.offsets.service import NO_MEMBER
 from headrace.groups.share.group import ShareGroup
 from headrace.log.partition_log import PartitionLog
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
-from headrace.uuid_text import uuid_text
-from tests.machines.otlp import counter, gauge, point, pushed
 from tests.stories.share_stage import GROUP, Stage, on_stage, stage
 from tests.support import story
 
@@ -397,30 +395,3 @@ async def test_a_scrape_creates_no_coordinator():
     assert coordinators.loaded_transactions is None
     assert not broker.catalog.topics
     broker.close()
-
-
-@on_stage()
-async def test_metrics_of_clients_are_on_the_page(s):
-    assert (await look(s))("kafka_server_client_metrics_instance_count") is None
-    subscription = s.call(71, connection_id=7)
-    name = "org.apache.kafka.producer.record.send.total"
-    metrics = pushed(counter(name, point(3, topic="t")), gauge("not.of.kafka", point(1)))
-    push = {
-        "client_instance_id": subscription.client_instance_id,
-        "subscription_id": subscription.subscription_id,
-        "metrics": metrics,
-    }
-    assert s.call(72, connection_id=7, **push).error_code == ErrorCode.NONE
-    throttled = s.call(72, connection_id=7, **push).error_code
-    assert throttled == ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    now = await look(s)
-    instance_id = uuid_text(subscription.client_instance_id)
-    labels = {"client_id": "client", "client_instance_id": instance_id, "topic": "t"}
-    assert now(name.replace(".", "_"), **labels) == 3
-    prefix = "kafka_server_client_metrics_"
-    assert now(f"{prefix}instance_count") == 1
-    assert now(f"{prefix}throttle_total") == 1
-    assert (now(f"{prefix}plugin_export_total"), now(f"{prefix}plugin_error_total")) == (1, 0)
-    assert now("headrace_client_points_left_out_total") == 1
-    s.broker.disconnected(7)
-    assert (await look(s))(f"{prefix}instance_count") == 0

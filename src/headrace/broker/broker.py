@@ -33,7 +33,6 @@ from .batch_opener import BatchOpener
 from .catalog import CATALOG_FILE, Catalog, Topic
 from .cleaner import Cleaner
 from .client_quotas import Quotas
-from .client_software import ClientSoftware
 from .config.broker_config import Config
 from .config.listeners import Listener
 from .directory_watch import DirectoryWatch
@@ -64,7 +63,6 @@ if TYPE_CHECKING:
     from headrace.share.share_state import ShareCoordinator
 
     from .scram_users import NewUser
-    from .telemetry.service import Telemetry
     from .topic_descriptions import TopicDescriptions
 
 log = get_logger("headrace.broker")
@@ -122,7 +120,6 @@ class Broker:
         self.security = ListenerSecurities(config, self.catalog)
         self.quotas = Quotas(config, self.catalog, self.clock)
         self.features = Features(self.catalog, self.node_id)
-        self.client_software = ClientSoftware()
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.metrics = Metrics(self.catalog.topics_by_id)
         self.long_polls = LongPolls()
@@ -233,18 +230,6 @@ class Broker:
         """The transactions, with their coordinator."""
         return self.coordinators.transactions
 
-    @cached_property
-    def telemetry(self) -> Telemetry:
-        """The metrics that clients push, and what they are asked for."""
-        from .telemetry.service import Telemetry
-
-        return Telemetry(self.config, self.catalog, self.clock)
-
-    @property
-    def loaded_telemetry(self) -> Telemetry | None:
-        """The metrics that clients push; None before the first request about them."""
-        return self.__dict__.get("telemetry")
-
     def _add_users(self, users: Sequence[NewUser]) -> None:
         from .scram_users import add_users
 
@@ -318,9 +303,6 @@ class Broker:
 
     def disconnected(self, connection_id: int) -> None:
         """Forget a closed connection: end its share sessions and release their records."""
-        self.client_software.forget(connection_id)
-        if self.loaded_telemetry is not None:
-            self.loaded_telemetry.disconnected(connection_id)
         share = self.coordinators.loaded_share
         if share is None or self._is_closed:
             return

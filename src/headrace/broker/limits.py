@@ -301,55 +301,6 @@ SCRUB_INTERVAL_S = 24 * 3600
 SEARCH_SLICE_S = 0.005
 """The time after which a search by timestamp lets other requests go on."""
 
-MAX_SOFTWARE_NAME_LENGTH = 100
-"""The characters of the name and of the version of a client library that are remembered for a
-connection.
-"""
-
-MAX_CLIENT_INSTANCES = 16_384
-"""Kafka's own: the client instances whose subscriptions of metrics are remembered. One more
-replaces the one that was not used for longest.
-"""
-
-CLIENT_INSTANCE_EXPIRY_MS = 60_000
-"""Kafka's own: the least time for which a client instance is remembered without a request. It is
-three push intervals if they are longer. The metrics of a client are shown for the same time.
-"""
-
-MAX_PUSHED_POINTS = 5000
-"""The data points that are read from one push of client metrics. Further ones are left out."""
-
-MAX_PUSHED_FIELDS = 200_000
-"""The fields of one push of client metrics, without those in data points. A push with more is
-invalid.
-"""
-
-MAX_PUSHED_POINT_BYTES = 16 * 1024
-"""A larger data point of pushed metrics is invalid."""
-
-MAX_CLIENT_SERIES = 500
-"""The series that the metrics page has of one client instance. Further ones are left out."""
-
-MAX_ALL_CLIENT_SERIES = 20_000
-"""The series that the metrics page has of all client instances. Further ones are left out."""
-
-MAX_CLIENT_SERIES_BYTES = 1024
-"""The memory for the labels of a series of a client instance. One with larger labels is left out.
-"""
-
-MAX_CLIENT_SERIES_LABELS = 10
-"""The attributes of a pushed data point that become labels."""
-
-MAX_CLIENT_LABEL_LENGTH = 249
-"""The characters of a client id, of a pushed attribute, of its name and of a metric's name that are
-kept for client metrics. Topic names are at most as long.
-"""
-
-MAX_CLIENT_SUBSCRIPTIONS = 100
-"""The subscriptions of client metrics that are used, the first ones by name. Each can take six
-regular expressions of 128 KiB.
-"""
-
 _OTHER_DESCRIPTORS = 96
 _MAX_SEGMENT_FILES = 8192
 

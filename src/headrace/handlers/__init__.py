@@ -298,8 +298,6 @@ APIS: Mapping[int, Api] = {
             (each(DESCRIBE, GROUP, "group_ids"), inside(DESCRIBE, TOPIC, _HIDDEN)),
             protocol="consumer",
         ),
-        Api(71, "get_telemetry_subscriptions", 0, 0, NOTHING),
-        Api(72, "push_telemetry", 0, 0, NOTHING),
         Api(74, "list_config_resources", 0, 1, (on_cluster(DESCRIBE_CONFIGS),)),
         Api(
             75,

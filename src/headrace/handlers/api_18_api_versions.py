@@ -41,8 +41,6 @@ def handle(
     named = (request.client_software_name, request.client_software_version)
     if context.api_version >= 3 and not all(map(_SOFTWARE.fullmatch, named)):
         return supported(ErrorCode.INVALID_REQUEST, broker.features)
-    if context.api_version >= 3:
-        broker.client_software.note(context.connection_id, *named)
     return supported(ErrorCode.NONE, broker.features, zero_levels=context.api_version >= 4)
 
 

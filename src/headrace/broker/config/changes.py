@@ -166,12 +166,10 @@ def _store(
 def _apply(
     broker: Broker, changed: Mapping[ConfigResource, Mapping[str, str | None]]
 ) -> Generator[None, None, None]:
-    """Apply stored changes to loggers, subscriptions and open logs."""
+    """Apply stored changes to loggers and open logs."""
     for resource, changes in changed.items():
         if resource.type == BROKER_LOGGER:
             broker_loggers.apply(changes)
-    if any(resource.type == CLIENT_METRICS for resource in changed):
-        broker.telemetry.refresh()
     if any(resource.type == BROKER for resource in changed):
         yield from broker.topic_logs.apply_broker_config()
         return

@@ -47,7 +47,6 @@ async def metrics_page(broker: Broker) -> bytes:
     _write_coordinators(broker, page)
     _write_cleaner(broker, page)
     _write_scrubber(broker, page)
-    await _write_telemetry(broker, page)
     page.family(
         "headrace_scrape_left_out",
         "Partitions without metrics on this page: too many, or with logs that are not loaded.",
@@ -304,32 +303,6 @@ def _write_scrubber(broker: Broker, page: MetricsPage) -> None:
     )
     if counted.last_pass_s is not None:
         page.sample(round(counted.last_pass_s, 3))
-
-
-async def _write_telemetry(broker: Broker, page: MetricsPage) -> None:
-    """Write the counters of client telemetry, and the metrics that clients have pushed."""
-    telemetry = broker.loaded_telemetry
-    if telemetry is None:
-        return
-    prefix, instances = "kafka_server_client_metrics_", telemetry.instances
-    page.single(f"{prefix}instance_count", "Client instances.", len(instances))
-    for name, meaning, count in (
-        (
-            "unknown_subscription_request",
-            "Pushes with another subscription id than the client's.",
-            instances.unknown_subscriptions,
-        ),
-        ("throttle", "Requests about telemetry before their time.", instances.throttled),
-        ("plugin_export", "Pushes whose metrics were read.", telemetry.exported),
-        ("plugin_error", "Pushes whose metrics could not be read.", telemetry.failed),
-    ):
-        page.single(f"{prefix}{name}_total", meaning, count)
-    page.single(
-        "headrace_client_points_left_out_total",
-        "Pushed data points without a series on this page.",
-        telemetry.series.left_out,
-    )
-    await telemetry.write(page)
 
 
 def _write_loop(broker: Broker, page: MetricsPage) -> None:
