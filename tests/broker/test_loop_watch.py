@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
+import subprocess
+import sys
 import time
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headrace
-from headrace.broker.loop_watch import UNKNOWN, LoopWatch
+from headrace.broker.loop_watch import IMPORTS, UNKNOWN, LoopWatch
 from headrace.broker.metrics.registry import LoopMetrics
 from headrace.broker.topic_logs import TopicLogs
 from headrace.groups.coordinator import GroupCoordinator
@@ -69,6 +73,25 @@ def test_a_timer_that_holds_the_loop_is_named(
             client.produce("t", batch([b"a"]))
         time.sleep(1.5)
     assert any("TopicLogs._retain" in line for line in caplog.messages), caplog.messages
+
+
+def test_an_import_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "import sys, headrace.broker.loop_watch as w; holder = w.holder_of(sys._getframe())"
+    (tmp_path / "looks_while_it_is_imported.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert importlib.import_module("looks_while_it_is_imported").holder == IMPORTS
+
+
+def test_a_program_that_configured_no_logging_reads_nothing_about_delays() -> None:
+    program = """if True:
+        from headrace.broker.loop_watch import COLLECTOR, Holder, LoopWatch
+        from headrace.broker.metrics.registry import LoopMetrics
+
+        for holder in (COLLECTOR, Holder("ShareFetch", "rdkafka")):
+            LoopWatch(LoopMetrics())._held(holder, 513)
+    """
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert (run.stdout, run.stderr) == (b"", b"")
 
 
 @story

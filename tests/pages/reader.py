@@ -112,6 +112,8 @@ class Reader:
     ) -> None:
         self.folder = folder
         self.followed: list[Block] = []
+        self.stderr = ""
+        """What the last program or command printed there."""
         self._typed = typed or {}
         self._ports: dict[str, str] = {}
         for named in PORTS:
@@ -269,6 +271,7 @@ class Reader:
     def _must_succeed(self, words: list[str], typed: str = "") -> str:
         done = self._run(words, typed)
         assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+        self.stderr = done.stderr
         return done.stdout
 
     def _run(self, words: list[str], typed: str) -> subprocess.CompletedProcess[str]:

@@ -14,8 +14,10 @@ pytestmark = pytest.mark.broker
 
 @pytest.mark.follows("README.md")
 def test_the_first_queue(reader: Reader, page: list[Block]) -> None:
-    printed = reader.follow(*page)
-    assert printed[0] == "packing b'three blue boxes'\n"
+    program, *others = page
+    assert reader.follow(program) == ["packing b'three blue boxes'\n"]
+    assert reader.stderr == ""
+    reader.follow(*others)
 
 
 @pytest.mark.follows("docs/admin.md")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import sys
 import threading
 from time import perf_counter
@@ -25,10 +26,14 @@ from headrace.protocol.frames import RequestHeader
 from .limits import LOOP_HELD_MS, LOOP_WATCH_MS
 from .metrics.registry import LoopMetrics
 
-log = LimitedLog(get_logger("headrace.loop"))
+logger = get_logger("headrace.loop")
+logger.addHandler(logging.NullHandler())
+"""A program that embeds the broker and has configured no logging gets no line about delays."""
+log = LimitedLog(logger)
 
 _HANDLERS = "headrace.handlers.api_"
 _OWN = "headrace."
+_IMPORTER = "importlib._bootstrap"
 _STARTERS = ("headrace.cli", "headrace.broker.embedded")
 """The modules that run the loop."""
 
@@ -49,6 +54,7 @@ class Holder(NamedTuple):
 
 UNKNOWN = Holder("unknown")
 COLLECTOR = Holder("cycle collector")
+IMPORTS = Holder("import of modules")
 
 
 class LoopWatch:
@@ -106,11 +112,17 @@ class LoopWatch:
 
     def _held(self, holder: Holder, delay_ms: float) -> None:
         self._metrics.held(holder.name, delay_ms)
-        if holder in (UNKNOWN, COLLECTOR):  # no warning in an embedding program's output
+        if holder in (UNKNOWN, COLLECTOR):
             log.info(
                 "" if holder == UNKNOWN else holder.name,
                 "the event loop stood still for %d ms while the broker did nothing: the cycle "
                 "collector, another thread of the process, or the machine was busy",
+                int(delay_ms),
+            )
+        elif holder == IMPORTS:  # the first use of a part of the broker; there is no second
+            log.info(
+                holder.name,
+                "the event loop was held for %d ms by the import of modules",
                 int(delay_ms),
             )
         else:
@@ -142,6 +154,8 @@ def holder_of(frame: FrameType) -> Holder:
     inner: FrameType | None = frame
     while inner is not None:
         module = inner.f_globals.get("__name__", "")
+        if module == _IMPORTER:
+            return IMPORTS
         if module.startswith(_HANDLERS) and name is None:
             name = _api_name(module.removeprefix(_HANDLERS).partition("_")[2])
         elif module.startswith(_OWN):
