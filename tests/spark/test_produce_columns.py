@@ -114,6 +114,18 @@ def test_timestamps_are_rounded_down(moment_us: int, timestamp_ms: int) -> None:
     assert record.timestamp_ms == timestamp_ms
 
 
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "+05:30", "UTC"])
+def test_timestamps_when_the_clock_changes(zone: str) -> None:
+    """The hours that clocks in Berlin and New York show twice, and the hour that Berlin's leaves
+    out.
+    """
+    hours_ms = [1_729_990_800_000, 1_730_611_800_000, 1_711_848_600_000]
+    moments_ms = [ms + minutes * 60_000 for ms in hours_ms for minutes in range(-120, 121, 30)]
+    moments = pa.array([ms * 1000 + 123 for ms in moments_ms], pa.timestamp("us", zone))
+    batch = pa.record_batch({"value": pa.array([b"1"] * len(moments)), "timestamp": moments})
+    assert [record.timestamp_ms for record in records(batch, "t")] == moments_ms
+
+
 @pytest.mark.parametrize(
     ("header", "text"),
     [

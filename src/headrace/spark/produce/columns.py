@@ -100,8 +100,12 @@ def records(batch: pa.RecordBatch, topic: str | None) -> Iterator[Record]:
     if "timestamp" in names:
         import pyarrow.compute as pc  # 50 ms, which other Python processes of Spark save
 
-        moments = pc.floor_temporal(batch.column(names.index("timestamp")), unit="millisecond")
-        timestamps_ms = _filled(moments.cast(pa.timestamp("ms", "UTC")).cast(pa.int64()), _NOW)
+        # In UTC, because Arrow rounds by the clock of the column's zone, which shows an hour twice.
+        moments = batch.column(names.index("timestamp")).cast(pa.timestamp("us", "UTC"))
+        milliseconds = pc.floor_temporal(moments, unit="millisecond").cast(
+            pa.timestamp("ms", "UTC")
+        )
+        timestamps_ms = _filled(milliseconds.cast(pa.int64()), _NOW)
     headers: Any = repeat(None)
     if "headers" in names:
         headers = map(_header_pairs, column("headers"))
