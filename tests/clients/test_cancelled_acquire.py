@@ -313,3 +313,29 @@ async def test_acknowledgements_that_overlap_are_applied_once(
         assert await first == [accepted(1, 2)]
         assert await second == [accepted(0, 0), accepted(3, 4)]
         assert not consumer.held()
+
+
+@story
+async def test_what_was_never_processed_does_not_count(servers: str):
+    async with member(servers) as consumer:
+        acquired = await consumer.acquire(max_wait_ms=10_000)
+        assert [one.delivery_count for one in acquired.ranges] == [1]
+        await consumer.release_unprocessed(acquired.ranges)
+        assert await arrives(consumer) == [(0, 4, 1)]
+    async with member(servers) as consumer:
+        assert await arrives(consumer) == [(0, 4, 2)]  # the one before has had them in hand
+
+
+@story
+async def test_what_no_call_has_returned_does_not_count(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+):
+    answers = Answers(monkeypatch, "ShareFetchRequest")
+    async with member(servers) as consumer:
+        call = asyncio.create_task(consumer.acquire(max_wait_ms=10_000))
+        await answers.arrived.wait()
+        await cancelled(call)
+        answers.let_through()
+        await asyncio.wait(consumer._abandoned)
+    async with member(servers) as consumer:
+        assert await arrives(consumer) == [(0, 4, 1)]

@@ -58,7 +58,7 @@ class Shelf:
             catalog=SimpleNamespace(topics_by_id=MappingProxyType({KEY.topic_id: topic})),
             internal_logs=self.disk,
             logs=SimpleNamespace(
-                partition=lambda topic_id, partition: SimpleNamespace(log_start_offset=0)
+                partition=lambda topic_id, partition: SimpleNamespace(topic="t", log_start_offset=0)
             ),
             meters=Meters(),
             notify=lambda key: None,
@@ -144,14 +144,16 @@ class Shelf:
         )
         return [tuple(run) for run in acquired]
 
-    def ack(self, *batches, member="m", renew=False):
+    def ack(self, *batches, member="m", renew=False, uncounted=False):
         """ShareAcknowledge of (first, last, type or [types]): None, or the refusal."""
         typed = [
             AcknowledgementBatch(first, last, [types] if isinstance(types, int) else types)
             for first, last, types in batches
         ]
         return self.apply(
-            self.partition.acknowledge(member, typed, self.now_ms, self.settings, renew=renew)
+            self.partition.acknowledge(
+                member, typed, self.now_ms, self.settings, renew=renew, uncounted=uncounted
+            )
         )
 
     def close(self, member="m") -> None:

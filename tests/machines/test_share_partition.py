@@ -10,7 +10,14 @@ import pytest
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
-from headrace.share.records import ACQUIRED, ARCHIVED, AVAILABLE, ArchiveReason, StateBatch
+from headrace.share.records import (
+    ACQUIRED,
+    ARCHIVED,
+    AVAILABLE,
+    Archived,
+    ArchiveReason,
+    StateBatch,
+)
 from headrace.share.share_partition import SharePartition
 from tests.machines.share_shelf import Shelf
 
@@ -229,6 +236,53 @@ def test_state_written_with_a_trailing_start_offset_is_passed_on_loading():
         1,
     )
     assert SharePartition(0, [StateBatch(0, 4, 2, 1)]).in_flight == 0
+
+
+# --- given up ---
+
+
+def test_records_given_up_without_a_dead_letter_queue_are_counted_and_logged_once_a_minute(caplog):
+    def give_up():
+        for _ in range(2):
+            s.fetch()
+            s.close()
+
+    s = shelf(2, delivery_count_limit=2)
+    give_up()
+    s.produce(2)
+    s.fetch()
+    assert s.ack((2, 2, REJECT)) is None  # whoever rejects a record knows of it
+    s.close()
+    give_up()
+    (line,) = caplog.messages
+    assert line.startswith("share group g has given up 2 records since the broker started, the la")
+    assert "Set errors.deadletterqueue.topic.name of the group" in line
+    s.wait(60_000)
+    s.produce(1)
+    give_up()
+    assert "has given up 4 records" in caplog.messages[1]
+    assert s.coordinators.share.dead_letters.counts["g"].given_up == 4
+
+
+# --- releases that are not counted ---
+
+
+def test_a_release_that_is_not_counted_is_never_the_last_one():
+    s = shelf(4, delivery_count_limit=2)
+    for _ in range(5):
+        assert s.fetch() == [(0, 3, 1)]
+        assert s.ack((0, 3, RELEASE), uncounted=True) is None
+        assert s.fetch() == []  # else a member could make a loop of it
+        s.wait(1000)
+    s.fetch()
+    s.close()
+    assert s.fetch() == [(0, 3, 2)]  # the last delivery
+    assert s.ack((0, 3, RELEASE), uncounted=True) is None
+    s.restart()
+    assert s.fetch() == [(0, 3, 2)]
+    s.close()
+    assert s.fetch() == []
+    assert s.archived == [Archived(0, 3, 2, ArchiveReason.DELIVERY_LIMIT)]
 
 
 # --- inspection and release by others ---

@@ -188,7 +188,7 @@ class NaivePartition:
             self.new_batch(start, end)
         return [[start, end, 1, start] for start, end in zip(starts, ends, strict=True)]
 
-    def acknowledge(self, member, batches, renew):
+    def acknowledge(self, member, batches, renew, uncounted=False):
         """None, or the error code."""
         previous = -1
         for first, last, types in batches:
@@ -223,7 +223,9 @@ class NaivePartition:
         for offset in renewed:
             self.records[offset].deadline = self.now + self.settings.lock_duration_ms
         for offset, kind in became.items():
-            if kind == RELEASE:
+            if kind == RELEASE and uncounted:
+                self.take_back(offset)
+            elif kind == RELEASE:
                 self.give_back(offset)
             else:
                 self.finish(offset, REASONS.get(kind))
@@ -248,6 +250,14 @@ class NaivePartition:
         if limits.release_backoff_ms:
             wait = limits.release_backoff_ms * 2 ** (record.count - 1)
             record.deadline = self.now + min(wait, limits.release_backoff_max_ms)
+
+    def take_back(self, offset):
+        """As if this delivery had not been, but for a second of waiting."""
+        record, limits = self.records[offset], self.settings
+        record.state, record.owner, record.count = AVAILABLE, "", record.count - 1
+        record.persisted = (AVAILABLE, record.count)
+        wait = limits.release_backoff_ms * 2 ** max(record.count - 1, 0)
+        record.deadline = self.now + max(1000, min(wait, limits.release_backoff_max_ms))
 
     def give_back_all(self, condition):
         held = [
@@ -456,13 +466,15 @@ class SharePartitionMachine(RuleBasedStateMachine):
         member=MEMBERS,
         renew=st.booleans(),
         own=st.sampled_from([True, True, False]),
+        uncounted=st.sampled_from([False, False, True]),
     )
-    def acknowledge(self, data, member, renew, own):
+    def acknowledge(self, data, member, renew, own, uncounted):
         holder = self.somebody_who_holds_records(member)
         batches = self.draw_batches(data, holder)
         member = holder if own else member
-        refusal = self.shelf.ack(*batches, member=member, renew=renew)
-        assert (refusal and refusal.code) == self.naive.acknowledge(member, batches, renew)
+        refusal = self.shelf.ack(*batches, member=member, renew=renew, uncounted=uncounted)
+        expected = self.naive.acknowledge(member, batches, renew, uncounted)
+        assert (refusal and refusal.code) == expected
 
     @rule(data=st.data(), member=MEMBERS, broken=st.sampled_from(BROKEN), back=st.booleans())
     def malformed_acknowledgements_change_nothing(self, data, member, broken, back):
@@ -529,7 +541,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         shelf.partition.release(member, shelf.now_ms, shelf.settings)
         shelf.partition.move_start(self.naive.end + 5)
 
-    @rule(ms=st.sampled_from([1, 10, 50, 99, 100, 250]))
+    @rule(ms=st.sampled_from([1, 10, 50, 99, 100, 250, 1000]))
     def time_passes(self, ms):
         naive, until = self.naive, self.naive.now + ms
         while (deadline := naive.deadline()) is not None and deadline <= until:

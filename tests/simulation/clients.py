@@ -24,6 +24,7 @@ from kio.schema.share_fetch.v2 import request as share_fetch
 from kio.schema.share_group_heartbeat.v1 import request as share_heartbeat
 
 from headrace.errors import ErrorCode
+from headrace.protocol.share_inspection import ShareAcknowledgeRequest
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from tests.wire_client import batch
 
@@ -331,7 +332,7 @@ class Member(Client):
     ) -> str:
         if self._session_epoch == 0:
             return "has no session"
-        request = share_acknowledge.ShareAcknowledgeRequest(
+        request = ShareAcknowledgeRequest(
             group_id=self.group_id,
             member_id=self.name,
             share_session_epoch=epoch,
@@ -339,6 +340,7 @@ class Member(Client):
             topics=_by_topic(
                 share_acknowledge, "AcknowledgeTopic", "AcknowledgePartition", acknowledged
             ),
+            uncounted_release=self._session_epoch % 3 == 0,
         )
         self._send(request, fate)
         return f"{'closes its session' if epoch < 0 else 'acknowledges'}{_said(acknowledged)}"

@@ -16,7 +16,7 @@ from headrace.log import partition_log, partition_metadata, recovery, removal
 from headrace.log.partition_log import PartitionLog
 from headrace.log.producer_state import ProducerState
 from headrace.outcome import Outcome
-from headrace.share import acknowledgement, share_partition
+from headrace.share import acknowledgement, changes, share_partition
 from headrace.share.acknowledgement import ACCEPT, AVAILABLE, REJECT
 from headrace.share.acquisition_locks import AcquisitionLocks
 from headrace.share.records import ShareSnapshot, ShareUpdate
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 RUNS, STEPS = 30, 800
 FIRST = {
     "what_is_reset_stays_in_memory": (218,),
-    "what_a_crash_interrupted_is_not_finished": (211,),
+    "what_a_crash_interrupted_is_not_finished": (286,),
     "a_lost_connection_keeps_its_locks": (205,),
     "backoffs_are_ignored": (204,),
 }
@@ -229,6 +229,16 @@ def what_is_reset_stays_in_memory(patch: Patch) -> None:
 @mistake
 def what_a_crash_interrupted_is_not_finished(patch: Patch) -> None:
     patch.setattr(share_state_recovery, "recover", lambda coordinators: None)
+
+
+@mistake
+def what_was_not_processed_counts(patch: Patch) -> None:
+    counted = changes.acknowledged
+    patch.setattr(
+        share_partition,
+        "acknowledged",
+        lambda *args, uncounted: counted(*args, uncounted=False),
+    )
 
 
 @mistake

@@ -20,6 +20,7 @@ from headrace.coordinators.share_partitions import LEADER_EPOCH
 from headrace.errors import ErrorCode
 from headrace.protocol import record_batch
 from headrace.share.acknowledgement import ACCEPT, AVAILABLE, GAP, REJECT, RELEASE, RENEW
+from headrace.share.changes import UNCOUNTED_BACKOFF_MS
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import ReadState
 
@@ -171,16 +172,20 @@ class Witness:
                 accepted = False
         foreseen.accepted[where] = accepted
         if accepted:
-            self._apply(changes, foreseen)
+            self._apply(changes, foreseen, uncounted=getattr(request, "uncounted_release", False))
 
-    def _apply(self, changes: list[tuple[Record, int]], foreseen: Foreseen) -> None:
+    def _apply(
+        self, changes: list[tuple[Record, int]], foreseen: Foreseen, *, uncounted: bool
+    ) -> None:
         renewed = []
         for record, acknowledge_type in changes:
             if acknowledge_type == RENEW:
                 renewed.append(record)
                 continue
             foreseen.before.append((record, record.persisted))
-            if acknowledge_type == RELEASE:
+            if acknowledge_type == RELEASE and uncounted:
+                self._take_back(record)
+            elif acknowledge_type == RELEASE:
                 self._give_back(record)
             else:
                 record.persisted, record.holder = Persisted(True, 0), None
@@ -304,6 +309,14 @@ class Witness:
             self.limits.backoff_ms << (record.held_count - 1), self.limits.backoff_max_ms
         )
         record.not_before_ms = (self.machine.loop.now_ms if now_ms is None else now_ms) + backoff_ms
+
+    def _take_back(self, record: Record) -> None:
+        """Release a record without counting the delivery."""
+        count = record.held_count - 1
+        record.persisted, record.holder = Persisted(False, count), None
+        backoff_ms = min(self.limits.backoff_ms << max(count - 1, 0), self.limits.backoff_max_ms)
+        record.not_before_ms = self.machine.loop.now_ms + max(backoff_ms, UNCOUNTED_BACKOFF_MS)
+        self.counts["taken back"] += 1
 
     def _held_by(self, group_id: str, member_id: str) -> Iterator[Record]:
         for key, shelf in self.shelves.items():

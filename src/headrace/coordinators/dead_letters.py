@@ -96,12 +96,14 @@ class DeadLetterCounts:
     :ivar records: records written to the dead-letter queue
     :ivar writes: batches, including those that failed
     :ivar failed_writes: batches that could not be written
-    :ivar complained_ms: when the last error was logged; None if none was
+    :ivar given_up: records that reached the delivery limit while the group had no queue
+    :ivar complained_ms: when the last error or warning was logged; None if none was
     """
 
     records: int = 0
     writes: int = 0
     failed_writes: int = 0
+    given_up: int = 0
     complained_ms: int | None = field(default=None, compare=False)
 
 
@@ -331,6 +333,28 @@ class DeadLetters:
             if not written and key not in self._pending:
                 del self._written[key]
 
+    def archived(self, key: SharePartitionKey, topic: str, archived: Sequence[Archived]) -> None:
+        """Count records that have been given up without a dead-letter queue, and warn of them."""
+        given_up = sum(
+            last - first + 1
+            for first, last, _, reason in archived
+            if reason is ArchiveReason.DELIVERY_LIMIT
+        )
+        if not given_up or self._config.group_value(key.group_id, TOPIC_NAME):
+            return
+        counts = self.counts.setdefault(key.group_id, DeadLetterCounts())
+        counts.given_up += given_up
+        if self._may_complain(counts):
+            log.warning(
+                "share group %s has given up %d records since the broker started, the last ones of "
+                "%s-%d: they reached share.delivery.count.limit, and the group has no dead-letter "
+                "queue. Set errors.deadletterqueue.topic.name of the group to keep such records",
+                key.group_id,
+                counts.given_up,
+                topic,
+                key.partition,
+            )
+
     def forget(self, key: SharePartitionKey) -> None:
         """Forget the letters of a share-partition whose state is changed elsewhere."""
         self._written.pop(key, None)
@@ -401,10 +425,15 @@ class DeadLetters:
             raise StorageError(f"cannot create the dead-letter queue {name}: {error}") from error
 
     def _complain(self, counts: DeadLetterCounts, message: str) -> None:
-        now_ms, last_ms = self._clock.now_ms(), counts.complained_ms
-        if last_ms is None or now_ms - last_ms >= DEAD_LETTER_COMPLAINT_MS:
-            counts.complained_ms = now_ms
+        if self._may_complain(counts):
             log.error("%s: records are archived without a dead letter", message.rstrip("."))
+
+    def _may_complain(self, counts: DeadLetterCounts) -> bool:
+        now_ms, last_ms = self._clock.now_ms(), counts.complained_ms
+        if last_ms is not None and now_ms - last_ms < DEAD_LETTER_COMPLAINT_MS:
+            return False
+        counts.complained_ms = now_ms
+        return True
 
 
 def _must_flush(queue: PartitionLog) -> bool:

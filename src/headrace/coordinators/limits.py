@@ -26,7 +26,7 @@ built in the thread that opens large batches.
 """
 
 DEAD_LETTER_COMPLAINT_MS = 60_000
-"""The least time between two log lines about one group's unusable dead-letter queue."""
+"""The least time between two log lines about records of one group that have no dead letter."""
 
 TURN_MS = 10
 """The time of one turn of the event loop in which commands are decided and written, and the time in

@@ -227,8 +227,12 @@ class SharePartitions:
         settings: ShareSettings,
         *,
         renew: bool,
+        uncounted: bool,
     ) -> Refusal | None:
         """Apply a member's acknowledgements of one partition, all or none.
+
+        ``renew`` and ``uncounted`` are those of
+        :meth:`~headrace.share.share_partition.SharePartition.acknowledge`.
 
         :returns: the error, None for success
         :raises LettersPending: as :meth:`apply`
@@ -249,7 +253,7 @@ class SharePartitions:
             )
         now_ms = self.clock.now_ms()
         outcome = loaded.partition.acknowledge(
-            session.member_id, batches, now_ms, settings, renew=renew
+            session.member_id, batches, now_ms, settings, renew=renew, uncounted=uncounted
         )
         return outcome.reply or self.apply(loaded, outcome)
 
@@ -395,6 +399,8 @@ class SharePartitions:
             if moved or update.not_before_ms or update.archived:
                 loaded.released_count += _released_records(update)
                 loaded.archived_count += _archived_records(update)
+            if update.archived:
+                self.dead_letters.archived(key, loaded.log.topic, update.archived)
             if moved:
                 self._notify(("share", *key))
         return None

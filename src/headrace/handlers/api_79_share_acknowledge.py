@@ -5,7 +5,8 @@ session and releases the records that the member still holds.
 
 Version notes:
 
-* Version 2 adds renewal of acquisition locks, and their timeout in the response (KIP-1222).
+* Version 2 adds renewal of acquisition locks, and their timeout in the response (KIP-1222), and
+  headrace's release without counting, see :mod:`headrace.protocol.share_inspection`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,13 @@ def handle(broker: Broker, request: ShareAcknowledgeRequest, context: RequestCon
         return _response(session.code, 0, (), ())
     settings = share.settings(group_id)
     acknowledged = acknowledge(
-        broker, session, request.topics, settings, context, renew=request.is_renew_ack
+        broker,
+        session,
+        request.topics,
+        settings,
+        context,
+        renew=request.is_renew_ack,
+        uncounted=getattr(request, "uncounted_release", False),  # version 1 has no such field
     )
     answer = partial(_answer, broker, request, context, session, settings)
     return answer_when_applied(acknowledged, answer)
@@ -152,6 +159,7 @@ class _Acknowledgement(NamedTuple):
     batches: Sequence[AcknowledgementBatch]
     settings: ShareSettings
     renew: bool
+    uncounted: bool
 
     def apply(self) -> Refusal | None:
         """Apply them, all or none; return the error, None for success.
@@ -167,6 +175,7 @@ class _Acknowledgement(NamedTuple):
                 self.batches,
                 self.settings,
                 renew=self.renew,
+                uncounted=self.uncounted,
             )
         except StorageError as error:
             refusal = _not_available(error)
@@ -214,6 +223,7 @@ def acknowledge(
     context: RequestContext,
     *,
     renew: bool,
+    uncounted: bool = False,
 ) -> Acknowledged | Awaitable[Acknowledged]:
     """Apply the acknowledgements in the ``topics`` of a ShareFetch or ShareAcknowledge request.
 
@@ -231,7 +241,9 @@ def acknowledge(
                 for batch in partition.acknowledgement_batches
             ]
             index = partition.partition_index
-            one = _Acknowledgement(broker, session, topic.topic_id, index, batches, settings, renew)
+            one = _Acknowledgement(
+                broker, session, topic.topic_id, index, batches, settings, renew, uncounted
+            )
             refusal: Refusal | None = None
             if is_allowed:
                 try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
 
-_EXTENDED = frozenset(((90, 1), (91, 0)))
+_EXTENDED = frozenset(((79, 2), (90, 1), (91, 0)))
 """Versions whose request or response is in :mod:`.share_inspection`."""
 
 

@@ -1,4 +1,4 @@
-"""Tagged fields that headrace adds to two Kafka APIs (KIP-482). They show the records of share
+"""Tagged fields that headrace adds to three Kafka APIs (KIP-482). They show the records of share
 groups that are in flight, and release them.
 
 A broker that does not know a tagged field skips it, and leaves out its answer. So a client may send
@@ -7,6 +7,8 @@ and responses are those of Apache Kafka, byte for byte.
 
 * DescribeShareGroupOffsets 1 (``in_flight_limit``): the records in flight of each partition.
 * AlterShareGroupOffsets 0 (``releases``): release records that members hold.
+* ShareAcknowledge 2 (``uncounted_release``): the released records were not processed, so this
+  delivery is not counted. Another broker counts it.
 """
 
 import uuid
@@ -19,6 +21,7 @@ from kio.schema.describe_share_group_offsets.v1.request import DescribeShareGrou
 from kio.schema.errors import ErrorCode
 from kio.schema.request_header.v2.header import RequestHeader
 from kio.schema.response_header.v1.header import ResponseHeader
+from kio.schema.share_acknowledge.v2.request import AcknowledgeTopic
 from kio.schema.types import GroupId, TopicName
 from kio.static.constants import EntityType
 from kio.static.primitive import i16, i32, i32Timedelta, i64
@@ -26,7 +29,7 @@ from kio.static.primitive import i16, i32, i32Timedelta, i64
 FIRST_TAG = 10_000
 """Far from the tags that Kafka uses."""
 
-_TELL, _END, _RELEASES, _RELEASED, _ARCHIVED = range(FIRST_TAG, FIRST_TAG + 5)
+_TELL, _END, _RELEASES, _RELEASED, _ARCHIVED, _UNCOUNTED = range(FIRST_TAG, FIRST_TAG + 6)
 
 
 class SpanState(IntEnum):
@@ -182,7 +185,31 @@ class AlterShareGroupOffsetsRequest:
     releases: tuple[Release, ...] = field(metadata={"tag": _RELEASES}, default=())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareAcknowledgeRequest:
+    """Kafka's request.
+
+    :ivar uncounted_release: the records that the request releases were not processed: this delivery
+        does not count
+    """
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(2)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(79)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    group_id: GroupId | None = field(metadata={"kafka_type": "string"}, default=None)
+    member_id: str | None = field(metadata={"kafka_type": "string"})
+    share_session_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    is_renew_ack: bool = field(metadata={"kafka_type": "bool"}, default=False)
+    topics: tuple[AcknowledgeTopic, ...]
+    uncounted_release: bool = field(
+        metadata={"kafka_type": "bool", "tag": _UNCOUNTED}, default=False
+    )
+
+
 REQUESTS: dict[tuple[int, int], Any] = {
+    (79, 2): ShareAcknowledgeRequest,
     (90, 1): DescribeShareGroupOffsetsRequest,
     (91, 0): AlterShareGroupOffsetsRequest,
 }

@@ -25,14 +25,30 @@ Change: TypeAlias = tuple[int, int, int, int, ArchiveReason | None]
 delivery count, reason for ARCHIVED). A plain tuple, as a request may have thousands of them.
 """
 
+UNCOUNTED_BACKOFF_MS = 1000
+"""The shortest backoff after a release that is not counted: no delivery limit ends a loop of them,
+so it must be slow.
+"""
+
 _REASON = {GAP: ArchiveReason.GAP, REJECT: ArchiveReason.REJECTED}
 
 
 def acknowledged(
-    first: int, last: int, acknowledge_type: int, delivery_count: int, settings: ShareSettings
+    first: int,
+    last: int,
+    acknowledge_type: int,
+    delivery_count: int,
+    settings: ShareSettings,
+    *,
+    uncounted: bool,
 ) -> Change:
-    """Return the change for an acknowledgement other than RENEW."""
+    """Return the change for an acknowledgement other than RENEW.
+
+    :param uncounted: a release takes back this delivery, and is not the last one
+    """
     if acknowledge_type == RELEASE:
+        if uncounted:
+            return first, last, AVAILABLE, delivery_count - 1, None
         return given_back(first, last, delivery_count, settings)
     return first, last, NEXT_STATE[acknowledge_type], delivery_count, _REASON.get(acknowledge_type)
 
@@ -44,14 +60,17 @@ def given_back(first: int, last: int, delivery_count: int, settings: ShareSettin
     return first, last, ARCHIVED, delivery_count, ArchiveReason.DELIVERY_LIMIT
 
 
-def backoffs(changes: Iterable[Change], now_ms: int, settings: ShareSettings) -> Mapping[int, int]:
+def backoffs(
+    changes: Iterable[Change], now_ms: int, settings: ShareSettings, shortest_ms: int = 0
+) -> Mapping[int, int]:
     """Return the end of the backoff of released records, by delivery count."""
-    if not settings.release_backoff_ms:
+    if not settings.release_backoff_ms and not shortest_ms:
         return NO_BACKOFF
     counts = {count for _, _, state, count, _ in changes if state == AVAILABLE}
     longest = settings.release_backoff_max_ms
     return {
-        count: now_ms + min(settings.release_backoff_ms << (count - 1), longest)
+        count: now_ms
+        + max(min(settings.release_backoff_ms << max(count - 1, 0), longest), shortest_ms)
         for count in sorted(counts)
     }
 

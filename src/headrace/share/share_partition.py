@@ -24,6 +24,7 @@ not fetched, AVAILABLE  acquire an aborted record       ARCHIVED
 ACQUIRED                accept                          ACKNOWLEDGED
 ACQUIRED                reject, gap                     ARCHIVED
 ACQUIRED                release, timeout, close         AVAILABLE; ARCHIVED at the delivery limit
+ACQUIRED                uncounted release               AVAILABLE, delivery count - 1
 ACQUIRED                renew                           ACQUIRED with a new deadline
 AVAILABLE               missing in the log              ARCHIVED
 ======================  ==============================  ===========================================
@@ -62,7 +63,14 @@ from headrace.share.acknowledgement import (
 )
 from headrace.share.acquisition_locks import AcquiredRecords, AcquisitionLock, AcquisitionLocks
 from headrace.share.available_records import AvailableRecords
-from headrace.share.changes import Change, acknowledged, backoffs, given_back, update_of
+from headrace.share.changes import (
+    UNCOUNTED_BACKOFF_MS,
+    Change,
+    acknowledged,
+    backoffs,
+    given_back,
+    update_of,
+)
 from headrace.share.in_flight_batches import InFlightBatches
 from headrace.share.records import (
     ACQUIRED,
@@ -288,11 +296,14 @@ class SharePartition:
         settings: ShareSettings,
         *,
         renew: bool = False,
+        uncounted: bool = False,
     ) -> Outcome[StateUpdate, Refusal | None]:
         """Finish, release or renew records that ``member_id`` holds. Apply all batches or, on an
         error, none.
 
         :param renew: the request allows RENEW (``IsRenewAck``)
+        :param uncounted: released records were not processed, so this delivery is not counted. They
+            wait for at least :data:`~headrace.share.changes.UNCOUNTED_BACKOFF_MS`
         """
         if not well_formed(batches, RENEW if renew else REJECT):
             return Outcome(MALFORMED)
@@ -312,35 +323,39 @@ class SharePartition:
             for run_first, run_last, acknowledge_type in runs(
                 first, last, types, self.start_offset
             ):
-                refusal = self._collect(
-                    member_id, run_first, run_last, acknowledge_type, settings, changes, renewed
+                if changes and changes[-1][1] >= run_first:  # changed by an earlier batch
+                    whole = self._batches.bounds(run_first) == (run_first, run_first)
+                    return Outcome(BATCH_NOT_ACQUIRED if whole else OFFSET_NOT_ACQUIRED)
+                held = self._held(member_id, run_first, run_last)
+                if isinstance(held, Refusal):
+                    return Outcome(held)
+                if acknowledge_type == RENEW:
+                    renewed += held
+                    continue
+                changes += (
+                    acknowledged(
+                        lock_first,
+                        lock_last,
+                        acknowledge_type,
+                        lock.delivery_count,
+                        settings,
+                        uncounted=uncounted,
+                    )
+                    for lock_first, lock_last, lock in held
                 )
-                if refusal:
-                    return Outcome(refusal)
         if renewed:
             self.locks.renew(renewed, now_ms + settings.lock_duration_ms)
-        return Outcome(None, self._change(changes, backoffs(changes, now_ms, settings)))
+        shortest_ms = UNCOUNTED_BACKOFF_MS if uncounted else 0
+        not_before_ms = backoffs(changes, now_ms, settings, shortest_ms)
+        return Outcome(None, self._change(changes, not_before_ms))
 
-    def _collect(
-        self,
-        member_id: str,
-        first: int,
-        last: int,
-        acknowledge_type: int,
-        settings: ShareSettings,
-        changes: list[Change],
-        renewed: list[Run[AcquisitionLock]],
-    ) -> Refusal | None:
-        """Add the changes that one acknowledge type makes to ``first..last`` to ``changes`` or
-        ``renewed``.
-        """
-        if changes and changes[-1][1] >= first:  # changed by an earlier batch of this request
-            whole = self._batches.bounds(first) == (first, first)
-            return BATCH_NOT_ACQUIRED if whole else OFFSET_NOT_ACQUIRED
+    def _held(self, member_id: str, first: int, last: int) -> list[Run[AcquisitionLock]] | Refusal:
+        """Return the locks of ``member_id`` on all of ``first..last``, in runs."""
         spans = self.locks.spans
         i = bisect_right(spans.firsts, first) - 1
         if i < 0 or spans.lasts[i] < first:
             return self._not_acquired(first)
+        held: list[Run[AcquisitionLock]] = []
         position = first
         while True:
             lock = spans.values[i]
@@ -348,15 +363,10 @@ class SharePartition:
                 whole = spans.covers(*self._batches.bounds(position))
                 return NOT_OWNER_OF_BATCH if whole else NOT_OWNER_OF_OFFSET
             end = min(spans.lasts[i], last)
-            if acknowledge_type == RENEW:
-                renewed.append((position, end, lock))
-            else:
-                changes.append(
-                    acknowledged(position, end, acknowledge_type, lock.delivery_count, settings)
-                )
+            held.append((position, end, lock))
             position = end + 1
             if position > last:
-                return None
+                return held
             i += 1
             if i == len(spans) or spans.firsts[i] != position:
                 return self._not_acquired(position)

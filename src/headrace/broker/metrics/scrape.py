@@ -312,15 +312,28 @@ class MetricsScrape:
         share = self._broker.coordinators.loaded_share
         dead_letters = [] if share is None else list(share.dead_letters.counts.items())
         for attribute, name, meaning in (
-            ("records", "recordcount_total", "Records written to the dead-letter queue."),
-            ("writes", "totalproducerequests_total", "Batches for the dead-letter queue."),
+            (
+                "records",
+                f"{prefix}deadletterqueuerecordcount_total",
+                "Records written to the dead-letter queue.",
+            ),
+            (
+                "writes",
+                f"{prefix}deadletterqueuetotalproducerequests_total",
+                "Batches for the dead-letter queue.",
+            ),
             (
                 "failed_writes",
-                "failedproducerequests_total",
+                f"{prefix}deadletterqueuefailedproducerequests_total",
                 "Writes to the dead-letter queue that failed.",
             ),
+            (
+                "given_up",
+                "headrace_share_group_given_up_records_total",
+                "Records at the delivery limit of a group without a dead-letter queue.",
+            ),
         ):
-            page.family(f"{prefix}deadletterqueue{name}", meaning)
+            page.family(name, meaning)
             for group_id, counts in dead_letters:
                 page.sample(getattr(counts, attribute), labels(group=group_id))
                 await page.end_slice_if_full()

@@ -176,10 +176,17 @@ class ShareConsumer:
     async def close(self, timeout_ms: int = _CLOSE_TIMEOUT_MS) -> None:
         """Leave the group and close the sessions: the brokers release the held records at once.
 
-        A call of :meth:`acquire` that waits raises an error. If the close is cancelled, the
-        connections are closed, which releases the records, too.
+        Records that no call has returned are released as by :meth:`release_unprocessed`. A call of
+        :meth:`acquire` that waits raises an error. If the close is cancelled, the connections are
+        closed, which releases the records, too.
         """
         self._is_closed = True
+        unseen = [
+            acquired
+            for task in (*self._abandoned, *self._late)
+            if task.done() and not task.cancelled() and task.exception() is None
+            for acquired in task.result().ranges
+        ]
         tasks = [*self._acquiring, *self._abandoned, *filter(None, [self._heartbeats])]
         try:
             await _cancelled(tasks)
@@ -187,6 +194,7 @@ class ShareConsumer:
             self._abandoned.clear()
             self._late.clear()
             async with asyncio.timeout(timeout_ms / 1000):
+                await self.release_unprocessed(unseen)
                 await asyncio.gather(*(node.close() for node in self._nodes.values()))
                 if self._ended is None and self._membership.may_be_member:
                     await self._send_heartbeat(LEAVE_EPOCH, None)
@@ -451,8 +459,28 @@ class ShareConsumer:
             self._tracing.acknowledged(sent, accepted, time.monotonic() - began_s)
         return accepted
 
+    async def release_unprocessed(self, ranges: Iterable[AcquiredRange]) -> None:
+        """Release those of acquired records that are still held, and were not processed.
+
+        On headrace's broker this delivery does not count, and the records can be acquired again
+        after a second. Apache Kafka counts it.
+        """
+        released = [
+            Acknowledgement(
+                r.topic,
+                r.partition,
+                r.first_offset,
+                r.last_offset,
+                AcknowledgeType.RELEASE,
+                r.topic_id,
+            )
+            for r in ranges
+        ]
+        if released:
+            await _to_the_end(self._acknowledge(released, uncounted=True))
+
     async def _acknowledge(
-        self, acknowledgements: Iterable[Acknowledgement]
+        self, acknowledgements: Iterable[Acknowledgement], *, uncounted: bool = False
     ) -> list[Acknowledgement]:
         by_name = {topic.name: topic_id for topic_id, topic in self._topics.items()}
         wanted: dict[tuple[TopicIdPartition, AcknowledgeType], list[Span]] = {}
@@ -461,7 +489,9 @@ class ShareConsumer:
             if topic_id is not None:
                 key = ((topic_id, a.partition), a.type)
                 wanted.setdefault(key, []).append((a.first_offset, a.last_offset))
-        answers = await asyncio.gather(*(n.acknowledge(wanted) for n in self._nodes.values()))
+        answers = await asyncio.gather(
+            *(node.acknowledge(wanted, uncounted=uncounted) for node in self._nodes.values())
+        )
         return [
             Acknowledgement(self._topics[topic_id].name, number, *batch, topic_id)
             for answer in answers

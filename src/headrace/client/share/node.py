@@ -14,6 +14,7 @@ from headrace.client.errors import ConnectionFailed, RequestRefused, error_name
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicIdPartition
+from headrace.protocol.share_inspection import ShareAcknowledgeRequest
 
 from .session import CLOSE_EPOCH, HeldRecords, SessionStep, ShareSession
 from .spans import Span
@@ -82,10 +83,14 @@ class ShareNode:
                 self.lock_timeout_ms = lock_timeout_ms
             return response
 
-    async def acknowledge(self, wanted: Outcomes) -> dict[TopicIdPartition, list[AcknowledgeBatch]]:
+    async def acknowledge(
+        self, wanted: Outcomes, *, uncounted: bool = False
+    ) -> dict[TopicIdPartition, list[AcknowledgeBatch]]:
         """Send a ShareAcknowledge of those records that are held. Afterwards the member no longer
         holds them, unless their locks were renewed.
 
+        :param uncounted: this delivery of records that are released does not count, if the broker
+            is headrace's
         :returns: what the broker has accepted
         """
         if not self._of_held(wanted):
@@ -99,7 +104,9 @@ class ShareNode:
                 self._lost(batches)
                 return {}
             try:
-                request = self._share_acknowledge(self._connection, self.session.epoch, batches)
+                request = self._share_acknowledge(
+                    self._connection, self.session.epoch, batches, uncounted=uncounted
+                )
                 response = await self._request(self._connection, request, self._timeout_ms)
             except ConnectionFailed as failure:
                 await self._connection_lost(failure)
@@ -236,14 +243,17 @@ class ShareNode:
         connection: Connection,
         epoch: int,
         batches: Mapping[TopicIdPartition, list[AcknowledgeBatch]],
+        *,
+        uncounted: bool = False,
     ) -> Any:
         messages = connection.messages("share_acknowledge")
-        newer = {}
+        request_type, newer = messages.ShareAcknowledgeRequest, {}
         if connection.version("share_acknowledge") >= 2:
             renews = any(
                 kind is AcknowledgeType.RENEW for spans in batches.values() for _, _, kind in spans
             )
-            newer = {"is_renew_ack": renews}
+            request_type = ShareAcknowledgeRequest
+            newer = {"is_renew_ack": renews, "uncounted_release": uncounted}
 
         def topic(topic_id: Any, partitions: tuple[int, ...]) -> Any:
             return messages.AcknowledgeTopic(
@@ -262,7 +272,7 @@ class ShareNode:
                 ),
             )
 
-        return messages.ShareAcknowledgeRequest(
+        return request_type(
             group_id=self._group_id,
             member_id=self._member_id,
             share_session_epoch=epoch,
