@@ -13,7 +13,8 @@ from headrace.cli.commands import COMMANDS, load
 from headrace.cli.errors import BadUsage
 from headrace.cli.lag import history
 from headrace.cli.main import main, parsed
-from headrace.cli.options import Address, address, properties, properties_file, setting
+from headrace.cli.options import Address, address, properties_file, setting
+from headrace.properties import properties
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from headrace.log import directory_lock
 from tests.support import ROOT
@@ -161,7 +162,8 @@ def test_clients_are_told_what_is_advertised(serve: Serve) -> None:
 
 def test_configs_come_from_the_file_and_the_command_line_wins(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "server.properties").write_text(
-        "# mine\nnum.partitions=3\nmessage.max.bytes = 5000\nlog.dirs=/x\n"
+        "# mine\nnum.partitions=3\nmessage.max.bytes = 5000\nmetadata.log.dir=/x\n"
+        "zookeeper.connect=a:1\nconfluent.license=x\n"
     )
     process = serve(
         *ANY_PORT, "--ephemeral", "--config", "server.properties", "-c", "num.partitions=4"
@@ -172,7 +174,53 @@ def test_configs_come_from_the_file_and_the_command_line_wins(serve: Serve, tmp_
     process.terminate()
     _, errors = process.communicate(timeout=10)
     (told,) = (line for line in errors.splitlines() if "no effect" in line)
-    assert told.endswith("log.dirs")
+    assert told.endswith("metadata.log.dir")
+    assert (
+        "confluent.license (of Confluent Server); zookeeper.connect (of Apache Kafka before 4.0)"
+        in errors
+    )
+
+
+def test_the_password_of_a_variable_logs_in_and_is_not_shown(serve: Serve, tmp_path: Path) -> None:
+    """Its text does not, and neither a description nor the log has the password."""
+    provider = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    name = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+    variable = "${dir:secrets:bob}"
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "bob").write_text("pass${dir:secrets:word}")
+    (tmp_path / "server.properties").write_text(
+        "listeners=SASL_PLAINTEXT://127.0.0.1:0\nsasl.enabled.mechanisms=PLAIN\n"
+        f"log.dirs=mounted\nconfig.providers=dir\nconfig.providers.dir.class={provider}\n"
+        f'{name}={login} user_bob="{variable}";\n'
+    )
+    process = serve("--config", "server.properties")
+    address = addresses(process)[0].removeprefix("SASL_PLAINTEXT://")
+
+    def admin(password: str) -> AdminClient:
+        return AdminClient(
+            {
+                "bootstrap.servers": address,
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": "bob",
+                "sasl.password": password,
+                "log_level": 0,
+            }
+        )
+
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1")
+    right = admin("pass${dir:secrets:word}")
+    described = right.describe_configs([resource])[resource].result(20)
+    assert described[name].is_sensitive
+    assert described[name].value is None
+    with pytest.raises(KafkaException):
+        admin(variable).list_topics(timeout=2)
+    process.terminate()
+    _, errors = process.communicate(timeout=10)
+    assert "pass$" not in errors
+    assert (tmp_path / "mounted" / "meta.properties").exists()
+    assert not (tmp_path / "headrace-data").exists()
 
 
 def test_topics_outlive_the_broker_when_they_have_a_directory(serve: Serve, tmp_path: Path) -> None:
@@ -250,6 +298,15 @@ def test_a_catalog_of_a_newer_headrace_is_a_failure(serve: Serve, tmp_path: Path
         ),
         (["serve", "-c", "num.partitions=0"], "Value must be at least 1"),
         (["serve", "--config", "/no/such/file"], "/no/such/file"),
+        (
+            ["serve", *ANY_PORT, "-c", "listeners=SASL_SSL://127.0.0.1:0"],
+            "--listen and the config listeners both name addresses",
+        ),
+        (["serve", "--data-dir", "x", "-c", "log.dirs=y"], "give only one of them"),
+        (
+            ["serve", "-c", "listeners=C://127.0.0.1:0", "-c", "controller.listener.names=C"],
+            "without a listener for clients",
+        ),
         (["serve", "--listen", "0.0.0.0:0"], "--advertise"),
         (
             ["serve", *ANY_PORT, *ANY_PORT, *ANY_PORT, *["--advertise", "a:1"] * 2],

@@ -120,6 +120,15 @@ def test_a_newer_one_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
+def test_one_of_apache_kafka_is_refused_and_left_alone(tmp_path: Path) -> None:
+    text = "#\nnode.id=1\ndirectory.id=V5GPBSzGRV21_FmJ7njbwg\nversion=1\ncluster.id=x\n"
+    (tmp_path / "meta.properties").write_text(text)
+    with pytest.raises(UnusableDirectory, match="has the data of Apache Kafka"):
+        open_and_close(tmp_path)
+    assert (tmp_path / "meta.properties").read_text() == text
+    assert not (tmp_path / "headrace.db").exists()
+
+
 def test_damage_of_the_file_is_mended_from_the_catalog(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

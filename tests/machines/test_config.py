@@ -329,6 +329,12 @@ def test_any_text_is_parsed_or_refused(key: ConfigKey, text: str) -> None:
             "unknown config retention.ms: that is a topic config; did you mean log.retention.ms?",
         ),
         ({"xyzzy": "1"}, "unknown config xyzzy"),
+        ({"log.partitions": "1"}, "unknown config log.partitions"),
+        (
+            {"process.roles": "controller"},
+            "process.roles is controller: this is the configuration of a controller, and there are "
+            "none here. Start with that of a broker",
+        ),
         (
             {"num.partitions": "0"},
             "Invalid value 0 for configuration num.partitions: Value must be at least 1",
@@ -353,9 +359,44 @@ def test_a_broker_does_not_start_with_a_bad_config(configs: dict[str, str], mess
 
 
 def test_configs_without_effect_are_accepted_and_named() -> None:
-    config = Config({"num.partitions": "3", "log.dirs": "/x", "listener.name.a.tcp.keepalive": "x"})
-    assert config.without_effect == ("log.dirs", "listener.name.a.tcp.keepalive")
+    config = Config(
+        {"num.partitions": "3", "metadata.log.dir": "/x", "listener.name.a.tcp.keepalive": "x"}
+    )
+    assert config.without_effect == ("metadata.log.dir", "listener.name.a.tcp.keepalive")
+    assert config.retired == ()
     assert config.get_int("num.partitions") == 3
+
+
+def test_names_that_only_older_versions_and_other_products_have_are_accepted_and_named() -> None:
+    names = ("zookeeper.connect", "inter.broker.protocol.version", "confluent.balancer.enable")
+    config = Config(dict.fromkeys(names, "x"))
+    assert config.retired == names
+    assert config.without_effect == ()
+
+
+def test_everything_that_must_change_is_told_at_once() -> None:
+    with pytest.raises(ConfigError) as refused:
+        Config({"zookeeper.connect": "a:1", "port": "9092", "xyzzy": "1", "num.partitions": "0"})
+    assert str(refused.value) == (
+        "port is of an older Apache Kafka: set listeners; unknown config xyzzy; "
+        "Invalid value 0 for configuration num.partitions: Value must be at least 1"
+    )
+
+
+def test_the_data_directory_is_that_of_log_dirs() -> None:
+    assert Config().data_dir(None) is None
+    assert Config({"log.dir": "/x"}).data_dir(None) == Path("/x")
+    config = Config({"log.dir": "/x", "log.dirs": "/y"})
+    assert config.data_dir(None) == Path("/y")
+    assert config.data_dir(Path("/y/.")) == Path("/y")
+    with pytest.raises(ConfigError, match=r"/z, and log\.dirs or log\.dir is /y"):
+        config.data_dir(Path("/z"))
+
+
+@pytest.mark.parametrize("name", ["log.dirs", "log.dir"])
+def test_several_data_directories_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="names 2 directories"):
+        Config({name: "/x, /y"})
 
 
 def test_every_config_that_is_documented_to_have_an_effect_is_read_somewhere() -> None:

@@ -38,7 +38,8 @@ class EmbeddedBroker:
     broker.bootstrap_servers``.
 
     :param data_dir: the directory for all state, verified in the background as by ``headrace
-        serve``; by default a temporary directory that is deleted with the broker, and not verified
+        serve``; by default that of ``log.dirs`` in the configuration, or else a temporary directory
+        that is deleted with the broker, and not verified
     :param config: broker configuration under Kafka's names, for example ``{"num.partitions":
         "4"}``; values may be of any type whose text is what Kafka expects. ``listeners`` replaces
         ``host`` and ``port``
@@ -66,8 +67,8 @@ class EmbeddedBroker:
         metrics_port: int | None = None,
         users: Mapping[str, str] | None = None,
     ) -> None:
-        self._data_dir = None if data_dir is None else Path(data_dir)
         self._config = Config({name: _as_text(value) for name, value in (config or {}).items()})
+        self._data_dir = self._config.data_dir(None if data_dir is None else Path(data_dir))
         self._host = host
         self._listeners = self._config.listeners(host) or (
             self._config.listener("PLAINTEXT", host, port),

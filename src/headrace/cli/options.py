@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.properties import properties
 
 from .errors import BadUsage
 
@@ -111,7 +113,7 @@ def serve_options(parser: ArgumentParser) -> None:
         help=(
             "address to listen on, with PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, or a name of "
             "listener.security.protocol.map; may be repeated; port 0: free port (default: "
-            f"the config listeners, or {DEFAULT_LISTEN})"
+            f"the config listeners, beside which it must not stand, or {DEFAULT_LISTEN})"
         ),
     )
     parser.add_argument(
@@ -129,7 +131,7 @@ def serve_options(parser: ArgumentParser) -> None:
         "--data-dir",
         type=Path,
         metavar="DIR",
-        help=f"directory of the broker's state (default: {DEFAULT_DATA_DIR})",
+        help=f"directory of the broker's state (default: log.dirs, or {DEFAULT_DATA_DIR})",
     )
     flag(where, "--ephemeral", "keep the state in a temporary directory, deleted at the end")
     parser.add_argument(
@@ -282,10 +284,6 @@ def setting(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_LINE = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])+)\s*[=:\s]?\s*(?P<value>.*)", re.DOTALL)
-
-
 def properties_file(path: Path) -> dict[str, str]:
     """Read a Java properties file.
 
@@ -301,66 +299,3 @@ def properties_file(path: Path) -> dict[str, str]:
         raise BadUsage(f"cannot read {path}: line {line} is not UTF-8") from error
     except ValueError as error:
         raise BadUsage(f"cannot read {path}: {error}") from error
-
-
-def properties(text: str) -> dict[str, str]:
-    """Parse a Java properties file: ``key=value`` lines, comments, continued lines, escapes.
-
-    :raises ValueError: a line has no key, or a ``\\u`` escape is malformed or half a character
-    """
-    found = {}
-    for number, line in _logical_lines(text):
-        match = _LINE.fullmatch(line)
-        if match is None:
-            raise ValueError(f"line {number} has no key: write KEY=VALUE")
-        try:
-            key = _unescaped(match["key"])
-        except ValueError:
-            raise ValueError(f"line {number} has a broken escape in its key") from None
-        try:
-            found[key] = _unescaped(match["value"]).rstrip()
-        except ValueError:
-            raise ValueError(
-                f"line {number} has a broken escape in the value of {key!r}: \\u takes four "
-                "hexadecimal digits; write a backslash itself twice"
-            ) from None
-    return found
-
-
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines with those that continue them, each with the number of its first line."""
-    whole = ""
-    first = 0
-    for number, raw in enumerate(re.split("\r\n?|\n", text), 1):
-        line = raw.lstrip()
-        if not whole:
-            if not line or line[0] in "#!":
-                continue
-            first = number
-        whole += line
-        if (len(whole) - len(whole.rstrip("\\"))) % 2:
-            whole = whole[:-1]
-        else:
-            yield first, whole
-            whole = ""
-    if whole:
-        yield first, whole
-
-
-def _unescaped(text: str) -> str:
-    """Replace escapes.
-
-    :raises ValueError: one is broken
-    """
-
-    def replacement(match: re.Match[str]) -> str:
-        escape = match[1]
-        if escape[0] == "u":
-            if len(escape) < 5:
-                raise ValueError
-            return chr(int(escape[1:], 16))
-        return _ESCAPES.get(escape, escape)
-
-    units = re.sub(r"\\(u[0-9a-fA-F]{4}|.)", replacement, text, flags=re.DOTALL)
-    # Two escapes are one character where they are a surrogate pair.
-    return units.encode("utf-16", "surrogatepass").decode("utf-16")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError
+from headrace.broker.config import retired
 from headrace.broker.config.broker_config import Config, ConfigError
 from headrace.broker.config.listeners import Listener
 from headrace.broker.embedded import new_event_loop
@@ -83,7 +84,7 @@ def run(options: Namespace) -> int:
     config = _config(options)
     listeners = _listeners(config, options.listen or [], options.advertise or [])
     check_ui(options, listeners)
-    data_dir = None if options.ephemeral else options.data_dir or DEFAULT_DATA_DIR
+    data_dir = _data_dir(options, config)
     watchdog = threading.Timer(STOP_WITHIN_S, _give_up)
     watchdog.daemon = True
     try:
@@ -124,22 +125,48 @@ def _config(options: Namespace) -> Config:
         raise BadUsage(str(error)) from error
     if config.without_effect:
         log.info("these configs have no effect here: %s", ", ".join(sorted(config.without_effect)))
+    if config.retired:
+        log.info("Apache Kafka 4 does not have these configs: %s", _with_origins(config.retired))
     return config
+
+
+def _with_origins(names: Sequence[str]) -> str:
+    by_origin: dict[str | None, list[str]] = {}
+    for name in sorted(names):
+        by_origin.setdefault(retired.origin(name), []).append(name)
+    return "; ".join(f"{', '.join(some)} ({origin})" for origin, some in by_origin.items())
+
+
+def _data_dir(options: Namespace, config: Config) -> Path | None:
+    """Return the directory of the broker's state; None for a temporary one."""
+    try:
+        data_dir = config.data_dir(options.data_dir)
+    except ConfigError as error:
+        raise BadUsage(str(error)) from error
+    if not options.ephemeral:
+        return data_dir or DEFAULT_DATA_DIR
+    if data_dir is not None:
+        log.info("--ephemeral: the state is in a temporary directory, not in %s", data_dir)
+    return None
 
 
 def _listeners(
     config: Config, listen: Sequence[ListenAddress], advertise: Sequence[Address]
 ) -> Sequence[Listener]:
-    """Return the listeners of ``--listen``, or else of the configuration, or else the default."""
+    """Return the listeners of ``--listen`` or of the configuration, or else the default."""
     try:
-        if not listen:
-            configured = config.listeners(socket.gethostname())
-            if configured and advertise:
-                raise BadUsage(
-                    "--advertise belongs to --listen; set advertised.listeners for listeners"
-                )
-            if configured:
-                return configured
+        configured = config.listeners(socket.gethostname())
+        if configured and listen:
+            raise BadUsage(
+                "--listen and the config listeners both name addresses, which may be protected "
+                "otherwise: give only one of them"
+            )
+        if configured and advertise:
+            raise BadUsage(
+                "--advertise belongs to --listen; set advertised.listeners for listeners"
+            )
+        if configured:
+            return configured
         return _listeners_of_options(
             config, listen or [ListenAddress(DEFAULT_LISTENER, DEFAULT_LISTEN)], advertise
         )

@@ -16,6 +16,7 @@ The schema of the catalog has the same number. The catalog upgrades itself, see
 from __future__ import annotations
 
 import os
+import re
 from typing import NamedTuple
 from zlib import crc32
 
@@ -32,6 +33,8 @@ _VERSION, _CLUSTER_ID = "headrace.format.version", "cluster.id"
 _CHECKSUM = "headrace.checksum"
 """The last property: the CRC-32 of the lines before it."""
 _FIRST_WITH_CHECKSUM = 3
+_OF_KAFKA = re.compile(rb"^(node|broker|directory)\.id=", re.MULTILINE)
+"""Properties that only Apache Kafka writes."""
 
 
 class UnusableDirectory(RuntimeError):
@@ -49,6 +52,7 @@ def read(directory: str) -> Format | None:
     """Return the format of a directory; None if ``meta.properties`` is missing, or damaged, which
     is logged.
 
+    :raises UnusableDirectory: when the directory is one of Apache Kafka
     :raises OSError: when the file cannot be read
     """
     path = f"{directory}/{META_FILE}"
@@ -57,6 +61,11 @@ def read(directory: str) -> Format | None:
             data = file.read()
     except FileNotFoundError:
         return None
+    if _OF_KAFKA.search(data) and _VERSION.encode() not in data:
+        raise UnusableDirectory(
+            f"{directory} has the data of Apache Kafka, which must stay as it is: name another "
+            "directory"
+        )
     try:
         return _parse(data)
     except (ValueError, KeyError):
@@ -87,7 +96,8 @@ def _text(version: int, cluster_id: str) -> bytes:
 def check(directory: str) -> None:
     """Check that this version can use a directory. Nothing is written.
 
-    :raises UnusableDirectory: when a newer version has written it, or it is an incomplete copy
+    :raises UnusableDirectory: when a newer version or Apache Kafka has written it, or it is an
+        incomplete copy
     :raises OSError: when it cannot be read
     """
     if os.path.exists(f"{directory}/{INCOMPLETE_FILE}"):

@@ -8,15 +8,16 @@ config that a topic does not have takes the value of its broker synonym (``reten
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 from headrace.errors import Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.log_config import LogConfig
 
-from . import client_metrics, rules
+from . import client_metrics, providers, retired, rules
 from .cluster_rules import MIN_INSYNC_REPLICAS
 from .keys import InvalidValue, Value, config_keys, render
 from .listeners import (
@@ -30,6 +31,8 @@ from .listeners import (
 from .security import LISTENER_PREFIX, listener_key, unserved
 
 _DEFAULT_NODE_ID, _NO_BROKER_ID = "1", "-1"
+_NEAR = 0.85
+"""The similarity of names from which one may be a misspelt other."""
 
 DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER, STATIC_BROKER, DEFAULT = 2, 3, 4, 5
 """Sources of values, in the numbers of DescribeConfigs."""
@@ -119,38 +122,37 @@ class Config:
     """The configuration of one broker.
 
     :param overrides: values as text, by Kafka's broker config names
-    :raises ConfigError: for a name unknown to Apache Kafka, a value that it would refuse, or a
-        setting for security that this broker does not have
+    :raises ConfigError: for names unknown to Apache Kafka, values that it would refuse, variables
+        that nothing replaces, and settings that this broker does not serve; all in one message
     """
 
     without_effect: tuple[str, ...]
-    """The names of the given configs that have no effect here."""
+    """The names of the given configs of Apache Kafka 4 that have no effect here."""
+
+    retired: tuple[str, ...]
+    """The names of the given configs that Apache Kafka 4 does not have, see :mod:`.retired`."""
 
     node_id: int
     """The id of this node: ``node.id``, which ``broker.id`` may repeat; 1 by default."""
 
     def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
-        given = _with_node_id(overrides or {})
+        resolved = providers.resolve(overrides or {})
+        given = _with_node_id(resolved.values)
+        problems = [*resolved.problems, *_problems(given, resolved.replaced)]
+        if problems:
+            raise ConfigError("; ".join(problems))
         keys = config_keys("broker")
         ignored = []
-        for name, text in given.items():
-            not_served = unserved(name, text)
-            if not_served is not None:
-                raise ConfigError(not_served)
+        retired_names = []
+        for name in given:
             of_listener = listener_key(name)
-            if of_listener is None and name.startswith(LISTENER_PREFIX):
-                ignored.append(name)
-                continue
             key = keys.get(name if of_listener is None else of_listener.key)
-            if key is None:
-                raise ConfigError(f"unknown config {name}{_nearest(name)}")
-            try:
-                key.parse(text)
-            except InvalidValue as error:
-                raise ConfigError(str(error)) from None
-            if key.documentation is None:
+            if key is None and retired.origin(name) is not None:
+                retired_names.append(name)
+            elif key is None or key.documentation is None:
                 ignored.append(name)
         self.without_effect = tuple(ignored)
+        self.retired = tuple(retired_names)
         self.node_id = int(given["node.id"])
         self._static = {**given, "broker.id": str(self.node_id)}
         self._store: ConfigStore = _EmptyStore()
@@ -256,6 +258,23 @@ class Config:
         """Return the value of a broker config as Kafka prints it, None if it has none."""
         value = self.value(name)
         return None if value is None else render(value)
+
+    def data_dir(self, given: Path | None) -> Path | None:
+        """Return the directory of the broker's state: the given one, or that of ``log.dirs`` or
+        else ``log.dir``; None if there is none.
+
+        :raises ConfigError: when both are given and differ
+        """
+        texts = (self._static.get(name, "") for name in ("log.dirs", "log.dir"))
+        configured = next((Path(entry) for text in texts for entry in _entries(text)), None)
+        if given is None or configured is None:
+            return given or configured
+        if given.resolve() != configured.resolve():
+            raise ConfigError(
+                f"the data directory is {given}, and log.dirs or log.dir is {configured}: give "
+                "only one of them"
+            )
+        return given
 
     # Listeners ------------------------------------------------------------------------------------
 
@@ -514,10 +533,51 @@ def _with_internal_configs(topic: Topic) -> Mapping[str, str]:
     return topic.configs if internal is None else {**internal.configs, **topic.configs}
 
 
+def _problems(given: Mapping[str, str], replaced: Set[str]) -> Iterator[str]:
+    """Yield what must change for the broker to start, for each config by itself.
+
+    :param replaced: the names of those whose values come from providers: no message has these
+    """
+    keys = config_keys("broker")
+    for name, text in given.items():
+        not_served = unserved(name, text)
+        of_listener = listener_key(name)
+        key = keys.get(name if of_listener is None else of_listener.key)
+        if not_served is not None:
+            yield not_served
+        elif key is not None:
+            try:
+                key.parse(text)
+            except InvalidValue as error:
+                from_provider = f"Invalid value from a provider for configuration {name}"
+                yield from_provider if name in replaced else str(error)
+        elif retired.replacement(name) is not None:
+            yield f"{name} is of an older Apache Kafka: {retired.replacement(name)}"
+        elif not name.startswith(LISTENER_PREFIX) and retired.origin(name) is None:
+            yield f"unknown config {name}{_nearest(name)}"
+    roles = given.get("process.roles", "").strip()
+    if roles and "broker" not in [role.strip() for role in roles.split(",")]:
+        yield (
+            f"process.roles is {roles}: this is the configuration of a controller, and there are "
+            "none here. Start with that of a broker"
+        )
+    for name in ("log.dirs", "log.dir"):
+        directories = _entries(given.get(name, ""))
+        if len(directories) > 1:
+            yield (
+                f"{name} names {len(directories)} directories: this broker has its data in one. "
+                "Name the one to use"
+            )
+
+
+def _entries(text: str) -> list[str]:
+    return [entry for part in text.split(",") if (entry := part.strip())]
+
+
 def _nearest(name: str) -> str:
     from difflib import get_close_matches  # loaded for an error message only
 
     if name in TOPIC_SYNONYMS:
         return f": that is a topic config; did you mean {TOPIC_SYNONYMS[name][0][0]}?"
-    near = get_close_matches(name, config_keys("broker"), 1)
+    near = get_close_matches(name, config_keys("broker"), 1, _NEAR)
     return f"; did you mean {near[0]}?" if near else ""

@@ -141,8 +141,14 @@ def configured_listeners(config: Values, local_host: str) -> Sequence[Listener]:
     :raises InvalidListeners: when they contradict each other, or ``advertised.listeners``
     """
     controllers = {name.upper() for name in _entries(config, "controller.listener.names")}
-    parsed = [split_address(entry) for entry in _entries(config, "listeners")]
+    entries = _entries(config, "listeners")
+    parsed = [split_address(entry) for entry in entries]
     parsed = [one for one in parsed if one[0] not in controllers]
+    if not parsed:
+        raise InvalidListeners(
+            f"listeners is {','.join(entries) or 'empty'}, without a listener for clients: add "
+            "one, such as PLAINTEXT://127.0.0.1:9092"
+        )
     names = [name for name, _, _ in parsed]
     if len(set(names)) < len(names):
         raise InvalidListeners("Each listener must have a different name")

@@ -15,6 +15,7 @@ from .authorization import check_authorizer
 from .connection_limits import check_connection_limits
 from .group_protocols import check_rebalance_protocols
 from .keys import BrokerValue, InvalidValue, Value, config_keys
+from .providers import has_variable
 from .security import listener_key, unserved
 
 
@@ -156,6 +157,14 @@ def check_broker_changes(
     ):
         if listing:
             return Refusal(ErrorCode.INVALID_REQUEST, f"{message}: [{', '.join(listing)}]")
+    variables = [name for name, text in changes.items() if has_variable(text)]
+    if variables:
+        # Kafka stores the text. Whoever may change configs would read files and the environment.
+        return Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"Variables of config providers are replaced only in the configuration at the start of "
+            f"the broker: [{', '.join(variables)}]",
+        )
     for name, text in changes.items():
         not_served = unserved(name, text)
         if not_served is not None:

@@ -1,0 +1,237 @@
+"""Values that stand elsewhere: ``${provider:[path:]key}`` in a broker's configuration, with the
+providers of Apache Kafka (KIP-297, KIP-421, KIP-887).
+
+A broker with a variable that nothing replaces would have its text for a password. So it does not
+start, where Apache Kafka keeps the text. Errors name variables, and never what they stand for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from headrace.properties import properties
+
+PROVIDERS = "config.providers"
+PROVIDER_PREFIX = f"{PROVIDERS}."
+MAX_FILE_BYTES = 1 << 20
+"""The limit of a file that a provider reads."""
+
+_PACKAGE = "org.apache.kafka.common.config.provider"
+_VARIABLE = re.compile(
+    r"\$\{(?P<provider>[^:{}]*):(?:(?P<path>[^:}]*):)?(?P<key>[^}]*)\}", re.DOTALL
+)
+
+
+class InvalidVariable(ValueError):
+    """A variable or a provider that the broker cannot use. The message is for the user."""
+
+
+Lookup = Callable[[str, str], str]
+"""Returns the value of a path and a key.
+
+:raises InvalidVariable: there is none
+"""
+
+
+class Resolved(NamedTuple):
+    """A configuration without variables.
+
+    :ivar values: the configs, without those of the providers' parameters
+    :ivar replaced: the names of the configs that had variables
+    :ivar problems: for the user, why variables or providers cannot be used
+    """
+
+    values: Mapping[str, str]
+    replaced: frozenset[str]
+    problems: tuple[str, ...]
+
+
+def has_variable(text: str) -> bool:
+    """Return whether a value refers to a provider."""
+    return _VARIABLE.search(text) is not None
+
+
+def resolve(configs: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> Resolved:
+    """Replace the variables in the values of configs.
+
+    The values of providers are taken as they are: a variable in them is not replaced.
+    """
+    values = {name: text for name, text in configs.items() if not name.startswith(PROVIDER_PREFIX)}
+    of_providers = {name: text for name, text in configs.items() if name not in values}
+    try:
+        lookups = _lookups(values.get(PROVIDERS, ""), of_providers, environment)
+    except InvalidVariable as error:
+        return Resolved(values, frozenset(), (str(error),))
+    replaced, problems = set(), []
+    for name, text in values.items():
+        if not has_variable(text):
+            continue
+        try:
+            values[name] = _VARIABLE.sub(lambda variable: _value(variable, lookups), text)
+            replaced.add(name)
+        except InvalidVariable as error:
+            problems.append(f"{name}: {error}")
+    return Resolved(values, frozenset(replaced), tuple(problems))
+
+
+def _value(variable: re.Match[str], lookups: Mapping[str, Lookup]) -> str:
+    provider, path, key = variable["provider"], variable["path"] or "", variable["key"]
+    lookup = lookups.get(provider)
+    if (
+        lookup is None
+    ):  # nor is its key shown: the text may be a password that looks like a variable
+        raise InvalidVariable(
+            f"nothing replaces ${{{provider}:…}}: name {provider} in {PROVIDERS}, and its class in "
+            f"{PROVIDER_PREFIX}{provider}.class, such as {_PACKAGE}.EnvVarConfigProvider"
+        )
+    try:
+        return lookup(path, key)
+    except InvalidVariable as error:
+        raise InvalidVariable(f"nothing replaces {variable[0]}: {error}") from None
+
+
+def _lookups(
+    listed: str, of_providers: Mapping[str, str], environment: Mapping[str, str]
+) -> Mapping[str, Lookup]:
+    """Return the look-up of each provider by its name.
+
+    :param listed: the value of ``config.providers``
+    :raises InvalidVariable: the configs of a provider are wrong
+    """
+    names = [name for part in listed.split(",") if (name := part.strip())]
+    for name, text in {PROVIDERS: listed, **of_providers}.items():
+        if has_variable(text):
+            raise InvalidVariable(f"{name} cannot have a variable: providers are made before them")
+    for config in of_providers:
+        if config[len(PROVIDER_PREFIX) :].partition(".")[0] not in names:
+            raise InvalidVariable(f"{config} is of a provider that {PROVIDERS} does not name")
+    return {name: _lookup(name, of_providers, environment) for name in names}
+
+
+def _lookup(name: str, of_providers: Mapping[str, str], environment: Mapping[str, str]) -> Lookup:
+    prefix = f"{PROVIDER_PREFIX}{name}."
+    configs = {
+        config[len(prefix) :]: text.strip()
+        for config, text in of_providers.items()
+        if config.startswith(prefix)
+    }
+    class_name = configs.pop("class", "")
+    parameter = _PARAMETERS.get(class_name)
+    if parameter is None:
+        served = ", ".join(_PARAMETERS)
+        raise InvalidVariable(f"{prefix}class must be one of {served}, not {class_name or 'empty'}")
+    setting = f"param.{parameter}"
+    limit = configs.pop(setting, None)
+    if configs:  # a misspelt limit would limit nothing
+        raise InvalidVariable(
+            f"{prefix}{next(iter(configs))} is no config of this provider, which has {prefix}class "
+            f"and {prefix}{setting}"
+        )
+    if class_name == _ENVIRONMENT:
+        return _of_environment(f"{prefix}{setting}", limit, environment)
+    allowed = _allowed_paths(f"{prefix}{setting}", limit)
+    return _of_file(allowed) if class_name == _FILE else _of_directory(allowed)
+
+
+_ENVIRONMENT, _FILE, _DIRECTORY = (
+    f"{_PACKAGE}.{name}ConfigProvider" for name in ("EnvVar", "File", "Directory")
+)
+_PARAMETERS = {
+    _ENVIRONMENT: "allowlist.pattern",
+    _FILE: "allowed.paths",
+    _DIRECTORY: "allowed.paths",
+}
+"""The parameter of each class."""
+
+
+def _of_environment(setting: str, pattern: str | None, environment: Mapping[str, str]) -> Lookup:
+    try:
+        allowed = re.compile(".*" if pattern is None else pattern, re.DOTALL)
+    except re.error as error:
+        raise InvalidVariable(f"{setting} is no regular expression: {error}") from None
+
+    def lookup(path: str, key: str) -> str:
+        if path:
+            raise InvalidVariable("environment variables have no path: write ${PROVIDER:NAME}")
+        if allowed.fullmatch(key) is None:
+            raise InvalidVariable(f"{setting} does not match it")
+        if key not in environment:
+            raise InvalidVariable("the environment of the broker does not have it")
+        return environment[key]
+
+    return lookup
+
+
+def _of_file(allowed: tuple[str, ...] | None) -> Lookup:
+    """Return the look-up in Java properties files."""
+
+    def lookup(path: str, key: str) -> str:
+        if not path:
+            raise InvalidVariable("it has no path: write ${PROVIDER:FILE:KEY}")
+        try:
+            values = properties(_text(path, allowed))
+        except InvalidVariable:
+            raise
+        except ValueError as error:
+            raise InvalidVariable(f"{path} is no properties file: {error}") from None
+        if key not in values:
+            raise InvalidVariable(f"{path} does not have that key")
+        return values[key]
+
+    return lookup
+
+
+def _of_directory(allowed: tuple[str, ...] | None) -> Lookup:
+    """Return the look-up in directories with a file for each key."""
+
+    def lookup(path: str, key: str) -> str:
+        if not path:
+            raise InvalidVariable("it has no path: write ${PROVIDER:DIRECTORY:FILE}")
+        if key in ("", ".", "..") or "/" in key:
+            raise InvalidVariable("its key must be the name of a file in the directory")
+        return _text(os.path.join(path, key), allowed)
+
+    return lookup
+
+
+def _allowed_paths(setting: str, text: str | None) -> tuple[str, ...] | None:
+    """Return the real paths below which files may be read; None for all."""
+    if not text:
+        return None
+    for path in text.split(","):
+        if not os.path.isabs(path) or not os.path.exists(path):
+            raise InvalidVariable(f"{setting}: {path} must be absolute and exist")
+    return tuple(os.path.realpath(path) for path in text.split(","))
+
+
+def _text(path: str, allowed: tuple[str, ...] | None) -> str:
+    """Return the content of a file.
+
+    :raises InvalidVariable: it must not be read, or cannot be
+    """
+    if "\0" in path:
+        raise InvalidVariable("its path has a null character")
+    real_path = os.path.realpath(path)
+    if allowed is not None and not any(
+        os.path.commonpath((real_path, directory)) == directory for directory in allowed
+    ):
+        raise InvalidVariable(f"{path} is not within allowed.paths")
+    try:
+        # Opening a named pipe would wait for its writer.
+        descriptor = os.open(real_path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise InvalidVariable(f"{path} is no regular file")
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise InvalidVariable(f"cannot read {path}: {error.strerror}") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise InvalidVariable(f"{path} is larger than {MAX_FILE_BYTES} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise InvalidVariable(f"{path} is not UTF-8") from None
