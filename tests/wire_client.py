@@ -24,9 +24,10 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kio.index import KioIndexError, load_request_schema, load_response_schema
+from kio.index import KioIndexError
 from kio.serial import entity_reader, entity_writer
 
+from headrace.protocol.message_types import request_type, response_type
 from headrace.protocol.primitives import string
 from headrace.protocol.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, build
 
@@ -168,7 +169,7 @@ def names_in_any_version(api_key: int) -> frozenset[str]:
     pending: list[type] = []
     for version in range(HIGHEST_VERSION + 1):
         with contextlib.suppress(KioIndexError):
-            pending.append(load_request_schema(api_key, version))
+            pending.append(request_type(api_key, version))
     while pending:
         fields = fields_of(pending.pop())
         names |= fields.keys()
@@ -196,7 +197,7 @@ def fitted(api_key: int, api_version: int, values: Mapping[str, Any]) -> dict[st
             kept[name] = value
         return kept
 
-    return fit(load_request_schema(api_key, api_version), values)
+    return fit(request_type(api_key, api_version), values)
 
 
 def message(message_class: type, **values: Any) -> Any:
@@ -222,7 +223,7 @@ def message(message_class: type, **values: Any) -> Any:
 
 def request_message(api_key: int, api_version: int, **fields: Any) -> Any:
     """Return a request of kio's classes. Fields that the version does not have are left out."""
-    request_class = load_request_schema(api_key, api_version)
+    request_class = request_type(api_key, api_version)
     return message(request_class, **fitted(api_key, api_version, fields))
 
 
@@ -248,7 +249,7 @@ def encode(request: Any, correlation_id: int, client_id: str = CLIENT_ID) -> byt
 
 def decode(api_key: int, api_version: int, payload: bytes) -> Any:
     """Return the response in a frame, which starts with the correlation id."""
-    response_class = load_response_schema(api_key, api_version)
+    response_class = response_type(api_key, api_version)
     start = 5 if response_class.__header_schema__.__version__ else 4
     response, _ = entity_reader(response_class)(payload, start)
     return response

@@ -141,7 +141,8 @@ class ClassicGroup:
 
     def delete(self) -> str:
         """Send DeleteGroups; return the error."""
-        (result,) = self.world.ask(42, 2, groups_names=[self.id]).results
+        (result,) = self.world.ask(42, 3, groups_names=[self.id]).results
+        assert result.error_message is None
         return outcome(result.error_code)
 
     def member(self, *protocols: tuple[str, bytes], **fields: Any) -> ClassicMember:

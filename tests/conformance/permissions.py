@@ -717,6 +717,19 @@ ROWS: tuple[Row, ...] = (
         [f"WRITE TRANSACTIONAL_ID {TX}", f"READ GROUP {GROUP}", *READ_BOTH],
         only_codes=True,
     ),
+    Row(
+        28,
+        6,
+        {
+            "transactional_id": TX,
+            "group_id": GROUP,
+            "producer_id": STRANGER,
+            "producer_epoch": 0,
+            "topics": topics_by_id(partitions=OFFSETS),
+        },
+        [f"WRITE TRANSACTIONAL_ID {TX}", f"READ GROUP {GROUP}", *READ_BOTH],
+        only_codes=True,
+    ),
     Row(29, 3, acl_filter("mx-none"), [f"DESCRIBE {CLUSTER}"]),
     Row(
         30,
@@ -1088,4 +1101,14 @@ ROWS: tuple[Row, ...] = (
         )
         for name in ("mx-none", "mx-emptied")
     ),
+    Row(
+        93,
+        0,
+        {
+            "group_id": "mx-none",
+            "topology_description": {"subtopologies": [], "global_stores": []},
+        },
+        ["READ GROUP mx-none"],
+    ),
+    Row(94, 0, {"controller_id": 1}, [f"ALTER {CLUSTER}"]),
 )

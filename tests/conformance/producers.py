@@ -13,9 +13,10 @@ e1` is the first producer id with epoch 1.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID, uuid4
 
 from headrace.errors import ErrorCode
 from headrace.protocol.primitives import Reader
@@ -207,24 +208,37 @@ class Transactional:
                     "committed_leader_epoch": -1,
                 }
             )
+        ids = self._topic_ids(topics) if version >= 6 else dict.fromkeys(topics)
+        names = {topic_id: name for name, topic_id in ids.items()}
         answer = self._ask(
             28,
             version,
             group_id=group_id,
             producer_id=producer_id,
             producer_epoch=epoch,
-            topics=[{"name": name, "partitions": parts} for name, parts in topics.items()],
+            topics=[
+                {"name": name, "topic_id": ids[name], "partitions": parts}
+                for name, parts in topics.items()
+            ],
             generation_id=generation_id,
             member_id=member_id,
             group_instance_id=instance_id,
         )
         codes = {
-            (t.name, one.partition_index): outcome(one.error_code)
+            (names[t.topic_id] if version >= 6 else t.name, one.partition_index): outcome(
+                one.error_code
+            )
             for t in answer.topics
             for one in t.partitions
         }
         told = [codes[one] for one in offsets]
         return told[0] if len(set(told)) == 1 else ", ".join(told)
+
+    def _topic_ids(self, names: Iterable[str]) -> dict[str, UUID]:
+        """Return the ids of topics, and unknown ones for those that do not exist."""
+        topics = [{"name": name, "topic_id": None} for name in names]
+        listed = self.world.ask(3, 12, topics=topics, allow_auto_topic_creation=False)
+        return {one.name: one.topic_id or uuid4() for one in listed.topics}
 
     # --- how it ends ---
 

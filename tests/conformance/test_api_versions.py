@@ -1,4 +1,4 @@
-"""The versions of each API that Apache Kafka 4.3.1 advertises, and those that it refuses."""
+"""The versions of each API that Apache Kafka 4.4.0 advertises, and those that it refuses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import struct
 
 import pytest
 
-from tests.conformance.world import World
+from tests.conformance.world import OK, World, outcome
+
+DESCRIBE_CLUSTER = 60
 
 ADVERTISED = {
     0: (0, 13),  # Produce; 0-2 are refused
@@ -23,7 +25,7 @@ ADVERTISED = {
     15: (0, 6),  # DescribeGroups
     16: (0, 5),  # ListGroups
     17: (0, 1),  # SaslHandshake
-    18: (0, 4),  # ApiVersions
+    18: (0, 5),  # ApiVersions
     19: (2, 7),  # CreateTopics
     20: (1, 6),  # DeleteTopics
     21: (0, 2),  # DeleteRecords
@@ -33,7 +35,7 @@ ADVERTISED = {
     25: (0, 4),  # AddOffsetsToTxn
     26: (0, 5),  # EndTxn
     27: (1, 2),  # WriteTxnMarkers
-    28: (0, 5),  # TxnOffsetCommit
+    28: (0, 6),  # TxnOffsetCommit
     29: (1, 3),  # DescribeAcls
     30: (1, 3),  # CreateAcls
     31: (1, 3),  # DeleteAcls
@@ -47,7 +49,7 @@ ADVERTISED = {
     39: (1, 2),  # RenewDelegationToken
     40: (1, 2),  # ExpireDelegationToken
     41: (1, 3),  # DescribeDelegationToken
-    42: (0, 2),  # DeleteGroups
+    42: (0, 3),  # DeleteGroups
     43: (0, 2),  # ElectLeaders
     44: (0, 1),  # IncrementalAlterConfigs
     45: (0, 1),  # AlterPartitionReassignments
@@ -84,6 +86,8 @@ ADVERTISED = {
     90: (0, 1),  # DescribeShareGroupOffsets
     91: (0, 0),  # AlterShareGroupOffsets
     92: (0, 0),  # DeleteShareGroupOffsets
+    93: (0, 0),  # StreamsGroupTopologyDescriptionUpdate
+    94: (0, 0),  # UnregisterController
 }
 """Lowest and highest version by API key, of a broker with the default configuration."""
 
@@ -103,6 +107,34 @@ def test_versions_are_those_of_apache_kafka(world: World, target: str) -> None:
     assert advertised == {api_key: ADVERTISED[api_key] for api_key in advertised}
     if target == "kafka":
         assert advertised == ADVERTISED
+
+
+def test_a_client_names_the_broker_that_it_means(world: World) -> None:
+    cluster = world.connection.ask(DESCRIBE_CLUSTER, 0)
+    cluster_id, node_id = cluster.cluster_id, cluster.brokers[0].broker_id
+    software = {"client_software_name": "c", "client_software_version": "1"}
+    for cluster_named, node_named, expected in (
+        (None, -1, OK),
+        (cluster_id, node_id, OK),
+        (cluster_id, node_id + 1, "REBOOTSTRAP_REQUIRED"),
+        ("another", node_id, "REBOOTSTRAP_REQUIRED"),
+        ("", node_id, "REBOOTSTRAP_REQUIRED"),
+        (None, node_id, "INVALID_REQUEST"),
+        (cluster_id, -1, "INVALID_REQUEST"),
+    ):
+        connection = world.connect()
+        answer = connection.ask(18, 5, cluster_id=cluster_named, node_id=node_named, **software)
+        assert outcome(answer.error_code) == expected, (cluster_named, node_named)
+        assert bool(answer.api_keys) is bool(answer.finalized_features) is (expected == OK)
+        assert connection.api_versions()  # it goes on
+
+
+@pytest.mark.parametrize("version", range(3, 6))
+def test_invalid_software_names_get_no_versions(world: World, version: int) -> None:
+    answer = world.connect().ask(
+        18, version, client_software_name="-", client_software_version="1", node_id=-1
+    )
+    assert (outcome(answer.error_code), answer.api_keys) == ("INVALID_REQUEST", ())
 
 
 @pytest.mark.parametrize("asked", UNSERVED)

@@ -4,6 +4,7 @@ quorum, features.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -443,3 +444,23 @@ def test_share_groups_and_streams_groups_can_be_disabled(world: World) -> None:
     assert (beat.error_code, beat.member_id) == (UNSUPPORTED, "")
     assert beat.active_tasks is beat.standby_tasks is beat.warmup_tasks is None
     assert beat.partitions_by_user_endpoint is None
+
+
+# --- UnregisterController ---
+
+
+def test_the_only_controller_stays(world: World) -> None:
+    answer = world.ask(94, 0, controller_id=1)
+    assert outcome(answer.error_code, answer.error_message) == (
+        "INVALID_REQUEST: Controller cannot unregister itself while it is active."
+    )
+
+
+def test_another_controller_is_not_there(world: World) -> None:
+    request = struct.pack(">bib", 0, 7, 0)  # without tagged fields of header and body
+    answer = world.connection.call(94, 0, request)
+    message = b"Controller ID 7 is not currently registered."
+    _, throttle_ms, code, length = struct.unpack_from(">bihB", answer)
+    assert (throttle_ms, ErrorCode(code)) == (0, ErrorCode.CONTROLLER_ID_NOT_REGISTERED)
+    assert answer[8:] == message + b"\0"
+    assert length == len(message) + 1

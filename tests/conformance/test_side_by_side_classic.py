@@ -246,7 +246,7 @@ class Talk(Members):
                 if self.hasty:
                     self._found(group)
 
-        self.both.ask(42, self.rng.randint(0, 2), then, groups_names=groups)
+        self.both.ask(42, self.rng.randint(0, 3), then, groups_names=groups)
 
     def find(self, who: Who) -> None:
         partition = f"{self.groups[0]}:{'A' * 22}:0"

@@ -62,7 +62,7 @@ def settled(topic: Topic, group_id: str, *partitions: int) -> list[Any]:
     return wait_until(stable, 30, "stable offsets")
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 def test_who_may_commit(topic: Topic, producer: Transactional, group_id: str, version: int) -> None:
     offsets = {(topic.name, 0): 5}
     stranger = (987_654_321, 0)
@@ -80,17 +80,17 @@ def test_who_may_commit(topic: Topic, producer: Transactional, group_id: str, ve
     assert producer.commit_offset("", offsets, version=version) == "INVALID_GROUP_ID"
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 def test_a_group_must_take_part(
     topic: Topic, producer: Transactional, group_id: str, version: int
 ) -> None:
     """From version 5 on, a commit adds the group to the transaction."""
-    expected = {4: ABORTABLE, 5: OK}.get(version, BAD_STATE)
+    expected = {4: ABORTABLE, 5: OK, 6: OK}.get(version, BAD_STATE)
     assert producer.commit_offset(group_id, {(topic.name, 0): 5}, version=version) == expected
-    assert producer.state == ("Ongoing p0 e1" if version == 5 else "Empty p0 e1")
+    assert producer.state == ("Ongoing p0 e1" if version >= 5 else "Empty p0 e1")
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 def test_a_commit(topic: Topic, producer: Transactional, group_id: str, version: int) -> None:
     producer.add_group(group_id)
     assert (
@@ -104,21 +104,22 @@ def test_a_commit(topic: Topic, producer: Transactional, group_id: str, version:
     assert settled(topic, group_id, 0, 1, 2) == [5, -5, 7]
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 def test_each_partition_has_its_error(
     topic: Topic, producer: Transactional, group_id: str, version: int
 ) -> None:
     producer.add_group(group_id)
     offsets = {(topic.name, 0): 5, (topic.name, 7): 5, (unique("missing"), 0): 5}
     told = producer.commit_offset(group_id, offsets, version=version)
-    assert told == "OK, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_OR_PARTITION"
+    unknown_topic = "UNKNOWN_TOPIC_ID" if version >= 6 else "UNKNOWN_TOPIC_OR_PARTITION"
+    assert told == f"OK, UNKNOWN_TOPIC_OR_PARTITION, {unknown_topic}"
     told = producer.commit_offset(
         group_id, {(topic.name, 1): 1}, metadata="x" * 4097, version=version
     )
     assert told == "OFFSET_METADATA_TOO_LARGE"
 
 
-@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("version", range(3, 7))
 @pytest.mark.parametrize("exists", [True, False], ids=["group", "no group"])
 def test_for_whom_is_committed(
     topic: Topic, producer: Transactional, group_id: str, version: int, exists: bool
@@ -139,7 +140,8 @@ def test_for_whom_is_committed(
             {"instance_id": "i"},
         )
     ]
-    assert told == ["UNKNOWN_MEMBER_ID" if exists else "ILLEGAL_GENERATION"] * 2 + [OK] * 2
+    missing = "GROUP_ID_NOT_FOUND" if version >= 6 else "ILLEGAL_GENERATION"
+    assert told == ["UNKNOWN_MEMBER_ID" if exists else missing] * 2 + [OK] * 2
 
 
 def test_a_transaction_goes_on_in_the_midst_of_a_rebalance(
@@ -244,11 +246,11 @@ def test_a_deleted_offset_is_not_pending(
     assert settled(topic, group_id, 0) == [-1]
 
 
-@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("version", range(3, 7))
 def test_another_epoch_of_a_member_of_a_consumer_group(
     topic: Topic, producer: Transactional, group_id: str, version: int
 ) -> None:
-    """Clients of transactions know generations, not member epochs."""
+    """Before version 6, clients of transactions know generations, not member epochs."""
     member = ConsumerMember(topic.world, group_id).join(topic)
     producer.add_group(group_id)
     offsets, epoch = {(topic.name, 0): 5}, member.epoch
@@ -258,5 +260,6 @@ def test_another_epoch_of_a_member_of_a_consumer_group(
             group_id, offsets, generation_id=generation_id, member_id=member_id, version=version
         )
 
-    assert [commit(epoch + off) for off in (0, 1, 100)] == [OK] + ["ILLEGAL_GENERATION"] * 2
+    stale = "STALE_MEMBER_EPOCH" if version >= 6 else "ILLEGAL_GENERATION"
+    assert [commit(epoch + off) for off in (0, 1, 100)] == [OK, stale, stale]
     assert commit(epoch, "stranger") == "UNKNOWN_MEMBER_ID"

@@ -23,9 +23,8 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from kio.index import load_request_schema
-
 from headrace.errors import ErrorCode
+from headrace.protocol.message_types import request_type
 from headrace.protocol.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from tests.conformance.world import COORDINATOR_IS_COMING, PATIENCE_S, Topic, World
 from tests.wire_client import Connection, Sent, fitted
@@ -327,7 +326,7 @@ class Exchange:
             line.send_message(key, version, **side.outward(fit))
             for line, side in zip(lines, sides, strict=True)
         ]
-        what = f"{load_request_schema(key, version).__name__} v{version} {_compact(fit)}"
+        what = f"{request_type(key, version).__name__} v{version} {_compact(fit)}"
         self.conversation.said.append(what)
         self.waiting.append(Asked(what, key, fit, lines, sent, then, [None, None]))
 

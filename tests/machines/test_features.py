@@ -48,10 +48,10 @@ def test_the_level_of_metadata_cannot_be_lowered() -> None:
         ),
         (UNSAFE_DOWNGRADE, "Unsafe metadata downgrade is not supported in this version."),
     ):
-        refusal = features.check([FeatureUpdate("metadata.version", 29, upgrade_type)])
+        refusal = features.check([FeatureUpdate("metadata.version", 32, upgrade_type)])
         assert refusal is not None
         assert refusal.code == ErrorCode.INVALID_UPDATE_VERSION
-        assert refusal.message == f"Unsupported metadata.version downgrade from 30 to 29. {why}"
+        assert refusal.message == f"Unsupported metadata.version downgrade from 33 to 32. {why}"
 
 
 @pytest.mark.broker

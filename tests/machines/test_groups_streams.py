@@ -467,8 +467,14 @@ def test_commits_of_members(desk):
     assert desk.commit(0, generation_id=2, **commit) == (0,)
     assert desk.commit(0, generation_id=3, **commit) == (ErrorCode.STALE_MEMBER_EPOCH,)
     assert desk.commit(0, generation_id=1, **commit) == (ErrorCode.STALE_MEMBER_EPOCH,)
-    in_transaction = desk.commit(0, generation_id=1, transactional=True, **commit)
-    assert in_transaction == (ErrorCode.ILLEGAL_GENERATION,)
+    for knows, code in (
+        (False, ErrorCode.ILLEGAL_GENERATION),
+        (True, ErrorCode.STALE_MEMBER_EPOCH),
+    ):
+        in_transaction = desk.commit(
+            0, generation_id=1, transactional=True, knows_group_id_not_found=knows, **commit
+        )
+        assert in_transaction == (code,)
     assert desk.commit(0, group="a", member_id="x", generation_id=2) == (
         ErrorCode.UNKNOWN_MEMBER_ID,
     )

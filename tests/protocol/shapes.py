@@ -14,10 +14,9 @@ from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kio.index import load_request_schema
-
 from headrace.handlers import APIS
-from headrace.protocol.primitives import compact_length
+from headrace.protocol.message_types import request_type
+from headrace.protocol.primitives import compact_length, unsigned_varint
 from headrace.protocol.record_batch import build
 from headrace.protocol.writer import FIXED_FORMATS, nested_type
 
@@ -184,7 +183,7 @@ class Shape:
         base: Mapping[str, Any] | None = None,
     ) -> None:
         self.api_key, self.version = api_key, version
-        self._type = message_type or load_request_schema(api_key, version)
+        self._type = message_type or request_type(api_key, version)
         self._base = {**BASE, "topic_id": topic_id, **DELETED.get(api_key, {}), **(base or {})}
 
     def body(self, path: str | None = None, odd: Write | None = None) -> bytes:
@@ -269,7 +268,7 @@ class Shape:
         if message_type.__flexible__:
             parts.append(bytes([len(tagged)]))
             for tag, data in sorted(tagged.items()):
-                parts.append(bytes([tag]) + compact_length(len(data) - 1) + data)
+                parts.append(unsigned_varint(tag) + compact_length(len(data) - 1) + data)
         return b"".join(parts)
 
     def _field(self, field: Field, path: str | None, odd: Write | None) -> bytes:

@@ -227,8 +227,8 @@ def test_api_versions_of_an_unknown_version_is_answered(bootstrap_servers: str) 
             for key, low, high in struct.iter_unpack(">hhh", body[6 : 6 + 6 * count])
         }
         assert code == UNSUPPORTED_VERSION
-        assert served[18] == (0, 4)
-        assert client.api_versions()[18] == (0, 4)
+        assert served[18] == (0, 5)
+        assert client.api_versions()[18] == (0, 5)
 
 
 def test_requests_in_one_write_are_answered_in_order(bootstrap_servers: str) -> None:

@@ -104,7 +104,7 @@ def errors_in(message: Any) -> list[int]:
     for field in dataclasses.fields(message):
         value = getattr(message, field.name)
         if field.name in ("error_code", "partition_error_code"):
-            found.append(int(value.value))
+            found.append(int(getattr(value, "value", value)))  # a code, or a plain number
         elif dataclasses.is_dataclass(value):
             found += errors_in(value)
         elif isinstance(value, tuple):

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
-from kio.index import load_request_schema
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.broker.connection import Connection
 from headrace.broker.server import Server, stop
 from headrace.log_lines import LIMITER
+from headrace.protocol.message_types import request_type
 from tests.wire_client import decode, encode, fitted, message
 
 
@@ -55,7 +55,7 @@ class Client:
 
     async def ask(self, api_key: int, version: int, **fields: Any) -> Any:
         """Send a request and return its response."""
-        request_class = load_request_schema(api_key, version)
+        request_class = request_type(api_key, version)
         request = message(request_class, **fitted(api_key, version, fields))
         self.writer.write(encode(request, 7))
         return decode(api_key, version, await self.frame())

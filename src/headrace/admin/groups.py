@@ -26,6 +26,7 @@ from headrace.client.group_requests import (
 from headrace.client.offset_commits import ask_until_stable
 from headrace.errors import ErrorCode
 from headrace.protocol.consumer_protocol import PROTOCOL_TYPE
+from headrace.protocol.message_types import request_type
 
 from . import descriptions
 from .arguments import WantedPartitions
@@ -40,6 +41,8 @@ from .results import (
     StreamsGroupDescription,
 )
 from .translation import kafka_exception
+
+_DELETE_GROUPS = 42
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -254,7 +257,8 @@ async def delete_share_groups(
     }
 
     async def ask(connection: Connection, ids: Sequence[str], timeout_ms: int) -> Mapping[str, Any]:
-        request = connection.messages("delete_groups").DeleteGroupsRequest(groups_names=tuple(ids))
+        version = connection.version("delete_groups")
+        request = request_type(_DELETE_GROUPS, version)(groups_names=tuple(ids))
         response = await connection.request(request, timeout_ms=timeout_ms)
         return {
             str(result.group_id): refused(

@@ -41,9 +41,9 @@ class Feature(NamedTuple):
 
 FEATURES: Mapping[str, Feature] = {
     "group.version": Feature(0, 1, 1, frozenset((68, 69))),
-    METADATA_VERSION: Feature(7, 30, 30),
+    METADATA_VERSION: Feature(7, 33, 33),
     "share.version": Feature(0, 1, 1, frozenset((76, 77, 78, 79, 90, 91, 92))),
-    "streams.version": Feature(0, 1, 1, frozenset((88, 89))),
+    "streams.version": Feature(0, 1, 1, frozenset((88, 89, 93))),
     "transaction.version": Feature(0, 2, 2),
 }
 """The features by name, in order."""

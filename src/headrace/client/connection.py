@@ -73,7 +73,7 @@ _SUPPORTED = {
     "describe_configs": (32, 4, 4),
     "sasl_authenticate": (36, 2, 2),
     "create_partitions": (37, 3, 3),
-    "delete_groups": (42, 2, 2),
+    "delete_groups": (42, 2, 3),
     "incremental_alter_configs": (44, 1, 1),
     "offset_delete": (47, 0, 0),
     "describe_client_quotas": (48, 1, 1),

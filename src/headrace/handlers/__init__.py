@@ -163,7 +163,7 @@ APIS: Mapping[int, Api] = {
             ),
         ),
         Api(17, "sasl_handshake", 0, 1, NOTHING),
-        Api(18, "api_versions", 0, 4, NOTHING),
+        Api(18, "api_versions", 0, 5, NOTHING),
         Api(
             19,
             "create_topics",
@@ -231,11 +231,11 @@ APIS: Mapping[int, Api] = {
             28,
             "txn_offset_commit",
             0,
-            5,
+            6,
             (
                 on(WRITE, TRANSACTIONAL_ID, "transactional_id"),
                 on(READ, GROUP, "group_id"),
-                each(READ, TOPIC, "topics", "name"),
+                each(READ, TOPIC, "topics", "topic_id"),
             ),
         ),
         Api(29, "describe_acls", 1, 3, (on_cluster(DESCRIBE),)),
@@ -247,7 +247,7 @@ APIS: Mapping[int, Api] = {
         Api(35, "describe_log_dirs", 1, 5, (on_cluster(DESCRIBE),)),
         Api(36, "sasl_authenticate", 0, 2, NOTHING),
         Api(37, "create_partitions", 0, 3, (each(ALTER, TOPIC, "topics", "name", once=True),)),
-        Api(42, "delete_groups", 0, 2, (each(DELETE, GROUP, "groups_names"),)),
+        Api(42, "delete_groups", 0, 3, (each(DELETE, GROUP, "groups_names"),)),
         Api(43, "elect_leaders", 0, 2, (on_cluster(ALTER),)),
         Api(44, "incremental_alter_configs", 0, 1, (each_config(ALTER_CONFIGS, once=True),)),
         Api(45, "alter_partition_reassignments", 0, 1, (on_cluster(ALTER),)),
@@ -391,6 +391,15 @@ APIS: Mapping[int, Api] = {
             0,
             (on(DELETE, GROUP, "group_id"), each(READ, TOPIC, "topics", "topic_name")),
         ),
+        Api(
+            93,
+            "streams_group_topology_description_update",
+            0,
+            0,
+            (on(READ, GROUP, "group_id"),),
+            protocol="streams",
+        ),
+        Api(94, "unregister_controller", 0, 0, (on_cluster(ALTER),)),
     )
 }
 

@@ -1,4 +1,4 @@
-"""ApiVersions (18), versions 0-4: list the served APIs and the features (KIP-35).
+"""ApiVersions (18), versions 0-5: list the served APIs and the features (KIP-35).
 
 The list comes from the registry: only served APIs are advertised, and only served versions except
 Produce 0-2, which are refused. A request of an unsupported version is answered in version 0 with
@@ -9,28 +9,25 @@ Version notes:
 * Version 3 is flexible. It adds the client's software name and version (KIP-511), and features
   (KIP-584).
 * Version 4 adds features whose lowest supported level is 0.
+* Version 5 adds the cluster and the broker that the client means to be connected to (KIP-1242).
 """
 
 from __future__ import annotations
 
 import re
 
-from kio.schema.api_versions.v4.request import ApiVersionsRequest
-from kio.schema.api_versions.v4.response import (
-    ApiVersion,
-    ApiVersionsResponse,
-    FinalizedFeatureKey,
-    SupportedFeatureKey,
-)
+from kio.schema.api_versions.v4.response import ApiVersion, FinalizedFeatureKey, SupportedFeatureKey
 
 from headrace.broker.broker import Broker
 from headrace.broker.features import FEATURES, Features
 from headrace.errors import ErrorCode
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.protocol.newer_messages import ApiVersionsRequest, ApiVersionsResponse
 
 from . import APIS
 from .context import RequestContext
 
+_ANY_NODE = -1
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -38,10 +35,18 @@ def handle(
     broker: Broker, request: ApiVersionsRequest, context: RequestContext
 ) -> ApiVersionsResponse:
     """List the served APIs and the features."""
-    named = (request.client_software_name, request.client_software_version)
-    if context.api_version >= 3 and not all(map(_SOFTWARE.fullmatch, named)):
-        return supported(ErrorCode.INVALID_REQUEST, broker.features)
+    software = (request.client_software_name, request.client_software_version)
+    names_both = (request.cluster_id is None) == (request.node_id == _ANY_NODE)
+    if context.api_version >= 3 and not (names_both and all(map(_SOFTWARE.fullmatch, software))):
+        return _refused(ErrorCode.INVALID_REQUEST)
+    this_broker = (broker.catalog.cluster_id, broker.node_id)
+    if request.cluster_id is not None and (request.cluster_id, request.node_id) != this_broker:
+        return _refused(ErrorCode.REBOOTSTRAP_REQUIRED)
     return supported(ErrorCode.NONE, broker.features, zero_levels=context.api_version >= 4)
+
+
+def _refused(error_code: ErrorCode) -> ApiVersionsResponse:
+    return ApiVersionsResponse(error_code=error_code, api_keys=(), throttle_time=NO_THROTTLE)
 
 
 def supported(

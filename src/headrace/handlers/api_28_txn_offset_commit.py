@@ -1,4 +1,4 @@
-"""TxnOffsetCommit (28), versions 0-5: commit offsets of a group as part of a transaction (KIP-98).
+"""TxnOffsetCommit (28), versions 0-6: commit offsets of a group as part of a transaction (KIP-98).
 
 Version notes:
 
@@ -7,6 +7,8 @@ Version notes:
 * Version 4 adds TRANSACTION_ABORTABLE (KIP-890).
 * Version 5 adds the group to the transaction with its first commit (KIP-890). Earlier versions
   require AddOffsetsToTxn.
+* Version 6 replaces topic names by ids, and adds GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH
+  (KIP-1319).
 """
 
 from __future__ import annotations
@@ -14,22 +16,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kio.schema.txn_offset_commit.v5.request import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestTopic,
-)
-from kio.schema.txn_offset_commit.v5.response import (
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
+from kio.schema.txn_offset_commit.v5.response import TxnOffsetCommitResponsePartition
 
 from headrace.broker.broker import Broker
+from headrace.broker.catalog import Topic
 from headrace.errors import ErrorCode
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.records import GroupRecord, OffsetCommit
 from headrace.outcome import Outcome
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.protocol.newer_messages import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponseTopic,
+)
 from headrace.transactions.producer import NotYetDurable, Producer
 
 from .context import RequestContext
@@ -37,6 +38,7 @@ from .offset_commits import Committer, decide_commit, topic_of
 
 _FIRST_WITH_TRANSACTION_ABORTABLE = 4
 _FIRST_THAT_ADDS_GROUP = 5
+_FIRST_WITH_GROUP_ID_NOT_FOUND = 6
 
 
 def handle(broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext) -> Any:
@@ -76,11 +78,12 @@ def _commit(
             request.group_id,
             MemberIdentity(request.member_id, request.group_instance_id),
             request.generation_id,
+            knows_group_id_not_found=version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
             transactional=True,
         )
         return committer.commit(commits, broker.clock.now_ms())
 
-    found = [(asked, topic_of(broker.catalog, asked.name)) for asked in request.topics]
+    found = [(asked, topic_of(broker.catalog, None, asked.topic_id)) for asked in request.topics]
     topics = [(asked, topic) for asked, topic in found if topic is None or asked.partitions]
     outcome = decide_commit(request.group_id, topics, commit, wall_ms=broker.clock.wall_ms())
     if outcome.records:
@@ -88,18 +91,21 @@ def _commit(
     codes = iter(outcome.reply)
     return TxnOffsetCommitResponse(
         throttle_time=NO_THROTTLE,
-        topics=tuple(_response_topic(asked, codes) for asked, _ in topics),
+        topics=tuple(_response_topic(asked, topic, codes) for asked, topic in topics),
     )
 
 
 def _response_topic(
-    asked: TxnOffsetCommitRequestTopic, codes: Iterator[ErrorCode]
+    asked: TxnOffsetCommitRequestTopic, topic: Topic | None, codes: Iterator[ErrorCode]
 ) -> TxnOffsetCommitResponseTopic:
     """Return a topic's part of the response, with the next of ``codes``."""
     return TxnOffsetCommitResponseTopic(
-        name=asked.name,
+        topic_id=asked.topic_id,
         partitions=tuple(
-            TxnOffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
+            TxnOffsetCommitResponsePartition(
+                partition_index=one.partition_index,
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID if topic is None else code,
+            )
             for one, code in zip(asked.partitions, codes, strict=False)
         ),
     )

@@ -1,8 +1,10 @@
-"""DeleteGroups (42), versions 0-2: delete empty groups with their offsets or share state (KIP-229).
+"""DeleteGroups (42), versions 0-3: delete empty groups with their offsets or share state (KIP-229).
 
 Version notes:
 
 * Version 2 is flexible (KIP-482).
+* Version 3 adds an error message, which is null: Apache Kafka gives one only for failures of
+  plugins.
 """
 
 from __future__ import annotations
@@ -10,15 +12,17 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
-from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGroupsResponse
-
 from headrace.broker.broker import Broker
 from headrace.coordinators import share_state_recovery
 from headrace.errors import ErrorCode, StorageError
 from headrace.groups.share.group import ShareGroup
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.protocol.newer_messages import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
 
 from .context import RequestContext
 from .slicing import run_sliced_durably

@@ -354,8 +354,7 @@ _WHOLE: Mapping[int, Fix] = {
         partitions_by_user_endpoint=None,
     ),
     **dict.fromkeys((83, 84, 85, 86, 87), _with_message_for_each),
-    91: _with_message,
-    92: _with_message,
+    **dict.fromkeys((91, 92, 93, 94), _with_message),
 }
 """Responses to requests that are refused as a whole, by API key."""
 

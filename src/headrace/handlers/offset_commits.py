@@ -27,7 +27,7 @@ class Committer(NamedTuple):
     """A member or client that commits to a group.
 
     :ivar generation_id: the member's generation or epoch; -1 outside of a generation
-    :ivar knows_group_id_not_found: the client knows this error (OffsetCommit 9 and later)
+    :ivar knows_group_id_not_found: see :meth:`OffsetService.check_commit`
     :ivar transactional: the commit is part of a transaction
     """
 

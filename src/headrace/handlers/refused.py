@@ -18,8 +18,8 @@ _STREAMS_GROUP_HEARTBEAT = 88
 _NO_TASKS: Mapping[str, None] = dict.fromkeys(
     ("active_tasks", "standby_tasks", "warmup_tasks", "partitions_by_user_endpoint")
 )
-_WITH_MESSAGE = frozenset((91, 92))
-"""The requests about offsets of share groups, whose responses have a message for all topics."""
+_WITH_MESSAGE = frozenset((91, 92, 93))
+"""The requests whose responses have a message here."""
 
 
 def handle(broker: Broker, request: Any, context: RequestContext) -> Any:

@@ -1,16 +1,30 @@
-"""The classes of messages by api key and version: kio's, or headrace's own with further fields.
+"""The classes of messages by api key and version: kio's, or headrace's own where kio has none, or
+where headrace adds fields.
 
 A class is imported when it is first used, so that processes load only the versions in use.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
 
-_EXTENDED = frozenset(((79, 2), (90, 1), (91, 0)))
-"""Versions whose request or response is in :mod:`.share_inspection`."""
+_INSPECTION, _NEWER = ".share_inspection", ".newer_messages"
+_MODULES = {
+    (18, 5): _NEWER,
+    (28, 6): _NEWER,
+    (42, 3): _NEWER,
+    (79, 2): _INSPECTION,
+    (90, 1): _INSPECTION,
+    (91, 0): _INSPECTION,
+    (93, 0): _NEWER,
+    (94, 0): _NEWER,
+}
+"""Modules with ``REQUESTS`` and ``RESPONSES`` by api key and version; those that are in neither are
+kio's.
+"""
 
 
 def request_type(api_key: int, version: int) -> Any:
@@ -18,11 +32,7 @@ def request_type(api_key: int, version: int) -> Any:
 
     :raises kio.index.KioIndexError: the api key or the version is unknown
     """
-    if (api_key, version) in _EXTENDED:
-        from .share_inspection import REQUESTS
-
-        return REQUESTS[api_key, version]
-    return load_request_schema(api_key, version)
+    return _own("REQUESTS", api_key, version) or load_request_schema(api_key, version)
 
 
 def response_type(api_key: int, version: int) -> Any:
@@ -30,9 +40,11 @@ def response_type(api_key: int, version: int) -> Any:
 
     :raises kio.index.KioIndexError: the api key or the version is unknown
     """
-    if (api_key, version) in _EXTENDED:
-        from .share_inspection import RESPONSES
+    return _own("RESPONSES", api_key, version) or load_response_schema(api_key, version)
 
-        if (api_key, version) in RESPONSES:
-            return RESPONSES[api_key, version]
-    return load_response_schema(api_key, version)
+
+def _own(table: str, api_key: int, version: int) -> Any:
+    module = _MODULES.get((api_key, version))
+    if module is None:
+        return None
+    return getattr(import_module(module, __package__), table).get((api_key, version))

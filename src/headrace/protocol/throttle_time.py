@@ -9,10 +9,9 @@ from __future__ import annotations
 import dataclasses
 from functools import cache
 
-from kio.index import load_response_schema
-
 from .file_range import Piece
 from .frames import SIZE
+from .message_types import response_type
 from .primitives import i32, read_compact_count
 
 _API_VERSIONS = 18
@@ -32,15 +31,15 @@ def with_throttle_time(
     place = _place(api_key, version)
     if place == _NOWHERE:
         return pieces
-    response_type = load_response_schema(api_key, version)
-    is_flexible: bool = response_type.__flexible__
+    message_type = response_type(api_key, version)
+    is_flexible: bool = message_type.__flexible__
     if place == _AT_END:
         last = bytes(pieces[-1])
         end = len(last) - _TAGS_BYTES * is_flexible
         return [*pieces[:-1], _replaced(last, end - SIZE.size, throttle_ms)]
     first = bytes(pieces[0])
     start = SIZE.size + _CORRELATION_ID_BYTES
-    if response_type.__header_schema__.__version__ >= 1:
+    if message_type.__header_schema__.__version__ >= 1:
         start += _TAGS_BYTES
     if place == _AFTER_ERROR:
         start += _ERROR_CODE_BYTES
@@ -62,7 +61,7 @@ def _replaced(piece: bytes, position: int, throttle_ms: int) -> bytes:
 @cache
 def _place(api_key: int, version: int) -> int:
     """Return where the throttle time is in the body of a response."""
-    fields = dataclasses.fields(load_response_schema(api_key, version))
+    fields = dataclasses.fields(response_type(api_key, version))
     names = [one.name for one in fields if "tag" not in one.metadata]
     if "throttle_time" not in names:
         return _NOWHERE

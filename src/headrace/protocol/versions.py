@@ -539,5 +539,6 @@ _SPECIAL: Mapping[int, _Special] = {
     13: _Special(3, _leave_group),
     20: _Special(6, _delete_topics),
     24: _Special(4, _add_partitions_to_txn),
+    28: _Special(6, _named_topics(("topics",), "topics")),
     57: _Special(2, _update_features),
 }

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kio.index import load_request_schema
-
 from headrace.errors import ErrorCode
+from headrace.protocol.message_types import request_type
 from tests.wire_client import fitted, message
 
 from ..clients import Client
@@ -44,7 +43,7 @@ class Actor(Client):
         self, api_key: int, version: int, on_answer: Callable[[Any], None], **fields: Any
     ) -> None:
         """Send a request by its fields."""
-        request = message(load_request_schema(api_key, version), **fitted(api_key, version, fields))
+        request = message(request_type(api_key, version), **fitted(api_key, version, fields))
         life = self.world.life
         self.asked_ms = self.world.machine.loop.now_ms
 

@@ -29,8 +29,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kio.index import load_request_schema
-
 from headrace.broker.catalog import CATALOG_FILE
 from headrace.broker.client_quotas import KIND as QUOTA
 from headrace.broker.scram_users import SCRAM
@@ -43,6 +41,7 @@ from headrace.log.recovery import LOG_START_FILE, CorruptLog, is_marked_offline
 from headrace.log.swap import CLEANING
 from headrace.log.verify import Verified, log_files, verify_file
 from headrace.protocol import record_batch
+from headrace.protocol.message_types import request_type
 from tests.wire_client import fitted, message
 
 from ..clients import Client
@@ -432,7 +431,7 @@ class _Questioner(Client):
         self._now_ms = machine.loop.now_ms
 
     def ask(self, api_key: int, version: int, **fields: Any) -> Any:
-        schema = load_request_schema(api_key, version)
+        schema = request_type(api_key, version)
         answer = self.call(message(schema, **fitted(api_key, version, fields)))
         assert answer is not None, f"a request of API {api_key} is not answered"
         return answer

@@ -86,7 +86,8 @@ class OffsetService:
 
         :param generation_id: -1 for an administrator, or a consumer that assigns partitions itself
         :param now_ms: the steady time
-        :param knows_group_id_not_found: the client knows this error (OffsetCommit 9 and later)
+        :param knows_group_id_not_found: the client knows this error, and in a transaction
+            STALE_MEMBER_EPOCH (OffsetCommit 9, TxnOffsetCommit 6)
         :param transactional: the commit is part of a transaction; a member id is optional
         """
         group = self._groups.get(group_id)
@@ -109,8 +110,9 @@ class OffsetService:
         code = group.check_commit(
             member.member_id, generation_id, commits, knows_epochs=knows_epochs
         )
-        if transactional and code is ErrorCode.STALE_MEMBER_EPOCH:
-            code = ErrorCode.ILLEGAL_GENERATION  # transactional clients do not know the other
+        stale = code is ErrorCode.STALE_MEMBER_EPOCH
+        if transactional and stale and not knows_group_id_not_found:
+            code = ErrorCode.ILLEGAL_GENERATION
         return code, None
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:

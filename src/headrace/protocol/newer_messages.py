@@ -1,0 +1,301 @@
+"""Messages of Apache Kafka 4.4 that kio does not have, in the form of kio's classes.
+
+Parts that a version has in common with the one before it are kio's. The fields are those of
+``common/message/*.json`` in Kafka's published ``kafka-clients`` jar. Error codes that kio does not
+know are an ``int16`` here.
+"""
+
+import uuid
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from kio.schema.api_versions.v4.response import ApiVersion, FinalizedFeatureKey, SupportedFeatureKey
+from kio.schema.errors import ErrorCode
+from kio.schema.request_header.v2.header import RequestHeader
+from kio.schema.response_header.v0.header import ResponseHeader as ResponseHeaderV0
+from kio.schema.response_header.v1.header import ResponseHeader
+from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequestPartition
+from kio.schema.txn_offset_commit.v5.response import TxnOffsetCommitResponsePartition
+from kio.schema.types import BrokerId, GroupId, ProducerId, TopicName, TransactionalId
+from kio.static.constants import EntityType
+from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
+
+# ApiVersions (18), version 5 (KIP-1242) -----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiVersionsRequest:
+    """Kafka's request.
+
+    :ivar cluster_id: the cluster that the client means to be connected to, None if it does not say
+    :ivar node_id: likewise the broker; -1 if the client does not say
+    """
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(5)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(18)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    client_software_name: str = field(metadata={"kafka_type": "string"})
+    client_software_version: str = field(metadata={"kafka_type": "string"})
+    cluster_id: str | None = field(metadata={"kafka_type": "string"}, default=None)
+    node_id: BrokerId = field(metadata={"kafka_type": "int32"}, default=BrokerId(-1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiVersionsResponse:
+    """Kafka's response, as in version 4."""
+
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(5)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(18)
+    __header_schema__: ClassVar[type[ResponseHeaderV0]] = ResponseHeaderV0
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    api_keys: tuple[ApiVersion, ...]
+    throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+    supported_features: tuple[SupportedFeatureKey, ...] = field(metadata={"tag": 0}, default=())
+    finalized_features_epoch: i64 = field(
+        metadata={"kafka_type": "int64", "tag": 1}, default=i64(-1)
+    )
+    finalized_features: tuple[FinalizedFeatureKey, ...] = field(metadata={"tag": 2}, default=())
+    zk_migration_ready: bool = field(metadata={"kafka_type": "bool", "tag": 3}, default=False)
+
+
+# TxnOffsetCommit (28), version 6 (KIP-1319) -------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnOffsetCommitRequestTopic:
+    """Offsets of a topic."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(6)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(28)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    topic_id: uuid.UUID | None = field(metadata={"kafka_type": "uuid"})
+    partitions: tuple[TxnOffsetCommitRequestPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnOffsetCommitRequest:
+    """Kafka's request. ``generation_id`` may be a member epoch."""
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(6)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(28)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    transactional_id: TransactionalId = field(metadata={"kafka_type": "string"})
+    group_id: GroupId = field(metadata={"kafka_type": "string"})
+    producer_id: ProducerId = field(metadata={"kafka_type": "int64"})
+    producer_epoch: i16 = field(metadata={"kafka_type": "int16"})
+    generation_id: i32 = field(metadata={"kafka_type": "int32"}, default=i32(-1))
+    member_id: str = field(metadata={"kafka_type": "string"}, default="")
+    group_instance_id: str | None = field(metadata={"kafka_type": "string"}, default=None)
+    topics: tuple[TxnOffsetCommitRequestTopic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnOffsetCommitResponseTopic:
+    """The results of a topic."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(6)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(28)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    topic_id: uuid.UUID | None = field(metadata={"kafka_type": "uuid"})
+    partitions: tuple[TxnOffsetCommitResponsePartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnOffsetCommitResponse:
+    """Kafka's response."""
+
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(6)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(28)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+    topics: tuple[TxnOffsetCommitResponseTopic, ...]
+
+
+# DeleteGroups (42), version 3 ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteGroupsRequest:
+    """Kafka's request, as in version 2."""
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(3)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(42)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    groups_names: tuple[GroupId, ...] = field(metadata={"kafka_type": "string"}, default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletableGroupResult:
+    """The result of a group."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(3)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(42)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    group_id: GroupId = field(metadata={"kafka_type": "string"})
+    error_code: i16 = field(metadata={"kafka_type": "int16"})
+    error_message: str | None = field(metadata={"kafka_type": "string"}, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteGroupsResponse:
+    """Kafka's response."""
+
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(3)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(42)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+    results: tuple[DeletableGroupResult, ...]
+
+
+# StreamsGroupTopologyDescriptionUpdate (93), version 0 (KIP-1331) ---------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyDescriptionNode:
+    """A node of a topology.
+
+    :ivar node_type: 1 for a source, 2 for a processor, 3 for a sink
+    """
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(93)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    name: str = field(metadata={"kafka_type": "string"})
+    node_type: i8 = field(metadata={"kafka_type": "int8"})
+    source_topics: tuple[TopicName, ...] = field(metadata={"kafka_type": "string"}, default=())
+    sink_topic: TopicName | None = field(metadata={"kafka_type": "string"}, default=None)
+    stores: tuple[str, ...] = field(metadata={"kafka_type": "string"}, default=())
+    successors: tuple[str, ...] = field(metadata={"kafka_type": "string"}, default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyDescriptionSubtopology:
+    """A part of a topology."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(93)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    subtopology_id: str = field(metadata={"kafka_type": "string"})
+    nodes: tuple[TopologyDescriptionNode, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyDescriptionGlobalStore:
+    """A global store of a topology."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(93)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    source: TopologyDescriptionNode
+    processor: TopologyDescriptionNode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyDescription:
+    """A topology with the names of its nodes, for people."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(93)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    subtopologies: tuple[TopologyDescriptionSubtopology, ...]
+    global_stores: tuple[TopologyDescriptionGlobalStore, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsGroupTopologyDescriptionUpdateRequest:
+    """Kafka's request."""
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(93)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    group_id: GroupId = field(metadata={"kafka_type": "string"})
+    member_id: str = field(metadata={"kafka_type": "string"})
+    topology_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    topology_description: TopologyDescription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsGroupTopologyDescriptionUpdateResponse:
+    """Kafka's response."""
+
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(93)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+    error_code: i16 = field(metadata={"kafka_type": "int16"})
+    error_message: str | None = field(metadata={"kafka_type": "string"}, default=None)
+
+
+# UnregisterController (94), version 0 -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterControllerRequest:
+    """Kafka's request."""
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(94)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    controller_id: i32 = field(metadata={"kafka_type": "int32"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterControllerResponse:
+    """Kafka's response."""
+
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(94)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+    error_code: i16 = field(metadata={"kafka_type": "int16"})
+    error_message: str | None = field(metadata={"kafka_type": "string"}, default=None)
+
+
+REQUESTS: dict[tuple[int, int], Any] = {
+    (18, 5): ApiVersionsRequest,
+    (28, 6): TxnOffsetCommitRequest,
+    (42, 3): DeleteGroupsRequest,
+    (93, 0): StreamsGroupTopologyDescriptionUpdateRequest,
+    (94, 0): UnregisterControllerRequest,
+}
+RESPONSES: dict[tuple[int, int], Any] = {
+    (18, 5): ApiVersionsResponse,
+    (28, 6): TxnOffsetCommitResponse,
+    (42, 3): DeleteGroupsResponse,
+    (93, 0): StreamsGroupTopologyDescriptionUpdateResponse,
+    (94, 0): UnregisterControllerResponse,
+}

@@ -1,0 +1,132 @@
+"""Messages that kio does not have, beside the bytes of Apache Kafka 4.4's Java classes."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from kio.serial import entity_reader
+
+from headrace.protocol.messages import codec
+from tests.protocol.kio_bytes import written
+from tests.wire_client import message
+
+TOPIC_ID = uuid.UUID(bytes=bytes(range(16)))
+NODE = {
+    "name": "n",
+    "node_type": 1,
+    "source_topics": ["s"],
+    "stores": ["st"],
+    "successors": ["x"],
+}
+
+REQUESTS: dict[tuple[int, int], tuple[str, dict[str, Any]]] = {
+    (18, 5): (
+        "02630231026b0000000300",
+        {
+            "client_software_name": "c",
+            "client_software_version": "1",
+            "cluster_id": "k",
+            "node_id": 3,
+        },
+    ),
+    (28, 6): (
+        "027402670000000000000005000100000002026d0002000102030405060708090a0b0c0d0e0f"
+        "02000000010000000000000009000000040264000000",
+        {
+            "transactional_id": "t",
+            "group_id": "g",
+            "producer_id": 5,
+            "producer_epoch": 1,
+            "generation_id": 2,
+            "member_id": "m",
+            "topics": [
+                {
+                    "topic_id": TOPIC_ID,
+                    "partitions": [
+                        {
+                            "partition_index": 1,
+                            "committed_offset": 9,
+                            "committed_leader_epoch": 4,
+                            "committed_metadata": "d",
+                        }
+                    ],
+                }
+            ],
+        },
+    ),
+    (42, 3): ("02026700", {"groups_names": ["g"]}),
+    (93, 0): (
+        "0267026d0000000202023002026e010202730002037374020278000002026e01020273000203737402027800"
+        "026b0301026f010100000000",
+        {
+            "group_id": "g",
+            "member_id": "m",
+            "topology_epoch": 2,
+            "topology_description": {
+                "subtopologies": [{"subtopology_id": "0", "nodes": [NODE]}],
+                "global_stores": [
+                    {
+                        "source": NODE,
+                        "processor": {"name": "k", "node_type": 3, "sink_topic": "o"},
+                    }
+                ],
+            },
+        },
+    ),
+    (94, 0): ("0000000300", {"controller_id": 3}),
+}
+RESPONSES: dict[tuple[int, int], tuple[str, dict[str, Any]]] = {
+    (18, 5): (
+        "0000020012000000050000000000020008020266000000020001080000000000000007",
+        {
+            "error_code": 0,
+            "api_keys": [{"api_key": 18, "min_version": 0, "max_version": 5}],
+            "supported_features": [{"name": "f", "min_version": 0, "max_version": 2}],
+            "finalized_features_epoch": 7,
+        },
+    ),
+    (28, 6): (
+        "0000000002000102030405060708090a0b0c0d0e0f02000000010064000000",
+        {
+            "topics": [
+                {
+                    "topic_id": TOPIC_ID,
+                    "partitions": [{"partition_index": 1, "error_code": 100}],
+                }
+            ]
+        },
+    ),
+    (42, 3): (
+        "000000000302670044047768790002680000000000",
+        {
+            "results": [
+                {"group_id": "g", "error_code": 68, "error_message": "why"},
+                {"group_id": "h", "error_code": 0},
+            ]
+        },
+    ),
+    (93, 0): ("000000000023036e6f00", {"error_code": 35, "error_message": "no"}),
+    (94, 0): ("00000000002a036e6f00", {"error_code": 42, "error_message": "no"}),
+}
+
+
+@pytest.mark.parametrize("key_and_version", REQUESTS)
+def test_requests_are_those_of_java(key_and_version: tuple[int, int]) -> None:
+    java, fields = REQUESTS[key_and_version]
+    wire = codec(*key_and_version)
+    request = message(wire.request_type, **fields)
+    assert wire.read_request(b"\0" + bytes.fromhex(java), 0) == request
+    assert written(request).hex() == java
+
+
+@pytest.mark.parametrize("key_and_version", RESPONSES)
+def test_responses_are_those_of_java(key_and_version: tuple[int, int]) -> None:
+    java, fields = RESPONSES[key_and_version]
+    wire = codec(*key_and_version)
+    response = message(wire.response_type, **fields)
+    head = bytes(4) + b"\0" * wire.response_type.__header_schema__.__version__
+    (frame,) = wire.write_response(0, response)
+    assert bytes(frame)[4:] == head + bytes.fromhex(java)
+    assert entity_reader(wire.response_type)(bytes.fromhex(java), 0)[0] == response
