@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
-from headrace.client.lag.rates import LagRates
-from headrace.client.lag.rows import LagRow
+import pytest
+
+from headrace.client.lag.group_lines import GroupLine, group_lines
+from headrace.client.lag.rates import LagRates, seconds_to_zero
+from headrace.client.lag.rows import LagRow, records_left
+from headrace.client.lag.summary import GroupLag, add_rows
 
 EMPTY = LagRow(None, "g", "classic", "Empty", "t", 0, *(None,) * 12, 0)  # type: ignore[arg-type]
 
@@ -78,3 +83,89 @@ def test_the_finished_records_of_a_share_group_are_counted_once() -> None:
     observe(rates, 4, shared(0, 30, 30, count=0))  # reset
     observe(rates, 5, shared(0, 30, 25, count=5))
     assert rates.consumed("g", "t")[0] == 11
+
+
+@pytest.mark.parametrize(
+    ("lag", "unknown", "consumed", "produced", "left_s"),
+    [
+        (0, 0, None, None, 0),
+        (0, 1, 5.0, 5.0, None),  # unknown is not zero
+        (None, 2, 5.0, 5.0, None),
+        (500, 0, 20.0, 10.0, 50),
+        (500, 1, 20.0, 10.0, None),
+        (500, 0, 10.0, 20.0, inf),
+        (500, 1, 10.0, 20.0, inf),  # the unknown part cannot make it better
+        (500, 0, 0.0, 0.0, inf),
+        (1, 0, 0.0, 0.0, inf),
+        (500, 0, None, 20.0, None),
+        (9, 0, 11.0, 11.0, 9 / 11),  # it keeps up
+        (9, 1, 11.0, 11.0, None),
+    ],
+)
+def test_a_bad_trend_is_told_though_a_part_is_unknown(
+    lag: int | None,
+    unknown: int,
+    consumed: float | None,
+    produced: float | None,
+    left_s: float | None,
+) -> None:
+    assert seconds_to_zero(lag, unknown, consumed, produced) == left_s
+
+
+def line(*snapshots: list[LagRow]) -> GroupLine:
+    """Return the line of the group after snapshots, one a second."""
+    rates = LagRates()
+    groups: dict[str, GroupLag] = {}
+    for second, rows in enumerate(snapshots):
+        groups = {}
+        add_rows(groups, rows)
+        observe(rates, second, *rows)
+    (found,) = group_lines(groups, rates)
+    return found
+
+
+def test_a_group_that_falls_behind_where_its_lag_is_known() -> None:
+    falling = line(
+        [committed(0, 1000, lag=1000), committed(None, 50, lag=None, partition=1)],
+        [committed(10, 1100, lag=1090), committed(None, 50, lag=None, partition=1)],
+    )
+    assert (falling.lag, falling.produced_per_s, falling.seconds_to_zero) == (1090, 100, -1)
+
+
+def test_production_where_the_lag_is_unknown_is_no_bad_trend() -> None:
+    rows = [
+        [
+            committed(11 * second, 120 + 11 * second, lag=120),
+            committed(None, 1000 * second, lag=None, partition=1),
+        ]
+        for second in range(3)
+    ]
+    assert line(*rows)[6:] == (11, 11, -1)
+    rows = [[one._replace(lag=9) if one.lag else one for one in of_one] for of_one in rows]
+    assert line(*rows)[6:] == (11, 11, None)
+
+
+@pytest.mark.parametrize(
+    ("position", "log_start", "end", "complete_count", "left"),
+    [
+        (4, 0, 10, 0, 6),
+        (4, 7, 10, 0, 3),
+        (4, 10, 10, 0, 0),
+        (4, 0, 10, 5, 1),
+        (4, 7, 10, 5, 1),
+        (12, 0, 10, 0, 0),
+        (4, None, 10, 0, 6),
+        (4, 0, None, 0, None),
+        (None, 0, 10, 0, None),
+        (None, 10, 10, 0, 0),
+        (None, None, 0, 0, None),
+    ],
+)
+def test_what_is_left_is_in_the_log(
+    position: int | None,
+    log_start: int | None,
+    end: int | None,
+    complete_count: int,
+    left: int | None,
+) -> None:
+    assert records_left(position, log_start, end, complete_count) == left

@@ -17,14 +17,16 @@ from typing import Any
 
 import grpc
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from grpc_tools import protoc
 
+from headrace.admin import AdminClient
 from headrace.cli.keda.clusters import Clusters
 from headrace.cli.keda.collector import BacklogCollector
 from headrace.cli.keda.scaled_object import parse
-from headrace.client import Connection
-from headrace.client.lag.backlog import BacklogQuery
+from headrace.client import Cluster, Connection
+from headrace.client.lag.backlog import BacklogQuery, backlogs
+from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.settings import settings
 from headrace.secure_broker import SecureBroker
 from headrace.throwaway_ca import ThrowawayCA
@@ -40,7 +42,7 @@ from tests.clients.confluent import (
     share_from_earliest,
     take,
 )
-from tests.support import HeadraceProcess, free_port_pair, unique, wait_until
+from tests.support import HeadraceProcess, free_port_pair, story, unique, wait_until
 
 PROTO = Path(__file__).with_name("externalscaler.proto")
 
@@ -200,6 +202,77 @@ def test_a_consumer_group_gets_no_more_replicas_than_partitions(
     metadata = {"group": group_id, "groupType": "consumer", "topics": topic}
     assert scaler.replicas(**metadata, lagThreshold=5) == 2
     assert scaler.value(**metadata, lagThreshold=100) == 50
+
+
+def test_records_that_retention_has_deleted_are_no_work(
+    scaler: Scaler, bootstrap_servers: str, topic: str, group_id: str
+) -> None:
+    produce(bootstrap_servers, topic, [b"x"] * 9, partition=0)
+    commit(bootstrap_servers, group_id, topic, 2, 0)
+    shared = unique("share")
+    starts = [TopicPartition(topic, 0, 2), TopicPartition(topic, 1, 0)]
+    with AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2}) as client:
+        for future in client.alter_share_group_offsets(shared, starts).values():
+            future.result(PATIENCE_S)
+        for deleted, lag in ((5, 4), (9, 0)):
+            first = TopicPartition(topic, 0, deleted)
+            client.delete_records([first])[first].result(PATIENCE_S)
+            for group, kind in ((group_id, "consumer"), (shared, "share")):
+                metadata = {"group": group, "groupType": kind}
+                wait_until(lambda: scaler.value(**metadata) == lag, PATIENCE_S, str(lag))  # noqa: B023
+                assert scaler.active(**metadata) == bool(lag)
+
+
+@story
+async def test_what_no_member_will_read_is_looked_at_once(
+    bootstrap_servers: str, topic: str, group_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": unique("txn")})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    for _ in range(5):
+        producer.produce(topic, b"x", partition=0)
+    producer.commit_transaction(PATIENCE_S)
+    await asyncio.to_thread(commit, bootstrap_servers, group_id, topic, 3, 0)
+    query = BacklogQuery(group_id, is_share=False)
+    shared = BacklogQuery(unique("new"), is_share=True, topics=(topic,))
+    sent: list[str] = []
+    send = Connection.request
+
+    async def counted(self: Connection, payload: Any, **options: Any) -> Any:
+        sent.append(type(payload).__name__)
+        return await send(self, payload, **options)
+
+    monkeypatch.setattr(Connection, "request", counted)
+    async with Cluster(bootstrap_servers) as cluster:
+        results: dict[BacklogQuery, Any] = {}
+
+        async def records() -> list[int]:
+            results.update(
+                await backlogs(cluster, PartitionLeaders(cluster), [query, shared], results)
+            )
+            return [results[one].records for one in (query, shared)]
+
+        async def until(expected: list[int]) -> None:
+            async with asyncio.timeout(PATIENCE_S):
+                while await records() != expected:
+                    await asyncio.sleep(0.05)
+
+        await until([3, 1])
+        await asyncio.to_thread(commit, bootstrap_servers, group_id, topic, 5, 0)
+        await until([0, 1])
+        sent.clear()
+        assert await records() == [0, 1]
+        assert "FetchRequest" not in sent
+        producer.begin_transaction()
+        for _ in range(2):
+            producer.produce(topic, b"x", partition=0)
+        assert producer.flush(PATIENCE_S) == 0
+        assert await records() == [3, 1], "an open transaction may be committed"
+        producer.abort_transaction(PATIENCE_S)
+        await until([0, 1])
+        produce(bootstrap_servers, topic, [b"x"], partition=0)
+        await until([5, 1])
 
 
 def test_unknown_is_not_zero(

@@ -12,9 +12,9 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from headrace import Broker
 from headrace.cli.lag.show import duration
 from tests.cli.command import start
-from tests.clients.confluent import PATIENCE_S, admin, create_topic, produce
+from tests.clients.confluent import PATIENCE_S, admin, consumer, create_topic, produce
 from tests.clients.conftest import Run
-from tests.support import unique
+from tests.support import unique, wait_until
 
 COMMAND = "lag show"
 
@@ -65,6 +65,23 @@ def test_a_line_per_partition(run: Run, team: str) -> None:
             ("b", "1", "0", "0", "0"),
         )
     ]
+
+
+def test_the_totals_say_what_they_leave_out(run: Run, bootstrap_servers: str, team: str) -> None:
+    group_id = f"{team}-c"
+    with consumer(bootstrap_servers, group_id) as member:
+        member.subscribe([team])
+        wait_until(
+            lambda: member.poll(0.1) and len(member.assignment()) == 2, PATIENCE_S, "an assignment"
+        )
+        _, row, total, unknown = wait_until(
+            lambda: (lines := run(group_id))[-1].startswith("and ") and lines,
+            PATIENCE_S,
+            "the assignment",
+        )
+    assert row.split()[3:8] == [team, "2", "1", "-", "-"], "one partition is empty"
+    assert total.split()[5:9] == ["2", "1", "-", "-"], "unknown is not zero"
+    assert unknown == "and 1 partition whose lag is unknown"
 
 
 def test_json_has_all_that_is_known(run: Run, team: str) -> None:

@@ -201,8 +201,8 @@ def test_members_and_their_partitions_as_the_tool_shows_them(
     assert (begun.committed_offset, begun.lag, begun.leader_epoch, hours(begun)) == (4, 6, 0, 6)
     assert (without_commit.committed_offset, without_commit.lag, without_commit.time_lag_ms) == (
         None,
-        None,
-        None,
+        0,
+        0,
     )
     assert without_commit.end_offset == 0 and without_commit.client_id == "worker-7"
     assert [
@@ -211,12 +211,11 @@ def test_members_and_their_partitions_as_the_tool_shows_them(
             one["partition"],
             one["current_offset"],
             one["log_end_offset"],
-            one["lag"],
             one["consumer_id"],
         )
         for one in sorted(told, key=lambda one: one["partition"])
     ] == [
-        (one.topic, one.partition, one.committed_offset, one.end_offset, one.lag, one.member_id)
+        (one.topic, one.partition, one.committed_offset, one.end_offset, one.member_id)
         for one in (begun, without_commit)
     ]
     assert begun.host == told[0]["host"]
@@ -294,7 +293,7 @@ def test_a_share_group_with_accepted_rejected_and_released_records(
     assert (row.start_offset, row.lag) == (told[0]["start_offset"], told[0]["lag"])
     assert row.start_offset is not None and row.delivery_complete_count == 10 - row.start_offset - 3
     assert hours(row) == 10 - row.start_offset
-    assert (untouched.start_offset, untouched.lag, untouched.time_lag_ms) == (None, None, None)
+    assert (untouched.start_offset, untouched.lag, untouched.time_lag_ms) == (None, 0, 0)
     assert untouched.end_offset == 0
 
 
@@ -455,7 +454,92 @@ def test_records_that_were_deleted_are_not_waited_for(
         PATIENCE_S
     )
     row = lags(group_id)[group_id, topic, 0]
-    assert (row.lag, hours(row)) == (8, 3)
+    assert (row.lag, hours(row)) == (3, 3)
+    lags.admin.delete_records([TopicPartition(topic, 0, 10)])[TopicPartition(topic, 0)].result(
+        PATIENCE_S
+    )
+    for query in ({}, {"time_lag": False}, {"read_committed": True}):
+        assert lags(group_id, **query)[group_id, topic, 0].lag == 0
+
+
+def test_a_share_group_does_not_wait_for_records_that_were_deleted(
+    lags: Lags, topic: str, group_id: str
+) -> None:
+    start = [TopicPartition(topic, 0, 2)]
+    for future in lags.admin.alter_share_group_offsets(group_id, start).values():
+        future.result(PATIENCE_S)
+    for deleted, lag in ((7, 3), (10, 0)):
+        lags.admin.delete_records([TopicPartition(topic, 0, deleted)])[
+            TopicPartition(topic, 0)
+        ].result(PATIENCE_S)
+        assert lags(group_id)[group_id, topic, 0].lag == lag
+
+
+def test_a_partition_without_a_commit_is_unknown_unless_it_is_empty(
+    bootstrap_servers: str, lags: Lags, topic: str, group_id: str
+) -> None:
+    with consumer(bootstrap_servers, group_id) as member:
+        member.subscribe([topic])
+        wait_until(
+            lambda: member.poll(0.1) and len(member.assignment()) == 2, PATIENCE_S, "an assignment"
+        )
+        rows = wait_until(
+            lambda: (found := lags(group_id)).keys() >= {(group_id, topic, 1)} and found,
+            PATIENCE_S,
+            "the assignment of the group",
+        )
+    assert [rows[group_id, topic, n].lag for n in (0, 1)] == [None, 0]
+    assert [rows[group_id, topic, n].time_lag_ms for n in (0, 1)] == [None, 0]
+
+
+def test_markers_and_aborted_records_at_the_end_are_not_waited_for(
+    bootstrap_servers: str, lags: Lags, topic: str, group_id: str
+) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": unique("txn")})
+    producer.init_transactions(PATIENCE_S)
+    shared = unique("share")
+    lags.commit(group_id, topic, {0: 10})
+
+    def transact(count: int) -> None:
+        producer.begin_transaction()
+        for _ in range(count):
+            producer.produce(topic, b"x", partition=0)
+        assert producer.flush(PATIENCE_S) == 0
+
+    def lag(**query: Any) -> int | None:
+        return lags(group_id, **query)[group_id, topic, 0].lag
+
+    def ended_at(end: int) -> None:
+        wait_until(
+            lambda: lags(group_id)[group_id, topic, 0].last_stable_offset == end,
+            PATIENCE_S,
+            "the end of the transaction",
+        )
+
+    transact(3)
+    assert (lag(), lag(read_committed=True)) == (3, 0), "it may still be committed"
+    producer.commit_transaction(PATIENCE_S)
+    ended_at(14)
+    assert (lag(), lag(read_committed=True)) == (4, 4)
+    lags.commit(group_id, topic, {0: 13})
+    start = [TopicPartition(topic, 0, 13)]
+    for future in lags.admin.alter_share_group_offsets(shared, start).values():
+        future.result(PATIENCE_S)
+    assert (lag(), lag(read_committed=True)) == (0, 0), "a marker is left"
+    assert lags(shared)[shared, topic, 0].lag == 0
+    assert lag(time_lag=False) == 1, "without a look at the records"
+
+    transact(2)
+    assert lag() == 2, "the marker before an open transaction is none of its records"
+    producer.abort_transaction(PATIENCE_S)
+    ended_at(17)
+    assert (lag(), lag(read_committed=True)) == (0, 0)
+    row = lags(group_id)[group_id, topic, 0]
+    assert (row.committed_offset, row.end_offset, row.time_lag_ms) == (13, 17, 0)
+    assert lags(shared)[shared, topic, 0].lag == 4, "share groups get aborted records"
+    fill(bootstrap_servers, topic, [2])
+    row = lags(group_id)[group_id, topic, 0]
+    assert (row.lag, hours(row)) == (5, 2)
 
 
 def test_a_topic_that_was_deleted(
@@ -577,6 +661,7 @@ def test_many_groups_cost_few_requests(
         "DescribeGroups",
         "Fetch",
         "ListGroups",
+        "ListOffsets",
         "ListOffsets",
         "ListOffsets",
         "OffsetFetch",

@@ -12,7 +12,7 @@ import pytest
 
 from tests.clients.confluent import create_topic, produce
 from tests.clients.test_dlq import Queue
-from tests.support import unique, wait_until
+from tests.support import HeadraceProcess, unique, wait_until
 from tests.web.serving import (
     PICTURES,
     TOKEN,
@@ -21,6 +21,7 @@ from tests.web.serving import (
     browser_missing,
     client,
     commit,
+    served,
     show_whole,
 )
 from tests.web.test_api import settled
@@ -289,3 +290,41 @@ def test_dark_and_narrow(seen_world: World, page: Page, browser: Any, is_kafka: 
         browser.get(page.base + addresses(seen_world)[name])
         assert browser.execute_script(wide) == 0, name
         picture(browser, f"{name}-narrow", width=500)
+
+
+def test_a_dead_broker_looks_dead_until_it_is_back(browser: Any, tmp_path: Path) -> None:
+    broker = HeadraceProcess(data_dir=tmp_path / "data")
+    with broker, served(tmp_path, "--bootstrap-server", broker.bootstrap_servers) as page:
+        create_topic(broker.bootstrap_servers, "orders")
+        commit(broker.bootstrap_servers, "billing", "orders", 0)
+        for address in ("/", "/group?id=billing"):
+            browser.get(page.base + address)
+            wait_until(lambda: state(browser) == "live", PATIENCE_S, "a live page")
+            broker.kill()
+            wait_for(browser, "no answer")
+            assert is_grey(browser)
+            browser.get_log("browser")  # answers with the status 502
+            browser.refresh()
+            wait_for(browser, "The cluster does not answer")
+            assert state(browser) != "live"
+            broker.start()
+            wait_until(
+                lambda: state(browser) == "live" and not is_grey(browser),
+                PATIENCE_S,
+                "a live page again",
+            )
+            assert "does not answer" not in text(browser)
+        browser.get_log("browser")
+
+
+def state(browser: Any) -> str | None:
+    """Return what the page says of itself."""
+    script = "return document.querySelector('#live')?.innerText"
+    said = browser.execute_script(script)
+    return None if said is None else str(said)
+
+
+def is_grey(browser: Any) -> bool:
+    """Return whether the numbers of the page are greyed."""
+    script = "return getComputedStyle(document.querySelector('#live-part dl.tiles')).filter"
+    return bool(browser.execute_script(script) == "grayscale(1)")

@@ -40,7 +40,7 @@ from headrace.web.limits import (
     SESSION_S,
 )
 from headrace.web.notes import notes
-from headrace.web.observer import Observer, pause_s
+from headrace.web.observer import Observation, Observer, pause_s
 from headrace.web.records import Filter, Query, _search
 from headrace.web.requests import records_query
 from headrace.web.site import Site
@@ -408,6 +408,34 @@ def test_batches_of_an_unknown_format_do_not_end_the_search() -> None:
     position, found, _, _ = _search(bytes(old), 0, 10, asked, set())
     assert found == []
     assert position >= 0
+
+
+@story
+async def test_the_part_that_is_swapped_says_that_the_numbers_are_old() -> None:
+    read = settings({"bootstrap.servers": "127.0.0.1:1"})
+    observer = Observer(read)
+    observer.observation = Observation(1, 1000, 5, "id", 1, {}, {}, {}, {}, [], [])
+    app = create_app(Site(read, observer, Credentials({}), producer_config={}), Hosts([]))
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        fresh = (await client.get("/?part=x")).text
+        assert ">live<" in fresh
+        assert "banner" not in fresh
+        observer.problem = "no <broker> answers"
+        for address in ("/?part=x", "/"):
+            stale = (await client.get(address)).text
+            assert ">live<" not in stale
+            assert 'class="stale"' in stale
+            assert "the numbers are" in stale
+            assert stale.count("no &lt;broker&gt; answers") == 1
+        shown = (await client.get("/actions")).text
+        assert "answers" in shown
+        assert "token. No broker" in shown
+        observer.problem, observer._overdue_s = None, 0
+        assert "no answer" in (await client.get("/?part=x")).text
+        assert observer.stale_ms(61_000) == 60_000
+        refused = await client.get("/topic?name=t")
+        assert (refused.status_code, 'http-equiv="refresh"' in refused.text) == (502, True)
 
 
 def test_a_cluster_that_does_not_answer_does_not_delay_the_end() -> None:

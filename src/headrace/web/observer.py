@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import math
 import threading
 import time
 from collections import deque
@@ -39,6 +40,10 @@ UNATTENDED_S = 15.0
 """The time between two observations while no page is open."""
 ATTENDED_FOR_S = 30.0
 """The time after a request for which its page counts as open."""
+OVERDUE_S, OVERDUE_FACTOR = 5.0, 3
+"""An observation is overdue if it has not ended after this time, and this many times the duration
+of the one before.
+"""
 _ATTENDED_SHARE, _UNATTENDED_SHARE = 0.1, 0.02
 """The largest share of the time that observations may take."""
 _QUEUES_EVERY_S = 60.0
@@ -152,6 +157,8 @@ class Observer:
         """The share groups whose queues were asked for."""
         self._queues_due_s = 0.0
         self._watched_until_s = 0.0
+        self._overdue_s = math.inf
+        """The time by which the next observation should have ended, on a steady clock."""
         self._changed = threading.Condition()
         self._stopping = False
         self._wake: asyncio.Event | None = None
@@ -175,6 +182,17 @@ class Observer:
                 loop.call_soon_threadsafe(task.cancel)
         if self._thread is not None:
             self._thread.join()
+
+    def stale_ms(self, now_ms: int) -> int | None:
+        """Return the age of the newest observation, if it is older than it should be: the newest
+        attempt failed, or has not ended in time. Return None for one that is up to date.
+
+        :param now_ms: time since the epoch
+        """
+        if self.problem is None and time.monotonic() < self._overdue_s:
+            return None
+        seen = self.observation
+        return 0 if seen is None else max(0, now_ms - seen.time_ms)
 
     def watch(self) -> None:
         """Note that a page is open now."""
@@ -226,8 +244,12 @@ class Observer:
                 await self._try_to_observe(cluster, watch)
                 now_s = time.monotonic()
                 attended = now_s < self._watched_until_s
+                pause = pause_s(now_s - started_s, attended=attended)
+                self._overdue_s = (
+                    now_s + pause + max(OVERDUE_S, OVERDUE_FACTOR * (now_s - started_s))
+                )
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause_s(now_s - started_s, attended=attended)):
+                    async with asyncio.timeout(pause):
                         await self._wake.wait()
 
     async def _try_to_observe(self, cluster: Cluster, watch: LagWatch) -> None:

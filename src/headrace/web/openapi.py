@@ -75,7 +75,10 @@ SCHEMAS: dict[str, Any] = {
         time_lag_ms=_COUNT,
         consumed_per_s=_NUMBER,
         produced_per_s=_NUMBER,
-        seconds_to_zero={**_NUMBER, "description": "-1 if the lag does not shrink"},
+        seconds_to_zero={
+            **_NUMBER,
+            "description": "until what waits is finished; -1 if the lag does not shrink",
+        },
     ),
     "Groups": _object(**_HEAD_OF_PAGE, groups=_array(_ref("GroupSummary"))),
     "Span": _object(

@@ -61,6 +61,8 @@ COOKIE = "headrace_session"
 _FIRST_OBSERVATION_S = 0.25
 """The time that a page waits for the first observation; after it, the page is sent without one."""
 _OVERVIEW_ROWS = 15
+_RETRY_S = 5
+"""The time after which a browser asks again for a page that the cluster did not answer for."""
 _SHORT_CHARS = 240
 """Characters of a value in a list of records, unless its format is chosen."""
 
@@ -159,6 +161,8 @@ class Site:
             "csrf": visitor.session.csrf if visitor.session is not None else "",
             "seen": self.observer.observation,
             "problem": self.observer.problem,
+            "stale_ms": self.observer.stale_ms(time.time_ns() // 1_000_000),
+            "retry_s": _RETRY_S if status == 502 and request.method == "GET" else None,
             "path": request.url.path,
             "address": str(request.url.path)
             + (f"?{request.url.query}" if request.url.query else ""),
@@ -166,13 +170,16 @@ class Site:
         }
         live = ""
         if f"{template}_live.html" in self.pages.names:
-            live = self.pages.render(f"{template}_live.html", {**common, **values})
+            live = self.pages.render("live_state.html", common)
+            live += self.pages.render(f"{template}_live.html", {**common, **values})
             digest = hashlib.sha256(live.encode()).hexdigest()[:16]
             if request.query_params.get("part") == digest:
                 return Response(status_code=204)
             live_url = url(request.url.path, **query, part=digest)
         if is_part(request):
-            body = self.pages.render("live.html", {"live": Markup(live), "live_url": live_url})
+            body = self.pages.render(
+                "live.html", {**common, "live": Markup(live), "live_url": live_url}
+            )
         else:
             body = self.pages.render(
                 f"{template}.html",
@@ -314,15 +321,17 @@ class Site:
             released, archived = self._outcomes(detail)
             returned = [
                 pictures.Series("released", "a", released),
-                pictures.Series("rejected", "b", archived),
+                pictures.Series("archived", "b", archived),
             ]
-            charts.append(pictures.chart("Returned a second", returned, texts.number))
+            charts.append(pictures.chart("Released or archived a second", returned, texts.number))
         return charts
 
     def _outcomes(
         self, detail: GroupDetail
     ) -> tuple[list[tuple[int, float | None]], list[tuple[int, float | None]]]:
-        """Return releases and rejections per second, from earlier views of a group's page."""
+        """Return the records per second that were released, and that were archived: rejected, or
+        over the delivery limit. They come from earlier views of a group's page.
+        """
         states = [one.share for one in detail.partitions if one.share is not None]
         released = sum(one.released_count or 0 for one in states)
         archived = sum(one.archived_count or 0 for one in states)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from math import inf
 
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from headrace.client.lag.rates import LagRates, eta_s
+from headrace.client.lag.rates import LagRates, seconds_to_zero
 from headrace.client.lag.rows import LagRow
 from headrace.client.lag.summary import GroupLag, TopicLag
 from headrace.metric_family import Family
@@ -51,8 +50,8 @@ CONSUMPTION = Family(
 TO_ZERO = Family(
     "headrace_group_seconds_to_zero",
     _TOPIC,
-    "forecast of the time until the lag is 0, at the rates of consumption and production; "
-    "+Inf if the lag does not shrink",
+    "forecast of the time until what waits is finished, at the rates of consumption and "
+    "production; +Inf if the lag does not shrink",
 )
 PRODUCED = Family(
     "headrace_topic_produced_records_total",
@@ -151,21 +150,15 @@ class ScrapedLags:
     def _add_topic(self, labels: tuple[str, str, str], lag: TopicLag, rates: LagRates) -> None:
         group_id, _, topic = labels
         consumed, per_s = rates.consumed(group_id, topic)
-        produced_per_s = rates.produced(topic)[1]
         self._sample(LAG, labels, lag.lag)
-        self._sample(
-            LAG_SECONDS, labels, None if lag.time_lag_ms is None else lag.time_lag_ms / 1000
-        )
+        if lag.lag is not None and lag.time_lag_ms is not None:
+            self._sample(LAG_SECONDS, labels, lag.time_lag_ms / 1000)
         self._sample(UNKNOWN, labels, lag.unknown)
         self._sample(CONSUMED, labels, consumed)
         self._sample(CONSUMPTION, labels, per_s)
-        if lag.lag is None or lag.unknown:
-            return
-        if lag.lag == 0:
-            self._sample(TO_ZERO, labels, 0)
-        elif per_s is not None and produced_per_s is not None:
-            left_s = eta_s(lag.lag, per_s, produced_per_s)
-            self._sample(TO_ZERO, labels, inf if left_s is None else left_s)
+        produced_per_s = rates.produced_for(group_id, topic)
+        left_s = seconds_to_zero(lag.lag, lag.unknown, per_s, produced_per_s)
+        self._sample(TO_ZERO, labels, left_s)
 
     def about(self, *, up: bool, scrape_s: float, problems: int) -> None:
         """Add the samples of the scrape itself."""

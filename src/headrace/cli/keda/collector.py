@@ -166,7 +166,7 @@ class BacklogCollector:
             self._leaders, self._leaders_s = PartitionLeaders(self._cluster), began_s
         try:
             async with asyncio.timeout(self._timeout_s):
-                results = await backlogs(self._cluster, self._leaders, queries)
+                results = await backlogs(self._cluster, self._leaders, queries, self._earlier())
         except TimeoutError:
             error: ClientError = ConnectionFailed("the cluster does not answer in time")
             results = dict.fromkeys(queries, error)
@@ -190,6 +190,13 @@ class BacklogCollector:
         self._forget(began_s)
         async with self._round_ended:
             self._round_ended.notify_all()
+
+    def _earlier(self) -> dict[BacklogQuery, Backlog]:
+        return {
+            query: known.backlog
+            for query, known in self._known.items()
+            if known.backlog is not None
+        }
 
     def _forget(self, now_s: float) -> None:
         """Forget groups that were not queried lately."""

@@ -69,7 +69,11 @@ def query_options(parser: ArgumentParser) -> None:
             "with read_committed the lag ends at the last stable offset (default: read_uncommitted)"
         ),
     )
-    flag(parser, "--no-time-lag", "do not read records for their timestamps")
+    flag(
+        parser,
+        "--no-time-lag",
+        "read no records: without timestamps; transaction markers count as lag",
+    )
 
 
 def run(options: Namespace) -> int:
@@ -201,6 +205,8 @@ def _print(part: LagPart, options: Namespace, on_terminal: bool) -> None:
                 [*lines, _total(part.rows, columns)],
             )
         )
+        if unknown := _unknown(part.rows):
+            print(unknown)
 
 
 def _rich(rows: Sequence[LagRow], options: Namespace, title: str | None) -> Any:
@@ -213,8 +219,12 @@ def _rich(rows: Sequence[LagRow], options: Namespace, title: str | None) -> Any:
 
     columns, lines = _lines(rows, options.partitions)
     total = _total(rows, columns)
+    below = "\n".join(line for line in (_unknown(rows), title) if line)
     made = Table(
-        box=box.SIMPLE_HEAD, show_footer=True, caption=title and Text(title), caption_justify="left"
+        box=box.SIMPLE_HEAD,
+        show_footer=True,
+        caption=Text(below) if below else None,
+        caption_justify="left",
     )
     for column, sum_ in zip(columns, total, strict=True):
         right = column in (
@@ -284,20 +294,20 @@ def _members(rows: Iterable[LagRow]) -> int:
 
 
 def _sums(rows: Sequence[LagRow]) -> tuple[int | None, int | None]:
-    """Return the sum of the known lags and the largest known time lag; None if none is known."""
-    lags = [row.lag for row in rows if row.lag is not None]
+    """Return the sum of the known lags and the largest known time lag; None if unknown."""
+    from headrace.client.lag.rows import known_sum
+
+    lag = known_sum(row.lag for row in rows if row.topic is not None)
     times = [row.time_lag_ms for row in rows if row.time_lag_ms is not None]
-    return sum(lags) if lags else None, max(times, default=None)
+    return lag, None if lag is None else max(times, default=None)
 
 
 def _total(rows: Sequence[LagRow], columns: Sequence[str]) -> list[object]:
     lag, time_lag = _sums(rows)
     groups = len({row.group_id for row in rows})
     partitions = sum(row.topic is not None for row in rows)
-    unknown = sum(row.lag is None for row in rows if row.topic is not None)
     values = {
         "GROUP": f"{groups:,} group{'' if groups == 1 else 's'}",
-        "TOPIC": f"lag unknown of {unknown:,}" if unknown else None,
         "PARTITION": partitions,
         "PARTITIONS": partitions,
         "MEMBERS": _members(rows),
@@ -305,6 +315,14 @@ def _total(rows: Sequence[LagRow], columns: Sequence[str]) -> list[object]:
         "TIME-LAG": duration(time_lag),
     }
     return [values.get(column) for column in columns]
+
+
+def _unknown(rows: Sequence[LagRow]) -> str | None:
+    """Return a line about the partitions that the totals leave out; None if there are none."""
+    unknown = sum(row.lag is None for row in rows if row.topic is not None)
+    if not unknown:
+        return None
+    return f"and {unknown:,} partition{'' if unknown == 1 else 's'} whose lag is unknown"
 
 
 def duration(milliseconds: int | None) -> str | None:

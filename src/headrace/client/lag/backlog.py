@@ -8,8 +8,8 @@ are accepted, rejected or archived (KIP-1226).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from headrace.client.cluster import Cluster
 from headrace.client.configs import ConfigType, describe_configs
@@ -25,10 +25,17 @@ from headrace.client.list_offsets import EARLIEST, LATEST
 from headrace.protocol.partitions import TopicPartition
 
 from .partition_leaders import PartitionLeaders
+from .record_times import Times, record_times
+from .rows import records_left
 from .share_progress import ShareProgress, share_positions
 
 GROUPS_AT_ONCE = 200
 """The number of groups in one request."""
+
+MAX_TAIL_OFFSETS = 10_000
+"""The largest number of offsets at the end of a partition that are looked at for records."""
+MAX_TAIL_FETCHES = 20
+"""The limit of requests to one broker for that, in one call."""
 
 _RESET = "share.auto.offset.reset"
 
@@ -50,6 +57,19 @@ class BacklogQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class Tail:
+    """What a look at the offsets from a position to the end of a partition has shown.
+
+    :param has_records: False if there are only transaction markers, or aborted records of a group
+        that is no share group
+    """
+
+    position: int
+    end: int
+    has_records: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Backlog:
     """The work of a group.
 
@@ -57,10 +77,13 @@ class Backlog:
         begins with the newest record, counts as one if it has records: a member must come to set
         the position
     :param partitions: number of partitions of its topics
+    :param tails: the partitions of which only the end is left. Pass them on to the next call, which
+        looks only at what is new
     """
 
     records: int
     partitions: int
+    tails: Mapping[TopicPartition, Tail] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +101,15 @@ Positions = Mapping[TopicPartition, _Position]
 
 
 async def backlogs(
-    cluster: Cluster, leaders: PartitionLeaders, queries: Iterable[BacklogQuery]
+    cluster: Cluster,
+    leaders: PartitionLeaders,
+    queries: Iterable[BacklogQuery],
+    earlier: Mapping[BacklogQuery, Backlog] | None = None,
 ) -> dict[BacklogQuery, Backlog | ClientError]:
     """Return the work of each group, or the reason why it is unknown.
 
     :param leaders: a cache, maybe of an earlier call
+    :param earlier: results of earlier calls
     :raises ClientError: no broker answers
     """
     wanted = list(dict.fromkeys(queries))
@@ -106,25 +133,25 @@ async def backlogs(
         if isinstance(known, ClientError):
             continue
         without.update(place for place in of_query if place not in known)
-        unread.update(place for place in of_query if place in known and known[place].lag is None)
+        unread.update(place for place in of_query if place in known and known[place].lag != 0)
     new_groups = {
         one.group_id
         for one, of_query in places.items()
         if one.is_share and one.from_earliest is None and not without.isdisjoint(of_query)
     }
     earliest = await _starting_early(cluster, sorted(new_groups))
-    starts = await leaders.offsets(without, EARLIEST) if without else {}
     ends = await leaders.offsets(without | unread, LATEST) if without | unread else {}
-    return {
-        one: _backlog(
-            _resolved(one, earliest),
-            positions[one.group_id, one.is_share],
-            of_query,
-            leaders,
-            starts,
-            ends,
-        )
+    starts = await leaders.offsets(ends, EARLIEST) if ends else {}
+    rests = {
+        one: _rests(one, positions[one.group_id, one.is_share], of_query, leaders, starts, ends)
         for one, of_query in places.items()
+    }
+    tails = await _look_at_tails(cluster, leaders, rests, earlier or {})
+    return {
+        one: rest
+        if isinstance(rest, ClientError)
+        else _backlog(_resolved(one, earliest), rest, tails[one])
+        for one, rest in rests.items()
     }
 
 
@@ -197,14 +224,30 @@ async def _share_positions(
     }
 
 
-def _backlog(
+class _Rest(NamedTuple):
+    """What is left to a group in a partition.
+
+    :param position: where the group reads on: after what retention has deleted
+    """
+
+    position: int
+    end: int
+    records: int
+    has_position: bool
+
+
+_Rests = Mapping[TopicPartition, _Rest]
+
+
+def _rests(
     query: BacklogQuery,
     positions: Positions | ClientError,
     places: Sequence[TopicPartition],
     leaders: PartitionLeaders,
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
-) -> Backlog | ClientError:
+) -> _Rests | ClientError:
+    """Return what is left in the partitions of a query."""
     if isinstance(positions, ClientError):
         return positions
     for topic in query.topics:
@@ -214,21 +257,89 @@ def _backlog(
         return ClientError(
             f"group '{query.group_id}' has no position in any topic: name its topics"
         )
-    records = 0
+    rests = {}
     for place in places:
-        position = positions.get(place)
-        if position is not None and position.lag is not None:
-            records += max(0, position.lag)
+        position, start, end = positions.get(place), starts.get(place), ends.get(place)
+        if position is not None and position.lag == 0:
+            rests[place] = _Rest(position.offset, position.offset, 0, has_position=True)
             continue
-        end = ends.get(place)
-        start = starts.get(place) if position is None else position.offset
-        if start is None or end is None:
+        offset = start if position is None else max(position.offset, start or 0)
+        records = records_left(offset, start, end)
+        if offset is None or end is None or records is None:
             return ClientError(f"the end of {place[0]}-{place[1]} is unknown")
-        if position is None and not query.from_earliest:
-            records += end > start
-        else:
-            records += max(0, end - start)
-    return Backlog(records, len(places))
+        if position is not None and position.lag is not None:
+            records = min(records, max(0, position.lag))
+        rests[place] = _Rest(offset, end, records, position is not None)
+    return rests
+
+
+async def _look_at_tails(
+    cluster: Cluster,
+    leaders: PartitionLeaders,
+    rests: Mapping[BacklogQuery, _Rests | ClientError],
+    earlier: Mapping[BacklogQuery, Backlog],
+) -> dict[BacklogQuery, dict[TopicPartition, Tail]]:
+    """Look for records in short tails of partitions.
+
+    Markers of transactions are no records, and neither are aborted records, except for share
+    groups, which get them unless configured otherwise. Without this, a group that has read
+    everything would have work for ever: no member commits an offset after such a tail.
+
+    :returns: also what earlier looks have shown. A tail that could not be read is missing
+    """
+    tails: dict[BacklogQuery, dict[TopicPartition, Tail]] = {query: {} for query in rests}
+    unread: dict[bool, dict[TopicPartition, set[int]]] = {True: {}, False: {}}
+    short: list[tuple[BacklogQuery, TopicPartition, _Rest]] = []
+    for query, of_query in rests.items():
+        if isinstance(of_query, ClientError):
+            continue
+        looks = earlier[query].tails if query in earlier else {}
+        for place, rest in of_query.items():
+            tail = looks.get(place)
+            if tail is not None and (tail.position, tail.end) == (rest.position, rest.end):
+                tails[query][place] = tail
+            elif rest.records and rest.end - rest.position <= MAX_TAIL_OFFSETS:
+                short.append((query, place, rest))
+                unread[not query.is_share].setdefault(place, set()).add(rest.position)
+    times: dict[bool, Times] = {}
+    ends: dict[bool, Mapping[TopicPartition, int]] = {}
+    for committed_only, positions in unread.items():
+        ends[committed_only] = (
+            await leaders.offsets(positions, LATEST, read_committed=committed_only)
+            if positions
+            else {}
+        )
+        times[committed_only] = await record_times(
+            cluster,
+            leaders,
+            {
+                place: of_place
+                for place, of_place in positions.items()
+                if place in ends[committed_only]
+            },
+            ends[committed_only],
+            read_committed=committed_only,
+            max_requests=MAX_TAIL_FETCHES,
+        )
+    for query, place, rest in short:
+        committed_only = not query.is_share
+        # Records of an open transaction count: they may be committed.
+        if ends[committed_only].get(place, -1) < rest.end:
+            continue
+        of_place = times[committed_only].get(place, {})
+        if rest.position in of_place:
+            has_records = of_place[rest.position] is not None
+            tails[query][place] = Tail(rest.position, rest.end, has_records)
+    return tails
+
+
+def _backlog(query: BacklogQuery, rests: _Rests, tails: Mapping[TopicPartition, Tail]) -> Backlog:
+    records = 0
+    for place, rest in rests.items():
+        if not rest.records or (place in tails and not tails[place].has_records):
+            continue
+        records += rest.records if rest.has_position or query.from_earliest else 1
+    return Backlog(records, len(rests), tails)
 
 
 async def has_members(cluster: Cluster, query: BacklogQuery) -> bool:

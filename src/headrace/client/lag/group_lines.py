@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from .rates import LagRates, eta_s
+from .rates import LagRates, seconds_to_zero
+from .rows import known_sum
 from .summary import GroupLag
 
 
 class GroupLine(NamedTuple):
     """A group in an overview; None for an unknown value.
 
-    :param seconds_to_zero: time until the lag is zero; -1 if it does not shrink
+    :param produced_per_s: in the partitions whose lag is known, if there are some
+    :param seconds_to_zero: see :func:`headrace.client.lag.rates.seconds_to_zero`; -1 if the lag
+        does not shrink
     """
 
     group: str
@@ -32,28 +36,26 @@ def group_line(group_id: str, group: GroupLag, rates: LagRates) -> GroupLine:
     :param rates: with the snapshot of the group
     """
     topics = group.topics.values()
-    lag = _sum(one.lag for one in topics)
+    lag = known_sum(one.lag for one in topics)
     consumed = _sum(rates.consumed(group_id, topic)[1] for topic in group.topics)
-    produced = _sum(rates.produced(topic)[1] for topic in group.topics)
-    left_s: float | None = None
-    if lag == 0:
-        left_s = 0.0
-    elif lag is not None and consumed is not None and produced is not None:
-        left_s = eta_s(lag, consumed, produced)
-        left_s = -1.0 if left_s is None else left_s
-    if any(one.unknown for one in topics):
-        left_s = None
-    times = [one.time_lag_ms for one in topics if one.time_lag_ms is not None]
+    produced = _sum(
+        rates.produced(topic)[1] if one.lag is None else rates.produced_for(group_id, topic)
+        for topic, one in group.topics.items()
+    )
+    left_s = seconds_to_zero(lag, sum(one.unknown for one in topics), consumed, produced)
+    times = [
+        one.time_lag_ms for one in topics if one.time_lag_ms is not None and one.lag is not None
+    ]
     return GroupLine(
         group_id,
         group.type,
         group.state,
         len(group.members),
-        None if lag is None else int(lag),
-        max(times, default=None),
+        lag,
+        None if lag is None else max(times, default=None),
         consumed,
         produced,
-        left_s,
+        -1.0 if left_s == math.inf else left_s,
     )
 
 
@@ -64,5 +66,5 @@ def group_lines(groups: Mapping[str, GroupLag], rates: LagRates) -> list[GroupLi
 
 def _sum(values: Iterable[float | None]) -> float | None:
     """Return the sum of the known values; None if there is none."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if numbers else None

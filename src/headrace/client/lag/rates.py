@@ -2,14 +2,49 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .rows import LagRow
 
 RATE_WINDOW_MS = 60_000
 """The default time over which rates are averaged."""
+
+
+KEEPS_UP_S = 10.0
+"""A group keeps up if it finishes what waits within this time. It is longer than the default
+interval of two commits, between which the lag of a healthy group grows.
+"""
+
+
+def seconds_to_zero(
+    lag: int | None, unknown: int, consumed_per_s: float | None, produced_per_s: float | None
+) -> float | None:
+    """Return a forecast of the time until a group has finished what waits now.
+
+    A lag that does not shrink is told even if some partitions are unknown: they cannot make it
+    better. Good news needs to know them all.
+
+    :param lag: the sum over the partitions in which it is known; None if there is none
+    :param unknown: number of partitions in which it is not
+    :param produced_per_s: in the partitions whose lag is known
+    :returns: infinity if the lag does not shrink; None if unknown
+    """
+    if lag is None:
+        return None
+    left_s: float | None = 0.0
+    if lag > 0:
+        if consumed_per_s is None or produced_per_s is None:
+            return None
+        if lag <= KEEPS_UP_S * consumed_per_s:
+            left_s = lag / consumed_per_s
+        else:
+            left_s = eta_s(lag, consumed_per_s, produced_per_s)
+    if left_s is None:
+        return math.inf
+    return None if unknown else left_s
 
 
 def eta_s(lag: float, consumed_per_s: float, produced_per_s: float) -> float | None:
@@ -60,6 +95,9 @@ class LagRates:
         self._window_ms = window_ms
         self._groups: dict[tuple[str, str], _Count] = {}
         self._topics: dict[str, _Count] = {}
+        self._unknown: dict[tuple[str, str], _Count] = {}
+        """Production in the partitions in which the lag of a group is unknown."""
+        self._unknown_ends: dict[tuple[str, str], dict[int, int]] = {}
         self._seen_groups: set[tuple[str, str]] = set()
         self._ends: dict[str, dict[int, int]] = {}
         self._now_ms = 0
@@ -72,6 +110,7 @@ class LagRates:
         self._now_ms = now_ms
         self._seen_groups = set()
         self._ends = {}
+        self._unknown_ends = {}
 
     def add(self, rows: Iterable[LagRow]) -> None:
         """Add rows of the snapshot."""
@@ -93,6 +132,8 @@ class LagRates:
             if row.end_offset is not None:
                 ends = self._ends.setdefault(row.topic, {})
                 ends[row.partition] = max(row.end_offset, ends.get(row.partition, 0))
+                if row.lag is None:
+                    self._unknown_ends.setdefault(key, {})[row.partition] = row.end_offset
 
     def end(self) -> None:
         """End the snapshot."""
@@ -100,14 +141,23 @@ class LagRates:
             del self._groups[gone]
         for gone_topic in self._topics.keys() - self._ends.keys():
             del self._topics[gone_topic]
+        for known in self._unknown.keys() - self._unknown_ends.keys():
+            del self._unknown[known]
         for topic, ends in self._ends.items():
-            count = self._topics.setdefault(topic, _Count())
-            for partition, end in ends.items():
-                count.total += max(0, end - count.last.get(partition, end))
-                count.last[partition] = end
-            self._note(count)
+            self._add_ends(self._topics.setdefault(topic, _Count()), ends)
+        for key, ends in self._unknown_ends.items():
+            count = self._unknown.setdefault(key, _Count())
+            count.last = {one: end for one, end in count.last.items() if one in ends}
+            self._add_ends(count, ends)
         for key in self._seen_groups:
             self._note(self._groups[key])
+
+    def _add_ends(self, count: _Count, ends: Mapping[int, int]) -> None:
+        """Count what was produced up to the ends of partitions."""
+        for partition, end in ends.items():
+            count.total += max(0, end - count.last.get(partition, end))
+            count.last[partition] = end
+        self._note(count)
 
     def _note(self, count: _Count) -> None:
         """Append the total to the course, and drop totals that are older than the window."""
@@ -131,6 +181,17 @@ class LagRates:
         """Return the records produced since the first snapshot, and the rate per second."""
         count = self._topics.get(topic)
         return (0, None) if count is None else (count.total, count.rate())
+
+    def produced_for(self, group_id: str, topic: str) -> float | None:
+        """Return the records produced per second in the partitions in which the lag of a group is
+        known.
+        """
+        per_s = self.produced(topic)[1]
+        unknown = self._unknown.get((group_id, topic))
+        if unknown is None or per_s is None:
+            return per_s
+        elsewhere_per_s = unknown.rate()
+        return None if elsewhere_per_s is None else max(0.0, per_s - elsewhere_per_s)
 
 
 def _add_share(count: _Count, row: LagRow) -> None:

@@ -28,9 +28,9 @@ MOST_BYTES = 1024 * 1024
 """The limit of a request for several positions; a single batch may need more."""
 _LARGEST_BATCH_BYTES = 1 << 30
 _GROWTH = 4
-_MAX_IDLE_RESPONSES = 32
-"""The number of consecutive responses without a result after which the search ends. They occur in
-long runs of aborted transactions.
+_MAX_IDLE_RESPONSES = 12
+"""The number of consecutive responses without a result after which the search ends: 9 MiB of small
+batches. They occur in long runs of aborted transactions.
 """
 
 AbortedTransaction = tuple[int, int]
@@ -45,8 +45,8 @@ class PartitionSearch:
     :param end_offset: the exclusive end of the search
     :ivar held_back: True if the last response was empty, as from a broker that sends only whole
         batches
-    :ivar found: position → timestamp in ms; None if no record follows. The timestamp of a missing
-        position is unknown
+    :ivar found: position → timestamp in ms; None if no record follows; :data:`NO_TIMESTAMP` if its
+        record has none, or is beyond the limit of the search. Missing positions were not searched
     """
 
     def __init__(self, positions: Iterable[int], end_offset: int) -> None:
@@ -87,6 +87,7 @@ class PartitionSearch:
         resolved = open_before - len(self._pending)
         self._idle = 0 if resolved else self._idle + 1
         if self._idle > _MAX_IDLE_RESPONSES:
+            self.found.update(dict.fromkeys(self._pending, NO_TIMESTAMP))
             self.give_up()
         if wanted_bytes:
             self.max_bytes = max(wanted_bytes, FIRST_BYTES)
@@ -107,9 +108,7 @@ class PartitionSearch:
     def _resolve(self, offset: int, timestamp: int) -> None:
         """Set the timestamp of the positions up to ``offset``."""
         while self._pending and self._pending[0] <= offset:
-            if timestamp != NO_TIMESTAMP:
-                self.found[self._pending[0]] = timestamp
-            self._pending.popleft()
+            self.found[self._pending.popleft()] = timestamp
 
     def _scan(self, data: bytes, aborted: Sequence[AbortedTransaction]) -> int:
         """Search the batches.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError, error_name
@@ -13,17 +13,24 @@ from headrace.client.fetch import FetchLimits, FetchPosition, fetch
 from headrace.client.list_offsets import EARLIEST
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.record_batch import NO_TIMESTAMP
 
 from .partition_leaders import PartitionLeaders
 from .record_search import MOST_BYTES, PartitionSearch
 
 Times = Mapping[TopicPartition, Mapping[int, int | None]]
-"""Partition → position → timestamp in ms of the record there; None if no record follows. Unknown
-timestamps are missing.
-"""
+"""Partition → position → :attr:`PartitionSearch.found`."""
 
-_Dated = dict[TopicPartition, dict[int, tuple[int, int]]]
-"""Partition → position → timestamp of its record, and the time at which it was read, in ms."""
+
+class _Search(NamedTuple):
+    """The result of an earlier search, and its end offset and time."""
+
+    timestamp_ms: int | None
+    end_offset: int
+    time_ms: int
+
+
+_Searches = dict[TopicPartition, dict[int, _Search]]
 
 _ANSWER_BYTES = 16 * 1024 * 1024
 """The limit of one response, over all partitions."""
@@ -39,14 +46,14 @@ class RepeatedTimes:
 
     :param max_requests: the limit of Fetch requests to one broker in one search; positions beyond
         it stay unknown until a later search
-    :param kept_ms: the time after which a timestamp is read again, as retention may have deleted
-        its record
+    :param kept_ms: the time after which a timestamp is read again, as compaction may have deleted
+        its record. That no record follows up to an end offset is true for ever
     """
 
     max_requests: int
     kept_ms: int
-    _earlier: dict[bool, _Dated] = field(default_factory=dict)
-    _found: dict[bool, _Dated] = field(default_factory=dict)
+    _earlier: dict[bool, _Searches] = field(default_factory=dict)
+    _found: dict[bool, _Searches] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Begin a snapshot: forget positions that the last snapshot did not have."""
@@ -74,9 +81,9 @@ class RepeatedTimes:
             of_partition = earlier.get(one, {})
             for position in wanted:
                 entry = of_partition.get(position)
-                if entry is not None and 0 <= now_ms - entry[1] < self.kept_ms:
+                if entry is not None and self._holds(entry, end_offsets[one], now_ms):
                     kept.setdefault(one, {})[position] = entry
-                    known.setdefault(one, {})[position] = entry[0]
+                    known.setdefault(one, {})[position] = entry.timestamp_ms
                 else:
                     missing.setdefault(one, []).append(position)
         found = await record_times(
@@ -90,9 +97,15 @@ class RepeatedTimes:
         for one, times in found.items():
             known.setdefault(one, {}).update(times)
             for position, timestamp_ms in times.items():
-                if timestamp_ms is not None:
-                    kept.setdefault(one, {})[position] = (timestamp_ms, now_ms)
+                search = _Search(timestamp_ms, end_offsets[one], now_ms)
+                kept.setdefault(one, {})[position] = search
         return known
+
+    def _holds(self, search: _Search, end_offset: int, now_ms: int) -> bool:
+        """Return whether the result of an earlier search is still right."""
+        if search.timestamp_ms in (None, NO_TIMESTAMP) and search.end_offset == end_offset:
+            return True
+        return search.timestamp_ms is not None and 0 <= now_ms - search.time_ms < self.kept_ms
 
 
 async def record_times(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,7 +33,9 @@ class LagRow(NamedTuple):
         accepted, rejected or archived (KIP-1226)
     :param lag: ``end_offset - committed_offset``, or with ``read_committed``
         ``last_stable_offset - committed_offset``; for share groups
-        ``end_offset - start_offset - delivery_complete_count``
+        ``end_offset - start_offset - delivery_complete_count``. Without the records before the log
+        start: see :func:`records_left`. With ``time_lag`` it is 0 if only transaction markers, or
+        aborted records of another type of group than share, follow
     :param time_lag_ms: age of the first record to read; 0 if there is none
     :param leader_epoch: stored with the offset
     :param metadata: stored with the offset
@@ -73,7 +75,8 @@ class LagQuery:
     :param topics_pattern: a regular expression that matches whole topic names; None for all
     :param topics_excluded: a regular expression of whole topic names to leave out; None for none
     :param read_committed: compute the lag to the last stable offset, except for share groups
-    :param time_lag: determine ``time_lag_ms``, which requires reading records
+    :param time_lag: determine ``time_lag_ms``, and whether records follow a position at all, which
+        requires reading records
     :param complete_counts: determine ``delivery_complete_count``, which requires reading the end
         offsets of share groups twice
     """
@@ -110,6 +113,43 @@ class LagQuery:
             and (not self.groups or group.group_id in self.groups)
             and _selects(self.groups_pattern, self.groups_excluded, group.group_id)
         )
+
+
+def records_left(
+    position: int | None, log_start: int | None, end: int | None, complete_count: int = 0
+) -> int | None:
+    """Return the number of offsets that a group still has to finish in a partition.
+
+    Records that retention has deleted are not among them. A group without a position has nothing
+    to finish in an empty partition; in another it is unknown where the group will begin.
+
+    :param position: the committed offset, or the start offset of a share group; None without one
+    :param log_start: None if unknown
+    :param end: the exclusive end; None if unknown
+    :param complete_count: records after ``position`` that are finished
+    :returns: None if unknown
+    """
+    if end is None:
+        return None
+    in_log = None if log_start is None else max(0, end - log_start)
+    if position is None:
+        return 0 if in_log == 0 else None
+    left = max(0, end - position - complete_count)
+    return left if in_log is None else min(left, in_log)
+
+
+def known_sum(lags: Iterable[int | None]) -> int | None:
+    """Return the sum of lags, as far as they are known: the lag is at least that.
+
+    :returns: None if none is known, or if nothing is left where it is known: unknown is not zero
+    """
+    total, unknown, is_known = 0, False, False
+    for lag in lags:
+        if lag is None:
+            unknown = True
+        else:
+            total, is_known = total + lag, True
+    return total if is_known and (total or not unknown) else None
 
 
 def _selects(pattern: str | None, excluded: str | None, name: str) -> bool:

@@ -2,16 +2,25 @@
 
 A number of groups at a time is described, and their committed offsets are fetched, with one request
 of each kind to each coordinator. Then the ends of all their partitions are read, with two requests
-to each broker, and then the timestamps of the records at the committed offsets. Reading the ends
-after the committed offsets keeps lags from being negative.
+to each broker, the starts of those where a group is behind, and then the timestamps of the records
+at the committed offsets. Reading the ends after the committed offsets keeps lags from being
+negative.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Ask
@@ -26,13 +35,14 @@ from headrace.client.group_requests import (
     describe_streams_groups,
     task_partitions,
 )
-from headrace.client.list_offsets import LATEST
+from headrace.client.list_offsets import EARLIEST, LATEST
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.record_batch import NO_TIMESTAMP
 
 from .partition_leaders import PartitionLeaders
 from .record_times import RepeatedTimes, Times, record_times
-from .rows import LagPart, LagQuery, LagRow
+from .rows import LagPart, LagQuery, LagRow, records_left
 from .share_progress import SharePosition, ShareProgress, share_positions, share_progress
 
 GROUPS_AT_ONCE = 50
@@ -84,6 +94,13 @@ class Progress:
     def partitions(self) -> set[TopicPartition]:
         """Return all partitions of the group."""
         return self.members.keys() | self.commits.keys() | self.shared.keys()
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """Return the committed offset, or the start offset of a share group."""
+        if self.group.type == _SHARE:
+            return self.shared.get(partition, _NO_STATE).start_offset
+        commit = self.commits.get(partition)
+        return None if commit is None else commit[0]
 
     def within(self, partitions: Collection[TopicPartition]) -> Progress:
         """Return the progress in some of the partitions."""
@@ -277,8 +294,13 @@ def _add_members(
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """The end offsets and last stable offsets of the partitions whose leader answered."""
+    """The offsets of the partitions whose leader answered.
 
+    :param start: the log start offsets, where a group has no position, or one before the end
+    :param stable: the last stable offsets
+    """
+
+    start: Mapping[TopicPartition, int]
     end: Mapping[TopicPartition, int]
     stable: Mapping[TopicPartition, int]
 
@@ -299,83 +321,93 @@ async def progress_rows(
     partitions = {partition for progress in held for partition in progress.partitions()}
     # After the commits, and in this order: no position can be beyond the end that is read last.
     stable = await leaders.offsets(partitions, LATEST, read_committed=True)
-    ends = _Ends(await leaders.offsets(partitions, LATEST), stable)
+    end = await leaders.offsets(partitions, LATEST)
+    behind = {
+        key
+        for progress in held
+        for key in progress.partitions()
+        if key in end and _is_behind(progress.position(key), end[key])
+    }
+    start = await leaders.offsets(behind, EARLIEST) if behind else {}
+    ends = _Ends(start, end, stable)
     places = [_places(progress, query, ends) for progress in held]
-    times: Mapping[bool, Times] = {}
     if query.time_lag:
-        times = await _times(
-            cluster,
-            [one for of_group in places for one in of_group],
-            leaders,
-            ends,
-            snapshot_time_ms,
-            repeated,
-        )
+        all_places = [one for of_group in places for one in of_group]
+
+        async def search(positions: _Positions, end: _Offsets, read_committed: bool) -> Times:
+            if repeated is None:
+                return await record_times(
+                    cluster, leaders, positions, end, read_committed=read_committed
+                )
+            return await repeated.search(
+                cluster,
+                leaders,
+                positions,
+                end,
+                read_committed=read_committed,
+                now_ms=snapshot_time_ms,
+            )
+
+        await _look_at_records(all_places, query, ends, snapshot_time_ms, search)
     rows: list[LagRow] = []
     for progress, of_group in zip(held, places, strict=True):
         head = (cluster.cluster_id, progress.group.group_id, progress.group.type, progress.state)
         for at in of_group:
-            rows.append(_row(head, progress, at, ends, times, snapshot_time_ms))
+            rows.append(_row(head, progress, at, ends, snapshot_time_ms))
         if query.all_topics:
             for worker in _workers(progress) or ([] if of_group else [(None, None, None)]):
                 rows.append(LagRow(*head, None, None, *worker, *(None,) * 9, snapshot_time_ms))
     return rows
 
 
-class _Place(NamedTuple):
+@dataclass(slots=True)
+class _Place:
     """The position of a group in one partition.
 
+    :param committed_only: True if records of open and aborted transactions are not looked for
     :param position: the committed offset, or the start offset of a share group
-    :param committed_only: True if the time lag ignores records of open and aborted transactions
+    :param reads_from: the position, or the log start if that is later
+    :param time_lag_ms: set by :func:`_look_at_records`
     """
 
     key: TopicPartition
+    committed_only: bool
     position: int | None
+    reads_from: int
     delivery_complete_count: int | None
     lag: int | None
     leader_epoch: int | None
     metadata: str | None
-    committed_only: bool
+    time_lag_ms: int | None = None
+
+
+def _is_behind(position: int | None, end: int) -> bool:
+    return position is None or position < end
 
 
 def _places(progress: Progress, query: LagQuery, ends: _Ends) -> list[_Place]:
-    found = []
+    places = []
+    is_share = progress.group.type == _SHARE
     for key in sorted(progress.partitions()):
-        end = ends.end.get(key)
-        lag = None
-        if progress.group.type == _SHARE:
+        position, start, end = progress.position(key), ends.start.get(key), ends.end.get(key)
+        count, leader_epoch, metadata = None, None, None
+        if is_share:
             at = progress.shared.get(key, _NO_STATE)
-            if end is not None and at.start_offset is not None:
-                count = at.delivery_complete_count
-                lag = at.lag if count is None else end - at.start_offset - count
-                lag = None if lag is None else max(0, lag)
-            place = _Place(
-                key,
-                at.start_offset,
-                at.delivery_complete_count,
-                lag,
-                at.leader_epoch,
-                None,
-                committed_only=False,
-            )
-        elif (commit := progress.commits.get(key)) is not None:
-            offset, epoch, metadata = commit
-            target = ends.stable.get(key) if query.read_committed else end
-            if target is not None:
-                lag = max(0, target - offset)
-            place = _Place(
-                key,
-                offset,
-                None,
-                lag,
-                epoch if epoch >= 0 else None,
-                metadata,
-                query.read_committed,
-            )
+            count, leader_epoch = at.delivery_complete_count, at.leader_epoch
+            lag = records_left(position, start, end, count or 0)
+            if count is None and position is not None and lag is not None:
+                lag = None if at.lag is None else min(lag, max(0, at.lag))
         else:
-            place = _Place(key, None, None, None, None, None, query.read_committed)
-        found.append(place)
-    return found
+            if (commit := progress.commits.get(key)) is not None:
+                _, epoch, metadata = commit
+                leader_epoch = epoch if epoch >= 0 else None
+            target = ends.stable.get(key) if query.read_committed else end
+            lag = records_left(position, start, target)
+        reads_from = max(position or 0, start or 0)
+        places.append(
+            _Place(key, not is_share, position, reads_from, count, lag, leader_epoch, metadata)
+        )
+    return places
 
 
 def _workers(progress: Progress) -> list[tuple[str | None, str | None, str | None]]:
@@ -383,40 +415,62 @@ def _workers(progress: Progress) -> list[tuple[str | None, str | None, str | Non
     return [(one.member_id, one.client_id, one.host) for one in progress.idle]
 
 
-async def _times(
-    cluster: Cluster,
+_Positions = Mapping[TopicPartition, Collection[int]]
+_Offsets = Mapping[TopicPartition, int]
+_Search = Callable[[_Positions, _Offsets, bool], Awaitable[Times]]
+
+
+async def _look_at_records(
     places: Sequence[_Place],
-    leaders: PartitionLeaders,
+    query: LagQuery,
     ends: _Ends,
     snapshot_time_ms: int,
-    repeated: RepeatedTimes | None,
-) -> dict[bool, Times]:
-    """Find the timestamps of the records at positions with a lag. Equal positions of several groups
-    are looked up once.
+    search: _Search,
+) -> None:
+    """Set the time lags of places. A lag of which no record is left becomes 0.
 
-    :returns: ``committed_only`` → times
+    Markers of transactions are no records, and neither are aborted records, except for share
+    groups, which get them unless configured otherwise. Equal positions of several groups are looked
+    up once.
+
+    :param search: reads the records at positions
     """
-    wanted: dict[bool, dict[TopicPartition, set[int]]] = {False: {}, True: {}}
+    times = {True: await search(_behind_at(places, True, ends.stable), ends.stable, True)}
     for at in places:
-        if at.lag and at.position is not None:
-            wanted[at.committed_only].setdefault(at.key, set()).add(at.position)
-    found: dict[bool, Times] = {}
-    for committed_only, positions in wanted.items():
-        end = ends.stable if committed_only else ends.end
-        if repeated is None:
-            found[committed_only] = await record_times(
-                cluster, leaders, positions, end, read_committed=committed_only
-            )
-        else:
-            found[committed_only] = await repeated.search(
-                cluster,
-                leaders,
-                positions,
-                end,
-                read_committed=committed_only,
-                now_ms=snapshot_time_ms,
-            )
-    return found
+        if at.lag and at.committed_only and _is_empty(times[True], at):
+            # What is left belongs to open transactions.
+            at.reads_from = max(at.reads_from, ends.stable[at.key])
+            at.lag = 0 if query.read_committed else max(0, ends.end[at.key] - at.reads_from)
+            at.committed_only = False
+    times[False] = await search(_behind_at(places, False, ends.end), ends.end, False)
+    for at in places:
+        if at.lag and _is_empty(times[at.committed_only], at):
+            at.lag = 0
+        if at.lag is not None:
+            age_ms = _age_ms(times[at.committed_only], at, snapshot_time_ms)
+            at.time_lag_ms = age_ms if at.lag else 0
+
+
+def _behind_at(places: Sequence[_Place], committed_only: bool, ends: _Offsets) -> _Positions:
+    """Return the positions with a lag, by partition."""
+    positions: dict[TopicPartition, set[int]] = {}
+    for at in places:
+        if at.lag and at.committed_only == committed_only and at.key in ends:
+            positions.setdefault(at.key, set()).add(at.reads_from)
+    return positions
+
+
+def _is_empty(times: Times, at: _Place) -> bool:
+    """Return whether no record follows a place, as far as it was searched."""
+    return times.get(at.key, {}).get(at.reads_from, NO_TIMESTAMP) is None
+
+
+def _age_ms(times: Times, at: _Place, snapshot_time_ms: int) -> int | None:
+    """Return the age of the first record at a place; None if unknown."""
+    timestamp_ms = times.get(at.key, {}).get(at.reads_from)
+    if timestamp_ms is None or timestamp_ms == NO_TIMESTAMP:
+        return None
+    return max(0, snapshot_time_ms - timestamp_ms)
 
 
 def _row(
@@ -424,7 +478,6 @@ def _row(
     progress: Progress,
     at: _Place,
     ends: _Ends,
-    times: Mapping[bool, Times],
     snapshot_time_ms: int,
 ) -> LagRow:
     key, position, shared = at.key, at.position, progress.group.type == _SHARE
@@ -436,11 +489,6 @@ def _row(
             ",".join([one.client_id for one in members]),
             ",".join([one.host for one in members]),
         )
-    time_lag_ms = None
-    if times and at.lag is not None:
-        time_lag_ms = 0
-        if at.lag:
-            time_lag_ms = _age_ms(times[at.committed_only].get(key, {}), position, snapshot_time_ms)
     return LagRow(
         *head,
         *key,
@@ -451,18 +499,8 @@ def _row(
         ends.stable.get(key),
         at.delivery_complete_count,
         at.lag,
-        time_lag_ms,
+        at.time_lag_ms,
         at.leader_epoch,
         at.metadata,
         snapshot_time_ms,
     )
-
-
-def _age_ms(
-    times: Mapping[int, int | None], position: int | None, snapshot_time_ms: int
-) -> int | None:
-    """Return the age of the record at a position: 0 if no record follows, None if unknown."""
-    if position is None or position not in times:
-        return None
-    timestamp_ms = times[position]
-    return 0 if timestamp_ms is None else max(0, snapshot_time_ms - timestamp_ms)

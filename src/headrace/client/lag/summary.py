@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .rows import LagRow
+from .rows import LagRow, known_sum
 
 
 @dataclass(slots=True)
 class TopicLag:
     """The lag of a group in one topic; None for an unknown value.
 
-    :ivar lag: sum over the partitions whose lag is known
+    :ivar known_lag: sum over the partitions whose lag is known
     :ivar time_lag_ms: the largest known time lag of a partition
     :ivar unknown: number of partitions whose lag is unknown
     """
 
-    lag: int | None = None
+    known_lag: int | None = None
     time_lag_ms: int | None = None
     unknown: int = 0
+
+    @property
+    def lag(self) -> int | None:
+        """The lag, see :func:`headrace.client.lag.rows.known_sum`."""
+        return known_sum([self.known_lag, *([None] if self.unknown else [])])
 
 
 @dataclass(slots=True)
@@ -53,6 +58,6 @@ def add_rows(groups: dict[str, GroupLag], rows: Iterable[LagRow]) -> None:
         if row.lag is None:
             topic.unknown += 1
         else:
-            topic.lag = row.lag + (topic.lag or 0)
+            topic.known_lag = row.lag + (topic.known_lag or 0)
         if row.time_lag_ms is not None:
             topic.time_lag_ms = max(row.time_lag_ms, topic.time_lag_ms or 0)

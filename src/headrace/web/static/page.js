@@ -15,12 +15,23 @@ document.addEventListener("htmx:beforeSwap", (event) => {
     }
   }, { once: true });
 });
+let answeredAt = Date.now();
 document.addEventListener("htmx:afterRequest", (event) => {
+  const part = document.getElementById("live-part");
   const state = document.getElementById("live");
-  if (!state) return;
+  if (!part || !state) return;
+  // An answer replaces the part, or leaves it as it is: then it was right before the failures, too.
   const failed = event.detail.failed === true;
-  state.classList.toggle("stale", failed);
-  state.textContent = failed ? "no answer" : "live";
+  if (failed && !part.dataset.state) part.dataset.state = state.textContent;
+  part.classList.toggle("unreachable", failed);
+  if (failed) {
+    const seconds = Math.round((Date.now() - answeredAt) / 1000);
+    state.textContent = `no answer for ${seconds} s`;
+    return;
+  }
+  answeredAt = Date.now();
+  if (part.dataset.state && event.detail.xhr.status === 204) state.textContent = part.dataset.state;
+  delete part.dataset.state;
 });
 // A page that nobody sees asks for nothing.
 document.addEventListener("htmx:beforeRequest", (event) => {
