@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from headrace.protocol.record_batch import header_at
+from headrace.protocol.record_batch import build, header_at
 from tests.conformance.world import OK, Topic, World, outcome
 from tests.wire_client import batch
 
@@ -50,6 +50,16 @@ def test_a_batch_may_have_max_message_bytes(world: World) -> None:
         assert outcome(world.connection.produce(fits.name, records)[0]) == OK
         assert outcome(world.connection.produce(too_small.name, records)[0]) == TOO_LARGE
     assert (fits.end_offset(), too_small.end_offset()) == (2, 0)
+
+
+@pytest.mark.parametrize("codec", range(4), ids=["none", "gzip", "snappy", "lz4"])
+def test_a_record_may_have_max_decompressed_message_bytes(world: World, codec: int) -> None:
+    """A record of 93 bytes has 100, without its length. Uncompressed batches are not checked."""
+    topic = world.topic(max_decompressed_message_bytes="100")
+    for sizes, fits in (((93,), True), ((1, 94, 1), False), ((1, 93), True), ((94,), False)) * 2:
+        records = build([(None, b"x" * size) for size in sizes], timestamp_ms=now_ms(), codec=codec)
+        expected = OK if fits or not codec else "INVALID_RECORD"
+        assert outcome(world.connection.produce(topic.name, records)[0]) == expected
 
 
 def test_the_broker_wide_limit_of_a_batch(world: World) -> None:

@@ -108,27 +108,22 @@ GROUP_MESSAGES = {
         "at least 1000"
     ),
     ("share.record.lock.duration.ms", "70000"): (
-        "share.record.lock.duration.ms must be less than or equal to "
-        "group.share.max.record.lock.duration.ms"
+        "share.record.lock.duration.ms must be in the range 15000 to 60000 inclusive."
     ),
     ("share.record.lock.duration.ms", "14000"): (
-        "share.record.lock.duration.ms must be greater than or equal to "
-        "group.share.min.record.lock.duration.ms"
+        "share.record.lock.duration.ms must be in the range 15000 to 60000 inclusive."
     ),
     ("share.session.timeout.ms", "60001"): (
-        "share.session.timeout.ms must be less than or equal to group.share.max.session.timeout.ms"
+        "share.session.timeout.ms must be in the range 45000 to 60000 inclusive."
     ),
     ("share.heartbeat.interval.ms", "4000"): (
-        "share.heartbeat.interval.ms must be greater than or equal to "
-        "group.share.min.heartbeat.interval.ms"
+        "share.heartbeat.interval.ms must be in the range 5000 to 15000 inclusive."
     ),
     ("share.delivery.count.limit", "11"): (
-        "share.delivery.count.limit must be less than or equal to "
-        "group.share.max.delivery.count.limit"
+        "share.delivery.count.limit must be in the range 2 to 10 inclusive."
     ),
     ("share.partition.max.record.locks", "4001"): (
-        "share.partition.max.record.locks must be less than or equal to "
-        "group.share.max.partition.max.record.locks"
+        "share.partition.max.record.locks must be in the range 100 to 4000 inclusive."
     ),
     ("share.isolation.level", "READ_COMMITTED"): (
         "Invalid value READ_COMMITTED for configuration share.isolation.level: "
@@ -141,8 +136,7 @@ GROUP_MESSAGES = {
         "'by_duration:<PnDTnHnMn.nS>'."
     ),
     ("consumer.session.timeout.ms", "1"): (
-        "consumer.session.timeout.ms must be greater than or equal to "
-        "group.consumer.min.session.timeout.ms"
+        "consumer.session.timeout.ms must be in the range 45000 to 60000 inclusive."
     ),
     ("share.session.timeout.ms", ""): (
         "Invalid value  for configuration share.session.timeout.ms: Not a number of type INT"
@@ -151,12 +145,10 @@ GROUP_MESSAGES = {
         "Invalid value 0 for configuration share.session.timeout.ms: Value must be at least 1"
     ),
     ("share.session.timeout.ms", "44999"): (
-        "share.session.timeout.ms must be greater than or equal to "
-        "group.share.min.session.timeout.ms"
+        "share.session.timeout.ms must be in the range 45000 to 60000 inclusive."
     ),
     ("share.heartbeat.interval.ms", "15001"): (
-        "share.heartbeat.interval.ms must be less than or equal to "
-        "group.share.max.heartbeat.interval.ms"
+        "share.heartbeat.interval.ms must be in the range 5000 to 15000 inclusive."
     ),
     ("share.delivery.count.limit", "1"): (
         "Invalid value 1 for configuration share.delivery.count.limit: Value must be at least 2"
@@ -169,8 +161,7 @@ GROUP_MESSAGES = {
         "Invalid value -1 for configuration share.assignment.interval.ms: Value must be at least 0"
     ),
     ("share.assignment.interval.ms", "15001"): (
-        "share.assignment.interval.ms must be less than or equal to "
-        "group.share.max.assignment.interval.ms"
+        "share.assignment.interval.ms must be in the range 0 to 15000 inclusive."
     ),
     ("share.renew.acknowledge.enable", "yes"): (
         "Invalid value yes for configuration share.renew.acknowledge.enable: Expected value "
@@ -184,6 +175,25 @@ GROUP_MESSAGES = {
         "'by_duration:<PnDTnHnMn.nS>'."
     ),
     ("bogus.x", "1"): "Unknown group config name: bogus.x",
+    ("streams.num.standby.replicas", "3"): (
+        "streams.num.standby.replicas must be less than or equal to 2"
+    ),
+    ("streams.num.warmup.replicas", "21"): (
+        "streams.num.warmup.replicas must be less than or equal to 20"
+    ),
+    ("streams.task.offset.interval.ms", "14999"): (
+        "streams.task.offset.interval.ms must be greater than or equal to 15000"
+    ),
+    ("streams.assignor.name", "nope"): (
+        "streams.assignor.name 'nope' is not a registered task assignor. "
+        "Registered assignors are: [sticky]."
+    ),
+    ("streams.rack.aware.assignment.tags", "a,a"): (
+        "streams.rack.aware.assignment.tags must not contain duplicate tag keys."
+    ),
+    ("streams.rack.aware.assignment.tags", "a,,b"): (
+        "Configuration 'streams.rack.aware.assignment.tags' values must not be empty."
+    ),
 }
 BROKER_MESSAGES = {
     (
@@ -561,6 +571,5 @@ def test_what_a_group_has_set_counts_within_the_bounds_that_the_broker_has_now()
     refusal = config.check("group", {**high, "share.isolation.level": "read_committed"})
     assert refusal is not None
     assert refusal.message == (
-        "share.heartbeat.interval.ms must be less than or equal to "
-        "group.share.max.heartbeat.interval.ms"
+        "share.heartbeat.interval.ms must be in the range 6000 to 8000 inclusive."
     )

@@ -114,10 +114,10 @@ def test_documentation_and_synonyms_come_when_asked_for(broker: Broker) -> None:
 
 def test_all_configs_are_described_but_for_internal_ones_and_secrets(broker: Broker) -> None:
     topic = {one.name for one in described(broker, TOPIC, "t").configs}
-    assert len(topic) == 34
+    assert len(topic) == 37
     assert "internal.segment.bytes" not in topic
     brokers = {one.name: one for one in described(broker, BROKER, "1", []).configs}
-    assert len(brokers) == 344
+    assert len(brokers) == 352
     assert (brokers["sasl.jaas.config"].value, brokers["sasl.jaas.config"].is_sensitive) == (
         None,
         True,
@@ -130,7 +130,7 @@ def test_all_configs_are_described_but_for_internal_ones_and_secrets(broker: Bro
         True,
         False,
     )
-    assert len(described(broker, GROUP, "g").configs) == 21
+    assert len(described(broker, GROUP, "g").configs) == 23
 
 
 @pytest.mark.parametrize(
@@ -345,10 +345,7 @@ def test_configs_set_at_run_time_survive_a_restart(tmp_path: Path) -> None:
     assert values(bounded, GROUP, "g", "share.record.lock.duration.ms") == [("20000", 8)]
     assert change(bounded, GROUP, "g", ("share.isolation.level", SET, "read_committed")) == (
         ErrorCode.INVALID_CONFIG,
-        (
-            "share.record.lock.duration.ms must be greater than or equal to "
-            "group.share.min.record.lock.duration.ms"
-        ),
+        "share.record.lock.duration.ms must be in the range 25000 to 60000 inclusive.",
     )
     assert change(bounded, GROUP, "g", ("share.record.lock.duration.ms", DELETE, None)) == OK
     bounded.close()

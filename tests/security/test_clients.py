@@ -90,6 +90,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "sasl.enabled.mechanisms": ",".join((*MECHANISMS, "OAUTHBEARER")),
         "sasl.oauthbearer.jwks.endpoint.url": key_set(folder),
         "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "sasl.oauthbearer.allow.unverified.issuer": True,
         "connections.max.reauth.ms": 3000,
         "group.initial.rebalance.delay.ms": 0,
     }

@@ -45,6 +45,10 @@ pytestmark = pytest.mark.broker
 
 METADATA, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 3, 17, 18, 36
 MODULES = "org.apache.kafka.common.security"
+UNVERIFIED = {
+    "sasl.oauthbearer.allow.unverified.audience": "true",
+    "sasl.oauthbearer.allow.unverified.issuer": "true",
+}
 PLAIN_LINE = f'{MODULES}.plain.PlainLoginModule required user_ann="s3cret" user_bob="b0b";'
 ANN, WRONG, NOBODY = b"\0ann\0s3cret", b"\0ann\0wrong", b"\0nobody\0s3cret"
 
@@ -334,8 +338,25 @@ async def test_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
             {
                 "sasl.enabled.mechanisms": "OAUTHBEARER",
                 "sasl.oauthbearer.jwks.endpoint.url": "ftp://x",
+                **UNVERIFIED,
             },
             "expected a URL with file, https or http",
+        ),
+        (
+            {
+                "sasl.enabled.mechanisms": "OAUTHBEARER",
+                "sasl.oauthbearer.jwks.endpoint.url": "https://host/keys",
+                "sasl.oauthbearer.expected.issuer": "https://host",
+            },
+            "OAUTHBEARER needs the audience of its tokens in sasl.oauthbearer.expected.audience",
+        ),
+        (
+            {
+                "sasl.enabled.mechanisms": "OAUTHBEARER",
+                "sasl.oauthbearer.jwks.endpoint.url": "https://host/keys",
+                "sasl.oauthbearer.expected.audience": "kafka",
+            },
+            "set sasl.oauthbearer.allow.unverified.issuer to true",
         ),
     ],
 )
@@ -373,6 +394,7 @@ def token_configs(url: str, **more: object) -> dict[str, object]:
         sasl_enabled_mechanisms="OAUTHBEARER",
         sasl_oauthbearer_jwks_endpoint_url=url,
         sasl_oauthbearer_expected_audience="kafka",
+        sasl_oauthbearer_allow_unverified_issuer="true",
         **more,
     )
 
@@ -503,7 +525,11 @@ def test_keys_from_elsewhere_are_not_used_after_a_change(tmp_path: Path) -> None
 @pytest.mark.parametrize("url", ["ftp://host/keys", "file:", "file://host/keys", "keys.json"])
 def test_urls_of_keys_that_are_refused(url: str) -> None:
     config = Config(
-        {"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": url}
+        {
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "sasl.oauthbearer.jwks.endpoint.url": url,
+            **UNVERIFIED,
+        }
     )
     with pytest.raises(ConfigError, match=r"jwks.endpoint.url: expected"):
         authentication.SaslListener("SASL_PLAINTEXT", config, Catalog())
@@ -694,6 +720,7 @@ def test_a_refused_configuration_leaves_no_thread_behind(tmp_path: Path) -> None
         {
             "sasl.enabled.mechanisms": "OAUTHBEARER,PLAIN",
             "sasl.oauthbearer.jwks.endpoint.url": key_set(tmp_path),
+            **UNVERIFIED,
         }
     )
 

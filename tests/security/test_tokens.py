@@ -95,6 +95,7 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
         "sasl.enabled.mechanisms": "OAUTHBEARER",
         "sasl.oauthbearer.jwks.endpoint.url": key_set(folder),
         "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "sasl.oauthbearer.allow.unverified.issuer": True,
         "listener.name.development.oauthbearer.sasl.server.callback.handler.class": UNSECURED,
         "group.initial.rebalance.delay.ms": 0,
     }

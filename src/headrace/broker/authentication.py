@@ -213,8 +213,19 @@ class SaslListener:
                 f"{_UNSECURED}"
             )
         issuer = setting("sasl.oauthbearer.expected.issuer")
+        audiences = _list(setting("sasl.oauthbearer.expected.audience"))
+        for claim, expected, unverified in (
+            ("audience", audiences, "sasl.oauthbearer.allow.unverified.audience"),
+            ("issuer", issuer, "sasl.oauthbearer.allow.unverified.issuer"),
+        ):
+            if not expected and not setting(unverified):
+                raise ConfigError(
+                    f"listener {self._name}: OAUTHBEARER needs the {claim} of its tokens in "
+                    f"sasl.oauthbearer.expected.{claim}. To accept tokens with any {claim}, set "
+                    f"{unverified} to true"
+                )
         rules = oauthbearer.TokenRules(
-            audiences=_list(setting("sasl.oauthbearer.expected.audience")),
+            audiences=audiences,
             issuer=None if issuer is None else str(issuer),
             scope_claim=str(setting("sasl.oauthbearer.scope.claim.name")),
             name_claim=str(setting("sasl.oauthbearer.sub.claim.name")),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 FOREVER = 2**63 - 1
+ANY_RECORD_BYTES = 2**31 - 9
+"""The largest value of ``max.decompressed.message.bytes``, which limits nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class LogConfig:
     flush_messages: int = FOREVER
     flush_ms: int = FOREVER
     max_message_bytes: int = 1048588
+    max_decompressed_message_bytes: int = ANY_RECORD_BYTES
     message_timestamp_type: str = "CreateTime"
     message_timestamp_before_max_ms: int = FOREVER
     message_timestamp_after_max_ms: int = 3600000

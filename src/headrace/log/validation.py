@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.log.log_config import FOREVER, LogConfig
+from headrace.log.log_config import ANY_RECORD_BYTES, FOREVER, LogConfig
 from headrace.protocol.checksum import crc32c
 from headrace.protocol.compression import ZSTD
 from headrace.protocol.limits import MAX_RECORD_ERRORS
@@ -206,8 +206,9 @@ def check_records(
     """Check the records of a batch whose header is valid. Most batches need not be opened for this.
 
     A batch is opened for a compacted topic, as its records must have keys; if
-    message.timestamp.before.max.ms is set; and to name the records with wrong timestamps. Then all
-    records must be there, with consecutive offsets, as in Kafka.
+    message.timestamp.before.max.ms is set, or for a compressed batch
+    max.decompressed.message.bytes; and to name the records with wrong timestamps. Then all records
+    must be there, with consecutive offsets, as in Kafka.
 
     :return: INVALID_TIMESTAMP, INVALID_RECORD, or MESSAGE_TOO_LARGE for a batch that is too large
         to be opened, as Kafka's producer then splits it
@@ -217,8 +218,11 @@ def check_records(
     after_max_ms = config.message_timestamp_after_max_ms
     by_client = config.message_timestamp_type != "LogAppendTime"
     wants_keys = "compact" in config.cleanup_policy
+    max_bytes = config.max_decompressed_message_bytes if header.codec else ANY_RECORD_BYTES
+    checks_sizes = max_bytes < ANY_RECORD_BYTES
     if (
         not wants_keys
+        and not checks_sizes
         and by_client
         and now_ms - header.base_timestamp <= before_max_ms == FOREVER
         and header.max_timestamp - now_ms <= after_max_ms
@@ -231,10 +235,10 @@ def check_records(
         return Refusal(ErrorCode.INVALID_TIMESTAMP, _WRONG_TIMESTAMPS)
     outside_ms = _outside(header.base_timestamp, header.max_timestamp, first_ms, last_ms)
     checks_times = by_client and before_max_ms != FOREVER
-    if not wants_keys and not checks_times and outside_ms is None:
+    if not wants_keys and not checks_times and not checks_sizes and outside_ms is None:
         return None
     try:
-        found = _inspect(data, header, first_ms, last_ms, opening)
+        found = _inspect(data, header, first_ms, last_ms, max_bytes, opening)
     except TooLargeToOpen as error:
         if opening is OPEN_ON_LOOP:
             raise OpenElsewhere from error
@@ -286,15 +290,27 @@ class _Inspection:
 
 
 def _inspect(
-    data: memoryview, header: BatchHeader, first_ms: int, last_ms: int, opening: Opening
+    data: memoryview,
+    header: BatchHeader,
+    first_ms: int,
+    last_ms: int,
+    max_bytes: int,
+    opening: Opening,
 ) -> _Inspection:
     """Open a batch.
 
-    :raises CorruptBatch: its records cannot be read, or do not have consecutive offsets
+    :param max_bytes: the largest size of a record, without its length
+    :raises CorruptBatch: its records cannot be read, do not have consecutive offsets, or are larger
     """
     found = _Inspection()
     base_ms, by_broker = header.base_timestamp, header.attributes & LOG_APPEND_TIME_BIT
     for index, span in enumerate(record_spans(data, header, opening, whole=True)):
+        _, start, end = span
+        if end - start > max_bytes:
+            raise CorruptBatch(
+                f"Record {index} of the batch has {end - start} bytes after decompression, more "
+                f"than max.decompressed.message.bytes ({max_bytes})"
+            )
         timestamp_delta, offset_delta, has_key = outline(*span)
         if offset_delta != index:
             raise CorruptBatch(f"Record {index} of the batch has the offset delta {offset_delta}")

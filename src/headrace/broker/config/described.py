@@ -22,6 +22,9 @@ DYNAMIC_TOPIC, BROKER_LOGGER, CLIENT_METRICS, GROUP = 1, 6, 7, 8
 :mod:`headrace.broker.config.broker_config`.
 """
 
+GROUP_SYNONYMS = {"streams.assignor.name": "group.streams.assignors"}
+"""The broker synonyms of group configs whose name is not that of the config after ``group.``."""
+
 UNKNOWN_TYPE = "UNKNOWN"
 """The type of levels of loggers."""
 
@@ -189,12 +192,13 @@ def describe_group(config: Config, configs: Mapping[str, str]) -> list[Described
     def synonyms(key: ConfigKey) -> Iterator[Synonym]:
         if key.name in configs:
             yield Synonym(key.name, render(key.parse(configs[key.name])), GROUP)
-        if f"group.{key.name}" in config_keys("broker"):
-            yield from _broker_synonyms(config, f"group.{key.name}")
+        broker_name = GROUP_SYNONYMS.get(key.name, f"group.{key.name}")
+        if broker_name in config_keys("broker"):
+            yield from _broker_synonyms(config, broker_name)
         elif key.default is not None:
             yield Synonym(key.name, key.default, DEFAULT)
 
-    return [
+    return _visible(
         _described(key, next(synonyms(key)).value, synonyms(key))
         for key in config_keys("group").values()
-    ]
+    )

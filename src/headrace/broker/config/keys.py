@@ -1,4 +1,4 @@
-"""The configs of Apache Kafka 4.3: names, types, defaults, ranges, and its error messages.
+"""The configs of Apache Kafka 4.4: names, types, defaults, ranges, and its error messages.
 
 ``data/configs.tsv`` has one line for each config of brokers, topics, groups and client metrics. A
 config with documentation has that effect here; the others are accepted and have none.
@@ -95,6 +95,9 @@ class ConfigKey:
             self._check_offset_reset(str(value))
         elif self.range == _THROTTLED_REPLICAS:
             self._check_throttled_replicas(value)
+        elif self.range == "non-empty values":
+            if isinstance(value, tuple) and "" in value:
+                raise InvalidValue(f"Configuration '{self.name}' values must not be empty.")
         elif self.range == "non-empty string":
             if not value:
                 raise self._invalid(value, "String must be non-empty")

@@ -52,8 +52,15 @@ _BOUNDED = (
     _Bounded("share", "delivery.count.limit"),
     _Bounded("share", "partition.max.record.locks"),
 )
-_STANDBY_REPLICAS = "streams.num.standby.replicas"
-_MAX_STANDBY_REPLICAS = "group.streams.max.standby.replicas"
+_MAXIMA = {
+    "streams.num.standby.replicas": "group.streams.max.standby.replicas",
+    "streams.num.warmup.replicas": "group.streams.max.warmup.replicas",
+}
+_MINIMA = {"streams.task.offset.interval.ms": "group.streams.min.task.offset.interval.ms"}
+"""Group configs that one broker config bounds."""
+
+_RACK_TAGS = "streams.rack.aware.assignment.tags"
+_ASSIGNOR, _ASSIGNORS = "streams.assignor.name", "group.streams.assignors"
 _BOUNDED_BY_NAME = {one.group_name: one for one in _BOUNDED}
 _PREFIXES = ("consumer", "share", "streams")
 _PER_BROKER_ONLY = frozenset(("listeners", "sasl.jaas.config"))
@@ -61,24 +68,22 @@ _AT_START_ONLY = frozenset(("listeners", "listener.security.protocol.map"))
 _PER_LISTENER_PREFIXES = ("ssl.keystore.", "ssl.truststore.")
 
 
-def _out_of_bounds(one: _Bounded, name: str, value: int, broker: BrokerValue) -> str | None:
-    if value < _number(broker, one.minimum):
-        return f"{name} must be greater than or equal to {one.minimum}"
-    if value > _number(broker, one.maximum):
-        return f"{name} must be less than or equal to {one.maximum}"
-    return None
-
-
 def clamp(name: str, value: int, broker: BrokerValue) -> int:
     """Clamp the value of a group config to the broker's present bounds."""
-    if name == _STANDBY_REPLICAS:
-        return min(value, _number(broker, _MAX_STANDBY_REPLICAS))
+    if name in _MAXIMA:
+        return min(value, _number(broker, _MAXIMA[name]))
+    if name in _MINIMA:
+        return max(value, _number(broker, _MINIMA[name]))
     one = _BOUNDED_BY_NAME.get(name)
     return (
         value
         if one is None
         else max(_number(broker, one.minimum), min(value, _number(broker, one.maximum)))
     )
+
+
+def _has_twice(value: Value | None) -> bool:
+    return isinstance(value, tuple) and len(set(value)) < len(value)
 
 
 def _number(broker: BrokerValue, name: str) -> int:
@@ -92,9 +97,11 @@ def check_broker(broker: BrokerValue) -> str | None:
     for one in _BOUNDED:
         if _number(broker, one.maximum) < _number(broker, one.minimum):
             return f"{one.maximum} must be greater than or equal to {one.minimum}"
-        message = _out_of_bounds(one, one.broker_name, _number(broker, one.broker_name), broker)
-        if message is not None:
-            return message
+        value = _number(broker, one.broker_name)
+        if value < _number(broker, one.minimum):
+            return f"{one.broker_name} must be greater than or equal to {one.minimum}"
+        if value > _number(broker, one.maximum):
+            return f"{one.broker_name} must be less than or equal to {one.maximum}"
     for prefix in _PREFIXES:
         heartbeat, session = (
             f"group.{prefix}.heartbeat.interval.ms",
@@ -102,8 +109,14 @@ def check_broker(broker: BrokerValue) -> str | None:
         )
         if _number(broker, heartbeat) >= _number(broker, session):
             return f"{heartbeat} must be less than {session}"
-    if _number(broker, f"group.{_STANDBY_REPLICAS}") > _number(broker, _MAX_STANDBY_REPLICAS):
-        return f"group.{_STANDBY_REPLICAS} must be less than or equal to {_MAX_STANDBY_REPLICAS}"
+    for name, maximum in _MAXIMA.items():
+        if _number(broker, f"group.{name}") > _number(broker, maximum):
+            return f"group.{name} must be less than or equal to {maximum}"
+    for name, minimum in _MINIMA.items():
+        if _number(broker, f"group.{name}") < _number(broker, minimum):
+            return f"group.{name} must be greater than or equal to {minimum}"
+    if _has_twice(broker(f"group.{_RACK_TAGS}")):
+        return f"group.{_RACK_TAGS} must not contain duplicate tag keys."
     if _number(broker, "group.share.max.share.sessions") < _number(broker, "group.share.max.size"):
         return (
             "group.share.max.share.sessions must be greater than or equal to group.share.max.size"
@@ -218,15 +231,28 @@ def check_group(configs: Mapping[str, str], broker: BrokerValue) -> Refusal | No
 
 
 def _group_conflicts(values: Mapping[str, Value], broker: BrokerValue) -> Iterator[str]:
+    if _has_twice(values.get(_RACK_TAGS)):
+        yield f"{_RACK_TAGS} must not contain duplicate tag keys."
     for one in _BOUNDED:
         value = values.get(one.group_name)
-        if isinstance(value, int):
-            message = _out_of_bounds(one, one.group_name, value, broker)
-            if message is not None:
-                yield message
-    replicas = values.get(_STANDBY_REPLICAS)
-    if isinstance(replicas, int) and replicas > _number(broker, _MAX_STANDBY_REPLICAS):
-        yield f"{_STANDBY_REPLICAS} must be less than or equal to {_MAX_STANDBY_REPLICAS}"
+        lowest, highest = _number(broker, one.minimum), _number(broker, one.maximum)
+        if isinstance(value, int) and not lowest <= value <= highest:
+            yield f"{one.group_name} must be in the range {lowest} to {highest} inclusive."
+    for name, maximum in _MAXIMA.items():
+        value, highest = values.get(name), _number(broker, maximum)
+        if isinstance(value, int) and value > highest:
+            yield f"{name} must be less than or equal to {highest}"
+    for name, minimum in _MINIMA.items():
+        value, lowest = values.get(name), _number(broker, minimum)
+        if isinstance(value, int) and value < lowest:
+            yield f"{name} must be greater than or equal to {lowest}"
+    assignors = broker(_ASSIGNORS)
+    assert isinstance(assignors, tuple), _ASSIGNORS
+    if _ASSIGNOR in values and values[_ASSIGNOR] not in assignors:
+        yield (
+            f"{_ASSIGNOR} '{values[_ASSIGNOR]}' is not a registered task assignor. Registered "
+            f"assignors are: [{', '.join(assignors)}]."
+        )
     for prefix in _PREFIXES:
         heartbeat, session = f"{prefix}.heartbeat.interval.ms", f"{prefix}.session.timeout.ms"
         if heartbeat in values or session in values:
