@@ -16,6 +16,7 @@ from headrace.coordinators.share_state_recovery import delete, initialize
 from headrace.errors import Refusal, StorageError
 from headrace.groups.classic.member import JoinRequest, MemberIdentity, SyncRequest
 from headrace.groups.consumer.member import ConsumerHeartbeat
+from headrace.groups.consumer.regex import InvalidRegex, Regex, RegexMatch
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.deadlines import OFFSETS
 from headrace.groups.offsets.commit_batches import CommitBatches
@@ -88,6 +89,7 @@ class Desk:
     ticket.
 
     :ivar disk: the internal topics, which fail on command
+    :ivar matches_regexes: False while regular expressions take long to match
     """
 
     def __init__(self, **config):
@@ -102,6 +104,7 @@ class Desk:
         self.tickets = 0
         self.topics = {}
         self.state_works = True
+        self.matches_regexes = True
         self.coordinators = self._coordinators()
 
     def _coordinators(self):
@@ -429,7 +432,18 @@ class Desk:
             fields.get("client", "c"),
             "/h",
         )
+        regex = self.coordinator.consumer.unresolved_regex(group, request)
+        if regex is not None and self.matches_regexes:
+            request = replace(request, regex_match=self.match(regex))
         return self.decide(self.coordinator.consumer.heartbeat, group, request, *self.times)
+
+    def match(self, pattern):
+        """The topics that match an expression now."""
+        try:
+            names = sorted(filter(Regex(pattern).matches, self.topics))
+        except InvalidRegex as error:
+            return RegexMatch(pattern, self.version, (), str(error))
+        return RegexMatch(pattern, self.version, tuple(names))
 
     def id_of(self, name):
         return self.topics[name].topic_id
@@ -566,7 +580,7 @@ def durable(coordinator):
                 groups[group_id] = group.recorded
         elif group.type_name == "consumer":
             state = dict(vars(group.state))
-            for volatile in ("resolved_version", "_hash", "_subscribed"):
+            for volatile in ("resolved_versions", "_hash", "_subscribed"):
                 del state[volatile]
             groups[group_id] = state
         elif group.type_name == "streams":

@@ -115,6 +115,9 @@ def test_reasons_are_those_of_kafkas_library(pattern, reason):
         ("((a{100}){100}){100}", "invalid repeat count"),
         ("(?:[ab]?[a-z]?){450}" * 24, "expression too large"),
         ("[^x]{1000}" * 10, "expression too large"),
+        ("a|" * 5_001, "expression too large"),
+        (r"(\pL|" * 101, "expression too large"),
+        (r"\PL|" * 101, "expression too large"),
     ],
 )
 def test_what_is_too_large_is_refused(pattern, reason):

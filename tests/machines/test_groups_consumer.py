@@ -189,6 +189,37 @@ def test_the_epoch_grows_once_for_each_change(desk):
     assert epoch() == 5
 
 
+def test_a_member_has_the_topics_of_an_expression_when_they_are_matched(desk):
+    desk.matches_regexes = False
+    assert told(desk, desk.consume("m", 0, regex="t.*")) == {}
+    assert desk.consume("m", 2).assigned is None
+    desk.matches_regexes = True
+    assert told(desk, desk.consume("m", 2)) == {"t": [0, 1, 2, 3]}
+    desk.matches_regexes = False
+    desk.add_topic("t2", 1)
+    desk.consume("m", 3)
+    assert desk.consume("m", 3).assigned is None  # the group keeps what it has
+    desk.matches_regexes = True
+    assert told(desk, desk.consume("m", 3)) == {"t": [0, 1, 2, 3], "t2": [0]}
+
+
+def test_an_expression_is_matched_once_for_all_members_and_with_each_change_of_topics(desk):
+    desk.consume("l", 0, ["t"])
+    matched = []
+    match, desk.match = desk.match, lambda regex: matched.append(regex) or match(regex)
+    for member_id in ("m", "n", "o"):
+        desk.consume(member_id, 0, regex="t.*")
+    assert matched == ["t.*"]
+    desk.add_topic("u", 1)
+    for member_id in ("m", "n", "o"):
+        desk.consume(member_id, 0, regex="t.*")
+    assert matched == ["t.*"] * 2
+    for member_id in ("m", "n", "o"):
+        desk.consume(member_id, -1)
+    desk.consume("m", 0, regex="t.*")
+    assert matched == ["t.*"] * 3
+
+
 def test_the_hash_of_subscribed_topics_follows_what_an_expression_matches(desk):
     desk.add_topic("u", 1)
     desk.consume("m", 0, regex="t")

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from headrace.groups.coordinator import GroupCoordinator
     from headrace.share.share_state import ShareCoordinator
 
+    from .regex_matcher import RegexMatcher
     from .scram_users import NewUser
     from .topic_descriptions import TopicDescriptions
 
@@ -230,6 +231,13 @@ class Broker:
         """The transactions, with their coordinator."""
         return self.coordinators.transactions
 
+    @cached_property
+    def regex_matcher(self) -> RegexMatcher:
+        """The regular expressions of clients."""
+        from .regex_matcher import RegexMatcher
+
+        return RegexMatcher(self.catalog)
+
     def _add_users(self, users: Sequence[NewUser]) -> None:
         from .scram_users import add_users
 
@@ -277,6 +285,8 @@ class Broker:
         self.topic_deletions.close()
         self.cleaner.close()
         self.opener.close()
+        if "regex_matcher" in self.__dict__:
+            self.regex_matcher.close()
         self.topic_logs.close()
         self.catalog.close()
         self._remove_if_ephemeral()

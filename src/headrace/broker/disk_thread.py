@@ -1,4 +1,4 @@
-"""The thread for work of the event loop that waits for the disk."""
+"""A thread for work that would hold the event loop: it waits for the disk, or takes long."""
 
 from __future__ import annotations
 

@@ -331,3 +331,18 @@ def descriptor_budget(limit: int | None = None) -> DescriptorBudget:
     rest = limit - min(_OTHER_DESCRIPTORS, limit // 2)
     files = min(_MAX_SEGMENT_FILES, rest // 2)
     return DescriptorBudget(files, rest - files)
+
+
+REGEX_WAIT_S = 0.5
+"""How long a heartbeat waits until its regular expression is matched. After that it is answered
+without the topics, and a later one continues.
+"""
+
+REGEX_SLICE_S = 0.005
+"""The time for which one expression is matched before it is the turn of others."""
+
+REGEX_SLICE_TEXTS = 1_000
+"""The most texts that are matched in a slice."""
+
+MAX_REMEMBERED_MATCHES = 500_000
+"""The topics that match remembered expressions, of all expressions together: some 30 MB."""

@@ -30,7 +30,6 @@ from headrace.protocol.primitives import MAX_STRING_BYTES
 
 from .context import RequestContext
 from .durations import to_ms
-from .topic_names import may_see
 
 _FIRST_WITH_KNOWN_MEMBER_ID = 4
 _FIRST_WITH_SKIP_ASSIGNMENT = 9
@@ -58,7 +57,6 @@ def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext) -
         new_member_id=new_member_id,
         known_member_id_required=context.api_version >= _FIRST_WITH_KNOWN_MEMBER_ID,
         skips_assignment=context.api_version >= _FIRST_WITH_SKIP_ASSIGNMENT,
-        may_see=may_see(context.access),
     )
     decide = partial(broker.groups.join, request.group_id, join)
     return broker.group_runtime.write_parkable(request.group_id, decide, _response)

@@ -13,14 +13,14 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Collection, Generator, Sequence
 
 from kio.schema.list_transactions.v2.request import ListTransactionsRequest
 from kio.schema.list_transactions.v2.response import ListTransactionsResponse, TransactionState
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
-from headrace.groups.consumer.regex import InvalidRegex, Regex
+from headrace.groups.consumer.regex import InvalidRegex
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.large_responses import Sliced
 from headrace.protocol.messages import NO_THROTTLE
@@ -39,20 +39,38 @@ def handle(
     broker: Broker, request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse | Sliced | Awaitable[ListTransactionsResponse | Sliced]:
     """List the transactional ids that match the filters."""
-    count = len(broker.transactions.coordinator.transactions)
-    return run_sliced(broker, _list(broker, request, context.access), count)
+    transactions = broker.transactions.coordinator.transactions
+    if request.transactional_id_pattern:
+        return _match_and_list(broker, request, context.access, list(transactions))
+    return run_sliced(broker, _list(broker, request, context.access, None), len(transactions))
+
+
+async def _match_and_list(
+    broker: Broker,
+    request: ListTransactionsRequest,
+    access: AnyAccess,
+    transactional_ids: Sequence[str],
+) -> ListTransactionsResponse | Sliced:
+    """Match the ids with the pattern of the request first, off the event loop."""
+    pattern = request.transactional_id_pattern or ""
+    try:
+        matching = await broker.regex_matcher.matching(pattern, transactional_ids)
+    except InvalidRegex:
+        return _response(ErrorCode.INVALID_REGULAR_EXPRESSION, ())
+    return await broker.slices.run(_list(broker, request, access, matching))
 
 
 def _list(
-    broker: Broker, request: ListTransactionsRequest, access: AnyAccess
+    broker: Broker,
+    request: ListTransactionsRequest,
+    access: AnyAccess,
+    matching: Collection[str] | None,
 ) -> Generator[None, None, ListTransactionsResponse | Sliced]:
+    """List transactional ids.
+
+    :param matching: the ids that match the pattern of the request; None without a pattern
+    """
     unknown = tuple(name for name in request.state_filters if name not in _STATES)
-    try:
-        pattern = (
-            Regex(request.transactional_id_pattern) if request.transactional_id_pattern else None
-        )
-    except InvalidRegex:
-        return _response(ErrorCode.INVALID_REGULAR_EXPRESSION, ())
     states = {_STATES[name] for name in request.state_filters if name in _STATES}
     if unknown and not states:
         return _response(ErrorCode.NONE, unknown)
@@ -66,7 +84,7 @@ def _list(
                 not request.producer_id_filters or known.producer_id in request.producer_id_filters
             )
             and (request.duration_filter < 0 or age_ms > request.duration_filter)
-            and (pattern is None or pattern.matches(transactional_id))
+            and (matching is None or transactional_id in matching)
             and access.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         )
 

@@ -11,6 +11,8 @@ Version notes:
 from __future__ import annotations
 
 import uuid
+from collections.abc import Awaitable
+from dataclasses import replace
 
 from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbeatRequest
 from kio.schema.consumer_group_heartbeat.v1.response import (
@@ -21,6 +23,7 @@ from kio.schema.consumer_group_heartbeat.v1.response import (
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.group_protocols import CONSUMER, REBALANCE_PROTOCOLS
+from headrace.broker.limits import REGEX_WAIT_S
 from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.consumer.member import JOIN_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
@@ -38,7 +41,7 @@ _FIRST_WITH_OWN_MEMBER_ID = 1
 
 def handle(
     broker: Broker, request: ConsumerGroupHeartbeatRequest, context: RequestContext
-) -> Deferred[ConsumerGroupHeartbeatResponse] | ConsumerGroupHeartbeatResponse:
+) -> Awaitable[ConsumerGroupHeartbeatResponse] | ConsumerGroupHeartbeatResponse:
     """Let a member join, stay in or leave its group, and return its assignment."""
     if CONSUMER not in broker.config.get_list(REBALANCE_PROTOCOLS):
         return _response(Refusal(ErrorCode.UNSUPPORTED_VERSION))
@@ -67,10 +70,29 @@ def handle(
         may_see=may_see(context.access),
     )
 
-    def decide(now_ms: int, wall_ms: int) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
-        return broker.groups.consumer.heartbeat(request.group_id, heartbeat, now_ms, wall_ms)
+    regex = broker.groups.consumer.unresolved_regex(request.group_id, heartbeat)
+    if regex is None:
+        return _submit(broker, request.group_id, heartbeat)
+    return _match_and_submit(broker, request.group_id, heartbeat, regex)
 
-    return broker.group_runtime.write(request.group_id, decide, _response)
+
+async def _match_and_submit(
+    broker: Broker, group_id: str, heartbeat: ConsumerHeartbeat, regex: str
+) -> ConsumerGroupHeartbeatResponse:
+    """Match the topics with the member's regular expression before the heartbeat is decided. If
+    that takes long, a later heartbeat brings the partitions.
+    """
+    match = await broker.regex_matcher.match_topics(regex, REGEX_WAIT_S)
+    return await _submit(broker, group_id, replace(heartbeat, regex_match=match))
+
+
+def _submit(
+    broker: Broker, group_id: str, heartbeat: ConsumerHeartbeat
+) -> Deferred[ConsumerGroupHeartbeatResponse]:
+    def decide(now_ms: int, wall_ms: int) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
+        return broker.groups.consumer.heartbeat(group_id, heartbeat, now_ms, wall_ms)
+
+    return broker.group_runtime.write(group_id, decide, _response)
 
 
 def _response(reply: ConsumerHeartbeatReply | Refusal) -> ConsumerGroupHeartbeatResponse:

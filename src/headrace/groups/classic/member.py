@@ -7,7 +7,6 @@ from typing import NamedTuple, TypeAlias
 
 from headrace.errors import ErrorCode
 from headrace.groups.records import GenerationMember
-from headrace.groups.settings import MaySee
 
 Protocols = tuple[tuple[str, bytes], ...]
 """The protocols that a member supports, the preferred one first, each with the member's metadata
@@ -24,8 +23,6 @@ class JoinRequest:
     :param known_member_id_required: a new dynamic member must rejoin with its id (JoinGroup 4 and
         later, KIP-394), so that a client that missed the response leaves no member behind
     :param skips_assignment: the client supports ``skip_assignment`` (JoinGroup 9)
-    :param may_see: the topics that regular expressions of the group's other members may match; None
-        for all
     """
 
     member_id: str
@@ -39,7 +36,6 @@ class JoinRequest:
     new_member_id: str
     known_member_id_required: bool = True
     skips_assignment: bool = True
-    may_see: MaySee | None = None
 
 
 class JoinedMember(NamedTuple):

@@ -85,7 +85,6 @@ def join(
         settings,
         wall_ms,
         assigns=assigns,
-        may_see=request.may_see,
     )
     refusal = transition.run()
     assert refusal is None, "a classic member has no regular expression"

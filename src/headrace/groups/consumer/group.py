@@ -114,6 +114,7 @@ class ConsumerGroup:
             catalog,
             settings,
             wall_ms,
+            regex_match=request.regex_match,
             may_see=request.may_see,
         )
         refusal = transition.run()
@@ -153,8 +154,21 @@ class ConsumerGroup:
     def apply(self, transition: MemberTransition, timers: TimerChanges) -> None:
         """Apply the volatile changes of a member's transition."""
         timers.apply()
-        if transition.state_is_resolved:
-            self.state.resolved_version = transition.catalog.version
+        regex, version = transition.member.subscribed_topic_regex, transition.resolved_version
+        if version is not None and regex in self.state.regexes:
+            self.state.resolved_versions[regex] = version
+
+    def unresolved_regex(self, request: ConsumerHeartbeat, version: int) -> str | None:
+        """Return the member's regular expression, if the topics of this version of the catalog were
+        not matched with it.
+        """
+        members, regex = self.state.members, request.subscribed_topic_regex
+        if regex is None:
+            member = members.get(request.member_id) or members.get(
+                self._replaced(request.group_instance_id) or ""
+            )
+            regex = member.subscribed_topic_regex if member is not None else ""
+        return regex if regex and self.state.resolved_versions.get(regex) != version else None
 
     def check_room(self, member_id: str, max_size: int) -> Refusal | None:
         """Return the error if the group is full and the member is new."""

@@ -10,6 +10,7 @@ from headrace.groups.records import ConsumerMember, HeldPartitions
 from headrace.groups.settings import MaySee
 
 from .reconciliation import Owned
+from .regex import RegexMatch
 
 JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 NO_TIMEOUT = -1
@@ -24,7 +25,9 @@ class ConsumerHeartbeat:
     :param rebalance_timeout_ms: the longest time to revoke partitions; -1 for no change
     :param subscribed_topic_regex: "" for none
     :param owned: the partitions that the member reports as its own
-    :param may_see: the topics that regular expressions may match; None for all
+    :param may_see: the topics that the regular expression may match; None for all
+    :param regex_match: the topics that match the member's regular expression, if they were matched
+        for this heartbeat
     """
 
     member_id: str
@@ -39,6 +42,7 @@ class ConsumerHeartbeat:
     client_id: str
     client_host: str
     may_see: MaySee | None = field(default=None, compare=False)
+    regex_match: RegexMatch | None = field(default=None, compare=False)
 
     @property
     def leaves(self) -> bool:

@@ -92,6 +92,18 @@ class ConsumerGroupService:
             return self._leave(group_id, request, settings, now_ms, wall_ms)
         return self._counted(self._join_or_stay(group_id, request, settings, now_ms, wall_ms))
 
+    def unresolved_regex(self, group_id: str, request: ConsumerHeartbeat) -> str | None:
+        """Return the regular expression that a heartbeat needs matched with the topics; None for
+        nearly all. The heartbeat has the result in its ``regex_match``; without it, the member gets
+        the partitions with a later heartbeat.
+        """
+        if request.leaves:
+            return None
+        group = self._groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group.unresolved_regex(request, self._catalog.version)
+        return request.subscribed_topic_regex or None
+
     def _join_or_stay(
         self,
         group_id: str,

@@ -44,8 +44,8 @@ class ConsumerState:
     :ivar static_members: member ids by instance id
     :ivar name_users: the number of members subscribed to each topic by name; ``regex_users`` and
         ``classic_protocols`` count in the same way
-    :ivar resolved_version: the catalog version against which ``regexes`` were last matched; None
-        if unknown
+    :ivar resolved_versions: the catalog version whose topics were last matched with each regular
+        expression, since the start
     """
 
     def __init__(self, group_id: str) -> None:
@@ -63,7 +63,7 @@ class ConsumerState:
         self.regex_users: Counter[str] = Counter()
         self.classic_protocols: Counter[str] = Counter()
         self.classic_members: set[str] = set()
-        self.resolved_version: int | None = None
+        self.resolved_versions: dict[str, int] = {}
         self._holders: dict[tuple[UUID, int], str] = {}
         self._subscribed: frozenset[str] | None = None
         # version of the catalog, names of topics, hash of those that exist
@@ -175,6 +175,8 @@ class ConsumerState:
                 self._replay_current(member_id, current)
             case ConsumerGroupRegularExpression(_, regex, resolved):
                 put(self.regexes, regex, resolved)
+                if resolved is None:
+                    self.resolved_versions.pop(regex, None)
                 self._subscribed = None
 
     def complete_members(self) -> None:

@@ -33,7 +33,7 @@ from headrace.groups.settings import ConsumerSettings, MaySee, TopicCatalog
 
 from .assignors import ASSIGNORS, Subscriber
 from .reconciliation import Goal, Owned, reconcile
-from .regex import InvalidRegex, Regex
+from .regex import RegexMatch
 from .state import ConsumerState
 
 
@@ -42,11 +42,15 @@ class MemberTransition:
 
     :param member: the member with its new subscription
     :param owned: the partitions that the member reports; None when it reports none
-    :param may_see: the topics that regular expressions may match; None for all
+    :param regex_match: the topics that match the member's regular expression. Without them the
+        group keeps those it has, and a member with a new expression gets no partitions for it yet
+    :param may_see: the topics that the regular expression may match; None for all
     :param assigns: a target assignment may be computed; else the member waits while the current one
         is out of date
     :ivar was: the member's assignment before
     :ivar now: the member's assignment after
+    :ivar resolved_version: the catalog version whose topics were matched with the member's regular
+        expression; None if they were not, or without an expression
     """
 
     def __init__(
@@ -60,9 +64,11 @@ class MemberTransition:
         wall_ms: int,
         *,
         assigns: bool = True,
+        regex_match: RegexMatch | None = None,
         may_see: MaySee | None = None,
     ) -> None:
         self.assigns = assigns
+        self._regex_match = regex_match
         self._may_see = may_see
         self.group, self.member_id, self.member, self.owned = group, member_id, member, owned
         self.catalog, self.settings, self.wall_ms = catalog, settings, wall_ms
@@ -73,6 +79,7 @@ class MemberTransition:
         self.target_epoch = group.target_epoch
         self.target: Assignment = group.target.get(member_id, {})
         self.regexes: Mapping[str, ResolvedRegex] = group.regexes
+        self.resolved_version = group.resolved_versions.get(member.subscribed_topic_regex)
         self.records: list[GroupRecord] = []
 
     def run(self) -> Refusal | None:
@@ -95,17 +102,14 @@ class MemberTransition:
         return None
 
     @property
-    def state_is_resolved(self) -> bool:
-        """True if the recorded topics of all regular expressions are up to date without this
-        transition.
-        """
-        return self.regexes == self.group.regexes
-
-    @property
     def is_settled(self) -> bool:
         """True if the member has its target assignment, and the group needs no other one."""
+        is_resolved = (
+            not self.member.subscribed_topic_regex or self.resolved_version == self.catalog.version
+        )
         return (
-            self.now.state is MemberState.STABLE
+            is_resolved
+            and self.now.state is MemberState.STABLE
             and self.now.member_epoch == self.target_epoch.epoch == self.epoch
         )
 
@@ -123,50 +127,34 @@ class MemberTransition:
     # Regular expressions --------------------------------------------------------------------------
 
     def _resolve(self) -> Refusal | None:
-        """Match all regular expressions against the current topics."""
+        """Take the topics that match the member's regular expression, and forget an expression that
+        no member has any more.
+        """
         old, new = self.known.subscribed_topic_regex, self.member.subscribed_topic_regex
-        if old == new and (
-            not self.group.regex_users or self.group.resolved_version == self.catalog.version
-        ):
-            return None
-        users = Counter(self.group.regex_users)
-        users.subtract((old,))
-        users.update((new,))
-        wanted = [regex for regex, count in users.items() if regex and count > 0]
-        regexes = {}
-        for regex in wanted:
-            resolved = self.group.regexes.get(regex)
-            if resolved is None or self.group.resolved_version != self.catalog.version:
-                try:
-                    resolved = self._resolved(regex, resolved)
-                except InvalidRegex as error:
-                    return Refusal(
-                        ErrorCode.INVALID_REGULAR_EXPRESSION,
-                        (
-                            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: "
-                            f"{error}."
-                        ),
-                    )
-            regexes[regex] = resolved
-        for regex in self.group.regexes:
-            if regex not in regexes:
-                self._write(ConsumerGroupRegularExpression(self.group.group_id, regex, None))
-        for regex, resolved in regexes.items():
-            if resolved is not self.group.regexes.get(regex):
-                self._write(ConsumerGroupRegularExpression(self.group.group_id, regex, resolved))
+        match = self._regex_match
+        if match is None or match.regex != new:
+            match = None
+        elif match.error:
+            return Refusal(
+                ErrorCode.INVALID_REGULAR_EXPRESSION,
+                f"SubscribedTopicRegex `{new}` is not a valid regular expression: {match.error}.",
+            )
+        regexes = dict(self.group.regexes)
+        if old in regexes and old != new and self.group.regex_users[old] == 1:
+            del regexes[old]
+            self._write(ConsumerGroupRegularExpression(self.group.group_id, old, None))
+        resolved_version = self.resolved_version
+        # Another member may have brought the topics while this match waited.
+        if match is not None and (resolved_version is None or match.version > resolved_version):
+            self.resolved_version = match.version
+            topics = match.topics
+            if self._may_see is not None:
+                topics = tuple(filter(self._may_see, topics))
+            if new not in regexes or regexes[new].topics != topics:
+                regexes[new] = ResolvedRegex(topics, 0, self.wall_ms)
+                self._write(ConsumerGroupRegularExpression(self.group.group_id, new, regexes[new]))
         self.regexes = regexes
         return None
-
-    def _resolved(self, regex: str, known: ResolvedRegex | None) -> ResolvedRegex:
-        compiled = Regex(regex)
-        matching = filter(compiled.matches, self.catalog.topics)
-        visible = matching if self._may_see is None else filter(self._may_see, matching)
-        topics = tuple(sorted(visible))
-        return (
-            known
-            if known is not None and known.topics == topics
-            else ResolvedRegex(topics, 0, self.wall_ms)
-        )
 
     # Epochs and assignments -----------------------------------------------------------------------
 
@@ -224,8 +212,9 @@ class MemberTransition:
 
     def _topic_ids(self, member: ConsumerMember) -> set[UUID]:
         names: set[str] = set(member.subscribed_topic_names)
-        if member.subscribed_topic_regex:
-            names.update(self.regexes[member.subscribed_topic_regex].topics)
+        resolved = self.regexes.get(member.subscribed_topic_regex)
+        if resolved is not None:
+            names.update(resolved.topics)
         topics = self.catalog.topics
         return {topics[name].topic_id for name in names if name in topics}
 

@@ -1,0 +1,213 @@
+"""Regular expressions of clients, matched in threads.
+
+RE2 matches in linear time, which is still 17 ms for the largest expression and one topic name, and
+clients choose both. So texts are matched in slices in a thread, in which all expressions take
+turns; RE2 lets the event loop run meanwhile.
+
+The expression of a subscription is remembered with the topics that match it: after a change of the
+topics only the names of new ones are matched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import partial
+from time import perf_counter
+from typing import NamedTuple
+
+from headrace.groups.consumer.regex import InvalidRegex, Regex, RegexMatch
+
+from .catalog import Catalog
+from .disk_thread import DiskThread
+from .limits import MAX_REMEMBERED_MATCHES, REGEX_SLICE_S, REGEX_SLICE_TEXTS
+
+_ENTRY_MATCHES = 32
+"""The memory of an expression without topics, in topics that match."""
+
+
+class _Slice(NamedTuple):
+    """Work that was done in the thread.
+
+    :param texts: the number of texts that were matched
+    :param matching: those that match
+    """
+
+    regex: Regex
+    texts: int
+    matching: list[str]
+
+
+def _match_slice(pattern: str, regex: Regex | None, texts: Sequence[str]) -> _Slice | InvalidRegex:
+    """Match texts with an expression until the time of a slice is over.
+
+    :param regex: the compiled expression; None before the first slice
+    """
+    end_s = perf_counter() + REGEX_SLICE_S
+    try:
+        regex = regex or Regex(pattern)
+    except InvalidRegex as error:
+        return error
+    matching: list[str] = []
+    matched = 0
+    for text in texts:
+        if regex.matches(text):
+            matching.append(text)
+        matched += 1
+        if perf_counter() >= end_s:
+            break
+    return _Slice(regex, matched, matching)
+
+
+class _Expression:
+    """The expression of a subscription, and the topics that match it.
+
+    :ivar regex: compiled; None unless names are left to be matched
+    :ivar error: why it is invalid; "" if that is not known
+    :ivar end: the topics with smaller numbers are matched
+    :ivar work: the slice in the thread
+    :ivar remembered: the memory that it was counted with
+    """
+
+    __slots__ = ("end", "error", "matching", "regex", "remembered", "work")
+
+    def __init__(self) -> None:
+        self.regex: Regex | None = None
+        self.error = ""
+        self.end = -1
+        self.matching: set[str] = set()
+        self.work: asyncio.Task[_Slice | InvalidRegex] | None = None
+        self.remembered = 0
+
+    def end_slice(
+        self, numbers: Sequence[int], end: int, work: asyncio.Task[_Slice | InvalidRegex]
+    ) -> None:
+        """Take over what the thread has done.
+
+        :param numbers: the numbers of the topics that it was given
+        :param end: the number after all topics
+        """
+        self.work = None
+        if work.cancelled() or work.exception() is not None:
+            return
+        done = work.result()
+        if isinstance(done, InvalidRegex):
+            self.error = str(done)
+            return
+        self.matching.update(done.matching)
+        is_matched = done.texts == len(numbers) < REGEX_SLICE_TEXTS
+        self.end = end if is_matched else numbers[done.texts - 1] + 1
+        self.regex = None if is_matched else done.regex
+
+
+class RegexMatcher:
+    """The expressions of the clients of one broker. Belongs to its event loop."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._topic_thread = DiskThread("headrace-topic-regexes")
+        self._thread = DiskThread("headrace-regexes")
+        self._is_closed = False
+        self._version: int | None = None
+        """The version of the catalog that has the numbered topics."""
+        self._numbers: list[int] = []
+        """Ascending. A topic keeps its number while there is one with its name."""
+        self._names: list[str] = []
+        """The names of the numbered topics."""
+        self._next_number = 0
+        self._expressions: OrderedDict[str, _Expression] = OrderedDict()
+        self._remembered = 0
+
+    async def match_topics(self, pattern: str, wait_s: float) -> RegexMatch | None:
+        """Return the topics whose names match the expression of a subscription. What has been
+        matched when the time is over is not lost: the next call continues.
+
+        :param wait_s: the longest wait
+        :returns: those of the topics at the call; None if that takes longer
+        """
+        until_s = perf_counter() + wait_s
+        self._number_topics()
+        version, end = self._version or 0, self._next_number
+        expression = self._expressions.get(pattern) or _Expression()
+        self._remember(pattern, expression)
+        while expression.end < end and not expression.error:
+            rest_s = until_s - perf_counter()
+            if rest_s <= 0 or self._is_closed:
+                return None
+            work = expression.work or self._begin_slice(pattern, expression)
+            await asyncio.wait((work,), timeout=rest_s)
+            if work.done() and not work.cancelled():
+                work.result()
+        topics = tuple(sorted(filter(self._catalog.topics.__contains__, expression.matching)))
+        if len(topics) < len(expression.matching):
+            expression.matching = set(topics)
+        self._remember(pattern, expression)
+        return RegexMatch(pattern, version, topics, expression.error)
+
+    async def matching(self, pattern: str, texts: Sequence[str]) -> set[str]:
+        """Return the texts that match an expression.
+
+        :raises InvalidRegex: when it is invalid
+        """
+        matching: set[str] = set()
+        regex, position = None, 0
+        while True:
+            piece = texts[position : position + REGEX_SLICE_TEXTS]
+            done = await self._thread.run(partial(_match_slice, pattern, regex, piece))
+            if isinstance(done, InvalidRegex):
+                raise done
+            matching.update(done.matching)
+            regex, position = done.regex, position + done.texts
+            if position >= len(texts):
+                return matching
+
+    def close(self) -> None:
+        """Stop after the slice that is being matched."""
+        self._is_closed = True
+        self._topic_thread.close()
+        self._thread.close()
+
+    def _number_topics(self) -> None:
+        """Number the topics that are new since the last call."""
+        if self._version == self._catalog.version:
+            return
+        topics, old = self._catalog.topics, set(self._names)
+        numbered = [
+            (number, name)
+            for number, name in zip(self._numbers, self._names, strict=True)
+            if name in topics
+        ]
+        for name in topics:
+            if name not in old:
+                numbered.append((self._next_number, name))
+                self._next_number += 1
+        self._numbers = [number for number, _ in numbered]
+        self._names = [name for _, name in numbered]
+        self._version = self._catalog.version
+
+    def _begin_slice(
+        self, pattern: str, expression: _Expression
+    ) -> asyncio.Task[_Slice | InvalidRegex]:
+        """Match some of the names that were not matched yet."""
+        start = bisect_left(self._numbers, expression.end)
+        stop = start + REGEX_SLICE_TEXTS
+        names, numbers = self._names[start:stop], self._numbers[start:stop]
+        match_slice = partial(_match_slice, pattern, expression.regex, names)
+        work = asyncio.ensure_future(self._topic_thread.run(match_slice))
+        work.add_done_callback(partial(expression.end_slice, numbers, self._next_number))
+        expression.work = work
+        return work
+
+    def _remember(self, pattern: str, expression: _Expression) -> None:
+        """Remember an expression, and forget those that were not used for the longest time."""
+        known = self._expressions.pop(pattern, None)
+        if known is not None:
+            self._remembered -= known.remembered
+        expression.remembered = _ENTRY_MATCHES + len(pattern) // 8 + len(expression.matching)
+        self._expressions[pattern] = expression
+        self._remembered += expression.remembered
+        while self._remembered > MAX_REMEMBERED_MATCHES and len(self._expressions) > 1:
+            _, oldest = self._expressions.popitem(last=False)
+            self._remembered -= oldest.remembered
