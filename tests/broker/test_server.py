@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import struct
 import time
@@ -16,6 +17,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 import headrace
 from headrace.broker import limits
 from headrace.broker.connection import Connection
+from headrace.log_lines import LIMITER
 from headrace.protocol.primitives import compact_length
 from tests import wire_client
 from tests.support import wait_until
@@ -336,3 +338,28 @@ def test_a_client_that_reads_a_long_answer_slowly_is_not_idle(
             size -= len(exactly(small_buffers, 16_384))
             time.sleep(0.1)
         exactly(small_buffers, size)
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (b"GET /metrics HTTP/1.1\r\n\r\n", "it speaks HTTP, and this port Kafka's protocol"),
+        (b"POST / HTTP/1.1\r\n\r\n", "it speaks HTTP, and this port Kafka's protocol"),
+        (b"\x16\x03\x01\x02\x00\x01", "it speaks TLS, and this port Kafka's protocol"),
+        (b"SSH-2.0-OpenSSH_9.2p1\r\n", "it speaks SSH, and this port Kafka's protocol"),
+        (b"AMQP\0\0\x09\x01", "it speaks AMQP, and this port Kafka's protocol"),
+        (b"\0" * 16, "a request of 0 bytes is too small"),
+        (b"\xff" * 16, "a request of -1 bytes is too small"),
+        (b"hello\r\n", "a request of 1751477356 bytes; socket.request.max.bytes is 104857600"),
+    ],
+)
+def test_what_is_no_request_is_named_in_one_line(
+    client: socket.socket, caplog: pytest.LogCaptureFixture, sent: bytes, reason: str
+) -> None:
+    LIMITER.clear()
+    with caplog.at_level(logging.INFO, "headrace.server"):
+        client.sendall(sent)
+        with contextlib.suppress(ConnectionResetError):
+            assert client.recv(1) == b""
+    lines = [record.getMessage() for record in caplog.records if record.name == "headrace.server"]
+    assert lines == [f"closing the connection from /127.0.0.1: {reason}"]

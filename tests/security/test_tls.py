@@ -369,20 +369,21 @@ async def test_secrets_are_not_described(ca: ThrowawayCA) -> None:
 
 
 @pytest.mark.parametrize(
-    "sent",
+    ("sent", "reason"),
     [
-        b"\0\0\0\x0e\0\x12\0\0\0\0\0\7\0\3raw",  # a request of Kafka
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"\x16\x03\x01\xff\xff" + b"\0" * 100_000,  # a record that is too large
-        b"\x16\x03\x01\0\4\1\0\0\0",  # an empty ClientHello
-        b"\x15\x03\x03\0\2\2\x28",  # an alert
-        b"\x80\x1c\1\3\3\0\3\0\0\0\x10\0\xc0\x2b" + b"\0" * 16,  # a hello of SSLv2
-        random.Random(1).randbytes(500),
+        (b"\0\0\0\x0e\0\x12\0\0\0\0\0\7\0\3raw", "it speaks Kafka's protocol without TLS"),
+        (b"GET / HTTP/1.1\r\n\r\n", "it speaks HTTP, and this port TLS"),
+        (b"SSH-2.0-OpenSSH_9.2p1\r\n", "it speaks SSH, and this port TLS"),
+        (b"\x16\x03\x01\xff\xff" + b"\0" * 100_000, ""),  # a record that is too large
+        (b"\x16\x03\x01\0\4\1\0\0\0", ""),  # an empty ClientHello
+        (b"\x15\x03\x03\0\2\2\x28", ""),  # an alert
+        (b"\x80\x1c\1\3\3\0\3\0\0\0\x10\0\xc0\x2b" + b"\0" * 16, ""),  # a hello of SSLv2
+        (random.Random(1).randbytes(500), ""),
     ],
 )
 @on_uvloop
 async def test_no_tls_on_a_port_with_tls(
-    ca: ThrowawayCA, sent: bytes, caplog: pytest.LogCaptureFixture
+    ca: ThrowawayCA, sent: bytes, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
     async with serving(configs(ca)) as broker:
@@ -392,7 +393,7 @@ async def test_no_tls_on_a_port_with_tls(
             await asyncio.wait_for(client.reader.read(), 20)  # an alert at most, then the end
         await assert_is_served(broker, context(ca))
     (line,) = warnings(caplog)
-    assert "the TLS handshake has failed" in line
+    assert f"the TLS handshake has failed: {reason}" in line
 
 
 @pytest.mark.parametrize(

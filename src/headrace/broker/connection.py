@@ -31,6 +31,7 @@ from headrace.protocol.frames import (
     BadFrameSize,
     NullInRequest,
     RequestHeader,
+    other_protocol,
     request_header,
     whole_frames,
 )
@@ -398,12 +399,21 @@ class Connection(asyncio.BufferedProtocol):
             self._held_request_bytes = held
             self.shared.request_memory.hold(self, held)
 
-    def _refuse_frame(self, size: int) -> None:
-        self._close(
-            "a request of %d bytes; socket.request.max.bytes is %d",
-            size,
-            self.shared.max_request_bytes,
-        )
+    def _refuse_frame(self, size_bytes: int) -> None:
+        """Close the connection of a client whose next four bytes are no valid size of a request."""
+        protocol = other_protocol(SIZE.pack(size_bytes))
+        if protocol is not None:
+            self._close("it speaks %s, and this port Kafka's protocol", protocol)
+        elif size_bytes < self._frame_bytes.start:
+            self._close("a request of %d bytes is too small", size_bytes)
+        elif size_bytes > self.shared.max_request_bytes:
+            self._close(
+                "a request of %d bytes; socket.request.max.bytes is %d",
+                size_bytes,
+                self.shared.max_request_bytes,
+            )
+        else:
+            self._close("a request of %d bytes is too large before a login", size_bytes)
 
     # Serving --------------------------------------------------------------------------------------
 

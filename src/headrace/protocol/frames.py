@@ -15,6 +15,10 @@ from .primitives import INT32
 SIZE = INT32
 _FIXED_HEADER = Struct(">hhih")
 
+_HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
+_OTHER_PROTOCOLS = {**dict.fromkeys(_HTTP, "HTTP"), b"SSH-": "SSH", b"AMQP": "AMQP"}
+_TLS_HANDSHAKE = b"\x16\x03"
+
 
 class BadFrame(ValueError):
     """Bytes that are not a Kafka request. The connection is closed."""
@@ -40,6 +44,16 @@ class BadFrameSize(BadFrame):
     def __init__(self, size_bytes: int) -> None:
         super().__init__(f"a frame of {size_bytes} bytes")
         self.size_bytes = size_bytes
+
+
+def other_protocol(data: bytes | memoryview) -> str | None:
+    """Return the name of another protocol of which a connection begins with these bytes; None if it
+    is not known.
+
+    :param data: at least as many bytes as a size field
+    """
+    start = bytes(data[: SIZE.size])
+    return "TLS" if start.startswith(_TLS_HANDSHAKE) else _OTHER_PROTOCOLS.get(start)
 
 
 def cut_frames(

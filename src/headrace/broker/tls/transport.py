@@ -20,6 +20,7 @@ from time import perf_counter
 from typing import Any
 
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.protocol.frames import other_protocol
 
 from ..acceptor import Connected
 from ..limits import (
@@ -133,6 +134,8 @@ class TlsTransport(asyncio.Transport):
         super().__init__()
         self._loop = asyncio.get_running_loop()
         self._peer = sock.getpeername()
+        self._other_protocol: str | None = None
+        """What the client speaks instead of TLS, if that is known."""
         self._socket = sock
         self._fd = sock.fileno()
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -186,7 +189,10 @@ class TlsTransport(asyncio.Transport):
             self._is_complete = self._is_complete or self._shake_hands()
         except OSError as error:
             self._flush()  # the alert
-            self.give_up("%s", getattr(error, "reason", None) or error)
+            if self._other_protocol is not None:
+                self.give_up("it speaks %s, and this port TLS", self._other_protocol)
+            else:
+                self.give_up("%s", getattr(error, "reason", None) or error)
             return
         if not self._flush():
             return
@@ -369,6 +375,9 @@ class TlsTransport(asyncio.Transport):
         """Give OpenSSL the bytes that are not a TLS record, and nothing after them: its
         next read raises the error.
         """
+        self._other_protocol = other_protocol(self._arrived)
+        if self._arrived[0] == 0:  # of the size of a request below 16 MB
+            self._other_protocol = "Kafka's protocol without TLS"
         self._incoming.write(self._arrived)
         self._incoming.write_eof()
         self._arrived = _NOTHING
