@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.cli.main import main
 from headrace.protocol.record_batch import HEADER_BYTES, build, header_at, seal
@@ -436,9 +437,12 @@ def test_a_header_key_that_is_not_utf8(
         wire.produce(topic, seal(header_at(batch), payload) + payload)
     asked = (topic, "--from-beginning", "--to-end")
     assert headrace("consume", *asked).endswith("x\nodd\neven\n")
-    said = headrace("consume", *asked, "--json", status=1)
+    shown = headrace("consume", *asked, "--json").splitlines()
+    assert [json.loads(line)["headers"][0]["key"] for line in shown[20:]] == ["h\ufffd", "h"]
+    member = (topic, "--from-beginning", "--max-messages", "21", "--json", "--group")
+    said = headrace("consume", *member, unique("strict"), status=1)
     assert f"cannot format {topic}-0 offset 20: the key of a header is not UTF-8" in said
-    shown = headrace("consume", *asked, "--json", "--skip-message-on-error").splitlines()
+    shown = headrace("consume", *member, unique("lax"), "--skip-message-on-error").splitlines()
     assert [json.loads(line)["value"] for line in shown] == ["x"] * 20 + ["even"]
     share_from_earliest(bootstrap_servers, group_id)
     words = ("--topic", topic, "--group", group_id, "--max-messages", "22", "--json")
@@ -679,6 +683,38 @@ def test_top_on_a_terminal(
 
 
 # Secured clusters ---------------------------------------------------------------------------------
+
+
+def test_consuming_without_a_group_needs_no_permission_on_groups(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with SecureBroker() as broker:
+        admin = AdminClient(broker.client_config())
+        admin.create_topics([NewTopic("t", 2, 1)])["t"].result(PATIENCE_S)
+        producer = Producer(broker.client_config())
+        producer.produce("t", b"one", partition=0)
+        producer.produce("t", b"two", partition=1)
+        assert producer.flush(PATIENCE_S) == 0
+        broker.allow("alice", "READ", "TOPIC", "t")
+        file = write_properties(tmp_path / "alice.properties", broker.client_config("alice"))
+        where = ("--bootstrap-server", broker.bootstrap_servers, "--command-config", str(file))
+        asked = ("t", "--from-beginning", *where)
+        status, out, err = ran("consume", *asked, "--to-end")
+        assert (status, sorted(out.split())) == (0, ["one", "two"]), err
+        assert ran("consume", *asked, "--partition", "1", "--to-end")[:2] == (0, "two\n")
+        assert (
+            ran("consume", *asked, "--max-messages", "2", "--isolation-level", "read_committed")[0]
+            == 0
+        )
+        assert "is denied" not in caplog.text
+        status, out, err = ran("consume", *asked, "--group", "g", "--timeout-ms", "10000")
+        assert (status, out) == (1, "")
+        assert "headrace consume: reading t as group 'g': " in err
+        assert "the user needs the permission READ on group 'g'" in err
+        file = write_properties(tmp_path / "bob.properties", broker.client_config("bob"))
+        status, out, err = ran("consume", "t", *where[:3], str(file), "--to-end")
+        assert (status, out) == (1, "")
+        assert "on topic 't'" in err
 
 
 def test_one_command_config_for_all(

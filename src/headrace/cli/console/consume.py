@@ -5,27 +5,26 @@ The options and the output are those of Kafka's ``kafka-console-consumer``, and 
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     KafkaError,
     KafkaException,
-    TopicPartition,
 )
 
-from headrace.cli.client_options import must_answer
+from headrace.cli.client_options import connection_settings, must_answer
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.groups.options import check_pattern, timestamp_ms
 from headrace.cli.librdkafka import (
@@ -37,14 +36,19 @@ from headrace.cli.librdkafka import (
 )
 from headrace.cli.options import flag
 from headrace.cli.perf.report import Bar
+from headrace.client.cluster import TopicMetadata
+from headrace.client.errors import ClientError
+from headrace.client.list_offsets import EARLIEST, LATEST, list_offsets
 from headrace.client.message_headers import UnreadableHeaders, message_headers
+from headrace.client.partition_reader import PartitionReader
+from headrace.protocol.partitions import TopicPartition
 
 from .formatting import formatter_options, message_formatter, write_out
 from .message_formatter import Delivered, MessageFormatter, Undecodable
 
 _RECORDS_AT_ONCE = 500
 _WAIT_S = 0.2
-_CALL_TIMEOUT_S = 30.0
+_CALL_TIMEOUT_MS = 30_000
 _ENDED_BY_SIGNAL = 128
 _POLLS_TO_LEAVE = 50
 _TIMESTAMP_TYPES = {
@@ -61,7 +65,7 @@ _TRANSIENT = frozenset(
 )
 """Errors from which librdkafka recovers."""
 _MAX_OFFSET = (1 << 63) - 1
-_OFFSETS = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
+_OFFSETS = {"earliest": EARLIEST, "latest": LATEST}
 _EPILOG = """\
 examples:
   headrace consume orders --from-beginning --max-messages 10
@@ -70,9 +74,6 @@ examples:
   headrace consume orders --group audit --from-beginning --to-end > orders.txt
   headrace consume scans --from-beginning --to-end --to-directory scans/
 """
-
-Place = tuple[str, int]
-"""(topic, partition)"""
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -196,184 +197,331 @@ def run(options: Namespace) -> int:
             options.to_directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadUsage(f"cannot write to {one_line_error(error)}") from error
-    base = librdkafka_config(options)
+    config = librdkafka_config(options)
     count = 0
     if options.topic is None:
-        must_answer(base)
+        must_answer(config)
     else:
-        count = partitions(base, options.topic)
+        count = partitions(config, options.topic)
     for number in options.partition or ():
         if not 0 <= number < count:
             raise BadUsage(f"topic '{options.topic}' has no partition {number}: it has {count}")
-    reset = "earliest" if options.from_beginning else "latest"
-    config = {
-        **base,
-        "group.id": options.group or "headrace-consume",
-        "enable.auto.commit": options.group is not None,
-        "enable.auto.offset.store": False,
-        "enable.partition.eof": True,
-        "isolation.level": options.isolation_level,
-        "auto.offset.reset": "error" if options.group is None else reset,
-    }
+    with _stopping() as stopped_by:
+        source = (
+            Partitions(options, config, count)
+            if options.group is None
+            else Member(options, config, formatter.shows_headers or options.json)
+        )
+        reader = Reader(options, formatter, source, stopped_by)
+        try:
+            status = reader.run()
+            source.commit()
+            return status
+        except ClientError as error:
+            raise Failure(str(error)) from error
+        except KafkaException as error:
+            raise Failure(one_line(error)) from error
+        finally:
+            source.close()
+            print(f"Processed a total of {reader.processed} messages", file=sys.stderr)
+
+
+@contextmanager
+def _stopping() -> Iterator[list[int]]:
+    """Yield a list that gets the numbers of the signals that end the run."""
+    stopped_by: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {n: signal.signal(n, lambda number, _: stopped_by.append(number)) for n in numbers}
     try:
-        reader = Reader(options, formatter, Consumer(config))
-    except KafkaException as error:
-        raise BadUsage(one_line(error)) from error
-    before = {
-        number: signal.signal(number, reader.stop_on) for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        status = reader.run(count)
-        reader.commit()
-        return status
-    except KafkaException as error:
-        why = reason(error, options.topic or options.include, "READ", options.group or "")
-        raise Failure(why) from error
+        yield stopped_by
     finally:
-        reader.close()
         for number, handler in before.items():
             signal.signal(number, handler)
-        print(f"Processed a total of {reader.processed} messages", file=sys.stderr)
+
+
+class Partitions:
+    """Partitions that are read without a group: nobody is asked for a coordinator.
+
+    :param count: number of partitions of the topic; 0 with ``--include``
+    :ivar total: number of offsets up to the ends; None without ends
+    :raises BadUsage: a setting cannot be used
+    """
+
+    def __init__(self, options: Namespace, config: Mapping[str, Any], count: int) -> None:
+        self.total: int | None = None
+        self._options = options
+        self._count = count
+        self._isolation_level = int(options.isolation_level == "read_committed")
+        self._cluster = connection_settings(config).cluster()
+        self._runner = asyncio.Runner()
+        self._reader: PartitionReader | None = None
+
+    def begin(self) -> None:
+        """Look up where to begin and to end.
+
+        :raises Failure: no topic matches
+        :raises ClientError: a broker refuses
+        """
+        self._reader = self._runner.run(self._begin())
+
+    def next(self, max_records: int, wait_s: float) -> list[Delivered] | None:
+        """Return the next records, none if none came within ``wait_s``, None at the end.
+
+        :raises ClientError: reading failed
+        """
+        assert self._reader is not None
+        found = self._runner.run(self._reader.read(max_records, wait_s))
+        if found is None:
+            return None
+        return [
+            Delivered(
+                topic,
+                partition,
+                record.offset,
+                timestamp_type,
+                record.timestamp_ms,
+                None,
+                record.headers,
+                record.key,
+                record.value,
+            )
+            for topic, partition, timestamp_type, record in found
+        ]
+
+    def printed(self, records: Sequence[Delivered]) -> None:
+        """Do nothing: nothing is committed."""
+
+    def commit(self) -> None:
+        """Do nothing: nothing is committed."""
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._runner:
+            self._runner.run(self._cluster.close())
+
+    async def _begin(self) -> PartitionReader:
+        options = self._options
+        places = [(options.topic, n) for n in options.partition or range(self._count)]
+        if options.include is not None:
+            topics = {
+                name: topic
+                for name, topic in (await self._cluster.metadata(None)).items()
+                if re.fullmatch(options.include, name) and isinstance(topic, TopicMetadata)
+            }
+            if not topics:
+                raise Failure(f"no topic matches '{options.include}'")
+            places = [(name, n) for name, topic in topics.items() for n in topic.leaders]
+        if options.from_time is not None:
+            starts = await self._offsets_at(places, max(0, options.from_time))
+        elif options.offset is not None and options.offset >= 0:
+            starts = dict.fromkeys(places, options.offset)
+        else:
+            is_earliest = options.from_beginning or options.offset == EARLIEST
+            starts = await self._offsets_at(places, EARLIEST if is_earliest else LATEST)
+        ends: dict[TopicPartition, int] = {}
+        if options.to_end or options.to_time is not None:
+            when = LATEST if options.to_time is None else max(0, options.to_time)
+            ends = await self._offsets_at(places, when)
+            firsts = await self._offsets_at(places, EARLIEST)
+            begins = {place: max(starts[place], firsts[place]) for place in places}
+            starts = {place: starts[place] for place in places if begins[place] < ends[place]}
+            self.total = sum(ends[place] - begins[place] for place in starts)
+        return PartitionReader(self._cluster, starts, ends, self._isolation_level)
+
+    async def _offsets_at(
+        self, places: Sequence[TopicPartition], when: int
+    ) -> dict[TopicPartition, int]:
+        """Look up offsets by time. A time after the last record gives the end of the log.
+
+        :param when: in ms since the epoch, or EARLIEST or LATEST
+        """
+        listed = await list_offsets(
+            self._cluster,
+            dict.fromkeys(places, when),
+            isolation_level=self._isolation_level,
+            timeout_ms=_CALL_TIMEOUT_MS,
+        )
+        offsets = {place: found.offset for place, found in listed.items()}
+        after = [place for place, offset in offsets.items() if offset is None]
+        ends = await self._offsets_at(after, LATEST) if after and when != LATEST else {}
+        return {
+            place: ends.get(place, 0) if offset is None else offset
+            for place, offset in offsets.items()
+        }
+
+
+class Member:
+    """A member of a group, with librdkafka.
+
+    :raises BadUsage: a setting cannot be used
+    """
+
+    def __init__(self, options: Namespace, config: Mapping[str, Any], has_headers: bool) -> None:
+        self.total: int | None = None
+        self._options = options
+        self._has_headers = has_headers
+        self._messages: dict[tuple[str, int, int], Any] = {}
+        self._problem: Failure | None = None
+        try:
+            self._consumer = Consumer(
+                {
+                    **config,
+                    "group.id": options.group,
+                    "enable.auto.commit": True,
+                    "enable.auto.offset.store": False,
+                    "isolation.level": options.isolation_level,
+                    "auto.offset.reset": "earliest" if options.from_beginning else "latest",
+                }
+            )
+        except KafkaException as error:
+            raise BadUsage(one_line(error)) from error
+
+    def begin(self) -> None:
+        """Join the group."""
+        topic = self._options.topic
+        self._consumer.subscribe([topic if topic is not None else f"^({self._options.include})$"])
+
+    def next(self, max_records: int, wait_s: float) -> list[Delivered]:
+        """Return the next records, none if none came within ``wait_s``.
+
+        :raises Failure: reading failed
+        """
+        if self._problem is not None:
+            raise self._problem
+        # consume() waits until it has all records that it may return: wait for the first only.
+        first = self._consumer.poll(wait_s)
+        if first is None:
+            return []
+        more = self._consumer.consume(max_records - 1, 0) if max_records > 1 else []
+        records: list[Delivered] = []
+        for message in (first, *more):
+            try:
+                record = self._delivered(message)
+            except Failure as failure:
+                if not records:
+                    raise
+                self._problem = failure
+                break
+            if record is not None:
+                records.append(record)
+        return records
+
+    def _delivered(self, message: Any) -> Delivered | None:
+        """Return a record, None for what is none.
+
+        :raises Failure: reading failed, or the record cannot be formatted
+        """
+        topic, partition, error = message.topic(), message.partition(), message.error()
+        if error is not None:
+            if error.code() in _TRANSIENT:
+                return None
+            named = topic or self._options.topic or self._options.include
+            place = named if topic is None else f"{topic}-{partition}"
+            why = reason(error, named, "READ", self._options.group)
+            raise Failure(f"reading {place} as group '{self._options.group}': {why}")
+        try:
+            headers = message_headers(message) if self._has_headers else ()
+        except UnreadableHeaders as unreadable:
+            if self._options.skip_message_on_error:
+                self._store(message)
+                return None
+            raise Failure(
+                f"cannot format {topic}-{partition} offset {message.offset()}: {unreadable}"
+            ) from unreadable
+        kind, at_ms = message.timestamp()
+        record = Delivered(
+            topic,
+            partition,
+            message.offset(),
+            _TIMESTAMP_TYPES.get(kind, "NoTimestampType"),
+            at_ms if kind in _TIMESTAMP_TYPES else -1,
+            None,
+            headers,
+            message.key(),
+            message.value(),
+        )
+        self._messages[topic, partition, record.offset] = message
+        return record
+
+    def printed(self, records: Sequence[Delivered]) -> None:
+        """Remember the offsets of records to commit."""
+        for record in sorted(records, key=lambda record: record.offset):
+            self._store(self._messages[record.topic, record.partition, record.offset])
+        self._messages.clear()
+
+    def _store(self, message: Any) -> None:
+        """Remember the offset of a record, unless its partition was revoked meanwhile: the
+        partition's next member prints the record again.
+        """
+        try:
+            self._consumer.store_offsets(message=message)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE:
+                raise
+
+    def commit(self) -> None:
+        """Commit what was printed.
+
+        :raises Failure: the broker refuses or does not answer
+        """
+        try:
+            self._consumer.commit(asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._NO_OFFSET:
+                topic = self._options.topic or self._options.include
+                why = reason(error, topic, "READ", self._options.group)
+                raise Failure(f"committing as group '{self._options.group}': {why}") from error
+
+    def close(self) -> None:
+        """Leave the group."""
+        # librdkafka may hang if it is closed while an assignment arrives (its issue 4884).
+        self._consumer.unsubscribe()
+        for _ in range(_POLLS_TO_LEAVE):
+            self._consumer.poll(0.01)
+            if not self._consumer.assignment():
+                break
+        self._consumer.close()
 
 
 class Reader:
     """One run of the command.
 
+    :param stopped_by: gets the numbers of the signals that end the run
     :ivar processed: number of records printed
     """
 
-    def __init__(self, options: Namespace, formatter: MessageFormatter, consumer: Any) -> None:
+    def __init__(
+        self,
+        options: Namespace,
+        formatter: MessageFormatter,
+        source: Partitions | Member,
+        stopped_by: Sequence[int],
+    ) -> None:
         self.processed = 0
         self._options = options
-        self._line: Callable[[Delivered], bytes] = (
-            formatter.json_line if options.json else formatter.line
-        )
-        self._needs_headers = options.json or formatter.shows_headers
-        self._consumer = consumer
-        self._stopped_by = 0
-        self._ends: dict[Place, int] = {}
-        """The exclusive ends of the partitions that are not read to their ends yet; only with
-        ``--to-end`` or ``--to-time``.
-        """
-        self._total = 0
-        """The number of offsets up to the ends."""
-        self._has_end = options.to_end or options.to_time is not None
+        self._line = formatter.json_line if options.json else formatter.line
+        self._source = source
+        self._stopped_by = stopped_by
 
-    def stop_on(self, number: int, _: object) -> None:
-        """End the run: the handler of a signal."""
-        self._stopped_by = number
-
-    def commit(self) -> None:
-        """Commit what was printed, as a member of a group.
-
-        :raises KafkaException: the broker refuses or does not answer
-        """
-        if self._options.group is None:
-            return
-        try:
-            self._consumer.commit(asynchronous=False)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError._NO_OFFSET:
-                raise
-
-    def close(self) -> None:
-        """Leave the group, if there is one."""
-        if self._options.group is not None:
-            # librdkafka may hang if it is closed while an assignment arrives (its issue 4884).
-            self._consumer.unsubscribe()
-            for _ in range(_POLLS_TO_LEAVE):
-                self._consumer.poll(0.01)
-                if not self._consumer.assignment():
-                    break
-        self._consumer.close()
-
-    def run(self, partition_count: int) -> int:
+    def run(self) -> int:
         """Print records until the end.
 
-        :param partition_count: of the topic; 0 with ``--include``
         :returns: the exit status
         :raises Failure: a record cannot be formatted, or reading failed
+        :raises ClientError: likewise
         """
-        options = self._options
-        if options.group is not None:
-            topics = [options.topic] if options.topic is not None else [f"^({options.include})$"]
-            self._consumer.subscribe(topics)
-        elif not self._assign(partition_count):
-            return 0
-        total = options.max_messages
-        if total is None and self._has_end:
-            total = self._total
-        hidden = sys.stdout.isatty() or total is None
-        with Bar("consuming", total or 1) if not hidden else _NoBar() as bar:
-            self._consume(bar)
-        return _ENDED_BY_SIGNAL + self._stopped_by if self._stopped_by else 0
+        if self._options.max_messages != 0:
+            self._source.begin()
+            total = self._options.max_messages or self._source.total
+            is_hidden = sys.stdout.isatty() or total is None
+            with nullcontext() if is_hidden else Bar("consuming", total or 1) as bar:
+                self._consume(bar)
+        return _ENDED_BY_SIGNAL + self._stopped_by[0] if self._stopped_by else 0
 
-    def _assign(self, partition_count: int) -> bool:
-        """Assign the partitions, with their starts and ends.
-
-        :returns: False if there is nothing to read
-        :raises Failure: no topic matches
-        """
-        options = self._options
-        places = [(options.topic, number) for number in options.partition or range(partition_count)]
-        if options.include is not None:
-            topics = self._consumer.list_topics(timeout=_CALL_TIMEOUT_S).topics
-            wanted = {
-                name: one for name, one in topics.items() if re.fullmatch(options.include, name)
-            }
-            if not wanted:
-                raise Failure(f"no topic matches '{options.include}'")
-            places = [(name, number) for name, one in wanted.items() for number in one.partitions]
-        starts: Mapping[Place, int]
-        if options.from_time is not None:
-            starts = self._offsets_at(places, max(0, options.from_time))
-        elif options.offset is not None:
-            starts = dict.fromkeys(places, options.offset)
-        else:
-            starts = dict.fromkeys(
-                places, OFFSET_BEGINNING if options.from_beginning else OFFSET_END
-            )
-        if self._has_end:
-            when = OFFSET_END if options.to_time is None else max(0, options.to_time)
-            self._ends = dict(self._offsets_at(places, when))
-            firsts = self._offsets_at(places, OFFSET_BEGINNING)
-            for place in places:
-                left = self._ends[place] - max(starts[place], firsts[place])
-                if starts[place] == OFFSET_END or left <= 0:
-                    del self._ends[place]
-                else:
-                    self._total += left
-            places = list(self._ends)
-        if options.max_messages == 0:
-            return False
-        self._consumer.assign([TopicPartition(*place, starts[place]) for place in places])
-        return bool(places)
-
-    def _offsets_at(self, places: Sequence[Place], when: int) -> dict[Place, int]:
-        """Look up offsets by time. A time after the last record gives the end of the log.
-
-        :param when: in ms since the epoch; or ``OFFSET_BEGINNING`` or ``OFFSET_END``, which equal
-            the special timestamps of ListOffsets
-        :raises KafkaException: a broker refuses or does not answer
-        """
-        asked = [TopicPartition(*place, when) for place in places]
-        found = self._consumer.offsets_for_times(asked, timeout=_CALL_TIMEOUT_S)
-        offsets: dict[Place, int] = {}
-        after: list[Place] = []
-        for one in found:
-            if one.error is not None:
-                raise KafkaException(one.error)
-            offsets[one.topic, one.partition] = one.offset
-            if one.offset < 0:
-                after.append((one.topic, one.partition))
-        if after and when != OFFSET_END:
-            offsets.update(self._offsets_at(after, OFFSET_END))
-        return offsets
-
-    def _consume(self, bar: Any) -> None:
+    def _consume(self, bar: Bar | None) -> None:
         options = self._options
         last_s = time.monotonic()
-        while not self._stopped_by and not (self._has_end and not self._ends):
+        while not self._stopped_by:
             most = _RECORDS_AT_ONCE
             if options.max_messages is not None:
                 most = min(most, options.max_messages - self.processed)
@@ -385,103 +533,45 @@ class Reader:
                 if left_s <= 0:
                     return
                 wait_s = min(wait_s, left_s)
-            # consume() waits until it has all records that it may return: wait for the first only.
-            first = self._consumer.poll(wait_s)
-            if first is None:
-                continue
-            if self._show([first, *self._consumer.consume(most - 1, 0)] if most > 1 else [first]):
+            records = self._source.next(most, wait_s)
+            if records is None:
+                return
+            if records:
+                self._show(records)
                 last_s = time.monotonic()
-                bar.update(self.processed, "")
+                if bar is not None:
+                    bar.update(self.processed, "")
 
-    def _show(self, messages: Sequence[Any]) -> bool:
-        """Print messages, then remember their offsets to commit.
+    def _show(self, records: Sequence[Delivered]) -> None:
+        """Print records, then remember their offsets to commit.
 
-        :returns: True if there were records
-        :raises Failure: a record cannot be formatted, or reading failed
+        :raises Failure: a record cannot be formatted
         """
         lines: list[bytes] = []
-        shown: list[Any] = []
-        skipped: list[Any] = []
+        passed: list[Delivered] = []
         problem: Failure | None = None
-        for message in messages:
-            place = (message.topic(), message.partition())
-            if message.error() is not None:
-                if message.error().code() == KafkaError._PARTITION_EOF:
-                    if self._ends.get(place, -1) >= 0 and message.offset() >= self._ends[place]:
-                        del self._ends[place]
-                    continue
-                if message.error().code() in _TRANSIENT:
-                    continue
-                why = reason(message.error(), place[0], "READ", self._options.group or "")
-                problem = Failure(f"reading {place[0]}-{place[1]}: {why}")
-                break
-            if self._has_end and message.offset() >= self._ends.get(place, 0):
-                self._ends.pop(place, None)
-                continue
+        for record in records:
             try:
-                lines.append(self._written(message))
-                shown.append(message)
-            except (Undecodable, UnreadableHeaders) as error:
+                lines.append(self._written(record))
+            except Undecodable as error:
                 if not self._options.skip_message_on_error:
-                    problem = Failure(
-                        f"cannot format {place[0]}-{place[1]} offset {message.offset()}: {error}"
-                    )
+                    place = f"{record.topic}-{record.partition}"
+                    problem = Failure(f"cannot format {place} offset {record.offset}: {error}")
                     break
-                skipped.append(message)
-            if self._has_end and message.offset() + 1 >= self._ends[place]:
-                del self._ends[place]
+            passed.append(record)
         write_out(b"".join(lines))
-        self.processed += len(shown)
-        if self._options.group is not None:
-            for message in sorted([*shown, *skipped], key=lambda one: int(one.offset())):
-                self._store(message)
+        self.processed += len(lines)
+        self._source.printed(passed)
         if problem is not None:
             raise problem
-        return bool(shown or skipped)
 
-    def _store(self, message: Any) -> None:
-        """Remember the offset of a record to commit, unless its partition was revoked meanwhile:
-        the partition's next member prints the record again.
-        """
-        try:
-            self._consumer.store_offsets(message=message)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError._STATE:
-                raise
-
-    def _written(self, message: Any) -> bytes:
+    def _written(self, record: Delivered) -> bytes:
         """Return the line of a record; empty if its value went to a file instead."""
-        if self._options.to_directory is not None:
-            name = f"{message.topic()}-{message.partition()}-{message.offset()}"
-            try:
-                (self._options.to_directory / name).write_bytes(message.value() or b"")
-            except OSError as error:
-                raise Failure(f"cannot write {one_line_error(error)}") from error
-            return b""
-        kind, at_ms = message.timestamp()
-        return self._line(
-            Delivered(
-                message.topic(),
-                message.partition(),
-                message.offset(),
-                _TIMESTAMP_TYPES.get(kind, "NoTimestampType"),
-                at_ms if kind in _TIMESTAMP_TYPES else -1,
-                None,
-                message_headers(message) if self._needs_headers else (),
-                message.key(),
-                message.value(),
-            )
-        )
-
-
-class _NoBar:
-    """The absence of a bar: records scroll on the terminal, or the end is unknown."""
-
-    def __enter__(self) -> _NoBar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def update(self, done: int, rate: str) -> None:
-        """Do nothing."""
+        if self._options.to_directory is None:
+            return self._line(record)
+        name = f"{record.topic}-{record.partition}-{record.offset}"
+        try:
+            (self._options.to_directory / name).write_bytes(record.value or b"")
+        except OSError as error:
+            raise Failure(f"cannot write {one_line_error(error)}") from error
+        return b""
