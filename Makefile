@@ -9,6 +9,7 @@
 #   make conformance-kafka   the same suites of behaviour, clients and Spark against a real Apache Kafka
 #   make conformance-secured   the suites of behaviour through TLS and a login, with ACLs that just suffice
 #   make spark-versions     the Spark suites with every supported version of pyspark
+#   make pythons         the pure tests and a secured broker with every supported version of Python that is here
 #   make kafka-tests [TESTS=…]   Kafka's own integration tests; writes docs/conformance.md
 #   make site             the documentation as a site, in out/site
 #   make clean            remove what the targets made, but not .venv
@@ -19,7 +20,7 @@ SHELL := /bin/bash
 # Python keeps what it has compiled, as pip does for an installed package: otherwise every process
 # of a test, of Spark and of the command line would compile headrace anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup check lint test soak demo bench conformance-kafka conformance-secured kafka-tests spark-versions site java jars kcat prometheus browser clean
+.PHONY: help setup check lint test soak demo bench conformance-kafka conformance-secured kafka-tests spark-versions pythons site java jars kcat prometheus browser clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -40,12 +41,14 @@ SOAK ?=
 SOAK_OPTIONS ?=
 TESTS ?=
 SPARK_VERSIONS ?= 4.0.5 4.1.4 4.2.1 4.3.0
+# Versions of Python beside the oldest, which has all other tests.
+PYTHONS ?= 3.12 3.13
 OLDEST_SPARK := $(firstword $(SPARK_VERSIONS))
 # Tests for each version of pyspark; for the installed one there are the other tests.
 OTHER_SPARK := tests/spark/test_pyspark_versions.py
 
 help:
-	@sed -n '3,14s/^# *//p' Makefile
+	@sed -n '3,15s/^# *//p' Makefile
 
 setup: $(STAMP)
 
@@ -90,6 +93,7 @@ test: lint jars $(SPARK_CLASSES) kcat prometheus browser
 	$(PYTEST) -n 2 $(BY_FILE) $(SECOND_TRY) --listener sasl_ssl $(SECURED)
 	$(PYTEST) $(SECOND_TRY) -m alone tests
 	scripts/spark-versions --short $(OLDEST_SPARK)
+	scripts/pythons --newest $(PYTHONS)
 
 soak: $(STAMP) jars
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]' || echo "fuzzing is not guided: no Atheris for this platform"
@@ -115,6 +119,9 @@ kafka-tests: $(STAMP) jars
 
 spark-versions: $(STAMP) java
 	@scripts/spark-versions $(SPARK_VERSIONS)
+
+pythons:
+	@scripts/pythons $(PYTHONS)
 
 site: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
