@@ -127,6 +127,16 @@ def test_a_variable_that_nothing_replaces_is_a_problem(
     assert reason in problem
 
 
+def test_a_variable_in_a_variable_is_a_problem(folder: Path) -> None:
+    for text in ("${env:${env:NAME}}", "${file:${env:NAME}/x:key}"):
+        assert "a variable in a variable" in broken(text, folder)
+
+
+def test_many_beginnings_of_variables_take_linear_time() -> None:
+    """The texts of AlterConfigs are searched, too: this one would take hours."""
+    assert not has_variable("${a:b:" * 1_000_000)
+
+
 def test_a_socket_and_a_device_are_not_read(folder: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(folder / "inside" / "socket"))
@@ -161,6 +171,7 @@ def test_the_environment_is_limited_to_names_that_match(pattern: str, is_allowed
         ({**PROVIDERS, "config.providers.env.param.allowlist.pattern": "("}, "regular expression"),
         ({**PROVIDERS, "config.providers.env.class": "${env:NAME}"}, "cannot have a variable"),
         ({"broker.rack": "${env:NAME}"}, "config.providers.env.class, such as org.apache"),
+        ({"num.partitions": "${env:NAME}"}, "config.providers.env.class, such as org.apache"),
     ],
 )
 def test_a_broker_does_not_start_with_a_provider_that_it_does_not_have(
@@ -169,6 +180,7 @@ def test_a_broker_does_not_start_with_a_provider_that_it_does_not_have(
     with pytest.raises(ConfigError) as refused:
         Config(configs)
     assert reason in str(refused.value)
+    assert ";" not in str(refused.value)
 
 
 def test_no_message_has_the_value_of_a_provider(folder: Path) -> None:

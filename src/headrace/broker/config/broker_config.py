@@ -549,6 +549,8 @@ def _problems(given: Mapping[str, str], replaced: Set[str]) -> Iterator[str]:
         key = keys.get(name if of_listener is None else of_listener.key)
         if not_served is not None:
             yield not_served
+        elif name not in replaced and providers.has_variable(text):
+            continue  # told already
         elif key is not None:
             try:
                 key.parse(text)

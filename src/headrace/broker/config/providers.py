@@ -21,9 +21,11 @@ MAX_FILE_BYTES = 1 << 20
 """The limit of a file that a provider reads."""
 
 _PACKAGE = "org.apache.kafka.common.config.provider"
+_PART = r"(?:[^:}$]|\$(?!\{))*"
 _VARIABLE = re.compile(
-    r"\$\{(?P<provider>[^:{}]*):(?:(?P<path>[^:}]*):)?(?P<key>[^}]*)\}", re.DOTALL
+    rf"\$\{{(?P<provider>{_PART}):(?:(?P<path>{_PART}):)?(?P<key>(?:[^}}$]|\$(?!\{{))*)\}}"
 )
+"""A variable. It ends before the next ``${``, so that the search takes linear time."""
 
 
 class InvalidVariable(ValueError):
@@ -69,6 +71,9 @@ def resolve(configs: Mapping[str, str], environment: Mapping[str, str] = os.envi
     replaced, problems = set(), []
     for name, text in values.items():
         if not has_variable(text):
+            continue
+        if has_variable(_VARIABLE.sub("", text)):
+            problems.append(f"{name} has a variable in a variable: write the inner one out")
             continue
         try:
             values[name] = _VARIABLE.sub(lambda variable: _value(variable, lookups), text)
