@@ -18,6 +18,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import headrace.spark
 from headrace.client import Cluster, PartitionLag
+from headrace.client.share_inspection import share_states
 from headrace.spark.pyspark_capabilities import HAS_ADMISSION_CONTROL, PYSPARK_VERSION
 from tests.spark.application import SHORT_LIVED, application
 from tests.support import unique
@@ -98,6 +99,12 @@ class Queue:
                 return await question(cluster)
 
         return asyncio.run(ask())
+
+    def broker_can_uncount(self) -> bool:
+        """Return whether the broker releases records without counting the delivery (headrace)."""
+        partition = (self.topic, 0)
+        states = self.ask(lambda cluster: share_states(cluster, self.group_id, [partition]))
+        return states[partition].spans is not None
 
     def is_drained(self) -> bool:
         """Return True if nothing is left in any partition."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -25,6 +25,7 @@ from headrace.protocol.partitions import TopicPartition
 from headrace.spark.share.acquisitions import Acquisitions
 from headrace.spark.share.ahead import still_held
 from headrace.spark.share.options import ShareOptions
+from headrace.spark.share.outcome_spans import OutcomeSpan
 from tests.support import story
 
 pytestmark = pytest.mark.pure
@@ -56,6 +57,7 @@ class FakeConsumer:
         self.gate.set()
         self.failures: deque[ConnectionFailed] = deque()
         self.accepted: list[int] = []
+        self.configs = {"share.delivery.count.limit": "5"}
         self._held: list[int] = []
         self._deliveries: dict[int, int] = {}
 
@@ -86,6 +88,18 @@ class FakeConsumer:
                 self.accepted += offsets
             done += [Acknowledgement("t", 0, *run, one.type) for run in runs(offsets)]
         return done
+
+    async def release_unprocessed(self, ranges: Iterable[AcquiredRange]) -> None:
+        for n in offsets(ranges):
+            self._held.remove(n)
+            self._deliveries[n] -= 1
+
+    async def group_configs(self, group_id: str, names: Sequence[str]) -> dict[str, str]:
+        return self.configs
+
+    @property
+    def cluster(self) -> FakeConsumer:
+        return self
 
     def held(self) -> dict[TopicPartition, list[Span]]:
         return {("t", 0): list(runs(sorted(self._held)))}
@@ -135,7 +149,7 @@ async def test_the_next_micro_batch_is_acquired_while_one_runs() -> None:
     assert offsets(third) == list(range(20, 25))
     assert sorted(consumer.accepted) == list(range(25))
     assert queue.counts.acquired == queue.counts.accepted == 25
-    queue.close()
+    await queue.close()
 
 
 @story
@@ -157,7 +171,7 @@ async def test_acquiring_ahead_never_waits_where_acknowledgements_would_queue() 
     await until(lambda: len(consumer.waits_ms) > asked)
     assert set(consumer.waits_ms[asked:]) == {0}
     await accept(queue, first)
-    queue.close()
+    await queue.close()
 
 
 @story
@@ -170,7 +184,7 @@ async def test_locks_that_an_acknowledgement_frees_are_used_at_once() -> None:
     await accept(queue, first)
     await until(lambda: consumer.held()["t", 0] == [(10, 19)])
     assert offsets(await queue.acquire()) == list(range(10, 20))
-    queue.close()
+    await queue.close()
 
 
 @story
@@ -188,7 +202,7 @@ async def test_records_whose_locks_ran_out_are_left_to_their_next_delivery() -> 
     await accept(queue, second)
     assert sorted(consumer.accepted) == list(range(20))
     assert queue.counts.acquired == 20
-    queue.close()
+    await queue.close()
 
 
 @story
@@ -204,7 +218,7 @@ async def test_an_answer_that_is_on_its_way_when_the_trigger_comes_is_waited_for
     assert not second.done()
     consumer.gate.set()
     assert offsets(await second) == list(range(10, 20))
-    queue.close()
+    await queue.close()
 
 
 @story
@@ -218,7 +232,7 @@ async def test_a_failure_leaves_what_was_acquired_to_the_next_micro_batch() -> N
     await accept(queue, first)
     await until(lambda: not consumer.failures)
     assert offsets(await queue.acquire()) == list(range(5, 10))
-    queue.close()
+    await queue.close()
 
 
 class FailsAfterwards(FakeConsumer):
@@ -236,6 +250,33 @@ async def test_a_failure_after_records_were_acquired_leaves_these_to_the_query()
     queue = acquisitions(consumer, acquireAhead="false")
     assert offsets(await queue.acquire()) == list(range(5))
     assert queue.counts.acquired == 5
+
+
+@story
+async def test_what_was_acquired_and_not_processed_does_not_count() -> None:
+    consumer = FakeConsumer(end=20)
+    queue = acquisitions(consumer, maxRecordsPerTrigger=10)
+    first = await queue.acquire()
+    await until(lambda: consumer.held()["t", 0] == [(0, 19)])
+    await queue.close()
+    assert consumer.held()["t", 0] == []
+    assert {consumer._deliveries[n] for n in offsets(first)} == {0}
+
+    queue = acquisitions(consumer, maxRecordsPerTrigger=10)
+    first = await queue.acquire()
+    await until(lambda: consumer.held()["t", 0] == [(0, 19)])
+    await queue.apply([OutcomeSpan("t", 0, "accept", 0, 0)])
+    await queue.close()  # the micro-batch has begun, and its rest is released as ever
+    assert consumer.held()["t", 0] == [(1, 9)]
+
+    queue = acquisitions(consumer, maxRecordsPerTrigger=10)
+    consumer.lose(*range(10))
+    consumer.configs = {"errors.deadletterqueue.topic.name": "dlq"}
+    first = await queue.acquire()
+    assert offsets(first) == list(range(1, 11))
+    await until(lambda: consumer.held()["t", 0] == [(1, 19)])
+    await queue.close()
+    assert consumer.held()["t", 0] == [(1, 10)]
 
 
 SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 8)), max_size=8)

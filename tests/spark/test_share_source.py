@@ -252,7 +252,8 @@ def test_stopping_a_query_releases_what_it_holds_at_once(
     query.stop()
 
     # Locks last 30 s: records that come within 20 s were released.
-    assert acquire_all(flights, 100, timeout_s=20) == Counter({2: 100})
+    delivery_count = 1 if flights.broker_can_uncount() else 2
+    assert acquire_all(flights, 100, timeout_s=20) == Counter({delivery_count: 100})
 
 
 def test_a_batch_may_take_longer_than_the_locks_last(queue: MakeQueue, drain: Drain) -> None:

@@ -17,12 +17,21 @@ from headrace.client import (
     ShareConsumer,
 )
 from headrace.client.list_offsets import end_offsets
-from headrace.client.share.spans import count, intersect
+from headrace.client.share.spans import count, intersect, normalize, subtract
+from headrace.client.share_inspection import share_states
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import SourceError
 
 from .ahead import AcquisitionAhead, still_held
+from .last_delivery import (
+    DEAD_LETTER_QUEUE,
+    DELIVERY_COUNT_LIMIT,
+    GroupLimits,
+    Step,
+    advice,
+    next_step,
+)
 from .options import ShareOptions
 from .outcome_spans import OUTCOMES, OutcomeSpan, acknowledgements
 
@@ -36,6 +45,8 @@ _NO_LIMIT = 2**31 - 1
 _ASSIGNMENT_TIMEOUT_MS = 30_000
 _QUIET_ACQUIRES = 2
 """Number of acquisitions in a row without records after which a run may be complete."""
+_FIRST_THAT_MATTERS = 2
+"""The smallest delivery count that may be the last but one, or the last."""
 _PATIENCE_S = 60.0
 """Time to wait for records that other members hold; longer than the default session of a member
 that was killed."""
@@ -82,6 +93,11 @@ class Acquisitions:
         self._options = options
         self._ahead = AcquisitionAhead(self._acquire_now)
         self._run_ends: dict[TopicPartition, int] = {}
+        self._limits: GroupLimits | None = None
+        self._releases_records = options.default_outcome is AcknowledgeType.RELEASE
+        self._running: Sequence[AcquiredRange] = ()
+        self._has_outcomes = False
+        """Outcomes of the running micro-batch have been applied."""
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Change the subscription."""
@@ -107,7 +123,7 @@ class Acquisitions:
             ranges = await self._acquire_until_run_ends()
         else:
             ranges, _ = await self._acquire_batch()
-        self._start_ahead(ranges)
+        self._begin(ranges)
         return ranges
 
     async def acquire_unless_finished(self) -> list[AcquiredRange]:
@@ -119,7 +135,7 @@ class Acquisitions:
         try:
             self._run_ends = await end_offsets(self._consumer.cluster, self.topics)
             ranges = await self._acquire_until_run_ends(takes_later=True)
-            self._start_ahead(ranges)
+            self._begin(ranges)
             return ranges
         except ConnectionFailed as failure:
             _log.warning("no new micro-batch for now: %s", failure)
@@ -131,12 +147,15 @@ class Acquisitions:
         """Acquire up to the limits; also return whether all brokers answered.
 
         What was acquired ahead comes first, unless it has been lost since.
+
+        :raises SourceError: no micro-batch may spend the last delivery of the records
         """
         limit = self._most_records
         ranges = still_held(await self._ahead.take(), self._consumer.held())
         room = limit - sum(r.count for r in ranges)
         complete = True
-        while room > 0:
+        step = await self._next_step(ranges)
+        while room > 0 and step is Step.RUN:
             try:
                 acquired = await self._acquire_at_most(room, 0 if ranges else _IDLE_WAIT_MS)
             except ClientError as error:
@@ -151,6 +170,13 @@ class Acquisitions:
                 break
             ranges += acquired.ranges
             room -= sum(r.count for r in acquired.ranges)
+            step = await self._next_step(acquired.ranges)
+        if step is Step.STOP:
+            await self._consumer.release_unprocessed(ranges)
+            raise SourceError(advice(ranges, self._options.group_id, self._group_limits))
+        if step is Step.START_OVER:
+            await self._start_over(ranges)
+            return [], False
         ranges = still_held(ranges, self._consumer.held())
         self.counts.add_acquired(ranges)
         return ranges, complete
@@ -159,8 +185,90 @@ class Acquisitions:
     def _most_records(self) -> int:
         return self._options.max_records_per_trigger or _NO_LIMIT
 
-    def _start_ahead(self, ranges: Sequence[AcquiredRange]) -> None:
-        """Acquire records for the next micro-batch while this one runs."""
+    @property
+    def _group_limits(self) -> GroupLimits:
+        return self._limits or GroupLimits()
+
+    async def _next_step(self, ranges: Sequence[AcquiredRange]) -> Step:
+        """Return what to do with acquired records. The broker is asked only if it matters."""
+        delivery_count = max((r.delivery_count for r in ranges), default=0)
+        if delivery_count < _FIRST_THAT_MATTERS:
+            return Step.RUN
+        limits = self._limits
+        if limits is None or delivery_count >= limits.delivery_count_limit - 1:
+            self._limits = await self._read_limits()  # an operator may have changed them
+        limits = self._group_limits
+        if delivery_count < limits.delivery_count_limit - 1:
+            return Step.RUN
+        can_uncount = await self._broker_can_uncount(ranges[0])
+        return next_step(
+            ranges, limits, can_uncount=can_uncount, releases_records=self._releases_records
+        )
+
+    async def _read_limits(self) -> GroupLimits | None:
+        names = (DELIVERY_COUNT_LIMIT, DEAD_LETTER_QUEUE)
+        group_id = self._options.group_id
+        try:
+            configs = await self._consumer.cluster.group_configs(group_id, names)
+        except ClientError as error:
+            _log.warning("reading the delivery limit of share group %s: %s", group_id, error)
+            return self._limits
+        limit = configs.get(DELIVERY_COUNT_LIMIT)
+        keeps_given_up = bool(configs.get(DEAD_LETTER_QUEUE))
+        if limit is None:
+            return GroupLimits(keeps_given_up=keeps_given_up)
+        return GroupLimits(int(limit), keeps_given_up)
+
+    async def _broker_can_uncount(self, acquired: AcquiredRange) -> bool:
+        """Return whether the broker answers with headrace's tagged fields."""
+        partition = (acquired.topic, acquired.partition)
+        cluster = self._consumer.cluster
+        states = await share_states(cluster, self._options.group_id, [partition], 1)
+        return partition in states and states[partition].spans is not None
+
+    async def _start_over(self, ranges: Sequence[AcquiredRange]) -> None:
+        """Have the broker forget how often records were delivered: leave the group, and set its
+        start offsets to where they are. It delivers other finished records after them again.
+
+        :raises SourceError: the group has other members, or the broker refuses
+        """
+        import confluent_kafka  # rarely needed, and slow to import
+
+        from headrace.admin.groups import alter_share_offsets
+
+        group_id, cluster = self._options.group_id, self._consumer.cluster
+        first_offsets: dict[TopicPartition, int] = {}
+        for r in ranges:
+            partition = (r.topic, r.partition)
+            first_offsets[partition] = min(
+                r.first_offset, first_offsets.get(partition, r.first_offset)
+            )
+        await self._consumer.close()
+        states = await share_states(cluster, group_id, first_offsets)
+        for partition, state in states.items():
+            if state.start_offset is not None:
+                first_offsets[partition] = min(first_offsets[partition], state.start_offset)
+        starts = [
+            confluent_kafka.TopicPartition(*partition, offset)
+            for partition, offset in first_offsets.items()
+        ]
+        altered = await alter_share_offsets(cluster, group_id, starts, cluster.timeout_ms)
+        for error in altered.values():
+            if error is not None:
+                _log.warning("share group %s: %s", group_id, error)
+                raise SourceError(advice(ranges, group_id, self._group_limits))
+        await self._consumer.start()
+        _log.warning(
+            "share group %s: micro-batches have failed %d times; the deliveries of their records "
+            "are counted anew, from %s on",
+            group_id,
+            max(r.delivery_count for r in ranges) - 1,
+            ", ".join(f"{topic}-{n} offset {at}" for (topic, n), at in first_offsets.items()),
+        )
+
+    def _begin(self, ranges: Sequence[AcquiredRange]) -> None:
+        """Note the micro-batch that runs now, and acquire records for the next one meanwhile."""
+        self._running, self._has_outcomes = ranges, False
         if ranges and self._options.acquire_ahead:
             self._ahead.start(self._most_records)
 
@@ -187,14 +295,27 @@ class Acquisitions:
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + _PATIENCE_S
+        later: list[AcquiredRange] = []
+        try:
+            return await self._acquire_of_run(deadline_s, later, takes_later=takes_later)
+        finally:
+            await self._consumer.release_unprocessed(later)
+
+    async def _acquire_of_run(
+        self, deadline_s: float, later: list[AcquiredRange], *, takes_later: bool
+    ) -> list[AcquiredRange]:
+        """Acquire records from before the run began, and add those from after that to ``later``.
+
+        They stay locked meanwhile, or they would come again and again.
+        """
+        loop = asyncio.get_running_loop()
         assignment = self._consumer.assignment
         quiet_acquires = 0
         while True:
             ranges, complete = await self._acquire_batch()
             if (ranges and takes_later) or any(map(self._is_of_run, ranges)):
                 return ranges
-            if ranges:
-                await self.acknowledge(ranges, AcknowledgeType.RELEASE)
+            later += ranges
             previous, assignment = assignment, self._consumer.assignment
             is_quiet = complete and assignment == previous
             quiet_acquires = quiet_acquires + 1 if is_quiet else 0
@@ -236,9 +357,32 @@ class Acquisitions:
                 unfinished.append(partition)
         return unfinished
 
-    def close(self) -> None:
-        """Acquire nothing more. The end of the share session releases what is held."""
-        self._ahead.cancel()
+    async def close(self) -> None:
+        """Release what was acquired and not processed: it does not count, if the broker can.
+
+        A micro-batch without outcomes has failed as a whole, or its end is not known. It counts if
+        the group has a dead-letter queue, which the delivery limit is for.
+        """
+        await self._ahead.take()
+        held = self._consumer.held()
+        if not held:
+            return
+        if self._has_outcomes or (await self._read_limits() or GroupLimits()).keeps_given_up:
+            counted = self._running
+        else:
+            counted = ()
+        await self._consumer.release_unprocessed(
+            AcquiredRange(topic, partition, first, last, 0)
+            for (topic, partition), spans in held.items()
+            for first, last in subtract(
+                spans,
+                normalize(
+                    (r.first_offset, r.last_offset)
+                    for r in counted
+                    if (r.topic, r.partition) == (topic, partition)
+                ),
+            )
+        )
 
     async def acknowledge(self, ranges: Sequence[AcquiredRange], outcome: AcknowledgeType) -> None:
         """Acknowledge what is still held of some ranges."""
@@ -251,7 +395,10 @@ class Acquisitions:
 
     async def apply(self, outcomes: Sequence[OutcomeSpan]) -> dict[str, int]:
         """Apply outcomes to the records that are held; return the number of records by outcome."""
-        return await self._send(acknowledgements(outcomes))
+        applied = await self._send(acknowledgements(outcomes))
+        self._has_outcomes = self._has_outcomes or any(applied.values())
+        self._releases_records = self._releases_records or applied["release"] > 0
+        return applied
 
     def count_held(self, outcomes: Sequence[OutcomeSpan]) -> int:
         """Return how many of the records are held."""

@@ -31,6 +31,8 @@ _MATCH_INTERVAL_S = 3.0
 _LAGS_IN_PROGRESS = 1000
 """Number of partitions up to which the progress has the lag of each."""
 _CLOSE_TIMEOUT_S = 4.0
+_RELEASE_TIMEOUT_S = 1.5
+"""The part of it in which records are released without counting."""
 
 
 class ShareMember:
@@ -166,10 +168,14 @@ class ShareMember:
 
     async def _close(self) -> None:
         self._server.close()
-        self._acquisitions.close()
         if self._background:
             for task in self._background:
                 task.cancel()
+            try:
+                async with asyncio.timeout(_RELEASE_TIMEOUT_S):
+                    await self._acquisitions.close()
+            except (TimeoutError, ClientError) as error:
+                _log.warning("releasing the records of a micro-batch: %r", error)
             await self._consumer.close()
 
     async def _renew_locks(self) -> None:

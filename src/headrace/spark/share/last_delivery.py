@@ -1,0 +1,83 @@
+"""Records at their last deliveries, which no micro-batch may spend.
+
+A micro-batch that fails as a whole, because a sink is down or the driver is killed, is no fault of
+its records. The broker counts deliveries and gives up a record that is released at the limit. So a
+failed micro-batch is released without counting where the broker can (headrace), and records whose
+deliveries are used up are not given to a micro-batch.
+
+A query that releases records itself decides record by record, and a dead-letter queue keeps what is
+given up: then the limit applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum, auto
+from typing import NamedTuple
+
+from headrace.client import AcquiredRange
+
+DELIVERY_COUNT_LIMIT = "share.delivery.count.limit"
+DEAD_LETTER_QUEUE = "errors.deadletterqueue.topic.name"
+
+_LEAST_TO_START_OVER = 2
+"""With a limit of 2, each first delivery is the last but one."""
+
+
+class GroupLimits(NamedTuple):
+    """The group's configs that decide when records are given up. The defaults are Kafka's.
+
+    :ivar keeps_given_up: the group has a dead-letter queue
+    """
+
+    delivery_count_limit: int = 5
+    keeps_given_up: bool = False
+
+
+class Step(Enum):
+    """What to do with acquired records."""
+
+    RUN = auto()
+    """Have a micro-batch process them."""
+    RUN_ALONE = auto()
+    """Likewise, without acquiring more: if it fails, they are given up."""
+    STOP = auto()
+    """Release them without counting, and stop the query."""
+    START_OVER = auto()
+    """Release them, and have the broker forget the deliveries, before the last one."""
+
+
+def next_step(
+    ranges: Iterable[AcquiredRange],
+    limits: GroupLimits,
+    *,
+    can_uncount: bool,
+    releases_records: bool,
+) -> Step:
+    """Return what to do with acquired records.
+
+    :param can_uncount: the broker can release records without counting the delivery
+    :param releases_records: the query has released records itself
+    """
+    if limits.keeps_given_up or releases_records:
+        return Step.RUN
+    limit = limits.delivery_count_limit
+    delivery_count = max((acquired.delivery_count for acquired in ranges), default=0)
+    if delivery_count >= limit:
+        # Without counting, they are as before; otherwise even a release gives them up.
+        return Step.STOP if can_uncount else Step.RUN_ALONE
+    if not can_uncount and delivery_count >= max(limit - 1, _LEAST_TO_START_OVER):
+        return Step.START_OVER
+    return Step.RUN
+
+
+def advice(ranges: Iterable[AcquiredRange], group_id: str, limits: GroupLimits) -> str:
+    """Return the line that ends a query with :attr:`Step.STOP`, or that cannot start over."""
+    first = max(ranges, key=lambda acquired: acquired.delivery_count)
+    return (
+        f"{first.topic}-{first.partition} has records from offset {first.first_offset} on that "
+        f"share group '{group_id}' would give up if this micro-batch failed too: "
+        f"{first.delivery_count} of {limits.delivery_count_limit} deliveries are used. Raise "
+        f"{DELIVERY_COUNT_LIMIT} of the group, set its {DEAD_LETTER_QUEUE}, or let the query "
+        "reject a record that it cannot process"
+    )
