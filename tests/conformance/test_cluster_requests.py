@@ -339,14 +339,14 @@ def test_levels_that_cannot_be(world: World) -> None:
         for validate_only in (True, False):
             answer = updated(update(world, asked, validate_only=validate_only))
             assert answer == refused(asked[0], asked[1], why)
-    both = update(world, ("share.version", 1, UPGRADE), ("nope.version", 1, UPGRADE))
+    both = update(world, ("share.version", 2, UPGRADE), ("nope.version", 1, UPGRADE))
     assert updated(both).startswith(f"{FAILED}Invalid update version 1 for feature nope.version.")
 
 
 @pytest.mark.parametrize("version", range(3))
 def test_levels_that_are_as_asked(world: World, version: int) -> None:
     before = finalized(world)
-    response = update(world, ("share.version", 1, UPGRADE), version=version)
+    response = update(world, ("share.version", 2, UPGRADE), version=version)
     assert response.error_code == 0
     if version < 2:
         assert [(one.feature, one.error_code, one.error_message) for one in response.results] == [
@@ -444,6 +444,27 @@ def test_share_groups_and_streams_groups_can_be_disabled(world: World) -> None:
     assert (beat.error_code, beat.member_id) == (UNSUPPORTED, "")
     assert beat.active_tasks is beat.standby_tasks is beat.warmup_tasks is None
     assert beat.partitions_by_user_endpoint is None
+
+
+@pytest.mark.usefixtures("levels_as_before")
+def test_dead_letters_need_a_level_of_their_own(world: World) -> None:
+    """At level 1 the configs stay, and dead letters are only archived."""
+    queue = world.topic(name=unique("dlq."), errors_deadletterqueue_group_enable="true")
+    topic = world.topic(records=2)
+    group = world.earliest_group(
+        errors_deadletterqueue_topic_name=queue.name, share_record_lock_duration_ms="1000"
+    )
+    assert updated(update(world, ("share.version", 1, SAFE))) == OK
+    world.topic()  # then the level has reached all parts of the broker
+    assert group.configure("errors.deadletterqueue.copy.record.enable", "true") == OK
+    member = group.join(topic)
+    assert member.fetch() == "0-1 c1"
+    assert member.ack("0-0 reject") == OK
+    assert updated(update(world, ("share.version", 2, UPGRADE))) == OK
+    world.topic()
+    assert member.ack("1-1 reject") == OK
+    wait_until(lambda: queue.end_offset(), PATIENCE_S, "the second letter")
+    assert queue.end_offset() == 1
 
 
 # --- UnregisterController ---

@@ -35,7 +35,7 @@ class Store(dict[tuple[str, str], dict[str, str]]):
         return self.get((kind, name), {})
 
 
-# Every message here is what Apache Kafka 4.3.1 answered to the same value.
+# Every message here is what Apache Kafka 4.4.0 answered to the same value.
 TOPIC_MESSAGES = {
     (
         "retention.ms",

@@ -149,6 +149,7 @@ class Broker:
                 self.metrics,
                 self.long_polls.notify,
                 self.opener,
+                lambda: self.features.has_dead_letters,
             )
         )
         self.listeners: Sequence[Listener] = ()

@@ -14,7 +14,9 @@ from headrace.errors import ErrorCode, Refusal
 
 from .catalog import Catalog
 
-METADATA_VERSION = "metadata.version"
+METADATA_VERSION, SHARE_VERSION = "metadata.version", "share.version"
+
+_FIRST_SHARE_VERSION_WITH_DEAD_LETTERS = 2
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 """The upgrade types of UpdateFeatures."""
@@ -42,7 +44,7 @@ class Feature(NamedTuple):
 FEATURES: Mapping[str, Feature] = {
     "group.version": Feature(0, 1, 1, frozenset((68, 69))),
     METADATA_VERSION: Feature(7, 33, 33),
-    "share.version": Feature(0, 1, 1, frozenset((76, 77, 78, 79, 90, 91, 92))),
+    SHARE_VERSION: Feature(0, 2, 2, frozenset((76, 77, 78, 79, 90, 91, 92))),
     "streams.version": Feature(0, 1, 1, frozenset((88, 89, 93))),
     "transaction.version": Feature(0, 2, 2),
 }
@@ -86,6 +88,11 @@ class Features:
     def levels(self) -> Mapping[str, int]:
         """The finalized levels by name, in the order of :data:`FEATURES`."""
         return self._levels
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """True if share groups have dead-letter queues (KIP-1191)."""
+        return self._levels[SHARE_VERSION] >= _FIRST_SHARE_VERSION_WITH_DEAD_LETTERS
 
     def finalized(self) -> Iterator[tuple[str, int]]:
         """Yield the name and the level of each feature, without those at level 0."""

@@ -162,6 +162,7 @@ class DeadLetters:
         self._catalog = environment.catalog
         self._logs = environment.logs
         self._opener = environment.opener
+        self._serves = environment.serves_dead_letters
         self.counts: dict[str, DeadLetterCounts] = {}
         # Offsets that are in the queue, or were refused by it, and not archived yet. A retry skips
         # them.
@@ -195,7 +196,7 @@ class DeadLetters:
         :raises StorageError: when the disk fails; the records must not be archived
         """
         config = self._config
-        name = config.group_value(key.group_id, TOPIC_NAME)
+        name = config.group_value(key.group_id, TOPIC_NAME) if self._serves() else ""
         dead = [run for run in archived if run.reason in MESSAGES] if name else []
         if not dead:
             return

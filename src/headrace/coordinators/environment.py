@@ -116,6 +116,7 @@ class Environment:
     :ivar logs: the logs of all topics
     :ivar notify: wakes the requests that wait for a key, see
         :class:`~headrace.broker.long_polls.LongPolls`
+    :ivar serves_dead_letters: returns whether ``share.version`` is at a level with dead letters
     """
 
     clock: Clock
@@ -126,3 +127,4 @@ class Environment:
     meters: Meters
     notify: Callable[[Hashable], object]
     opener: BatchOpener
+    serves_dead_letters: Callable[[], bool] = lambda: True

@@ -1,7 +1,7 @@
 """The protocols of groups that a broker serves: ``group.coordinator.rebalance.protocols``.
 
 The classic protocol cannot be disabled. Share groups are served whether they are listed or not, as
-in Apache Kafka with ``share.version`` 1.
+in Apache Kafka.
 """
 
 from __future__ import annotations
