@@ -26,8 +26,11 @@ SMALL_CONFIGS = {
     "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
     "producer.id.expiration.ms": "3000",
     "producer.id.expiration.check.interval.ms": "500",
+    "unstable.api.versions.enable": "true",
 }
-"""Small limits and times that only a whole broker can have, for cases that reach them."""
+"""Small limits and times that only a whole broker can have, for cases that reach them; and unstable
+versions of APIs.
+"""
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.producers import Transactional
-from tests.conformance.world import OK, World
+from tests.conformance.world import OK, World, outcome
 
 FENCED, MAPPING = "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING"
 
@@ -193,3 +193,17 @@ def test_the_last_epoch_of_a_producer_id_ends_a_transaction(world: World) -> Non
     assert producer.end(commit=True, version=5) == "p1 e1"
     assert producer.end(commit=True, version=5, who=last) == MAPPING
     assert topic.end_offset(committed=True) == 4
+
+
+def test_version_6_is_served_with_unstable_api_versions(small_world: World) -> None:
+    """Two-phase commit (KIP-939), which it is there for, is off."""
+    assert small_world.connection.api_versions()[22] == (0, 6)
+    assert Transactional(small_world).init(version=6) == "p0 e0"
+    for field, refusal in (
+        ("enable2_pc", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+        ("keep_prepared_txn", "UNSUPPORTED_VERSION"),
+    ):
+        assert Transactional(small_world).init(version=6, **{field: True}) == refusal
+    made = small_world.ask(22, 6, transactional_id=None, transaction_timeout=0, enable2_pc=True)
+    assert outcome(made.error_code) == OK
+    assert (made.ongoing_txn_producer_id, made.ongoing_txn_producer_epoch) == (-1, -1)

@@ -520,11 +520,10 @@ class Connection(asyncio.BufferedProtocol):
             if api is None:
                 raise BadFrame(f"api key {header.api_key} is not served")
             version = header.api_version
-            if not api.lowest <= version <= api.highest:
+            highest = api.served_to(self.shared.broker.config)
+            if not api.lowest <= version <= highest:
                 if header.api_key != _API_VERSIONS:
-                    raise BadFrame(
-                        f"{api.name} {api.lowest}-{api.highest} is served, not {version}"
-                    )
+                    raise BadFrame(f"{api.name} {api.lowest}-{highest} is served, not {version}")
                 self._unsupported_api_versions(header)
                 return
             if len(frame) > SLICED_REQUEST_BYTES and header.api_key not in _QUICK:
@@ -1062,7 +1061,7 @@ class Connection(asyncio.BufferedProtocol):
         """Answer an ApiVersions request of an unknown version in version 0, which all clients can
         read (KIP-511).
         """
-        response = supported(ErrorCode.UNSUPPORTED_VERSION, self.shared.broker.features)
+        response = supported(ErrorCode.UNSUPPORTED_VERSION, self.shared.broker)
         self._answers += codec(_API_VERSIONS, 0).write_response(header.correlation_id, response)
 
     # The end --------------------------------------------------------------------------------------

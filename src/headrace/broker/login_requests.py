@@ -101,7 +101,7 @@ class LoginRequests:
             raise BadFrame(f"version {header.api_version} of {APIS[header.api_key].name}")
         from headrace.handlers.api_18_api_versions import supported
 
-        response = supported(ErrorCode.UNSUPPORTED_VERSION, self._broker.features)
+        response = supported(ErrorCode.UNSUPPORTED_VERSION, self._broker)
         return LoginAnswer(codec(API_VERSIONS, 0).write_response(header.correlation_id, response))
 
     def _serve_versions(

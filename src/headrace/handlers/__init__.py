@@ -13,6 +13,7 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from headrace.broker.config.broker_config import Config
 from headrace.broker.limits import MAX_COMMIT_TEMPLATES, MAX_PRODUCE_TEMPLATES
 from headrace.errors import ErrorCode
 from headrace.protocol.request_templates import RequestTemplates
@@ -52,6 +53,7 @@ class Api(NamedTuple):
         before permissions are checked
     :ivar advertised_from: the lowest version in the response to ApiVersions, if that is not the
         lowest served one
+    :ivar unstable: the highest version is served only with ``unstable.api.versions.enable``
     """
 
     key: int
@@ -61,11 +63,18 @@ class Api(NamedTuple):
     rules: Rules
     protocol: str | None = None
     advertised_from: int | None = None
+    unstable: bool = False
 
     @property
     def module(self) -> str:
         """The full name of the handler's module."""
         return f"{__name__}.api_{self.key:02}_{self.name}"
+
+    def served_to(self, config: Config) -> int:
+        """Return the highest version that a broker with this config serves."""
+        if self.unstable and not config.get_bool("unstable.api.versions.enable"):
+            return self.highest - 1
+        return self.highest
 
     @property
     def storage_error(self) -> ErrorCode:
@@ -190,7 +199,7 @@ APIS: Mapping[int, Api] = {
             22,
             "init_producer_id",
             0,
-            5,
+            6,
             (
                 on(WRITE, TRANSACTIONAL_ID, "transactional_id"),
                 inside(
@@ -199,6 +208,7 @@ APIS: Mapping[int, Api] = {
                     "without a transactional id: refused, unless WRITE on any topic is allowed",
                 ),
             ),
+            unstable=True,
         ),
         Api(
             23,

@@ -19,7 +19,7 @@ import re
 from kio.schema.api_versions.v4.response import ApiVersion, FinalizedFeatureKey, SupportedFeatureKey
 
 from headrace.broker.broker import Broker
-from headrace.broker.features import FEATURES, Features
+from headrace.broker.features import FEATURES
 from headrace.errors import ErrorCode
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.protocol.newer_messages import ApiVersionsRequest, ApiVersionsResponse
@@ -42,7 +42,7 @@ def handle(
     this_broker = (broker.catalog.cluster_id, broker.node_id)
     if request.cluster_id is not None and (request.cluster_id, request.node_id) != this_broker:
         return _refused(ErrorCode.REBOOTSTRAP_REQUIRED)
-    return supported(ErrorCode.NONE, broker.features, zero_levels=context.api_version >= 4)
+    return supported(ErrorCode.NONE, broker, zero_levels=context.api_version >= 4)
 
 
 def _refused(error_code: ErrorCode) -> ApiVersionsResponse:
@@ -50,7 +50,7 @@ def _refused(error_code: ErrorCode) -> ApiVersionsResponse:
 
 
 def supported(
-    error_code: ErrorCode, features: Features, *, zero_levels: bool = False
+    error_code: ErrorCode, broker: Broker, *, zero_levels: bool = False
 ) -> ApiVersionsResponse:
     """Return the response with this error code.
 
@@ -62,7 +62,7 @@ def supported(
             ApiVersion(
                 api_key=api.key,
                 min_version=api.lowest if api.advertised_from is None else api.advertised_from,
-                max_version=api.highest,
+                max_version=api.served_to(broker.config),
             )
             for api in APIS.values()
         ),
@@ -72,9 +72,9 @@ def supported(
             for name, one in FEATURES.items()
             if one.lowest > 0 or zero_levels
         ),
-        finalized_features_epoch=features.epoch,
+        finalized_features_epoch=broker.features.epoch,
         finalized_features=tuple(
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in features.finalized()
+            for name, level in broker.features.finalized()
         ),
     )

@@ -1,4 +1,4 @@
-"""InitProducerId (22), versions 0-5: give a producer its id and epoch (KIP-98).
+"""InitProducerId (22), versions 0-6: give a producer its id and epoch (KIP-98).
 
 A transactional id keeps its producer id when the producer restarts: the epoch rises, the open
 transaction is aborted, and the earlier producer is fenced. An idempotent producer without a
@@ -10,14 +10,15 @@ Version notes:
 * Version 3 adds the producer's current id and epoch, to recover from errors (KIP-360).
 * Version 4 adds PRODUCER_FENCED (KIP-588); earlier versions return INVALID_PRODUCER_EPOCH.
 * Version 5 adds TRANSACTION_ABORTABLE (KIP-890), which does not occur.
+* Version 6 adds two-phase commit (KIP-939), which is always off. It is unstable.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
-from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
+from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
+from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
@@ -48,6 +49,10 @@ def handle(broker: Broker, request: InitProducerIdRequest, context: RequestConte
         return _response(ErrorCode.NONE, Producer(broker.catalog.allocate_producer_id(), 0))
     if not transactional_id:
         return _response(ErrorCode.INVALID_REQUEST)
+    if request.enable2_pc:  # the error of Apache Kafka while two-phase commit is off
+        return _response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if request.keep_prepared_txn:
+        return _response(ErrorCode.UNSUPPORTED_VERSION)
     timeout_ms = to_ms(request.transaction_timeout)
     producer = broker.transactions.init_producer_id(transactional_id, timeout_ms, expected)
     if isinstance(producer, Refusal):

@@ -226,6 +226,7 @@ public final class BrokerProcess implements ClusterInstance {
         configs.putIfAbsent("offsets.topic.num.partitions", "5");
         configs.putIfAbsent("share.coordinator.state.topic.num.partitions", "5");
         configs.putIfAbsent("transaction.state.log.num.partitions", "5");
+        configs.putIfAbsent("unstable.api.versions.enable", "true"); // as Kafka's test clusters have it
         return configs;
     }
 
