@@ -22,6 +22,7 @@ from rich.table import Table
 from bench.alone import Cost
 from bench.cpu import CpuResult
 from bench.measurements import Metric
+from tests.peer import KafkaPeer
 
 COST_HEADERS = ("", "unit", "headrace", "wanted")
 CPU_BROKERS = {"kafka": "Apache Kafka", "kfake": "kfake", "headrace": "headrace"}
@@ -195,7 +196,7 @@ def _machine() -> list[str]:
         f"{cpu}, {os.cpu_count()} CPUs for brokers and clients together, "
         f"{psutil.virtual_memory().total / (1 << 30):.0f} GiB of memory",
         f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
-        f"Apache Kafka 4.3.1 with a heap of 1 GiB on {java[0] if java else 'Java'}",
+        f"{KafkaPeer.name} with a heap of 1 GiB on {java[0] if java else 'Java'}",
         f"headrace at commit {commit.stdout.strip() or 'unknown'}; {clients}",
     ]
 

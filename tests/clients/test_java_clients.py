@@ -7,23 +7,32 @@ from pathlib import Path
 
 import pytest
 
-from tests.peer import java_program
+from tests.peer import OLDER_CLIENTS, VERSION, java_program
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
+versions = pytest.mark.parametrize("version", [VERSION, OLDER_CLIENTS])
 
-def run_java(program: str, *args: str) -> dict[str, str]:
+
+def run_java(version: str, program: str, *args: str) -> dict[str, str]:
     """Run a program; return its output by the first word of each line."""
-    done = subprocess.run(java_program(program, *args), capture_output=True, text=True, timeout=180)
+    command = java_program(program, *args, version=version)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
 
 
+@versions
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_producer_consumer_and_admin(
-    kafka_libs: Path, bootstrap_servers: str, topic_name: str, group_id: str, protocol: str
+    kafka_libs: Path,
+    bootstrap_servers: str,
+    topic_name: str,
+    group_id: str,
+    protocol: str,
+    version: str,
 ) -> None:
-    seen = run_java("ProduceConsume", bootstrap_servers, topic_name, group_id, protocol)
+    seen = run_java(version, "ProduceConsume", bootstrap_servers, topic_name, group_id, protocol)
     assert seen == {
         "produced": "500",
         "consumed": "500 right true codecs {gzip=100, lz4=100, none=100, snappy=100, zstd=100}",
@@ -40,10 +49,11 @@ def test_producer_consumer_and_admin(
     }
 
 
+@versions
 def test_share_consumer_and_admin(
-    kafka_libs: Path, bootstrap_servers: str, topic_name: str, group_id: str
+    kafka_libs: Path, bootstrap_servers: str, topic_name: str, group_id: str, version: str
 ) -> None:
-    seen = run_java("ShareQueue", bootstrap_servers, topic_name, group_id)
+    seen = run_java(version, "ShareQueue", bootstrap_servers, topic_name, group_id)
     assert seen == {
         "lock": "30000",
         "assigned": "2",

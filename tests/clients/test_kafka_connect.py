@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from tests.clients.confluent import PATIENCE_S, admin, config_of, consumer, create_topic, take
-from tests.peer import KafkaPeer, java_program
+from tests.peer import OLDER_CLIENTS, KafkaPeer, java_program
 from tests.support import (
     HeadraceProcess,
     free_port_pair,
@@ -36,7 +36,9 @@ def running(main_class: str, *files: Path) -> Iterator[None]:
     not end: the shutdown hooks of Connect and of its web server may disturb each other.
     """
     log = files[0].with_suffix(".log")
-    command = java_program(main_class, *map(str, files), options=("-Xmx512m",))
+    command = java_program(
+        main_class, *map(str, files), options=("-Xmx512m",), version=OLDER_CLIENTS
+    )
     with log.open("a") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     try:

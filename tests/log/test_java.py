@@ -11,9 +11,9 @@ import pytest
 
 from headrace.protocol.record_batch import build
 from tests.log.disk import NOW, Disk, put
-from tests.peer import run_tool
+from tests.peer import VERSION, run_tool
 
-LIBS = Path(os.environ.get("KAFKA_LIBS") or Path.home() / ".cache" / "kafka-4.3.1")
+LIBS = Path(os.environ.get("KAFKA_LIBS") or Path.home() / ".cache" / f"kafka-{VERSION}")
 
 pytestmark = [
     pytest.mark.java,

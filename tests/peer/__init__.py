@@ -15,6 +15,9 @@ from tests.support import free_port_pair, wait_until
 from tests.wire_client import answers
 
 SCRIPT = Path(__file__).parent / "kafka"
+VERSION = os.environ.get("KAFKA_VERSION", "4.4.0")
+OLDER_CLIENTS = "4.3.1"
+"""Clients that know no newer version of an API; with Kafka Connect and MirrorMaker."""
 
 
 @functools.cache
@@ -41,19 +44,23 @@ def run_tool(
     )
 
 
-def java_program(name: str, *args: str, options: Iterable[str] = ()) -> list[str]:
+def java_program(
+    name: str, *args: str, options: Iterable[str] = (), version: str = VERSION
+) -> list[str]:
     """Return the command that runs a class of ``tests/clients/java`` or of Kafka, in the process
     itself.
 
     :param options: of the Java virtual machine
+    :param version: of Kafka's jars
     """
-    return [str(SCRIPT), "program", *options, name, *args]
+    jars_of = [] if version == VERSION else ["env", "-u", "KAFKA_LIBS", f"KAFKA_VERSION={version}"]
+    return [*jars_of, str(SCRIPT), "program", *options, name, *args]
 
 
 class KafkaPeer:
     """One single-node Apache Kafka with its files in `directory`, on a free loopback port."""
 
-    name = "Apache Kafka 4.3.1"
+    name = f"Apache Kafka {VERSION}"
 
     def __init__(
         self, directory: Path, configs: Mapping[str, str] | None = None, heap: str = "1g"

@@ -1,10 +1,10 @@
 """The page: its parts, its JSON, its protection, its cost, and the page in a real browser.
 
 ``test_api.py`` (JSON and HTML) and ``test_browser.py`` (Chromium) run on headrace and on Apache
-Kafka 4.3.1, but for what Kafka cannot do:
+Kafka 4.4.0, but for what Kafka cannot do:
 
 =============================================  ========  =============================
-view or action                                 headrace  Apache Kafka 4.3.1
+view or action                                 headrace  Apache Kafka 4.4.0
 =============================================  ========  =============================
 overview, groups, topics                       both      both
 a share group, a consumer group                both      both
