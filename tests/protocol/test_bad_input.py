@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from headrace.protocol.primitives import string
+from headrace.protocol.primitives import string, unsigned_varint
 from tests.clients.confluent import consumer, create_topic, produce, take
 from tests.protocol.shapes import NULL, Shape
 from tests.support import unique, wait_until
@@ -21,6 +21,8 @@ from tests.wire_client import (
     request_header,
     with_byte_changed,
 )
+
+DELETE_GROUPS = 42
 
 UNKNOWN_SERVER_ERROR, INVALID_REQUEST, SHARE_SESSION_NOT_FOUND = -1, 42, 122
 CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION, INVALID_RECORD = 2, 3, 35, 87
@@ -229,6 +231,27 @@ def test_api_versions_of_an_unknown_version_is_answered(bootstrap_servers: str) 
         assert code == UNSUPPORTED_VERSION
         assert served[18] == (0, 5)
         assert client.api_versions()[18] == (0, 5)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_array_may_have_a_million_elements(bootstrap_servers: str, version: int) -> None:
+    """More are refused by their number alone."""
+    for count, is_answered in ((1_000_000, True), (1_000_001, False)):
+        with connection(bootstrap_servers) as client:
+            size = b"\0" + unsigned_varint(count + 1) if version == 2 else struct.pack(">i", count)
+            name = b"\1" if version == 2 else b"\0\0"  # empty, and the same for all
+            client.send_body(DELETE_GROUPS, version, size + name * count + b"\0" * (version - 1))
+            assert (client.receive() is not None) is is_answered
+
+
+@pytest.mark.parametrize(("count", "is_answered"), [(10_000, True), (10_001, False)])
+def test_a_header_may_have_ten_thousand_tagged_fields(
+    bootstrap_servers: str, count: int, is_answered: bool
+) -> None:
+    tags = b"".join(unsigned_varint(tag) + b"\0" for tag in range(100, 100 + count))
+    with connection(bootstrap_servers) as client:
+        client.send_body(DELETE_GROUPS, 2, unsigned_varint(count) + tags + b"\1\0")
+        assert (client.receive() is not None) is is_answered
 
 
 def test_requests_in_one_write_are_answered_in_order(bootstrap_servers: str) -> None:

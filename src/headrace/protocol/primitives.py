@@ -28,6 +28,12 @@ UUID_BYTES = 16
 MAX_STRING_BYTES = 0x7FFF
 """The longest string, even if its encoding allows more, as in Kafka."""
 
+MAX_ARRAY_ITEMS = 1_000_000
+"""The most elements of an array, as in Kafka."""
+
+MAX_TAGGED_FIELDS = 10_000
+"""The most tagged fields of a structure, as in Kafka."""
+
 NO_TAGS = b"\0"
 """The tagged fields of a structure without any."""
 
@@ -208,10 +214,32 @@ def read_compact_count(data: bytes | memoryview, position: int) -> tuple[int, in
     The length may exceed the data. Read the items one by one; do not allocate by this number.
 
     :raises NullArray: the array is null
+    :raises ValueError: it claims more than :data:`MAX_ARRAY_ITEMS`
     """
     count, position = read_compact_length(data, position)
     if count < 0:
         raise NullArray("an array is null")
+    return check_items(count), position
+
+
+def check_items(count: int) -> int:
+    """Return the length of an array.
+
+    :raises ValueError: it is larger than :data:`MAX_ARRAY_ITEMS`
+    """
+    if count > MAX_ARRAY_ITEMS:
+        raise ValueError(f"an array claims {count} elements, more than {MAX_ARRAY_ITEMS}")
+    return count
+
+
+def read_tag_count(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """Read the number of tagged fields of a structure.
+
+    :raises ValueError: it is larger than :data:`MAX_TAGGED_FIELDS`
+    """
+    count, position = read_unsigned_varint(data, position)
+    if count > MAX_TAGGED_FIELDS:
+        raise ValueError(f"{count} tagged fields are more than {MAX_TAGGED_FIELDS}")
     return count, position
 
 
@@ -300,7 +328,7 @@ def read_tagged_fields(data: bytes, position: int) -> tuple[dict[int, bytes], in
 
     :raises IndexError: the data ends inside them
     """
-    count, position = read_unsigned_varint(data, position)
+    count, position = read_tag_count(data, position)
     fields = {}
     for _ in range(count):
         tag, position = read_unsigned_varint(data, position)
@@ -320,7 +348,7 @@ def skip_tagged_fields(data: bytes | memoryview, position: int) -> int:
     """
     if data[position] == 0:  # clients send none in practice
         return position + 1
-    count, position = read_unsigned_varint(data, position)
+    count, position = read_tag_count(data, position)
     for _ in range(count):
         _, position = read_unsigned_varint(data, position)
         size, position = read_unsigned_varint(data, position)
@@ -429,7 +457,7 @@ class Reader:
         length = self._long_length()
         if length < 0 and not nullable:
             raise ValueError("an array that must not be null is null")
-        return tuple(read_item(self) for _ in range(length))
+        return tuple(read_item(self) for _ in range(check_items(length)))
 
     def tagged_fields(self) -> dict[int, bytes]:
         """Read the tagged fields at the end of a structure; none in the old encoding."""

@@ -2,9 +2,9 @@
 
 kio's native reader allocates memory for the claimed number of array elements. A few bytes that
 claim billions would end the process. The functions generated here walk over a request of one
-version without creating objects. They refuse an array with more elements than bytes left, and a
-string longer than 32,767 bytes, as Kafka's readers do. They also refuse a null array where the
-schema has none, which kio reads as None.
+version without creating objects. They refuse an array with more elements than bytes left or than a
+million, more than 10,000 tagged fields, and a string longer than 32,767 bytes, as Kafka's readers
+do. They also refuse a null array where the schema has none, which kio reads as None.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from .primitives import (
     INT32,
     MAX_STRING_BYTES,
     NullArray,
+    check_items,
     read_compact_length,
+    read_tag_count,
     read_unsigned_varint,
 )
 from .writer import FIXED_FORMATS, nested_type
@@ -248,12 +250,12 @@ def null_array(name: str) -> NoReturn:
 def _possible(count: int, left_bytes: int) -> int:
     if count > left_bytes:
         raise ValueError(f"an array claims {count} elements, {left_bytes} bytes are left")
-    return count
+    return check_items(count)
 
 
 def _tags(frame: Any, offset: int, end: int, known: dict[int, Skim]) -> int:
-    count, offset = read_unsigned_varint(frame, offset)
-    for _ in range(_possible(count, end - offset)):
+    count, offset = read_tag_count(frame, offset)
+    for _ in range(count):
         tag, offset = read_unsigned_varint(frame, offset)
         size, offset = read_unsigned_varint(frame, offset)
         walk = known.get(tag)
