@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+import headrace
+from headrace.log.segment import Segment
 from headrace.protocol.compression import NONE, ZSTD
+from headrace.protocol.limits import LARGE_BATCH_BYTES
 from headrace.protocol.record_batch import build, has_right_crc, header_at, headers
 from tests.support import HeadraceProcess, unique
 from tests.wire_client import Connection, batch, connection
@@ -148,3 +151,40 @@ def test_a_topic_that_is_deleted_meanwhile(broker: HeadraceProcess, client: Conn
             second.ask(20, 4, topic_names=[topic], timeout=30_000)
             answer = client.receive_message(sent).responses[0].partition_responses[0]
             assert answer.error_code.name in ("none", "unknown_topic_or_partition")
+
+
+def test_others_are_served_while_a_batch_is_written_in_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The answer of another client comes between two pieces; a small batch for the same partition
+    comes after the large one.
+    """
+    started, served, order = threading.Event(), threading.Event(), []
+    value = bytes(LARGE_BATCH_BYTES)
+    stage = Segment.stage
+
+    def slowly(self: Segment, data: memoryview) -> Iterator[None]:
+        for _ in stage(self, data):
+            started.set()
+            while not served.is_set():
+                yield
+            yield
+        order.append("large")
+
+    monkeypatch.setattr(Segment, "stage", slowly)
+    with headrace.Broker(config={"message.max.bytes": 2 * LARGE_BATCH_BYTES}) as broker:
+        first, second, third = (connection(broker.bootstrap_servers) for _ in range(3))
+        with first as large_client, second as small_client, third as other:
+            topic = unique("pieces")
+            large_client.create_topic(topic, 1)
+            waiting = send(large_client, topic, batch([value]))
+            assert started.wait(30)
+            behind = send(small_client, topic, batch([b"small"]))
+            assert other.api_versions()
+            assert order == []
+            served.set()
+            answers = [
+                client.receive_message(sent).responses[0].partition_responses[0].base_offset
+                for client, sent in ((large_client, waiting), (small_client, behind))
+            ]
+            assert answers == [0, 1]

@@ -6,6 +6,7 @@ appends to a log, and answers when that is durable.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import random
 import shutil
@@ -156,6 +157,8 @@ class Broker:
         """The listeners that clients can connect to, with their ports."""
         self._is_closed = False
         self.slices = TimeSlices()
+        self.staging = asyncio.Lock()
+        """Held while a large batch of a client is written, one at a time."""
         self.loop_watch = LoopWatch(self.metrics.loop)
         self.topic_descriptions: TopicDescriptions | None = None
         self.topic_deletions = TopicDeletions(

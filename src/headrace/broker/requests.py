@@ -13,6 +13,8 @@ from headrace.protocol.frames import SIZE
 
 FIRST_FRAME_BYTES = 4096
 FRAME_GROWTH = 4
+MAX_FRAME_GROWTH_BYTES = 1024 * 1024
+"""The buffer is filled with zeros as it grows, which holds the event loop."""
 
 
 class RequestQueue:
@@ -107,8 +109,9 @@ class IncompleteFrame:
     @property
     def next_capacity(self) -> int:
         """The size of the buffer after the next :meth:`grow`."""
-        wanted = max(FIRST_FRAME_BYTES, self.received_bytes * FRAME_GROWTH)
-        return min(self.size_bytes, wanted)
+        received = self.received_bytes
+        more = min(received * (FRAME_GROWTH - 1), MAX_FRAME_GROWTH_BYTES)
+        return min(self.size_bytes, max(FIRST_FRAME_BYTES, received + more))
 
     def grow(self) -> None:
         """Let the buffer grow when it is used next."""

@@ -46,6 +46,8 @@ from headrace.log.validation import (
     starts_with_batch,
 )
 from headrace.protocol.authorized_operations import Operation
+from headrace.protocol.checksum import crc32c_steps
+from headrace.protocol.limits import LARGE_BATCH_BYTES
 from headrace.protocol.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -55,6 +57,7 @@ from headrace.protocol.produce import (
 )
 from headrace.protocol.record_batch import (
     ATTRIBUTES_LOW_BYTE,
+    CRC_START,
     HEADER_BYTES,
     OPEN_ON_LOOP,
     TRANSACTIONAL_BIT,
@@ -115,6 +118,8 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
         for one in batches:
             if answers and perf_counter() >= end_s:
                 break
+            if _must_wait(broker, one):
+                break
             answers.append(_append(broker, request, one, context, OPEN_ON_LOOP))
     except (OpenElsewhere, NotYetDurable):
         pass
@@ -146,19 +151,63 @@ async def _append_later(
     await broker.durable()
     for one in batches:
         end_s = await _next_slice(broker, end_s)
+        append = partial(_append, broker, request, one, context, waited=True)
         try:
-            answer = _append(broker, request, one, context, OPEN_ON_LOOP, waited=True)
+            answer = await _in_turn(broker, one, partial(append, OPEN_ON_LOOP))
         except OpenElsewhere:
             refusal = await broker.opener.run(partial(_check_of, broker, one))
             log = broker.partition(one.topic_id, one.data.index)
             if refusal is None or isinstance(log, ErrorCode):
-                answer = _append(broker, request, one, context, None, waited=True)
+                answer = await _in_turn(broker, one, partial(append, None))
             else:
                 broker.topic_logs.refused(log, refusal)
                 answer = _refused_by(log, one.data.index, refusal)
         answers.append(answer)
     response = _answer(broker, request, answers)
     return await response if isawaitable(response) else response
+
+
+def _must_wait(broker: Broker, batch: _Batch) -> bool:
+    """Return whether a batch is written in pieces, or waits for one that is."""
+    if batch.data.records is None:
+        return False
+    if len(batch.data.records) > LARGE_BATCH_BYTES:
+        return True
+    log = broker.partition(batch.topic_id, batch.data.index)
+    return not isinstance(log, ErrorCode) and log.is_staging
+
+
+async def _in_turn(
+    broker: Broker, batch: _Batch, append: Callable[[], PartitionProduceResponse]
+) -> PartitionProduceResponse:
+    """Append a batch. A large one is checked and written in pieces before; one at a time, and
+    others for the same partition wait for it.
+    """
+    if not _must_wait(broker, batch):
+        return append()
+    async with broker.staging:
+        log = broker.partition(batch.topic_id, batch.data.index)
+        header, records = batch.header, batch.data.records
+        if (
+            isinstance(log, ErrorCode)
+            or isinstance(header, Refusal | None)
+            or records is None
+            or not len(records) > LARGE_BATCH_BYTES
+            or not batch.is_allowed
+            or header.size_bytes > log.config.max_message_bytes
+        ):
+            return append()
+        slices = broker.slices
+        checksum = await slices.run(crc32c_steps(records[CRC_START : header.size_bytes]))
+        try:
+            steps = log.stage(records, broker.clock.wall_ms(), header, checksum)
+            refusal = await slices.run(steps)
+            if refusal is None:
+                return append()
+        finally:
+            log.unstage()
+        broker.topic_logs.refused(log, refusal)
+        return _refused_by(log, batch.data.index, refusal)
 
 
 async def _next_slice(broker: Broker, end_s: float) -> float:

@@ -3,7 +3,7 @@
 A producer's requests for the same partition differ only in the records. They are appended to the
 log, and the offsets are put into a prepared response. There is no template for several partitions,
 acks=0, internal topics, or topics that are flushed before the response. The handler serves null and
-transactional records, records that the log refuses, and large ones that must be opened.
+transactional records, records that the log refuses, and large ones.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from headrace.protocol import produce
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.file_range import joined
 from headrace.protocol.frames import RequestHeader
+from headrace.protocol.limits import LARGE_BATCH_BYTES
 from headrace.protocol.messages import NO_THROTTLE, codec
 from headrace.protocol.produce import PartitionProduceResponse, ProduceRequest, records_at
 from headrace.protocol.record_batch import (
@@ -78,6 +79,8 @@ class ProduceTemplate:
             return None
         if records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
             return None
+        if len(records) > LARGE_BATCH_BYTES or log.is_staging:
+            return None
         broker = self._broker
         try:
             appended = log.append(records, broker.clock.wall_ms(), opening=OPEN_ON_LOOP)
@@ -103,7 +106,7 @@ def make_template(
     if len(topic.partition_data) != 1:
         return None
     (partition,) = topic.partition_data
-    if not partition.records:
+    if not partition.records or len(partition.records) > LARGE_BATCH_BYTES:
         return None
     log = broker.partition(topic.topic_id, partition.index)
     if isinstance(log, ErrorCode) or log.config.is_flushed or log.config.internal:

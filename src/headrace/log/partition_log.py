@@ -46,6 +46,9 @@ from . import aborted_transactions, partition_metadata, recovery, timestamps
 logger = get_logger("headrace.log")
 limited = LimitedLog(logger)
 
+_STAGING_ATTEMPTS = 3
+"""The times that a large batch is written in pieces. Then it is written at once."""
+
 LEADER_EPOCH = 0
 """The only leader epoch, as there is only one node."""
 
@@ -115,6 +118,9 @@ class PartitionLog:
         self._log_start_offset = 0
         self._end_offset = 0
         self._flushed_offset = 0
+        self._staged: memoryview | None = None
+        """The batch that :meth:`stage` writes or has written."""
+        self._staged_checksum = 0
         self.first_dirty_offset: int | None = None
         self.is_uncleanable = False
 
@@ -277,7 +283,7 @@ class PartitionLog:
         """
         if self.is_deleted:
             return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic was deleted")
-        view = memoryview(data)
+        view = data if isinstance(data, memoryview) else memoryview(data)
         try:
             if not self._loaded:
                 self._load()
@@ -285,7 +291,8 @@ class PartitionLog:
                 return self._offline
             if not from_client:
                 return self._append(view, header_at(view), now_ms)
-            checked = check_client_batch(view, self.config, now_ms, header, opening)
+            checksum = self._staged_checksum if view is self._staged else None
+            checked = check_client_batch(view, self.config, now_ms, header, opening, checksum)
             if isinstance(checked, Refusal):
                 return checked
             header = checked
@@ -323,7 +330,10 @@ class PartitionLog:
         header, buffers = place(view, header, base_offset, append_time)
         segment = self._segment_for(size, header.max_timestamp, last_offset, now_ms)
         position = segment.size_bytes
-        segment.append(buffers, size)
+        if view is self._staged and segment.is_staged:
+            segment.append_staged(buffers[:1], size)
+        else:
+            segment.append(buffers, size)
         if self._full:
             logger.warning("%s can be written again", self.path)
             self._full = False
@@ -332,6 +342,56 @@ class PartitionLog:
             self._producers.replay(header, base_offset)
         self._end_offset = last_offset + 1
         return Appended(base_offset, last_offset, append_time, self._log_start_offset)
+
+    @property
+    def is_staging(self) -> bool:
+        """True while a client's large batch is written: those of other clients wait, so that it is
+        not written again and again.
+        """
+        return self._staged is not None
+
+    def stage(
+        self, batch: memoryview, now_ms: int, header: BatchHeader, checksum: int
+    ) -> Generator[None, None, Refusal | None]:
+        """Write a large batch at the end of the log without adding it, and yield between pieces;
+        :meth:`append` then adds it at once. :meth:`unstage` must follow.
+
+        A batch that would be refused is not written. Neither does it hold up the broker's own
+        batches, such as markers: they take its place, and it is written again.
+
+        :param checksum: the CRC-32C of the batch's contents
+        :return: KAFKA_STORAGE_ERROR when the disk fails; else None
+        """
+        self._staged, self._staged_checksum = batch, checksum
+        for _ in range(_STAGING_ATTEMPTS):
+            if self.is_deleted or self._used()._offline is not None:
+                return None
+            checked = check_client_batch(batch, self.config, now_ms, header, None, checksum)
+            if isinstance(checked, Refusal):
+                return None
+            if header.producer_id != NO_PRODUCER_ID and self._producers.check(header) is not None:
+                return None
+            size, last_offset = header.size_bytes, self._end_offset + header.last_offset_delta
+            try:
+                segment = self._segment_for(size, header.max_timestamp, last_offset, now_ms)
+                yield from segment.stage(batch[:size])
+            except TornTailError as error:
+                return self.take_offline(error)
+            except OSError as error:
+                return self._write_failed(error)
+            if segment.is_staged:
+                return None
+        return None
+
+    def unstage(self) -> None:
+        """Cut off a batch that was written by :meth:`stage` and not added."""
+        self._staged = None
+        active = self._segments.active
+        if active is not None:
+            try:
+                active.discard_staged()
+            except TornTailError as error:
+                self.take_offline(error)
 
     def append_marker(
         self, producer_id: int, producer_epoch: int, marker: Marker, now_ms: int
@@ -381,6 +441,7 @@ class PartitionLog:
         full = self._segments[-1]
         if not full.size_bytes:
             return full
+        full.discard_staged()
         full.save_indexes()
         segment = self._add_segment(now_ms)
         point, snapshot = self._end_offset, self._producers.snapshot()

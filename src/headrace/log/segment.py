@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 
 from headrace.log import checksums
@@ -17,10 +17,12 @@ from headrace.log.index import OffsetIndex, TimeIndex
 from headrace.log.log_config import LogConfig
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.file_range import LEAST_RANGE_BYTES, FileRange
+from headrace.protocol.limits import PIECE_OF_BATCH_BYTES
 from headrace.protocol.record_batch import (
     HEADER_BYTES,
     LENGTH_OVERHEAD,
     NO_TIMESTAMP,
+    PREFIX_BYTES,
     BatchHeader,
     has_right_crc,
     header_at,
@@ -135,6 +137,7 @@ class Segment:
         "damaged_at",
         "directory",
         "fd",
+        "is_staged",
         "lacks_entries",
         "next_offset",
         "offsets",
@@ -156,6 +159,7 @@ class Segment:
         self.after_damage: tuple[tuple[int, int], ...] = ()
         self.lacks_entries = False
         self.reads_fail = False
+        self.is_staged = False
         self._summed_bytes = -1
         """Size of the log when the checksums of its indexes were written; -1 if they must be."""
         self.fd = -1
@@ -206,6 +210,7 @@ class Segment:
         """
         if self.fd < 0:
             return
+        self.discard_staged()
         self.save_indexes()
         os.close(self.fd)
         self.fd = -1
@@ -275,6 +280,7 @@ class Segment:
         File ranges can still be read: the handle is kept until the last one is gone, unless too
         many handles are kept already.
         """
+        self.is_staged = False
         if self._held and not self._ended:
             self._ended = True
             self._keep_for_ranges()
@@ -517,6 +523,7 @@ class Segment:
         self.used = True
         position = self.size_bytes
         try:
+            self.discard_staged()
             written = pwritev(fd, buffers, position)
             if written != size_bytes:
                 self._write_rest(b"".join(buffers), written)
@@ -527,6 +534,57 @@ class Segment:
                 raise TornTailError(error.errno, error.strerror, self.path(".log")) from error
             raise
         self.size_bytes = position + size_bytes
+
+    def stage(self, batch: memoryview) -> Generator[None, None, None]:
+        """Write a batch where the next one will be, but for its beginning, and yield between pieces
+        of it. :meth:`append_staged` adds it. Any other use of the end of the file discards it:
+        :attr:`is_staged` is False then.
+
+        :raises OSError: as :meth:`append`
+        """
+        fd = self.fd if self.fd >= 0 else self.open()
+        self.is_staged = True
+        position = self.size_bytes
+        start = PREFIX_BYTES
+        while self.is_staged and start < len(batch):
+            piece = batch[start : start + PIECE_OF_BATCH_BYTES]
+            try:
+                written = pwritev(fd, [piece], position + start)
+                if written <= 0:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError:
+                self.discard_staged()
+                raise
+            start += written
+            yield
+
+    def append_staged(self, beginning: Buffers, size_bytes: int) -> None:
+        """Write the beginning of the batch that was staged, which ends with it.
+
+        :raises OSError: as :meth:`append`
+        """
+        self.used = True
+        try:
+            if pwritev(self.fd, beginning, self.size_bytes) != sum(map(len, beginning)):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            self.discard_staged()
+            raise
+        self.is_staged = False
+        self.size_bytes += size_bytes
+
+    def discard_staged(self) -> None:
+        """Cut off a batch that was staged, if there is one.
+
+        :raises TornTailError: when that fails
+        """
+        if not self.is_staged:
+            return
+        self.is_staged = False
+        try:
+            os.ftruncate(self.fd, self.size_bytes)
+        except OSError as error:
+            raise TornTailError(error.errno, error.strerror, self.path(".log")) from error
 
     def _write_rest(self, data: bytes, written: int) -> None:
         """Continue a short write: the disk is filling up, and the next call succeeds or raises."""

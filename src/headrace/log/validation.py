@@ -62,12 +62,14 @@ def check_client_batch(
     now_ms: int,
     header: BatchHeader | Refusal | None = None,
     opening: Opening | None = OPEN_ANY,
+    checksum: int | None = None,
 ) -> BatchHeader | Refusal:
     """Check a producer's batch, and return its header or a refusal.
 
     :param header: the result of :func:`single_batch` for ``data``, if it is known
     :param now_ms: wall time, for the limits on timestamps
     :param opening: the limits on opening the batch; None if :func:`check_records` has accepted it
+    :param checksum: the CRC-32C of its contents, if it is known
     :raises OpenElsewhere: with :data:`OPEN_ON_LOOP`, for a batch that exceeds these limits
     :return: the header; or INVALID_RECORD (no batch, several, magic 0 or 1, counts that do not fit,
         a control batch, a missing sequence), CORRUPT_MESSAGE (length, unknown magic, checksum),
@@ -89,7 +91,9 @@ def check_client_batch(
             f"The record batch size in the append is {size} bytes which exceeds the maximum "
             f"configured value of {config.max_message_bytes}.",
         )
-    if crc32c(data[CRC_START:size]) != header.crc:
+    if checksum is None:
+        checksum = crc32c(data[CRC_START:size])
+    if checksum != header.crc:
         return Refusal(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (stored crc = {header.crc})")
     if size > config.segment_bytes:
         return Refusal(

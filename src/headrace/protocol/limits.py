@@ -60,3 +60,11 @@ MAX_REMEMBERED_STEPS = 1_250_000
 """Timestamps of opened batches that searches remember, 16 bytes each: those of the largest batch,
 and of many small ones.
 """
+
+LARGE_BATCH_BYTES = 2 * 1024 * 1024
+"""The size above which a batch is not checked and written at once, but in pieces, so that the event
+loop serves others meanwhile. It takes a millisecond or two; Kafka's default limit is half of it.
+"""
+
+PIECE_OF_BATCH_BYTES = 512 * 1024
+"""The bytes of a large batch that are checked or written at a time."""

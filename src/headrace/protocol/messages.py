@@ -43,6 +43,8 @@ _BY_HAND = {
 ``writer(version)`` of responses, and ``REFUSAL_TYPE``, a class of responses.
 """
 
+_PRODUCE, _FIRST_WITH_BATCHES = 0, 3
+
 # Frames up to this size are sent as one piece. In larger frames, values of a page or more are
 # separate pieces and are not copied.
 _JOIN_BYTES = 64 * 1024
@@ -128,7 +130,7 @@ class Codec:
         """Return a generator that reads the request as :meth:`read_request` does, and yields
         between the items of its arrays.
         """
-        if self.by_hand:
+        if self.by_hand or self.api_key == _PRODUCE:
             return self.read_request(frame, offset)
         try:
             if self._flexible_request:
@@ -193,6 +195,16 @@ def _skimmed(request_type: Any, *, allow_nulls: bool = False) -> Read:
     return skim_and_read
 
 
+def _reader(api_key: int, version: int, module: Any, request: Any) -> Read:
+    if module is not None:
+        read: Read = module.reader(version)
+        return read
+    if api_key == _PRODUCE and version >= _FIRST_WITH_BATCHES:
+        by_name: Read = import_module(".produce", __package__).named_reader(version)
+        return by_name
+    return _skimmed(request)
+
+
 @cache
 def codec(api_key: int, version: int) -> Codec:
     """Return the codec of any version that Apache Kafka knows.
@@ -209,7 +221,7 @@ def codec(api_key: int, version: int) -> Codec:
         response_type=response,
         refusal_type=module.REFUSAL_TYPE if module else response,
         by_hand=module is not None,
-        _read_request=module.reader(version) if module else _skimmed(request),
+        _read_request=_reader(api_key, version, module, request),
         _write_response=module.writer(version) if module else writer(response),
         _write_response_sliced=None if module else sliced_writer(response),
         _flexible_request=request.__header_schema__.__version__ >= 2,

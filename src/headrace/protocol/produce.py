@@ -1,4 +1,4 @@
-"""Reader and writer of Produce, version 13 (docs/decisions/0005).
+"""Readers of Produce, and the writer of version 13 (docs/decisions/0005).
 
 kio copies the records out of a request. Here they are views of the receive buffer, so that nothing
 is copied between socket and file. The classes have the names and fields of kio's.
@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from struct import Struct
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from headrace.errors import ErrorCode
 from .primitives import (
     INT32,
     UUID_BYTES,
+    NullArray,
     compact_length,
     i32,
     read_compact_count,
@@ -62,6 +64,29 @@ class ProduceRequest:
     acks: int
     timeout_ms: int
     topic_data: tuple[TopicProduceData, ...]
+
+    @property
+    def timeout(self) -> timedelta:
+        """The time to wait for replicas. Not used: there are no replicas."""
+        return timedelta(milliseconds=self.timeout_ms)
+
+
+@dataclass(slots=True)
+class NamedTopicProduceData:
+    """Records for the partitions of a topic, before version 13."""
+
+    name: str
+    partition_data: tuple[PartitionProduceData, ...]
+
+
+@dataclass(slots=True)
+class NamedProduceRequest:
+    """A Produce request before version 13."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topic_data: tuple[NamedTopicProduceData, ...]
 
     @property
     def timeout(self) -> timedelta:
@@ -114,7 +139,7 @@ class ProduceResponse:
 
 # Reading ------------------------------------------------------------------------------------------
 
-_ACKS_AND_TIMEOUT = Struct(">hi")
+_ACKS_AND_TIMEOUT, _INT16 = Struct(">hi"), Struct(">h")
 
 
 def read(frame: bytes | memoryview, offset: int) -> tuple[ProduceRequest, int]:
@@ -171,7 +196,9 @@ def prefix_of_one_partition(
     else:
         length_bytes, tags_bytes = INT32.size, 0
     position = len(frame) - tags_bytes - len(records) - length_bytes
-    return position if records_at(frame, position, is_flexible) == records else None
+    at = records_at(frame, position, is_flexible)
+    # As bytes: Python compares views item by item.
+    return position if at is not None and bytes(at) == bytes(records) else None
 
 
 def records_at(frame: memoryview, position: int, is_flexible: bool) -> memoryview | None:
@@ -191,8 +218,82 @@ def records_at(frame: memoryview, position: int, is_flexible: bool) -> memoryvie
 
 
 def reader(version: int) -> Callable[[bytes | memoryview, int], tuple[ProduceRequest, int]]:
-    """Return :func:`read`, the reader of the only version."""
+    """Return :func:`read`, the reader of the latest version."""
     return read
+
+
+def named_reader(version: int) -> Callable[[bytes | memoryview, int], tuple[Any, int]]:
+    """Return the reader of a version before 13, whose topics have names."""
+    return partial(_read_named, is_flexible=version >= FIRST_FLEXIBLE)
+
+
+def _read_named(
+    frame: bytes | memoryview, offset: int, *, is_flexible: bool
+) -> tuple[NamedProduceRequest, int]:
+    frame = memoryview(frame)
+    transactional_id, offset = _nullable_string(frame, offset, is_flexible)
+    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, offset)
+    offset += _ACKS_AND_TIMEOUT.size
+    topics = []
+    count, offset = _count(frame, offset, is_flexible)
+    for _ in range(count):
+        topic, offset = _named_topic(frame, offset, is_flexible)
+        topics.append(topic)
+    request = NamedProduceRequest(transactional_id, acks, timeout_ms, tuple(topics))
+    return request, _skip_tags(frame, offset, is_flexible)
+
+
+def _named_topic(
+    frame: memoryview, offset: int, is_flexible: bool
+) -> tuple[NamedTopicProduceData, int]:
+    name, offset = _nullable_string(frame, offset, is_flexible)
+    if name is None:
+        raise ValueError("a topic name is null")
+    partitions = []
+    count, offset = _count(frame, offset, is_flexible)
+    for _ in range(count):
+        (index,) = INT32.unpack_from(frame, offset)
+        start, end = _span(frame, offset + INT32.size, is_flexible)
+        partitions.append(PartitionProduceData(index, None if end < start else frame[start:end]))
+        offset = _skip_tags(frame, max(start, end), is_flexible)
+    topic = NamedTopicProduceData(name, tuple(partitions))
+    return topic, _skip_tags(frame, offset, is_flexible)
+
+
+def _nullable_string(frame: memoryview, offset: int, is_flexible: bool) -> tuple[str | None, int]:
+    if is_flexible:
+        return read_nullable_compact_string(frame, offset)
+    (length,) = _INT16.unpack_from(frame, offset)
+    start = offset + _INT16.size
+    if length < 0:
+        return None, start
+    if start + length > len(frame):
+        raise ValueError("a string runs past the end")
+    return str(frame[start : start + length], "utf-8"), start + length
+
+
+def _count(frame: memoryview, offset: int, is_flexible: bool) -> tuple[int, int]:
+    if is_flexible:
+        return read_compact_count(frame, offset)
+    (count,) = INT32.unpack_from(frame, offset)
+    if count < 0:
+        raise NullArray("an array is null")
+    return count, offset + INT32.size
+
+
+def _span(frame: memoryview, offset: int, is_flexible: bool) -> tuple[int, int]:
+    """Return start and end of bytes; for null the end is the start - 1."""
+    if is_flexible:
+        return read_compact_span(frame, offset)
+    (length,) = INT32.unpack_from(frame, offset)
+    start = offset + INT32.size
+    if start + length > len(frame):
+        raise ValueError("bytes run past the end")
+    return start, start + max(length, -1)
+
+
+def _skip_tags(frame: memoryview, offset: int, is_flexible: bool) -> int:
+    return skip_tagged_fields(frame, offset) if is_flexible else offset
 
 
 # Writing ------------------------------------------------------------------------------------------

@@ -73,6 +73,8 @@ _HEADERS_CHUNK_BYTES = 1 << 16
 _LENGTH = struct.Struct(">i")
 _RANGE = struct.Struct(">qi11xi")  # base offset, batch length, last offset delta
 _PREFIX = struct.Struct(">qii")
+PREFIX_BYTES = _PREFIX.size
+"""The bytes at the beginning of a batch that :func:`place` changes in any case."""
 _MARKER_KEY = struct.Struct(">hh")  # version, type
 _MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 _ABORT, _COMMIT = 0, 1
