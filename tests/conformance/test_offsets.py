@@ -16,7 +16,7 @@ MISSING = "UNKNOWN_TOPIC_OR_PARTITION: This server does not host this topic-part
 NOT_EMPTY = "NON_EMPTY_GROUP: The group is not empty."
 FENCED = (
     "NOT_LEADER_OR_FOLLOWER: Error in write state RPC. "
-    "The share coordinator rejected the request because the share-group state epoch did not match."
+    "The coordinator rejected the request because the state epoch did not match."
 )
 Differs = Callable[..., Any]
 

@@ -48,7 +48,7 @@ FENCED_LEADER_EPOCH = Refusal(
 )
 FENCED_STATE_EPOCH = Refusal(
     ErrorCode.FENCED_STATE_EPOCH,
-    "The share coordinator rejected the request because the share-group state epoch did not match.",
+    "The coordinator rejected the request because the state epoch did not match.",
 )
 
 COLD_SNAPSHOTS_AT_ONCE = 200
