@@ -186,7 +186,8 @@ def test_deleting_groups(tool: Tool, topic: Topic, group: Group) -> None:  # cas
     assert done.status == 0
     assert done.lines == [
         "Error: Deletion of some share groups failed:",
-        f"* Group '{missing}' could not be deleted due to: java.lang.IllegalArgumentException: "
+        f"* Group '{missing}' could not be deleted due to: "
+        "org.apache.kafka.common.errors.GroupIdNotFoundException: "
         f"Group '{missing}' is not a share group.",
         f"These share groups were deleted successfully: '{group.id}'",
     ]

@@ -531,7 +531,7 @@ async def test_an_altered_start_offset_fences_who_held_records(s):
     assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert partition.error_message == (
         "Error in write state RPC. "
-        "The share coordinator rejected the request because the share-group state epoch "
+        "The coordinator rejected the request because the state epoch "
         "did not match."
     )
     assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == (1, 0)
