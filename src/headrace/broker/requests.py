@@ -13,6 +13,8 @@ from headrace.protocol.frames import SIZE
 
 FIRST_FRAME_BYTES = 4096
 FRAME_GROWTH = 4
+MAX_ROOM_BYTES = 128 * 1024
+"""The bytes that one read returns: uvloop reads 32 times in one turn of the event loop."""
 MAX_FRAME_GROWTH_BYTES = 1024 * 1024
 """The buffer is filled with zeros as it grows, which holds the event loop."""
 
@@ -118,11 +120,12 @@ class IncompleteFrame:
         self._capacity = self.next_capacity
 
     def room(self) -> memoryview:
-        """Return the rest of the buffer, to receive into."""
+        """Return the next part of the buffer, to receive into."""
         missing = self._capacity - len(self._buffer)
         if missing:
             self._buffer.extend(bytes(missing))
-        return memoryview(self._buffer)[self.received_bytes :]
+        start = self.received_bytes
+        return memoryview(self._buffer)[start : start + MAX_ROOM_BYTES]
 
     def whole(self) -> memoryview:
         """Return the whole frame, with its size field."""
