@@ -9,10 +9,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 from uuid import UUID
 
-from kio.index import load_response_schema
-
 from headrace.client.connection import _SUPPORTED
 from headrace.protocol.frames import request_header
+from headrace.protocol.message_types import response_type
 from headrace.protocol.primitives import compact_length
 from tests.protocol.shapes import Shape
 
@@ -84,7 +83,7 @@ class HostileBroker:
 
     def shape(self, api_key: int, version: int) -> Shape:
         """Return the responses of one version."""
-        message_type = load_response_schema(api_key, version)
+        message_type = response_type(api_key, version)
         base = {**BASE, "port": self.port}
         return Shape(api_key, version, TOPIC_ID, message_type, base)
 

@@ -126,7 +126,8 @@ async def test_offsets_follow_the_durable_place_of_their_group_in_the_transactio
     place = broker.transactions.offsets_partition("group")
     offsets = broker.partition_by_name(*place)
     assert isinstance(offsets, PartitionLog)
-    served = api_28_txn_offset_commit.handle(broker, _commit(producer), CONTEXT)
+    request = _commit(broker.catalog.topics["t"].topic_id, producer)
+    served = api_28_txn_offset_commit.handle(broker, request, CONTEXT)
     assert broker.transactions.coordinator.transactions["id"].partitions == {place}
     assert not offsets.end_offset, "an offset without a transaction"
     response = await served
@@ -136,16 +137,16 @@ async def test_offsets_follow_the_durable_place_of_their_group_in_the_transactio
     broker.close()
 
 
-def _commit(producer: Producer) -> Any:
+def _commit(topic_id: UUID, producer: Producer) -> Any:
     partition = {"partition_index": 0, "committed_offset": 7}
     return request_message(
         28,
-        5,
+        6,
         transactional_id="id",
         group_id="group",
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
-        topics=[{"name": "t", "partitions": [partition]}],
+        topics=[{"topic_id": topic_id, "partitions": [partition]}],
     )
 
 

@@ -180,10 +180,8 @@ def test_a_record_from_the_producer_to_each_outcome(
 
 
 def test_the_context_is_kept_into_the_dead_letter_queue_and_back(
-    recorded: Recorded, bootstrap_servers: str, topic_name: str, group_id: str, target: str
+    recorded: Recorded, bootstrap_servers: str, topic_name: str, group_id: str
 ) -> None:
-    if target == "kafka":
-        pytest.skip("Apache Kafka has dead-letter queues from 4.4 on")
     create_topic(bootstrap_servers, topic_name)
     queue = create_topic(
         bootstrap_servers, unique("dlq.t"), errors_deadletterqueue_group_enable="true"
