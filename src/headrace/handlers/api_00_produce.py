@@ -153,12 +153,12 @@ async def _append_later(
         end_s = await _next_slice(broker, end_s)
         append = partial(_append, broker, request, one, context, waited=True)
         try:
-            answer = await _in_turn(broker, one, partial(append, OPEN_ON_LOOP))
+            answer = await _in_turn(broker, one, append, OPEN_ON_LOOP)
         except OpenElsewhere:
             refusal = await broker.opener.run(partial(_check_of, broker, one))
             log = broker.partition(one.topic_id, one.data.index)
             if refusal is None or isinstance(log, ErrorCode):
-                answer = await _in_turn(broker, one, partial(append, None))
+                answer = await _in_turn(broker, one, append, None)
             else:
                 broker.topic_logs.refused(log, refusal)
                 answer = _refused_by(log, one.data.index, refusal)
@@ -178,32 +178,40 @@ def _must_wait(broker: Broker, batch: _Batch) -> bool:
 
 
 async def _in_turn(
-    broker: Broker, batch: _Batch, append: Callable[[], PartitionProduceResponse]
+    broker: Broker,
+    batch: _Batch,
+    append: Callable[[Opening | None], PartitionProduceResponse],
+    opening: Opening | None,
 ) -> PartitionProduceResponse:
     """Append a batch. A large one is checked and written in pieces before; one at a time, and
     others for the same partition wait for it.
+
+    :param opening: the limits on opening the batch; None if its records have been checked
+    :raises OpenElsewhere: a batch exceeds these limits. Nothing of a large one was written
     """
-    if not _must_wait(broker, batch):
-        return append()
+    header, records = batch.header, batch.data.records
+    if records is None or len(records) <= LARGE_BATCH_BYTES:
+        while _must_wait(broker, batch):
+            await broker.slices.next()
+        return append(opening)
     async with broker.staging:
         log = broker.partition(batch.topic_id, batch.data.index)
-        header, records = batch.header, batch.data.records
         if (
             isinstance(log, ErrorCode)
-            or isinstance(header, Refusal | None)
-            or records is None
-            or not len(records) > LARGE_BATCH_BYTES
+            or not isinstance(header, BatchHeader)
             or not batch.is_allowed
             or header.size_bytes > log.config.max_message_bytes
         ):
-            return append()
+            return append(opening)
         slices = broker.slices
         checksum = await slices.run(crc32c_steps(records[CRC_START : header.size_bytes]))
+        if opening is not None and checksum == header.crc:
+            check_records(records, header, log.config, broker.clock.wall_ms(), opening)
         try:
             steps = log.stage(records, broker.clock.wall_ms(), header, checksum)
             refusal = await slices.run(steps)
             if refusal is None:
-                return append()
+                return append(opening)
         finally:
             log.unstage()
         broker.topic_logs.refused(log, refusal)

@@ -372,8 +372,10 @@ class PartitionLog:
             if header.producer_id != NO_PRODUCER_ID and self._producers.check(header) is not None:
                 return None
             size, last_offset = header.size_bytes, self._end_offset + header.last_offset_delta
+            by_client = self.config.message_timestamp_type != "LogAppendTime"
+            latest_ms = header.max_timestamp if by_client else now_ms
             try:
-                segment = self._segment_for(size, header.max_timestamp, last_offset, now_ms)
+                segment = self._segment_for(size, latest_ms, last_offset, now_ms)
                 yield from segment.stage(batch[:size])
             except TornTailError as error:
                 return self.take_offline(error)

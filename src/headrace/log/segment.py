@@ -547,6 +547,7 @@ class Segment:
         position = self.size_bytes
         start = PREFIX_BYTES
         while self.is_staged and start < len(batch):
+            self.used = True
             piece = batch[start : start + PIECE_OF_BATCH_BYTES]
             try:
                 written = pwritev(fd, [piece], position + start)

@@ -8,7 +8,7 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.log.log_config import ANY_RECORD_BYTES, FOREVER, LogConfig
 from headrace.protocol.checksum import crc32c
 from headrace.protocol.compression import ZSTD
-from headrace.protocol.limits import MAX_RECORD_ERRORS
+from headrace.protocol.limits import LARGE_BATCH_BYTES, MAX_RECORD_ERRORS
 from headrace.protocol.record_batch import (
     CODEC_MASK,
     CONTROL_BIT,
@@ -241,6 +241,8 @@ def check_records(
     checks_times = by_client and before_max_ms != FOREVER
     if not wants_keys and not checks_times and not checks_sizes and outside_ms is None:
         return None
+    if opening is OPEN_ON_LOOP and header.size_bytes > LARGE_BATCH_BYTES:
+        raise OpenElsewhere
     try:
         found = _inspect(data, header, first_ms, last_ms, max_bytes, opening)
     except TooLargeToOpen as error:
