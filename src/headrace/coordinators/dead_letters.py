@@ -196,7 +196,7 @@ class DeadLetters:
         :raises StorageError: when the disk fails; the records must not be archived
         """
         config = self._config
-        name = config.group_value(key.group_id, TOPIC_NAME) if self._serves() else ""
+        name = self._queue_name(key.group_id)
         dead = [run for run in archived if run.reason in MESSAGES] if name else []
         if not dead:
             return
@@ -334,6 +334,10 @@ class DeadLetters:
             if not written and key not in self._pending:
                 del self._written[key]
 
+    def _queue_name(self, group_id: str) -> str:
+        """Return the topic for a group's dead letters, empty if it has none."""
+        return self._config.group_value(group_id, TOPIC_NAME) if self._serves() else ""
+
     def archived(self, key: SharePartitionKey, topic: str, archived: Sequence[Archived]) -> None:
         """Count records that have been given up without a dead-letter queue, and warn of them."""
         given_up = sum(
@@ -341,7 +345,7 @@ class DeadLetters:
             for first, last, _, reason in archived
             if reason is ArchiveReason.DELIVERY_LIMIT
         )
-        if not given_up or self._config.group_value(key.group_id, TOPIC_NAME):
+        if not given_up or self._queue_name(key.group_id):
             return
         counts = self.counts.setdefault(key.group_id, DeadLetterCounts())
         counts.given_up += given_up
