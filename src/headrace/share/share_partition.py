@@ -332,17 +332,18 @@ class SharePartition:
                 if acknowledge_type == RENEW:
                     renewed += held
                     continue
-                changes += (
-                    acknowledged(
-                        lock_first,
-                        lock_last,
-                        acknowledge_type,
-                        lock.delivery_count,
-                        settings,
-                        uncounted=uncounted,
+                for lock_first, lock_last, lock in held:
+                    count = lock.delivery_count
+                    changes.append(
+                        acknowledged(
+                            lock_first,
+                            lock_last,
+                            acknowledge_type,
+                            count,
+                            settings,
+                            uncounted=uncounted,
+                        )
                     )
-                    for lock_first, lock_last, lock in held
-                )
         if renewed:
             self.locks.renew(renewed, now_ms + settings.lock_duration_ms)
         shortest_ms = UNCOUNTED_BACKOFF_MS if uncounted else 0
