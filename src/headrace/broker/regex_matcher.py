@@ -26,6 +26,8 @@ from .limits import MAX_REMEMBERED_MATCHES, REGEX_SLICE_S, REGEX_SLICE_TEXTS
 
 _ENTRY_MATCHES = 32
 """The memory of an expression without topics, in topics that match."""
+_PROGRAM_MATCHES = 2000
+"""The memory of a compiled expression, which is kept until all topics are matched, likewise."""
 
 
 class _Slice(NamedTuple):
@@ -206,6 +208,8 @@ class RegexMatcher:
         if known is not None:
             self._remembered -= known.remembered
         expression.remembered = _ENTRY_MATCHES + len(pattern) // 8 + len(expression.matching)
+        if expression.regex is not None:
+            expression.remembered += _PROGRAM_MATCHES
         self._expressions[pattern] = expression
         self._remembered += expression.remembered
         while self._remembered > MAX_REMEMBERED_MATCHES and len(self._expressions) > 1:
