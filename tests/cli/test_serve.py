@@ -302,7 +302,6 @@ def test_a_catalog_of_a_newer_headrace_is_a_failure(serve: Serve, tmp_path: Path
             ["serve", *ANY_PORT, "-c", "listeners=SASL_SSL://127.0.0.1:0"],
             "--listen and the config listeners both name addresses",
         ),
-        (["serve", "--data-dir", "x", "-c", "log.dirs=y"], "give only one of them"),
         (
             ["serve", "-c", "listeners=C://127.0.0.1:0", "-c", "controller.listener.names=C"],
             "without a listener for clients",

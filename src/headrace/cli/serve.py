@@ -139,15 +139,14 @@ def _with_origins(names: Sequence[str]) -> str:
 
 def _data_dir(options: Namespace, config: Config) -> Path | None:
     """Return the directory of the broker's state; None for a temporary one."""
-    try:
-        data_dir = config.data_dir(options.data_dir)
-    except ConfigError as error:
-        raise BadUsage(str(error)) from error
-    if not options.ephemeral:
-        return data_dir or DEFAULT_DATA_DIR
-    if data_dir is not None:
-        log.info("--ephemeral: the state is in a temporary directory, not in %s", data_dir)
-    return None
+    data_dir, configured = config.data_dir(options.data_dir), config.data_dir(None)
+    if options.ephemeral:
+        if data_dir is not None:
+            log.info("--ephemeral: the state is in a temporary directory, not in %s", data_dir)
+        return None
+    if configured is not None and data_dir != configured:
+        log.info("--data-dir: the state is in %s, not in %s of the configs", data_dir, configured)
+    return data_dir or DEFAULT_DATA_DIR
 
 
 def _listeners(

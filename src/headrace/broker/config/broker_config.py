@@ -265,19 +265,10 @@ class Config:
     def data_dir(self, given: Path | None) -> Path | None:
         """Return the directory of the broker's state: the given one, or that of ``log.dirs`` or
         else ``log.dir``; None if there is none.
-
-        :raises ConfigError: when both are given and differ
         """
         texts = (self._static.get(name, "") for name in ("log.dirs", "log.dir"))
         configured = next((Path(entry) for text in texts for entry in _entries(text)), None)
-        if given is None or configured is None:
-            return given or configured
-        if given.resolve() != configured.resolve():
-            raise ConfigError(
-                f"the data directory is {given}, and log.dirs or log.dir is {configured}: give "
-                "only one of them"
-            )
-        return given
+        return given or configured
 
     # Listeners ------------------------------------------------------------------------------------
 
@@ -568,7 +559,7 @@ def _problems(given: Mapping[str, str], replaced: Set[str]) -> Iterator[str]:
             "none here. Start with that of a broker"
         )
     for name in ("log.dirs", "log.dir"):
-        directories = _entries(given.get(name, ""))
+        directories = set(_entries(given.get(name, "")))
         if len(directories) > 1:
             yield (
                 f"{name} names {len(directories)} directories: this broker has its data in one. "
