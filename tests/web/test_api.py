@@ -116,6 +116,8 @@ def test_every_view_is_json_as_described(
         ]
         assert first["in_flight"][0]["member_id"] == world.member_id
         assert (first["released_count"], first["archived_count"]) == (1, 1)
+        html = api.get("/group", params={"id": world.group}).text
+        assert "given up at the delivery limit: 1. The group has no dead-letter queue" in html
     consumers = got(api, "/api/group", id=world.consumers)
     assert [one["lag"] for one in consumers["partitions"]] == [6]
     (topic,) = got(api, "/api/topics", filter=world.topic)["topics"]

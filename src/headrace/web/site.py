@@ -267,6 +267,9 @@ class Site:
         detail = await self.group_detail(request)
         history = self.observer.group_history(detail.group_id)
         line = None if seen is None else seen.groups.get(detail.group_id)
+        queue = None if seen is None else seen.queues.get(detail.group_id)
+        states = [partition.share for partition in detail.partitions if partition.share is not None]
+        archived = sum(state.archived_count or 0 for state in states)
         return self.html(
             request,
             "group",
@@ -276,7 +279,8 @@ class Site:
                 "notes": [one for one in seen.notes if one.group == detail.group_id]
                 if seen is not None
                 else [],
-                "queue": None if seen is None else seen.queues.get(detail.group_id),
+                "queue": queue,
+                "without_letter": archived if seen is not None and not queue else 0,
                 "charts": self._charts(detail, history),
                 "flights": self._flights(detail),
                 "holders": detail.holders,
