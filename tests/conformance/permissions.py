@@ -172,6 +172,9 @@ def faulty_changes(**more: int) -> dict[str, Any]:
         (2, TWO, [("retention.ms", "1000000")]),
         (3, "mx-strange", []),
         (4, "1x", []),
+        (4, "", [("num.io.threads", None)]),
+        (8, "1", [("kafka.server", "LOUD")]),
+        (8, "7", [("kafka.server", "INFO"), ("kafka.server", "INFO")]),
     ]
     return {
         "resources": [
@@ -996,19 +999,6 @@ ROWS: tuple[Row, ...] = (
         1,
         consumer_heartbeat,
         ["READ GROUP mx-{n}-heartbeat", *DESCRIBE_BOTH],
-        only_codes=True,
-    ),
-    Row(71, 0, {"client_instance_id": None}, only_codes=True),
-    Row(
-        72,
-        0,
-        {
-            "client_instance_id": UUID(int=7),
-            "subscription_id": 1,
-            "terminating": False,
-            "compression_type": 0,
-            "metrics": b"",
-        },
         only_codes=True,
     ),
     Row(74, 1, {"resource_types": [32]}, [f"DESCRIBE_CONFIGS {CLUSTER}"], only_codes=True),

@@ -252,7 +252,7 @@ APIS: Mapping[int, Api] = {
         Api(30, "create_acls", 1, 3, (on_cluster(ALTER),)),
         Api(31, "delete_acls", 1, 3, (on_cluster(ALTER),)),
         Api(32, "describe_configs", 1, 4, (each_config(DESCRIBE_CONFIGS),)),
-        Api(33, "alter_configs", 0, 2, (each_config(ALTER_CONFIGS, once=True),)),
+        Api(33, "alter_configs", 0, 2, (each_config(ALTER_CONFIGS, once=True, loggers=False),)),
         Api(34, "alter_replica_log_dirs", 1, 2, (on_cluster(ALTER),)),
         Api(35, "describe_log_dirs", 1, 5, (on_cluster(DESCRIBE),)),
         Api(36, "sasl_authenticate", 0, 2, NOTHING),

@@ -21,7 +21,6 @@ from headrace.broker.config.changes import (
     BROKER_LOGGER,
     CLIENT_METRICS,
     ConfigChange,
-    ConfigResource,
     is_refused_early,
 )
 from headrace.broker.config.changes import GROUP as GROUP_CONFIGS
@@ -147,7 +146,9 @@ def _owner(
 ) -> tuple[ResourceType, str] | None:
     """Return the resource of an item; None if the handler refuses the item."""
     if rule.field == "resource_type":
-        if rule.once and _is_refused_early(broker, item):
+        if rule.once and _is_refused_early(item):
+            return None
+        if item.resource_type == BROKER_LOGGER and not rule.loggers:
             return None
         owner = _OWNERS_OF_CONFIGS.get(item.resource_type)
         if owner is None:
@@ -163,7 +164,7 @@ def _owner(
     return resource_type, name
 
 
-def _is_refused_early(broker: Broker, item: Any) -> bool:
+def _is_refused_early(item: Any) -> bool:
     """Return whether the changes of configs of a resource are refused before permissions are
     checked.
     """
@@ -171,7 +172,7 @@ def _is_refused_early(broker: Broker, item: Any) -> bool:
         ConfigChange(one.name, getattr(one, "config_operation", _SET), one.value)
         for one in item.configs
     ]
-    return is_refused_early(broker, ConfigResource(item.resource_type, item.resource_name), changes)
+    return is_refused_early(item.resource_type, changes)
 
 
 def _in_order_of_request(request: Any, answer: Any) -> Any:
@@ -354,7 +355,7 @@ _WHOLE: Mapping[int, Fix] = {
         partitions_by_user_endpoint=None,
     ),
     **dict.fromkeys((83, 84, 85, 86, 87), _with_message_for_each),
-    **dict.fromkeys((91, 92, 93, 94), _with_message),
+    **dict.fromkeys((91, 92), _with_message),
 }
 """Responses to requests that are refused as a whole, by API key."""
 
@@ -372,6 +373,13 @@ def _each_partition(**fields: Any) -> Callable[..., Any]:
 def _named_error(item: Any, broker: Broker) -> Any:
     """Return a result with a message."""
     return dataclasses.replace(item, error_message=_MESSAGES[ErrorCode(item.error_code)])
+
+
+def _altered_configs(item: Any, broker: Broker) -> Any:
+    """Return the result of a resource, with a message if a controller of Kafka changes it."""
+    if item.resource_type in (BROKER, BROKER_LOGGER):
+        return dataclasses.replace(item, error_message=None)
+    return _named_error(item, broker)
 
 
 def _with_topic_id(item: Any, broker: Broker) -> Any:
@@ -393,8 +401,8 @@ _ITEMS: Mapping[int, Callable[[Any, Broker], Any]] = {
     21: _each_partition(low_watermark=-1),
     23: _each_partition(leader_epoch=-1),
     32: _named_error,
-    33: _named_error,
-    44: _named_error,
+    33: _altered_configs,
+    44: _altered_configs,
     91: _with_topic_id,
     92: _named_error,
 }

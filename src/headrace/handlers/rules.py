@@ -51,6 +51,7 @@ class Each(NamedTuple):
         ``topic_id`` and ``resource_type`` are understood
     :ivar unless: a permission on the cluster that is enough for all items
     :ivar once: leave items that are named twice to the handler, which refuses them
+    :ivar loggers: False to leave the loggers of a broker to the handler, which refuses them
     """
 
     needs: tuple[Need, ...]
@@ -58,6 +59,7 @@ class Each(NamedTuple):
     field: str
     unless: Operation | None = None
     once: bool = False
+    loggers: bool = True
 
     @property
     def all_needs(self) -> tuple[Need, ...]:
@@ -120,12 +122,12 @@ def each(
     return Each(((operation, resource_type),), array, field, unless, once)
 
 
-def each_config(operation: Operation, *, once: bool = False) -> Each:
+def each_config(operation: Operation, *, once: bool = False, loggers: bool = True) -> Each:
     """Require an operation on the owner of the configs of each resource of a request: a topic, a
     group, or the cluster.
     """
     needs = ((operation, TOPIC), (operation, GROUP), (operation, CLUSTER))
-    return Each(needs, "resources", "resource_type", once=once)
+    return Each(needs, "resources", "resource_type", once=once, loggers=loggers)
 
 
 def inside(operation: Operation, resource_type: ResourceType, effect: str) -> Inside:

@@ -74,18 +74,11 @@ class Plan(NamedTuple):
     changes: Callable[[str, str, Mapping[str, str]], Changes]
 
 
-def is_refused_early(
-    broker: Broker, resource: ConfigResource, changes: Sequence[ConfigChange]
-) -> bool:
+def is_refused_early(resource_type: int, changes: Sequence[ConfigChange]) -> bool:
     """Return whether changes are refused before permissions are checked. As in Kafka, these are
-    malformed changes, changes of an unknown type of resource, and invalid changes of brokers.
+    malformed changes and changes of an unknown type of resource.
     """
-    plan = increment(broker, changes)
-    if plan.malformed is not None:
-        return True
-    if resource.type == BROKER:
-        return isinstance(_plan(broker, resource, plan), Refusal)
-    return resource.type not in _KINDS
+    return _check_operations(changes) is not None or resource_type not in _KINDS
 
 
 def alter(
