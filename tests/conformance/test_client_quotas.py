@@ -6,6 +6,7 @@ them.
 from __future__ import annotations
 
 import itertools
+import math
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -197,10 +198,15 @@ def quotas(world: World) -> Iterator[Quotas]:
             {CONSUMER: 1e19},
             f"INVALID_REQUEST: Proposed value for {CONSUMER} is too large for a LONG.",
         ),
+        *(
+            ({"user": "a"}, {key: value}, f"INVALID_REQUEST: Quota {key} must be a finite number")
+            for key in (CONSUMER, REQUESTS)
+            for value in (math.inf, -math.inf, math.nan)
+        ),
         (
-            {"user": "a"},
-            {CONSUMER: float("inf")},
-            f"INVALID_REQUEST: Proposed value for {CONSUMER} is too large for a LONG.",
+            {"ip": "127.0.0.1"},
+            {CONNECTIONS: math.inf},
+            f"INVALID_REQUEST: Quota {CONNECTIONS} must be a finite number",
         ),
         (
             {"ip": "127.0.0.1"},
@@ -247,7 +253,7 @@ def test_what_cannot_be_set(quotas: Quotas, entity: Entity, ops: Ops, expected: 
     ("entity", "values"),
     [
         ({"user": "{}"}, {PRODUCER: 2.0**63, CONSUMER: 5e-7, REQUESTS: 0.5, MUTATIONS: 1e30}),
-        ({"user": "{}"}, {PRODUCER: 1.0000005, REQUESTS: float("inf")}),
+        ({"user": "{}"}, {PRODUCER: 1.0000005, REQUESTS: 1e300}),
         ({"client-id": "{}"}, {PRODUCER: 1e9}),
         ({"user": "{}", "client-id": None}, {PRODUCER: 1e9}),
         ({"user": "{} a/b <default> é\n", "client-id": "<default>"}, {PRODUCER: 1e9}),

@@ -92,7 +92,9 @@ def check_value(entity: Entity, key: str, value: float) -> Refusal | None:
     keys = _IP_KEYS if IP in dict(entity) else _CLIENT_KEYS
     if key not in keys:
         return _invalid(f"Invalid configuration key {key}")
-    if not value > 0:
+    if not math.isfinite(value):
+        return _invalid(f"Quota {key} must be a finite number")
+    if value <= 0:
         return _invalid(f"Quota {key} must be greater than 0")
     integral = keys[key]
     if integral is not None:
