@@ -1,4 +1,6 @@
-"""Config resources besides topics, brokers and groups: loggers, subscriptions of client metrics."""
+"""Config resources besides topics, brokers and groups: loggers, subscriptions of client metrics;
+and the synonyms of topic configs.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +48,41 @@ def listed(world: World, version: int, types: Sequence[int] = ()) -> list[tuple[
     if version == 0:
         return [(METRICS, one.resource_name) for one in response.config_resources]
     return [(one.resource_type, one.resource_name) for one in response.config_resources]
+
+
+# --- synonyms of topic configs ---
+
+
+def test_synonyms_in_other_units_stand_behind_the_first(world: World) -> None:
+    topic = world.topic()
+    others = ("flush.ms", "segment.jitter.ms", "segment.ms")
+
+    def synonyms(*names: str) -> list[tuple[int, list[tuple[str, str, int]]]]:
+        error, configs = describe(world, TOPIC, topic.name, names)
+        assert error == OK
+        return [
+            (
+                configs[name].config_source,
+                [(one.name, one.value, one.source) for one in configs[name].synonyms],
+            )
+            for name in names
+        ]
+
+    assert synonyms(*others) == [(DEFAULT, [])] * 3
+    interval, scheduler = "log.flush.interval.ms", "log.flush.scheduler.interval.ms"
+    assert alter(world, BROKER, "1", (interval, SET, "1000000000")) == OK
+    try:
+        wait_until(
+            lambda: (
+                synonyms("flush.ms")
+                == [(2, [(interval, "1000000000", 2), (scheduler, str(2**63 - 1), DEFAULT)])]
+            ),
+            PATIENCE_S,
+            "the synonyms",
+        )
+    finally:
+        assert alter(world, BROKER, "1", (interval, DELETE, None)) == OK
+    wait_until(lambda: synonyms("flush.ms") == [(DEFAULT, [])], PATIENCE_S, "the end of the value")
 
 
 # --- rates of replication, which kafka-reassign-partitions sets ---

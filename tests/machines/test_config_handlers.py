@@ -102,6 +102,18 @@ def test_a_topic_config_says_where_its_value_comes_from(broker: Broker) -> None:
     assert values(broker, BROKER, "", "log.retention.bytes") == [("88", 3)]
 
 
+def test_a_topic_config_set_in_hours_has_its_source_in_the_response_to_its_creation(
+    tmp_path: Path,
+) -> None:
+    broker = Broker(Config({"log.retention.hours": "2"}), tmp_path)
+    topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": []}
+    (created,) = call(broker, 19, 7, topics=[topic], validate_only=False).topics
+    sources = {one.name: (one.value, one.config_source) for one in created.configs}
+    assert sources["retention.ms"] == ("7200000", 4)
+    assert values(broker, TOPIC, "t", "retention.ms") == [("7200000", 5)]
+    broker.close()
+
+
 def test_documentation_and_synonyms_come_when_asked_for(broker: Broker) -> None:
     (config,) = described(
         broker, TOPIC, "t", ["retention.ms"], synonyms=False, documentation=True

@@ -190,7 +190,7 @@ def _described(broker: Broker, topic: Topic) -> tuple[CreatableTopicConfigs, ...
             config_source=described.source,
             is_sensitive=described.sensitive,
         )
-        for described in describe_topic(broker.config, topic)
+        for described in describe_topic(broker.config, topic, all_synonyms=True)
     )
 
 

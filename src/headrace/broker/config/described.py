@@ -93,14 +93,23 @@ def _broker_synonyms(config: Config, name: str) -> Iterator[Synonym]:
         yield Synonym(name, render(key.parse(text)), source)
 
 
-def describe_topic(config: Config, topic: Topic) -> list[DescribedConfig]:
-    """Describe all configs of a topic, sorted by name."""
+def describe_topic(
+    config: Config, topic: Topic, *, all_synonyms: bool = False
+) -> list[DescribedConfig]:
+    """Describe all configs of a topic, sorted by name.
+
+    :param all_synonyms: also name broker configs in other units (``log.retention.hours``) while the
+        first synonym (``log.retention.ms``) has no value. In Kafka CreateTopics has the sources of
+        these values, and DescribeConfigs calls them defaults.
+    """
 
     def synonyms(key: ConfigKey) -> Iterator[Synonym]:
         if key.name in topic.configs:
             yield Synonym(key.name, render(key.parse(topic.configs[key.name])), DYNAMIC_TOPIC)
-        for broker_name, _ in TOPIC_SYNONYMS.get(key.name, ()):
-            yield from _broker_synonyms(config, broker_name)
+        broker_names = [broker_name for broker_name, _ in TOPIC_SYNONYMS.get(key.name, ())]
+        if all_synonyms or any(any(config.layers(first)) for first in broker_names[:1]):
+            for broker_name in broker_names:
+                yield from _broker_synonyms(config, broker_name)
 
     return _visible(
         _described(key, config.topic_value(topic, key.name), synonyms(key))
