@@ -71,6 +71,10 @@ def authenticate(token: bytes = ANN, version: int = 2) -> Ask:
 
 versions = Ask(API_VERSIONS, 3, {"client_software_name": "x", "client_software_version": "1"})
 unnamed_versions = Ask(API_VERSIONS, 3, {"client_software_name": "", "client_software_version": ""})
+of_another_broker = Ask(
+    API_VERSIONS, 5, {**versions.fields, "cluster_id": "another", "node_id": 77}
+)
+of_half_a_broker = Ask(API_VERSIONS, 5, {**versions.fields, "cluster_id": "another"})
 metadata = Ask(METADATA, 1, {"topics": []})
 
 
@@ -99,6 +103,9 @@ CONVERSATIONS: dict[str, Sequence[Ask | Raw]] = {
     "metadata after a handshake": (handshake(), metadata, metadata),
     "versions twice": (versions, versions),
     "versions after a handshake": (handshake(), versions),
+    "versions of another broker": (of_another_broker, handshake(), authenticate(), metadata),
+    "versions of another broker after a login": (handshake(), authenticate(), of_another_broker),
+    "versions of half a broker": (of_half_a_broker, handshake(), authenticate()),
     "invalid versions": (unnamed_versions, versions, handshake()),
     "unknown versions": (Raw(header(API_VERSIONS, 99) + b"\0"), versions, handshake()),
     "two handshakes": (handshake(), handshake()),

@@ -34,14 +34,27 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 def handle(
     broker: Broker, request: ApiVersionsRequest, context: RequestContext
 ) -> ApiVersionsResponse:
-    """List the served APIs and the features."""
+    """List the served APIs and the features, unless the client means another broker."""
+    response = list_apis(broker, request, context)
+    this_broker = (broker.catalog.cluster_id, broker.node_id)
+    means_another = request.cluster_id is not None and (
+        (request.cluster_id, request.node_id) != this_broker
+    )
+    if means_another and not response.error_code:
+        return _refused(ErrorCode.REBOOTSTRAP_REQUIRED)
+    return response
+
+
+def list_apis(
+    broker: Broker, request: ApiVersionsRequest, context: RequestContext
+) -> ApiVersionsResponse:
+    """List the served APIs and the features, also to a client that means another broker: before a
+    login, as in Kafka, clients are not told which broker this is.
+    """
     software = (request.client_software_name, request.client_software_version)
     names_both = (request.cluster_id is None) == (request.node_id == _ANY_NODE)
     if context.api_version >= 3 and not (names_both and all(map(_SOFTWARE.fullmatch, software))):
         return _refused(ErrorCode.INVALID_REQUEST)
-    this_broker = (broker.catalog.cluster_id, broker.node_id)
-    if request.cluster_id is not None and (request.cluster_id, request.node_id) != this_broker:
-        return _refused(ErrorCode.REBOOTSTRAP_REQUIRED)
     return supported(ErrorCode.NONE, broker, zero_levels=context.api_version >= 4)
 
 
