@@ -9,10 +9,13 @@ import pytest
 from tests.conformance.world import OK, ShareState, Topic, World, outcome
 from tests.support import unique
 
+NEGATIVE_PARTITION = "INVALID_REQUEST: The partition id cannot be a negative number."
 READ_UNINITIALIZED = "INVALID_REQUEST: Read operation on uninitialized share partition not allowed."
 WRITE_UNINITIALIZED = (
     "INVALID_REQUEST: Write operation on uninitialized share partition not allowed."
 )
+NEGATIVE_STATE_EPOCH = "INVALID_REQUEST: The state epoch cannot be a negative number."
+NEGATIVE_LEADER_EPOCH = "INVALID_REQUEST: The leader epoch cannot be a negative number."
 MISSING = "UNKNOWN_TOPIC_OR_PARTITION: This server does not host this topic-partition."
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
 
@@ -36,8 +39,7 @@ def test_state_begins_with_initialize(state: ShareState) -> None:  # case 55
 
 def test_state_epochs_only_go_up(state: ShareState) -> None:  # case 55
     assert state.initialize(state_epoch=3, start_offset=0) == OK
-    for lower in (2, -2):
-        assert state.initialize(lower, start_offset=5).startswith("FENCED_STATE_EPOCH: ")
+    assert state.initialize(state_epoch=2, start_offset=5).startswith("FENCED_STATE_EPOCH: ")
     assert state.summary == "start 0 complete 0"
     assert state.initialize(state_epoch=3, start_offset=11) == OK
     assert state.summary == "start 11 complete 0"
@@ -48,8 +50,6 @@ def test_state_epochs_only_go_up(state: ShareState) -> None:  # case 55
     assert state.summary_fields.state_epoch == 3
     assert state.initialize(state_epoch=3, start_offset=-1) == OK
     assert state.summary == "start -1 complete -1"
-    assert state.initialize(state_epoch=-1, start_offset=12) == OK
-    assert (state.summary_fields.state_epoch, state.summary) == (-1, "start 12 complete 0")
 
 
 def test_leader_epochs_only_go_up(state: ShareState) -> None:  # case 55
@@ -59,15 +59,29 @@ def test_leader_epochs_only_go_up(state: ShareState) -> None:  # case 55
         "FENCED_LEADER_EPOCH: The leader epoch in the request is older than the epoch on "
         "the broker."
     )
-    assert state.read(leader_epoch=-1) == "se 1 start 0"
     assert state.write(state_epoch=1, leader_epoch=4, start_offset=0).startswith(
         "FENCED_LEADER_EPOCH: "
     )
-    assert state.write(state_epoch=1, leader_epoch=-1, start_offset=0) == OK
-    assert state.write(state_epoch=1, leader_epoch=9, delivery_complete_count=7) == OK
+    newer = {"leader_epoch": 9, "start_offset": 0}
+    assert state.write(state_epoch=1, delivery_complete_count=7, **newer) == OK
     assert (state.summary_fields.leader_epoch, state.summary) == (5, "start 0 complete 7")
     assert state.initialize(state_epoch=1, start_offset=0) == OK
     assert state.summary_fields.leader_epoch == 0
+
+
+def test_epochs_are_not_negative(world: World, topic: Topic, state: ShareState) -> None:
+    assert state.write(state_epoch=-1, leader_epoch=-1) == NEGATIVE_LEADER_EPOCH
+    assert state.initialize(state_epoch=1, start_offset=0) == OK
+    for negative in (-1, -2):
+        assert state.initialize(state_epoch=negative, start_offset=5) == NEGATIVE_STATE_EPOCH
+        assert state.read(leader_epoch=negative) == NEGATIVE_LEADER_EPOCH
+        assert state.write(state_epoch=1, leader_epoch=negative) == NEGATIVE_LEADER_EPOCH
+        assert state.write(state_epoch=negative, leader_epoch=0) == NEGATIVE_STATE_EPOCH
+    unknown = ShareState(world, state.group_id, uuid4())
+    assert unknown.initialize(state_epoch=-1) == NEGATIVE_STATE_EPOCH
+    unknown.partition = -1
+    assert unknown.write(state_epoch=-1, leader_epoch=-1) == NEGATIVE_PARTITION
+    assert state.summary == "start 0 complete 0"
 
 
 def test_deleting_twice(state: ShareState) -> None:  # case 55
@@ -112,24 +126,36 @@ def test_a_higher_delivery_count_wins_and_what_is_older_is_ignored(state: ShareS
     assert state.batches == "2-2 state 0 c2, 3-4 state 0 c3, 5-9 state 0 c2"
 
 
-def test_an_older_write_forgets_how_many_are_complete(state: ShareState) -> None:
-    assert state.initialize(state_epoch=1, start_offset=0) == OK
-    epochs = {"state_epoch": 1, "leader_epoch": 0}
-    assert (
-        state.write((0, 0, ACKNOWLEDGED, 1), start_offset=0, delivery_complete_count=1, **epochs)
-        == OK
-    )
+def test_at_one_start_offset_what_is_complete_only_goes_up(state: ShareState) -> None:
+    assert state.initialize(start_offset=4) == OK
+    for start_offset, complete, summary in (
+        (4, 3, "start 4 complete 3"),
+        (4, 2, "start 4 complete 3"),
+        (-1, 9, "start 4 complete 3"),
+        (3, 9, "start 4 complete 3"),
+        (5, 1, "start 5 complete 1"),
+        (6, -1, "start 6 complete -1"),
+    ):
+        assert state.write(start_offset=start_offset, delivery_complete_count=complete) == OK
+        assert state.summary == summary
+
+
+def test_a_write_without_a_count_leaves_it(state: ShareState) -> None:
+    assert state.initialize(start_offset=0) == OK
+    done = (0, 0, ACKNOWLEDGED, 1)
+    assert state.write(done, start_offset=0, delivery_complete_count=1) == OK
+    assert state.write((1, 1, ACKNOWLEDGED, 1), start_offset=0, version=0) == OK
     assert state.summary == "start 0 complete 1"
-    assert state.write((1, 1, ACKNOWLEDGED, 1), start_offset=0, version=0, **epochs) == OK
-    assert state.summary == "start 0 complete -1"
+    assert state.write(start_offset=2, version=0) == OK
+    assert state.summary == "start 2 complete -1"
 
 
-def test_the_start_offset_of_a_write(state: ShareState) -> None:
+def test_the_start_offset_only_goes_up(state: ShareState) -> None:
     assert state.initialize(start_offset=10) == OK
     assert state.write(start_offset=5) == OK
-    assert state.write((60, 61, ACKNOWLEDGED, 1), (50, 51, ACKNOWLEDGED, 1), (5, 9, 0, 1)) == OK
+    assert state.write((60, 61, ACKNOWLEDGED, 1), (50, 51, ACKNOWLEDGED, 1), (5, 11, 0, 1)) == OK
     assert state.write(start_offset=8) == OK
-    assert state.batches == "8-9 state 0 c1, 50-51 state 2 c1, 60-61 state 2 c1"
+    assert state.batches == "10-11 state 0 c1, 50-51 state 2 c1, 60-61 state 2 c1"
 
 
 def test_batches_that_cannot_be_are_refused(world: World, state: ShareState) -> None:
@@ -156,7 +182,7 @@ def test_topics_and_partitions_must_exist(world: World, topic: Topic, kind: str 
         state.delete(),
         state.summary,
     ):
-        assert answer == "INVALID_REQUEST: The partition id cannot be a negative number."
+        assert answer == NEGATIVE_PARTITION
 
 
 def test_nothing_is_answered_to_nothing(state: ShareState) -> None:

@@ -422,8 +422,8 @@ class ShareState:
     def write(
         self,
         *batches: tuple[int, int, int, int],
-        state_epoch: int = -1,
-        leader_epoch: int = -1,
+        state_epoch: int = 1,
+        leader_epoch: int = 0,
         start_offset: int = -1,
         delivery_complete_count: int = -1,
         version: int = 1,

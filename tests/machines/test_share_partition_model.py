@@ -87,7 +87,9 @@ class NaivePartition:
     def wrote(self):
         self.advance()
         self.passed = {}
-        self.written = (self.start, self.complete())
+        # with the same start offset the stored count does not go down, as it might after a restart:
+        # records of aborted transactions that were counted are not stored as finished
+        self.written = max(self.written, (self.start, self.complete()))
 
     def new_batch(self, first, last, **kwargs):
         for offset in range(first, last + 1):

@@ -53,7 +53,7 @@ def initialized(start_offset=0, state_epoch=1, **kwargs):
     return coordinator
 
 
-def write(coordinator, *batches, start=-1, complete=0, state_epoch=-1, leader_epoch=-1):
+def write(coordinator, *batches, start=-1, complete=0, state_epoch=1, leader_epoch=0):
     outcome = coordinator.write(
         KEY,
         state_epoch,
@@ -172,13 +172,13 @@ def test_nothing_is_read_or_written_before_initialize():
     assert coordinator.summary(KEY, 1) == StateSummary(0, 0, -1, -1)
     unknown_topic = (
         coordinator.read(KEY, 0, NOW, None),
-        coordinator.write(KEY, -1, -1, 0, 0, (), NOW, None),
+        coordinator.write(KEY, 1, 0, 0, 0, (), NOW, None),
     )
     assert [outcome.reply.code for outcome in unknown_topic] == [ErrorCode.INVALID_REQUEST] * 2
     negative = KEY._replace(partition=-1)
     for outcome in (
         coordinator.read(negative, 0, NOW, 1),
-        coordinator.write(negative, -1, -1, 0, 0, (), NOW, 1),
+        coordinator.write(negative, 1, 0, 0, 0, (), NOW, 1),
     ):
         assert outcome.reply.message == "The partition id cannot be a negative number."
 
@@ -194,14 +194,13 @@ def test_the_state_epoch_fences_older_ones_and_only_initialize_moves_it():
 
 def test_the_leader_epoch_fences_older_ones_and_only_read_moves_it():
     coordinator = initialized(10)
-    write(coordinator, (12, 13, 2, 1), complete=2)
+    write(coordinator, (12, 13, 2, 1), start=10, complete=2)
     assert read(coordinator, 5).start_offset == 10
     assert coordinator.summary(KEY, 1) == StateSummary(1, 5, 10, 2)
     assert read(coordinator, 4).code == ErrorCode.FENCED_LEADER_EPOCH
-    assert coordinator.read(KEY, -1, NOW, 1).records == ()
-    assert read(coordinator, -1) == ReadState(1, 10, (StateBatch(12, 13, 2, 1),))
+    assert coordinator.read(KEY, 5, NOW, 1).records == ()
+    assert read(coordinator, 5) == ReadState(1, 10, (StateBatch(12, 13, 2, 1),))
     assert write(coordinator, leader_epoch=4).code == ErrorCode.FENCED_LEADER_EPOCH
-    assert write(coordinator, leader_epoch=-1) is None
     assert write(coordinator, leader_epoch=9) is None
     assert coordinator.summary(KEY, 1).leader_epoch == 5
 
@@ -249,8 +248,9 @@ def test_what_lies_below_the_start_offset_is_forgotten():
     write(coordinator, (0, 9, 0, 1))
     write(coordinator, (3, 4, 2, 1), start=4)
     assert read(coordinator).state_batches == (StateBatch(4, 4, 2, 1), StateBatch(5, 9, 0, 1))
-    write(coordinator, (10, 10, 0, 1), start=-1, complete=1)
-    assert coordinator.summary(KEY, 1) == StateSummary(1, 0, 4, 1)
+    write(coordinator, (3, 10, 0, 1), start=-1, complete=1)
+    assert read(coordinator).state_batches == (StateBatch(4, 4, 2, 1), StateBatch(5, 10, 0, 1))
+    assert coordinator.summary(KEY, 1) == StateSummary(1, 0, 4, 0)
 
 
 def test_a_snapshot_follows_after_five_hundred_updates():
@@ -555,14 +555,14 @@ def test_what_is_read_is_what_a_model_of_single_offsets_has(writes, updates):
     for start_offset, batches in writes:
         stored = combined(batches, start_offset)
         topic.submit(topic.coordinator.write(key_of(0), 1, 0, start_offset, 0, stored, NOW, 1))
-        start = start if start_offset == -1 else start_offset
+        start = max(start, start_offset)
         for batch in batches:
             for offset in range(batch.first_offset, batch.last_offset + 1):
                 offsets[offset] = max(
                     offsets.get(offset, (0, 0)), (batch.delivery_count, batch.delivery_state)
                 )
         offsets = {offset: value for offset, value in offsets.items() if offset >= start}
-        found = topic.coordinator.read(key_of(0), -1, NOW, 1).reply
+        found = topic.coordinator.read(key_of(0), 0, NOW, 1).reply
         assert found.start_offset == start
         assert {
             offset: (count, state)

@@ -5,7 +5,7 @@ The share-partition leaders of this broker write without this request, and do no
 Version notes:
 
 * Version 1 adds the delivery-complete count, which gives the lag (KIP-1226). After a write of
-  version 0 the lag is unknown.
+  version 0 that moves the start offset the lag is unknown.
 """
 
 from __future__ import annotations

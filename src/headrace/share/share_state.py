@@ -36,6 +36,12 @@ NOT_HOSTED = Refusal(
 NEGATIVE_PARTITION = Refusal(
     ErrorCode.INVALID_REQUEST, "The partition id cannot be a negative number."
 )
+NEGATIVE_LEADER_EPOCH = Refusal(
+    ErrorCode.INVALID_REQUEST, "The leader epoch cannot be a negative number."
+)
+NEGATIVE_STATE_EPOCH = Refusal(
+    ErrorCode.INVALID_REQUEST, "The state epoch cannot be a negative number."
+)
 READ_UNINITIALIZED = Refusal(
     ErrorCode.INVALID_REQUEST, "Read operation on uninitialized share partition not allowed."
 )
@@ -146,10 +152,10 @@ class ShareCoordinator:
 
         :param start_offset: -1 leaves it to ``share.auto.offset.reset``
         """
-        if refusal := _not_hosted(key, partitions):
+        if refusal := _negative(key, state_epoch=state_epoch) or _not_hosted(key, partitions):
             return Outcome(refusal)
         state = self._states.get(key)
-        if state and state_epoch != -1 and state.state_epoch > state_epoch:
+        if state and state.state_epoch > state_epoch:
             return Outcome(FENCED_STATE_EPOCH)
         snapshot = ShareSnapshot(
             key,
@@ -167,19 +173,19 @@ class ShareCoordinator:
         self, key: SharePartitionKey, leader_epoch: int, wall_ms: int, partitions: int | None
     ) -> Outcome[ShareRecord, ReadState | Refusal]:
         """Return the state for a leader of ``leader_epoch``. A higher epoch than the stored one is
-        stored; -1 only reads.
+        stored.
         """
+        if refusal := _negative(key, leader_epoch):
+            return Outcome(refusal)
         state = self._states.get(key)
-        if key.partition < 0:
-            return Outcome(NEGATIVE_PARTITION)
         if state is None:
             return Outcome(READ_UNINITIALIZED)
-        if leader_epoch != -1 and state.leader_epoch > leader_epoch:
+        if state.leader_epoch > leader_epoch:
             return Outcome(FENCED_LEADER_EPOCH)
         if refusal := _not_hosted(key, partitions):
             return Outcome(refusal)
         reply = ReadState(state.state_epoch, state.start_offset, state.state_batches())
-        if leader_epoch in (-1, state.leader_epoch):
+        if leader_epoch == state.leader_epoch:
             return Outcome(reply)
         return Outcome(
             reply,
@@ -207,21 +213,26 @@ class ShareCoordinator:
         wall_ms: int,
         partitions: int | None,
     ) -> Outcome[ShareRecord, Refusal | None]:
-        """Store a change. Epochs of -1 are not checked; a start offset of -1 does not change it.
+        """Store a change. The start offset only goes up, and at one start offset the
+        delivery-complete count does.
 
         :param state_batches: ascending and disjoint, as :func:`combined` makes them
         """
+        if refusal := _negative(key, leader_epoch, state_epoch):
+            return Outcome(refusal)
         state = self._states.get(key)
-        if key.partition < 0:
-            return Outcome(NEGATIVE_PARTITION)
         if state is None:
             return Outcome(WRITE_UNINITIALIZED)
-        if leader_epoch != -1 and state.leader_epoch > leader_epoch:
+        if state.leader_epoch > leader_epoch:
             return Outcome(FENCED_LEADER_EPOCH)
-        if state_epoch != -1 and state.state_epoch > state_epoch:
+        if state.state_epoch > state_epoch:
             return Outcome(FENCED_STATE_EPOCH)
         if refusal := _not_hosted(key, partitions):
             return Outcome(refusal)
+        start_offset, delivery_complete_count = max(
+            (start_offset, delivery_complete_count),
+            (state.start_offset, state.delivery_complete_count),
+        )
         record = self._record(
             key,
             state,
@@ -290,7 +301,7 @@ class ShareCoordinator:
             snapshot_epoch=state.snapshot_epoch + 1,
             state_epoch=state.state_epoch,
             leader_epoch=leader_epoch,
-            start_offset=state.start_offset if start_offset == UNKNOWN else start_offset,
+            start_offset=start_offset,
             delivery_complete_count=delivery_complete_count,
             create_timestamp_ms=wall_ms,
             write_timestamp_ms=wall_ms,
@@ -444,6 +455,18 @@ class ShareCoordinator:
             state.state_batches(),
             state.delivery_complete_count,
         )
+
+
+def _negative(
+    key: SharePartitionKey, leader_epoch: int = 0, state_epoch: int = 0
+) -> Refusal | None:
+    if key.partition < 0:
+        return NEGATIVE_PARTITION
+    if leader_epoch < 0:
+        return NEGATIVE_LEADER_EPOCH
+    if state_epoch < 0:
+        return NEGATIVE_STATE_EPOCH
+    return None
 
 
 def _not_hosted(key: SharePartitionKey, partitions: int | None) -> Refusal | None:
