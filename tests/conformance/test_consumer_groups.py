@@ -412,6 +412,8 @@ def test_an_empty_group_takes_the_type_of_who_comes_next(world: World, group_id:
     assert world.groups()[group_id][2] == "consumer"
     assert member.fetch(topic) == OK
     member.leave()
+    empty = describe(world, group_id)
+    assert empty.group_epoch == empty.assignment_epoch > member.epoch
     assert ClassicGroup(world, group_id).member(("range", subscription(topic.name))).join() == OK
     assert world.groups()[group_id][2] == "classic"
 

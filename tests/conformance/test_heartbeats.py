@@ -102,6 +102,8 @@ def test_the_last_member_leaves_an_empty_group(world: World) -> None:  # case 8
     left = member.leave()
     assert (left.error, left.epoch, left.interval_ms, left.assignment) == (OK, -1, 0, None)
     assert world.groups(types=["share"])[group.id] == ("Empty", "share", "share")
+    group_epoch, assignment_epoch = group.epochs
+    assert group_epoch == assignment_epoch > member.epoch
 
 
 def test_only_the_current_and_the_previous_epoch_are_accepted(world: World) -> None:  # case 9

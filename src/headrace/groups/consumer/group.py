@@ -27,6 +27,7 @@ from headrace.groups.deadlines import (
 )
 from headrace.groups.heartbeats import fenced_member, group_full, unknown_member
 from headrace.groups.records import (
+    AssignmentEpoch,
     CommittedOffset,
     ConsumerAssignment,
     ConsumerGroupCurrentMemberAssignment,
@@ -35,6 +36,7 @@ from headrace.groups.records import (
     ConsumerGroupRecord,
     ConsumerGroupRegularExpression,
     ConsumerGroupTargetAssignmentMember,
+    ConsumerGroupTargetAssignmentMetadata,
     ConsumerMember,
     GroupEpoch,
     GroupRecord,
@@ -275,7 +277,11 @@ class ConsumerGroup:
             if leaving.count(regex) >= state.regex_users[regex]:
                 records.append(ConsumerGroupRegularExpression(self.group_id, regex, None))
         new_hash = state.topics_hash(catalog, state.subscribed_without(member_ids))
-        records.append(ConsumerGroupMetadata(self.group_id, GroupEpoch(state.epoch + 1, new_hash)))
+        epoch = state.epoch + 1
+        records.append(ConsumerGroupMetadata(self.group_id, GroupEpoch(epoch, new_hash)))
+        if len(member_ids) == len(state.members):  # nobody is left to be assigned anything
+            target_epoch = AssignmentEpoch(epoch, 0)
+            records.append(ConsumerGroupTargetAssignmentMetadata(self.group_id, target_epoch))
         return tuple(records)
 
     # Time -----------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from headrace.groups.heartbeats import (
 )
 from headrace.groups.records import (
     Assignment,
+    AssignmentEpoch,
     CurrentAssignment,
     GroupEpoch,
     GroupRecord,
@@ -125,13 +126,16 @@ class ShareGroup:
         return None
 
     def _remove(self, member_id: str, metadata_hash: int) -> Outcome[GroupRecord, None]:
-        group_id = self.group_id
-        records = (
+        group_id, epoch = self.group_id, self.epoch + 1
+        records: tuple[GroupRecord, ...] = (
             ShareGroupCurrentMemberAssignment(group_id, member_id, None),
             ShareGroupTargetAssignmentMember(group_id, member_id, None),
             ShareGroupMemberMetadata(group_id, member_id, None),
-            ShareGroupMetadata(group_id, GroupEpoch(self.epoch + 1, metadata_hash)),
+            ShareGroupMetadata(group_id, GroupEpoch(epoch, metadata_hash)),
         )
+        if len(self.members) == 1:  # nobody is left to be assigned anything
+            target_epoch = AssignmentEpoch(epoch, 0)
+            records = (*records, ShareGroupTargetAssignmentMetadata(group_id, target_epoch))
         return Outcome(None, records, apply=partial(self._timers.cancel, SESSION, member_id))
 
     def expire(self, member_id: str) -> Outcome[GroupRecord, None]:
