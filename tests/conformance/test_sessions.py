@@ -158,12 +158,33 @@ def test_sessions_of_the_first_version(world: World) -> None:
     assert member.ack("0-9 accept", version=1) == OK
 
 
-def test_a_topic_id_that_nobody_knows(world: World, differs: Callable[..., Any]) -> None:  # case 47
-    topic = world.topic(records=1)
-    member = world.earliest_group().join(topic)
+def test_a_topic_id_that_nobody_knows(world: World) -> None:  # case 47
+    member = world.earliest_group().join(world.topic(records=1))
     unknown = uuid4()
     fetched = member.share_fetch(epoch=0, topic=unknown)
-    where = "ShareFetch of a deleted or unknown topic id"
-    assert fetched.error == differs(where, kafka="UNKNOWN_SERVER_ERROR", headrace=OK)
+    assert fetched.error == OK
     errors = {key: one.error for key, one in fetched.partitions.items()}
-    assert errors == differs(where, kafka={}, headrace={(unknown, 0): "UNKNOWN_TOPIC_ID"})
+    assert errors == {(unknown, 0): "UNKNOWN_TOPIC_ID"}
+    topic = world.topic(records=3)
+    member = world.earliest_group().join(topic)
+    assert member.share_fetch(epoch=0, topic=unknown, wait_ms=BRIEFLY_MS).error == OK
+    fetched = member.share_fetch(topic=topic, wait_ms=BRIEFLY_MS)
+    assert {key: one.error for key, one in fetched.partitions.items()} == {
+        (unknown, 0): "UNKNOWN_TOPIC_ID",
+        (topic.id, 0): OK,
+    }
+    assert fetched.partitions[topic.id, 0].acquired == "0-2 c1"
+
+
+def test_a_topic_of_the_session_that_is_deleted(world: World, differs: Callable[..., Any]) -> None:
+    topic = world.topic()
+    member = world.earliest_group().join(topic)
+    assert member.fetch_nothing()
+    topic.delete()
+    fetched = member.share_fetch(wait_ms=BRIEFLY_MS)
+    assert fetched.error == OK
+    assert fetched[0].error == differs(
+        "a topic of a share session that is deleted",
+        kafka="UNKNOWN_TOPIC_OR_PARTITION",
+        headrace="UNKNOWN_TOPIC_ID",
+    )
