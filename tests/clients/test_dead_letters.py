@@ -1,20 +1,16 @@
-"""The dead-letter queue for clients: a share consumer rejects, a plain consumer reads the dead
-letters.
+"""The dead-letter queue for clients: a share consumer rejects and releases, a plain consumer reads
+the dead letters.
 """
 
 from __future__ import annotations
 
-import pytest
-from confluent_kafka import AcknowledgeType, Message
-from confluent_kafka.admin import ResourceType
+from confluent_kafka import TIMESTAMP_CREATE_TIME, AcknowledgeType, Message, Producer
 
 from tests.clients.confluent import (
     PATIENCE_S,
     consumer,
     create_topic,
     poll_share,
-    produce,
-    set_configs,
     share_consumer,
     share_from_earliest,
     take,
@@ -22,54 +18,63 @@ from tests.clients.confluent import (
 from tests.support import unique
 
 
-@pytest.fixture(autouse=True)
-def _only_where_there_is_one(target: str) -> None:
-    if target == "kafka":
-        pytest.skip("Apache Kafka has dead-letter queues from 4.4 on")
-
-
-def test_rejected_records_are_found_in_the_queue(
-    bootstrap_servers: str, topic_name: str, group_id: str
+def test_records_that_are_given_up_are_found_in_the_queue(
+    bootstrap_servers: str, topic_name: str, group_id: str, target: str
 ) -> None:
+    """A letter has the key and the value of its record. Only headrace copies the headers, too."""
     queue = create_topic(
-        bootstrap_servers, unique("dlq.t"), errors_deadletterqueue_group_enable="true"
+        bootstrap_servers, unique("dlq.t"), 2, errors_deadletterqueue_group_enable="true"
     )
-    create_topic(bootstrap_servers, topic_name)
-    share_from_earliest(bootstrap_servers, group_id)
-    set_configs(
+    create_topic(bootstrap_servers, topic_name, 4)
+    share_from_earliest(
         bootstrap_servers,
-        ResourceType.GROUP,
         group_id,
         errors_deadletterqueue_topic_name=queue,
         errors_deadletterqueue_copy_record_enable="true",
+        share_delivery_count_limit="2",
     )
-    produce(
-        bootstrap_servers,
-        topic_name,
-        [f"{i}".encode() for i in range(6)],
-        compression_codec="lz4",
-        linger_ms=50,
+    producer = Producer(
+        {"bootstrap.servers": bootstrap_servers, "compression.type": "lz4", "linger.ms": 50}
     )
-    done: list[Message] = []
+    for key, value in ((None, b"fine"), (b"k", b"bad"), (b"k", None), (None, b"worn out")):
+        producer.produce(topic_name, value, key, 3, timestamp=1000, headers=[("h", b"1")])
+    assert producer.flush(PATIENCE_S) == 0
+    deliveries: list[Message] = []
+    outcomes = {b"fine": AcknowledgeType.ACCEPT, b"worn out": AcknowledgeType.RELEASE}
     with share_consumer(bootstrap_servers, group_id, [topic_name]) as source:
 
-        def reject_odd(message: Message) -> None:
-            odd = message.offset() % 2 == 1
-            source.acknowledge(message, AcknowledgeType.REJECT if odd else AcknowledgeType.ACCEPT)
-            done.append(message)
+        def acknowledge(message: Message) -> None:
+            source.acknowledge(
+                message, outcomes.get(message.value() or b"", AcknowledgeType.REJECT)
+            )
+            deliveries.append(message)
 
-        poll_share(source, lambda: len(done) == 6, reject_odd)
+        poll_share(source, lambda: len(deliveries) == 5, acknowledge)
         assert set(source.commit_sync(timeout=PATIENCE_S).values()) == {None}
     with consumer(bootstrap_servers, unique("group")) as reader:
         reader.subscribe([queue])
         letters = take(reader, 3)
-    assert [letter.value() for letter in letters] == [b"1", b"3", b"5"]
-    for offset, letter in zip((1, 3, 5), letters, strict=True):
-        assert dict(letter.headers() or ()) == {
-            "__dlq.errors.topic": topic_name.encode(),
-            "__dlq.errors.partition": b"0",
-            "__dlq.errors.offset": str(offset).encode(),
-            "__dlq.errors.group": group_id.encode(),
-            "__dlq.errors.delivery.count": b"1",
-            "__dlq.errors.message": b"Offset rejected by client.",
-        }
+    assert [(letter.key(), letter.value()) for letter in letters] == [
+        (b"k", b"bad"),
+        (b"k", None),
+        (None, b"worn out"),
+    ]
+    for offset, letter in enumerate(letters, 1):
+        worn_out = offset == 3
+        assert letter.partition() == 3 % 2
+        kind, timestamp_ms = letter.timestamp()
+        assert kind == TIMESTAMP_CREATE_TIME and timestamp_ms > 1000, "the time of the write"
+        assert letter.headers() == [
+            *([("h", b"1")] if target == "headrace" else []),
+            ("__dlq.errors.topic", topic_name.encode()),
+            ("__dlq.errors.partition", b"3"),
+            ("__dlq.errors.offset", str(offset).encode()),
+            ("__dlq.errors.group", group_id.encode()),
+            ("__dlq.errors.delivery.count", b"2" if worn_out else b"1"),
+            (
+                "__dlq.errors.message",
+                b"Offset delivery count exceeded the threshold."
+                if worn_out
+                else b"Offset rejected by client.",
+            ),
+        ]

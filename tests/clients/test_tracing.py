@@ -180,8 +180,12 @@ def test_a_record_from_the_producer_to_each_outcome(
 
 
 def test_the_context_is_kept_into_the_dead_letter_queue_and_back(
-    recorded: Recorded, bootstrap_servers: str, topic_name: str, group_id: str
+    recorded: Recorded, bootstrap_servers: str, topic_name: str, group_id: str, target: str
 ) -> None:
+    """Apache Kafka copies no headers into letters: there the context is in the source only, and a
+    redrive finds it if the letter has no copy of the record.
+    """
+    is_copied = target == "headrace"
     create_topic(bootstrap_servers, topic_name)
     queue = create_topic(
         bootstrap_servers, unique("dlq.t"), errors_deadletterqueue_group_enable="true"
@@ -192,7 +196,7 @@ def test_the_context_is_kept_into_the_dead_letter_queue_and_back(
         ResourceType.GROUP,
         group_id,
         errors_deadletterqueue_topic_name=queue,
-        errors_deadletterqueue_copy_record_enable="true",
+        errors_deadletterqueue_copy_record_enable=str(is_copied).lower(),
     )
     produce(recorded, bootstrap_servers, topic_name, b"x")
 
@@ -209,8 +213,9 @@ def test_the_context_is_kept_into_the_dead_letter_queue_and_back(
     (sent,) = recorded.spans("send ")
     assert sent.context is not None
     trace_id, span_id = f"{sent.context.trace_id:032x}", f"{sent.context.span_id:016x}"
-    carried = dict(letter.headers() or ())["traceparent"]
-    assert carried is not None and carried.decode().startswith(f"00-{trace_id}-{span_id}-")
+    carried = dict(letter.headers() or ()).get("traceparent")
+    assert (carried is not None) == is_copied
+    assert carried is None or carried.decode().startswith(f"00-{trace_id}-{span_id}-")
     config = {"bootstrap.servers": bootstrap_servers}
     redrive = Redrive(config, queue, LetterFilter(), RedriveOptions())
     assert redrive.run(threading.Event()).total == 1

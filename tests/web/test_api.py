@@ -434,11 +434,7 @@ def test_letters_of_any_writer_are_redriven(seen_world: World, page: Page) -> No
         assert again.json()["error"] == "No such dead letters are pending in this queue."
 
 
-def test_letters_of_the_broker_are_seen_and_redriven(
-    seen_world: World, page: Page, is_kafka: bool
-) -> None:
-    if is_kafka:
-        pytest.skip("Apache Kafka writes dead letters from 4.4 on")
+def test_letters_of_the_broker_are_seen_and_redriven(seen_world: World, page: Page) -> None:
     servers = seen_world.bootstrap_servers
     topic = create_topic(servers, unique("scans"))
     queue = create_topic(
