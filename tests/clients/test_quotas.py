@@ -57,7 +57,9 @@ def test_kafka_configs(servers: str, kafka_libs: Path) -> None:
     """`kafka-configs` for users, client ids, addresses and their defaults, unmodified."""
 
     def configs(*words: str) -> tuple[int, str]:
-        done = run_tool("kafka.admin.ConfigCommand", "--bootstrap-server", servers, *words)
+        done = run_tool(
+            "org.apache.kafka.tools.ConfigCommand", "--bootstrap-server", servers, *words
+        )
         return done.returncode, done.stdout + done.stderr
 
     both = "--entity-type", "users", "--entity-name", "ann", "--entity-type", "clients"

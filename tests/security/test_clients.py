@@ -347,7 +347,7 @@ def test_kafka_configs_on_users(secured: Secured, kafka_libs: Path, tmp_path: Pa
         sasl_jaas_config=line,
     )
     base = [
-        *("kafka.admin.ConfigCommand", "--command-config", config),
+        *("org.apache.kafka.tools.ConfigCommand", "--command-config", config),
         *("--bootstrap-server", secured.broker.listeners["SASL_PLAINTEXT"]),
         *("--entity-type", "users"),
     ]
