@@ -17,6 +17,7 @@ from headrace.log_lines import LIMITER
 from headrace.secure_broker import SecureBroker
 from tests import logins
 from tests.clients.confluent import admin
+from tests.conformance.world import World
 from tests.peer import KafkaPeer, jars
 from tests.secure_kafka import SecureKafka
 from tests.support import (
@@ -211,6 +212,10 @@ def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPeer
     if shutil.which("java") is None:
         pytest.skip(JAVA_MISSING)
     with KafkaPeer(tmp_path_factory.mktemp("kafka"), COMMON_CONFIGS) as peer:
+        # A new Kafka answers NOT_COORDINATOR until somebody has looked for a coordinator.
+        world = World(peer.bootstrap_servers, "kafka")
+        world.warm_up()
+        world.close()
         yield peer
 
 

@@ -15,7 +15,7 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from headrace.admin import AdminClient
 from tests.clients.confluent import PATIENCE_S, consumer, create_topic
 from tests.clients.test_java_clients import run_java
-from tests.peer import java_program
+from tests.peer import VERSION, java_program
 from tests.support import wait_until
 
 PARTITIONS = 6
@@ -216,5 +216,5 @@ def test_a_group_changes_its_protocol_and_back_with_any_client(
 def test_java_members_rebalance_cooperatively(
     kafka_libs: Path, bootstrap_servers: str, topic_name: str, group_id: str
 ) -> None:
-    seen = run_java("Cooperative", bootstrap_servers, topic_name, group_id)
+    seen = run_java(VERSION, "Cooperative", bootstrap_servers, topic_name, group_id)
     assert seen == {"moved": "true", "kept": "true", "back": "true"}
