@@ -40,7 +40,9 @@ def test_share_state_is_pruned_and_found_again(tmp_path: Path) -> None:
             )
             for state in (idle, busy, deleted):
                 assert state.initialize(4, 10) == OK
-            written = idle.write((12, 13, 2, 1), start_offset=11, delivery_complete_count=2)
+            written = idle.write(
+                (12, 13, 2, 1), state_epoch=4, start_offset=11, delivery_complete_count=2
+            )
             assert (written, deleted.delete()) == (OK, OK)
             start = 10
 
@@ -49,7 +51,10 @@ def test_share_state_is_pruned_and_found_again(tmp_path: Path) -> None:
                 for _ in range(30):
                     start += 1
                     written = busy.write(
-                        (start + 2, start + 2, 4, 3), start_offset=start, delivery_complete_count=1
+                        (start + 2, start + 2, 4, 3),
+                        state_epoch=4,
+                        start_offset=start,
+                        delivery_complete_count=1,
                     )
                     assert written == OK
                 return log_start(server.bootstrap_servers) > 100
@@ -78,6 +83,6 @@ def test_share_state_is_pruned_and_found_again(tmp_path: Path) -> None:
             assert busy.summary == f"start {start} complete 1"
             assert busy.read() == f"se 4 start {start}: {start}-{start + 2} state 4 c3"
             assert deleted.summary == "start -1 complete -1"
-            assert busy.write(start_offset=start + 1) == OK
+            assert busy.write(state_epoch=4, start_offset=start + 1) == OK
     finally:
         server.kill()
