@@ -21,6 +21,7 @@ from headrace.admin import AdminClient
 from headrace.cli.main import main
 from headrace.client.dead_letters import originals
 from headrace.client.dead_letters.letters import LetterFilter
+from headrace.client.dead_letters.reading import QueueReader, limits_of
 from headrace.client.dead_letters.redrive import Redrive, RedriveCounts, RedriveOptions
 from headrace.client.errors import ClientError
 from headrace.protocol import dead_letters
@@ -541,6 +542,21 @@ def test_queues_are_found(
     assert named in {one["queue"] for one in dlq("list")}
 
 
+def test_letters_that_are_deleted_meanwhile_are_skipped(
+    bootstrap_servers: str, queue: Queue, source: str
+) -> None:
+    for number in range(4):
+        queue.write(source, number, b"x", partition=0)
+    queue.flush()
+    with QueueReader({"bootstrap.servers": bootstrap_servers}, queue.name) as reader:
+        bounds = reader.bounds(reader.partition_counts())
+        starts, ends = limits_of(bounds, LetterFilter())
+        deleted = admin(bootstrap_servers).delete_records([TopicPartition(queue.name, 0, 3)])
+        assert {future.result().low_watermark for future in deleted.values()} == {3}
+        chunks = list(reader.chunks(starts, ends, threading.Event()))
+    assert [record.offset for chunk in chunks for record in chunk] == [3]
+
+
 def test_the_newest_letters_are_counted(dlq: Dlq, queue: Queue, source: str) -> None:
     for number in range(9):
         queue.write(source, number, b"x", partition=0)
@@ -652,6 +668,33 @@ def test_a_secured_cluster(
     words = ["dlq", "redrive", queue.name, "--execute", "--json", "--command-config", str(file)]
     assert main([*words, "--bootstrap-server", secured["bootstrap.servers"]]) == 0
     assert json.loads(capsys.readouterr().out)["redriven"] == {source: 1}
+
+
+def test_letters_are_seen_without_permissions_on_groups(
+    target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the count of pending letters needs one."""
+    if target == "kafka":
+        pytest.skip("Apache Kafka of the tests has no authorizer")
+    with SecureBroker(users=("ann",)) as broker:
+        queue = Queue(broker.client_config(), unique("dlq.s"))
+        queue.write("source", 0, b"x")
+        queue.flush()
+        broker.allow("ann", "READ", "TOPIC", queue.name)
+        file = write_properties(tmp_path / "ann.properties", broker.client_config("ann"))
+        where = ("--bootstrap-server", broker.bootstrap_servers, "--command-config", str(file))
+
+        def pending() -> list[int | None]:
+            assert main(["dlq", "list", "--json", *where]) == 0
+            (summary,) = json.loads(capsys.readouterr().out)
+            return [count["pending"] for count in summary["letters"]]
+
+        assert main(["dlq", "show", queue.name, "--json", *where]) == 0
+        (letter,) = json.loads(capsys.readouterr().out)
+        assert letter["value"] == "x"
+        assert pending() == [None]
+        broker.allow("ann", "DESCRIBE", "GROUP", f"headrace-redrive-{queue.name}")
+        assert pending() == [1]
 
 
 def test_a_missing_permission_is_named(target: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -22,7 +22,7 @@ from headrace.protocol.record_batch import (
 from .cluster import Cluster, TopicMetadata
 from .errors import ClientError, ConnectionFailed, RequestRefused, UnknownTopic, check_answer
 from .fetch import FetchLimits, FetchPosition, fetch
-from .list_offsets import LEADER_MOVED
+from .list_offsets import EARLIEST, LEADER_MOVED, list_offsets
 
 _PARTITION_BYTES = 1024 * 1024
 _FETCH_BYTES = 50 * 1024 * 1024
@@ -51,7 +51,8 @@ class _Fetched(NamedTuple):
 
 
 class PartitionReader:
-    """A reader of partitions, which joins no group. It retries while brokers cannot be reached.
+    """A reader of partitions, which joins no group. It retries while brokers cannot be reached, and
+    skips offsets whose records were deleted.
 
     :param positions: the offset of each partition to begin with
     :param ends: the offsets before which to end, of all partitions or of none
@@ -135,12 +136,18 @@ class PartitionReader:
                         if record.offset >= position and (end is None or record.offset < end):
                             yield ReadRecord(topic, partition, header.timestamp_type, record)
                 position = max(position, header.last_offset + 1)
-                self._positions[fetched.place] = position
-                if end is not None and position >= end:
-                    del self._positions[fetched.place]
+                self._advance(fetched.place, position)
+                if fetched.place not in self._positions:
                     return
         except CorruptBatch as error:
             raise ClientError(f"reading {topic}-{partition}: {error}") from error
+
+    def _advance(self, place: TopicPartition, position: int) -> None:
+        end = self._ends.get(place)
+        if end is None or position < end:
+            self._positions[place] = position
+        else:
+            del self._positions[place]
 
     async def _fetch(self, wait_s: float) -> None:
         """Fetch from all leaders at once.
@@ -167,13 +174,21 @@ class PartitionReader:
         )
         for result in results:
             answers.update(result)
+        out_of_range = [
+            place
+            for place, answer in answers.items()
+            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        ]
+        for place in await self._skip_deleted(out_of_range) if out_of_range else ():
+            del answers[place]
         for place, answer in answers.items():
             self._take(place, answer)
         # Only the first partition of a request is sure to get a batch larger than it asks for.
         if self._positions:
             first = next(iter(self._positions))
             self._positions[first] = self._positions.pop(first)
-        if not self._fetched and max_wait_ms == 0:
+        has_moved = not self._positions.keys() <= self._leaders.keys()
+        if not self._fetched and (max_wait_ms == 0 or has_moved):
             await asyncio.sleep(min(wait_s, _RETRY_S))
 
     async def _ask(
@@ -194,6 +209,22 @@ class PartitionReader:
             self._leaders.clear()
             await asyncio.sleep(_RETRY_S)
             return {}
+
+    async def _skip_deleted(self, places: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Continue with the oldest record where the one at the position was deleted.
+
+        :returns: the partitions where it was; in the others the position is behind the end
+        :raises ClientError: a broker refuses, or no leader answers in time
+        """
+        oldest = await list_offsets(
+            self._cluster, dict.fromkeys(places, EARLIEST), timeout_ms=self._cluster.timeout_ms
+        )
+        deleted = []
+        for place, listed in oldest.items():
+            if listed.offset is not None and listed.offset > self._positions[place]:
+                self._advance(place, listed.offset)
+                deleted.append(place)
+        return deleted
 
     def _take(self, place: TopicPartition, answer: Any) -> None:
         """Take the answer about a partition.

@@ -7,25 +7,20 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 from typing import Any, NamedTuple
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import Consumer
 
-from headrace.client.cluster import Cluster
+from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.errors import ClientError, ConnectionFailed, UnknownTopic
 from headrace.client.group_requests import asking_for_commits
-from headrace.client.message_headers import UnreadableHeaders, message_headers
+from headrace.client.list_offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from headrace.client.partition_reader import PartitionReader, ReadRecord
 from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
 
 from .letters import DeadLetter, LetterFilter, parse_letter
-from .librdkafka_errors import client_error, client_errors
+from .librdkafka_errors import client_errors
 from .originals import Originals
 
 RECORDS_AT_ONCE = 500
@@ -33,8 +28,6 @@ TIMEOUT_S = 30.0
 """The timeout of a call, and of waiting for the next record."""
 
 _WAIT_S = 0.2
-_NO_GROUP = "headrace-dlq"
-"""A group id for readers that commit nothing; librdkafka requires one."""
 
 
 class Bounds(NamedTuple):
@@ -59,57 +52,67 @@ class QueueReader:
     """A reader of one queue.
 
     :param config: librdkafka's configuration properties
-    :param group_id: the group whose committed offsets it reads; it does not join the group
+    :param group_id: the group whose committed offsets are read, if any; it does not join the group
     :raises ClientError: the configuration is wrong
     """
 
-    def __init__(self, config: Mapping[str, Any], queue: str, group_id: str = _NO_GROUP) -> None:
+    def __init__(self, config: Mapping[str, Any], queue: str, group_id: str | None = None) -> None:
         self.queue = queue
         self._config = config
         self._group_id = group_id
-        self._needs = f"READ on topic '{queue}'"
-        with client_errors("the client configuration", self._needs):
-            self.consumer = Consumer(
-                {
-                    "log_level": 2,
-                    **librdkafka_config(config),
-                    "group.id": group_id,
-                    "enable.auto.commit": False,
-                    "enable.partition.eof": True,
-                    "isolation.level": "read_committed",
-                    "auto.offset.reset": "earliest",
-                    "allow.auto.create.topics": False,
-                }
-            )
+        try:
+            self._cluster = settings(librdkafka_config(config)).cluster()
+        except UnsupportedSetting as error:
+            raise ClientError(str(error)) from error
+        self._runner = asyncio.Runner()
 
     def __enter__(self) -> QueueReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.consumer.close()
+        with self._runner:
+            self._runner.run(self._cluster.close())
+        if "consumer" in vars(self):
+            self.consumer.close()
+
+    @cached_property
+    def consumer(self) -> Consumer:
+        """A consumer with the group's id, for its offsets: it needs permissions on the group.
+
+        :raises ClientError: the configuration is wrong
+        """
+        with client_errors("the client configuration", f"READ on group '{self._group_id}'"):
+            return Consumer(
+                {
+                    "log_level": 2,
+                    **librdkafka_config(self._config),
+                    "group.id": self._group_id,
+                    "enable.auto.commit": False,
+                    "isolation.level": "read_committed",
+                }
+            )
 
     def check_group(self) -> None:
         """Check that the user may read the offsets of the group.
 
-        librdkafka would retry a refused request until its timeout. Do nothing if only librdkafka
-        supports the security settings.
+        librdkafka would retry a refused request until its timeout.
 
         :raises ClientError: the user may not, or no broker answers
         """
-        try:
-            cluster = settings(librdkafka_config(self._config)).cluster()
-        except UnsupportedSetting:
-            return
-        asyncio.run(_check_group(cluster, self._group_id))
+        assert self._group_id is not None
+        self._runner.run(_check_group(self._cluster, self._group_id))
 
     def partition_counts(self) -> dict[str, int]:
         """Return the number of partitions of each topic of the cluster.
 
         :raises ClientError: no broker answers
         """
-        with client_errors("listing topics", "DESCRIBE on topics"):
-            topics = self.consumer.list_topics(timeout=TIMEOUT_S).topics
-        return {name: len(topic.partitions) for name, topic in topics.items()}
+        topics = self._runner.run(self._cluster.metadata(None))
+        return {
+            name: len(topic.leaders)
+            for name, topic in topics.items()
+            if isinstance(topic, TopicMetadata)
+        }
 
     def bounds(
         self, partition_counts: Mapping[str, int], partitions: Sequence[int] = ()
@@ -128,17 +131,18 @@ class QueueReader:
             if not 0 <= number < count:
                 raise ClientError(f"topic '{self.queue}' has no partition {number}: it has {count}")
         numbers: Sequence[int] = sorted(set(partitions)) or range(count)
-        found = []
-        with client_errors(f"looking up offsets of topic '{self.queue}'", self._needs):
-            for when in (OFFSET_BEGINNING, OFFSET_END):
-                asked = [TopicPartition(self.queue, number, when) for number in numbers]
-                answers = self.consumer.offsets_for_times(asked, timeout=TIMEOUT_S)
-                for one in answers:
-                    if one.error is not None:
-                        raise KafkaException(one.error)
-                found.append({one.partition: one.offset for one in answers})
-        firsts, ends = found
+        firsts, ends = (self._offsets(numbers, when) for when in (EARLIEST, LATEST))
         return {number: Bounds(firsts[number], ends[number]) for number in numbers}
+
+    def _offsets(self, numbers: Sequence[int], when: int) -> dict[int, int]:
+        listing = list_offsets(
+            self._cluster,
+            {(self.queue, number): when for number in numbers},
+            isolation_level=READ_COMMITTED,
+            timeout_ms=int(TIMEOUT_S * 1000),
+        )
+        listed = self._runner.run(listing)
+        return {number: found.offset or 0 for (_, number), found in listed.items()}
 
     def chunks(
         self,
@@ -155,38 +159,25 @@ class QueueReader:
         :param most: the limit of records in a chunk
         :raises ClientError: the queue cannot be read, or no broker answers
         """
-        what = f"reading topic '{self.queue}'"
-        unread = {number for number, start in starts.items() if start < ends[number]}
-        with client_errors(what, self._needs):
-            self.consumer.assign(
-                [TopicPartition(self.queue, number, starts[number]) for number in unread]
-            )
+        positions = {
+            (self.queue, number): start for number, start in starts.items() if start < ends[number]
+        }
+        reader = PartitionReader(
+            self._cluster,
+            positions,
+            {place: ends[place[1]] for place in positions},
+            READ_COMMITTED,
+        )
         last_s = time.monotonic()
-        while unread and not stop.is_set():
-            with client_errors(what, self._needs):
-                messages = self.consumer.consume(most, _WAIT_S)
-            if messages:
+        while not stop.is_set():
+            chunk = self._runner.run(reader.read(most, _WAIT_S))
+            if chunk is None:
+                return
+            if chunk:
+                yield [_record(record) for record in chunk]
                 last_s = time.monotonic()
             elif time.monotonic() - last_s > TIMEOUT_S:
-                raise ConnectionFailed(f"{what}: no broker answers")
-            chunk = []
-            for message in messages:
-                error = message.error()
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    raise client_error(what, error, self._needs)
-                number, offset = int(message.partition() or 0), int(message.offset() or 0)
-                if number not in unread:
-                    continue
-                if error is None and offset < ends[number]:
-                    chunk.append(_record(message))
-                if error is not None or offset >= ends[number] - 1:
-                    self._end(unread, number)
-            if chunk:
-                yield chunk
-
-    def _end(self, unread: set[int], number: int) -> None:
-        unread.discard(number)
-        self.consumer.pause([TopicPartition(self.queue, number)])
+                raise ConnectionFailed(f"reading topic '{self.queue}': no broker answers")
 
 
 async def _check_group(cluster: Cluster, group_id: str) -> None:
@@ -198,21 +189,17 @@ async def _check_group(cluster: Cluster, group_id: str) -> None:
             raise answer
 
 
-def _record(message: Any) -> QueueRecord:
-    number, offset = message.partition(), message.offset()
-    try:
-        headers = message_headers(message)
-    except UnreadableHeaders:  # no broker writes such a letter
-        return QueueRecord(number, offset, None)
+def _record(read: ReadRecord) -> QueueRecord:
+    record = read.record
     letter = parse_letter(
-        (message.topic(), number),
-        offset,
-        message.timestamp()[1],
-        message.key(),
-        message.value(),
-        headers,
+        (read.topic, read.partition),
+        record.offset,
+        record.timestamp_ms,
+        record.key,
+        record.value,
+        record.headers,
     )
-    return QueueRecord(number, offset, letter)
+    return QueueRecord(read.partition, record.offset, letter)
 
 
 def read_letters(
