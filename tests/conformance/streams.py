@@ -93,11 +93,11 @@ def tasks_of(listed: Any) -> dict[str, tuple[int, ...]]:
     return {one["subtopology_id"]: tuple(one["partitions"]) for one in listed}
 
 
-def beat(side: Side, fields: Mapping[str, Any]) -> dict[str, Any]:
+def beat(side: Side, fields: Mapping[str, Any], version: int = 1) -> dict[str, Any]:
     """Send a heartbeat; return the answer. Its texts have sorted names, or none where any of
     several topics may be named.
     """
-    response = side.world.ask(HEARTBEAT, 0, **side.outward(fields))
+    response = side.world.ask(HEARTBEAT, version, **side.outward(fields))
     found: dict[str, Any] = side.plain(response)
     found["error"] = outcome(response.error_code, response.error_message)
     for status in found["status"] or ():
@@ -116,11 +116,13 @@ def _sorted(detail: str) -> str:
 
 def describe(side: Side, group_id: str) -> Any:
     """Send StreamsGroupDescribe; return the description of a group."""
-    fields = {"group_ids": [group_id]}
-    response = side.world.ask(DESCRIBE, 0, **fields)
+    fields = {"group_ids": [group_id], "include_topology_description": True}
+    response = side.world.ask(DESCRIBE, 1, **fields)
     (described,) = response.groups
     found: dict[str, Any] = side.plain(described)
     found["error"] = outcome(described.error_code, described.error_message)
     for member in found["members"]:
         del member["client_host"]
+        for kind in ("task_offsets", "task_end_offsets"):
+            member[kind].sort(key=lambda task: (task["subtopology_id"], task["partition"]))
     return found

@@ -81,8 +81,8 @@ ADVERTISED = {
     85: (0, 1),  # WriteShareGroupState
     86: (0, 0),  # DeleteShareGroupState
     87: (0, 1),  # ReadShareGroupStateSummary
-    88: (0, 0),  # StreamsGroupHeartbeat
-    89: (0, 0),  # StreamsGroupDescribe
+    88: (0, 1),  # StreamsGroupHeartbeat
+    89: (0, 1),  # StreamsGroupDescribe
     90: (0, 1),  # DescribeShareGroupOffsets
     91: (0, 0),  # AlterShareGroupOffsets
     92: (0, 0),  # DeleteShareGroupOffsets

@@ -33,7 +33,7 @@ ROUNDS = 4
 HEARD_S = 0.4
 """Longest time by which Kafka's coordinators hear of a topic later than its other parts."""
 MISSING_INTERNAL_TOPICS = 3
-MEMBERS, PROCESSES = "abcde", "abc"
+MEMBERS, PROCESSES = "abcde", "hi"
 
 
 class StreamsGroup(Conversation[Side]):
@@ -162,6 +162,8 @@ class StreamsGroup(Conversation[Side]):
         fields: dict[str, Any] = {"process_id": self.processes[member_id]}
         if rng.random() < 0.1:
             fields["client_tags"] = [{"key": "zone", "value": rng.choice("xy")}]
+        if rng.random() < 0.2:
+            fields["instance_id"] = f"instance of {rng.choice([member_id, 'a'])}"
         if self.has_endpoints and rng.random() < 0.3:
             fields["user_endpoint"] = {"host": "host", "port": 9_000 + ord(member_id)}
         topology = self.topology
@@ -177,6 +179,12 @@ class StreamsGroup(Conversation[Side]):
             fields["endpoint_information_epoch"] = rng.choice([-1, 1, 2])
         if rng.random() < 0.02:
             fields["shutdown_application"] = True
+        for kind in ("task_offsets", "task_end_offsets"):
+            if rng.random() < 0.1:
+                fields[kind] = [
+                    {"subtopology_id": "0", "partition": 0, "offset": rng.randrange(9)}
+                    for _ in range(rng.randrange(3))  # two for one task are refused
+                ]
         off = rng.choice([0] * 18 + [-1, 1])
         epoch = self.epochs[member_id] + off
         if epoch > 0:
@@ -191,12 +199,14 @@ class StreamsGroup(Conversation[Side]):
                 (0, {"topology": self.topology, "rebalance_timeout": -1}),
                 (0, {"topology": self.topology, "owned": ({"0": (0,)}, {})}),
                 (0, {"topology": self.topology, "active_tasks": None}),
-                (0, {"topology": self.topology, "instance_id": "i"}),
+                (0, {"topology": self.topology, "instance_id": " "}),
+                (1, {"instance_id": "unknown"}),
+                (-1, {"instance_id": "unknown"}),
+                (-2, {"instance_id": "unknown"}),
                 (0, {"topology": self.topology, "rack_id": ""}),
                 (0, {"topology": self.topology, "member_id": ""}),
                 (0, {"topology": self.topology, "group_id": ""}),
                 (0, {"topology": self.topology, "warmup_tasks": _tasks("0")}),
-                (0, {"topology": self.topology, "task_offsets": []}),
                 (0, {"topology": self.changed(subtopology("0", regex=["a.*"]))}),
                 (0, {"topology": self.changed(subtopology("0", "__consumer_offsets"))}),
                 (0, {"topology": self.changed(subtopology("0", "no/name"))}),
@@ -310,8 +320,10 @@ class StreamsGroup(Conversation[Side]):
             (self.report if member_id in self.epochs else self.join)(member_id)
         elif dice < 0.65:
             self.join(member_id)
-        elif dice < 0.72 and member_id in self.epochs:
+        elif dice < 0.69 and member_id in self.epochs:
             self.beat(member_id, -1)
+        elif dice < 0.72 and member_id in self.epochs:
+            self.beat(member_id, -2, instance_id=f"instance of {member_id}")
         elif dice < 0.78 and self.epochs:
             self.bad(member_id)
         elif dice < 0.8 and member_id in self.epochs:
@@ -320,6 +332,7 @@ class StreamsGroup(Conversation[Side]):
             self.grow()
         elif dice < 0.84:
             self.configure("streams.num.standby.replicas", rng.choice("0123"))
+            self.configure("streams.rack.aware.assignment.tags", rng.choice(["", "", "zone,row"]))
         elif dice < 0.9:
             self.commit(member_id)
         elif dice < 0.94:

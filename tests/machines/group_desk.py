@@ -54,6 +54,9 @@ DEFAULTS = {
     "streams.assignment.interval.ms": 0,
     "streams.initial.rebalance.delay.ms": 0,
     "streams.num.standby.replicas": 0,
+    "streams.task.offset.interval.ms": 60_000,
+    "streams.acceptable.recovery.lag": 10_000,
+    "streams.rack.aware.assignment.tags": (),
     "share.coordinator.snapshot.update.records.per.snapshot": 500,
     "share.coordinator.cold.partition.snapshot.interval.ms": 300_000,
     "share.coordinator.state.topic.prune.interval.ms": 300_000,
@@ -71,6 +74,8 @@ class Config:
 
     def group_int(self, group_id, name):
         return self.values[name]
+
+    group_list = group_int
 
 
 @dataclass(frozen=True)

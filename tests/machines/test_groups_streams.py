@@ -181,9 +181,7 @@ def test_a_changed_member_begins_an_epoch(desk):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"instance": "i"}, "Static membership is not yet supported."),
-        ({"has_task_offsets": True}, "TaskOffsets are not supported yet."),
-        ({"has_task_end_offsets": True}, "TaskEndOffsets are not supported yet."),
+        ({"instance": " "}, "InstanceId can't be empty."),
         ({"rack": " "}, "RackId can't be empty."),
         ({"rebalance_timeout_ms": -1}, "RebalanceTimeoutMs must be provided in first request."),
         ({"owned": ({"0": (1,)}, {})}, "ActiveTasks must be empty when (re-)joining."),
@@ -445,16 +443,110 @@ def test_a_shutdown_reaches_all_members(desk):
 
 
 def test_endpoints(desk):
-    desk.run("m", 0, endpoint=Endpoint("host", 1))
-    reply = desk.run("m", 0, endpoint=Endpoint("host", 1), endpoint_epoch=0)
-    ((endpoint, tasks, standby),) = reply.endpoints
-    assert (endpoint, list(tasks), list(standby)) == (
-        Endpoint("host", 1),
-        [("t", (0, 1, 2, 3))],
-        [],
+    endpoint = Endpoint("host", 1)
+    assert desk.run("m", 0, endpoint=endpoint).endpoint_epoch == 0  # the group is new
+    reply = desk.run("m", 2, endpoint_epoch=-1)
+    assert [(one.endpoint, list(one.active), list(one.standby)) for one in reply.endpoints] == [
+        (endpoint, [("t", (0, 1, 2, 3))], [])
+    ]
+    assert desk.run("m", 2, endpoint_epoch=0).endpoints is None
+    moved = desk.run("m", 2, endpoint_epoch=0, endpoint=Endpoint("host", 2))
+    assert (moved.member_epoch, moved.endpoint_epoch) == (3, 1)
+    gone = desk.run("m", 0, endpoint_epoch=1)  # joins again, without an endpoint
+    assert (gone.endpoint_epoch, gone.endpoints) == (2, ())
+
+
+# --- static members ---
+
+
+def test_a_static_member_comes_back_to_its_tasks(desk):
+    desk.run("m", 0, instance="i")
+    desk.run("n", 0, process="other", tags=())
+    desk.run("m", 2, owned=({"0": (0, 1, 2, 3)}, {}))
+    kept = (
+        desk.run("m", 2, owned=({"0": (0, 1)}, {})) and group_of(desk).state.current["m"].assigned
     )
-    assert reply.endpoint_epoch == 1
-    assert desk.run("m", 2, endpoint_epoch=1).endpoints is None
+    assert desk.run("m", -2, instance="i").member_epoch == -2
+    epoch = group_of(desk).state.epoch
+    reply = desk.run("again", 0, instance="i", process="process of m")
+    assert reply.assigned.active.keys() == kept.active.keys()
+    assert group_of(desk).state.epoch == epoch
+    assert set(group_of(desk).state.members) == {"again", "n"}
+    assert group_of(desk).state.static_members == {"i": "again"}
+
+
+def test_a_static_member_comes_back_from_another_host_in_the_same_epoch(desk):
+    desk.run("m", 0, instance="i")
+    moved = desk.run("m", 2, instance="i", endpoint=Endpoint("host", 2))
+    assert moved.member_epoch == 2
+    assert desk.run("m", 2, instance="i", rack="r").member_epoch == 3
+
+
+def test_an_instance_has_one_member(desk):
+    desk.run("m", 0, instance="i")
+    assert refused(desk.run("n", 0, instance="i")) == (
+        "UNRELEASED_INSTANCE_ID",
+        "Static member n with instance id i cannot join the group because the instance id is owned "
+        "by m member.",
+    )
+    desk.run("n", 0)
+    for epoch in (2, -1, -2):
+        assert refused(desk.run("n", epoch, instance="i"))[0] == "FENCED_INSTANCE_ID"
+        assert refused(desk.run("n", epoch, instance="j")) == (
+            "UNKNOWN_MEMBER_ID",
+            "Instance id j is unknown.",
+        )
+    assert desk.run("m", -1, instance="i").member_epoch == -1
+    assert desk.run("n", 0, instance="i").member_epoch > 0
+
+
+def test_a_static_member_that_stays_away_is_removed(desk):
+    desk.run("m", 0, instance="i")
+    desk.run("m", -2, instance="i")
+    desk.pass_ms(45_000)
+    assert group_of(desk).state.members == {}
+    assert group_of(desk).state.static_members == {}
+
+
+# --- changelog offsets and tags ---
+
+
+def test_offsets_of_tasks(desk):
+    desk.run("m", 0)
+    desk.run("m", 2, task_offsets=(("0", 1, 7), ("no such subtopology", 0, 1)))
+    desk.run("m", 2, task_end_offsets=(("0", 1, 9),))
+    assert group_of(desk).task_offsets == {"m": {("0", 1): 7}}
+    assert group_of(desk).task_end_offsets == {"m": {("0", 1): 9}}
+    assert refused(desk.run("m", 2, task_offsets=(("0", 1, 7), ("0", 1, 8)))) == (
+        "INVALID_REQUEST",
+        "Task offsets contain a duplicate entry for subtopology 0 and partition 1.",
+    )
+    desk.run("m", -1)
+    assert group_of(desk).task_offsets == group_of(desk).task_end_offsets == {}
+
+
+def test_many_offsets_have_a_limit(desk):
+    desk.run("m", 0)
+    desk.run("m", 2, task_offsets=tuple(("0", number, 1) for number in range(30_000)))
+    assert len(group_of(desk).task_offsets["m"]) == 20_000
+
+
+def test_missing_tags_are_told(desk):
+    desk.config.values["streams.rack.aware.assignment.tags"] = ("zone", "row")
+    (status,) = desk.run("m", 0, tags=(("row", "1"),)).statuses
+    assert status == (
+        6,
+        "Missing required client tags for rack-aware standby assignment: [zone]. Configure them "
+        "via 'client.tag.<tagKey>' in your Streams config.",
+    )
+    assert desk.run("m", 2, tags=(("row", "1"), ("zone", "2"))).statuses == ()
+
+
+def test_a_full_group_lets_its_members_join_again(desk):
+    desk.config.values["group.streams.max.size"] = 1
+    desk.run("m", 0)
+    assert refused(desk.run("n", 0))[0] == "GROUP_MAX_SIZE_REACHED"
+    assert desk.run("m", 0).member_epoch == 2
 
 
 # --- offsets and other kinds of groups ---

@@ -57,6 +57,29 @@ REQUESTS: dict[tuple[int, int], tuple[str, dict[str, Any]]] = {
         },
     ),
     (42, 3): ("02026700", {"groups_names": ["g"]}),
+    (88, 1): (
+        "0267026d00000001000000000000ffffffffff00000000ff0002023000000001000000000000000700000000",
+        {
+            "group_id": "g",
+            "member_id": "m",
+            "member_epoch": 1,
+            "rebalance_timeout": -1,
+            "active_tasks": None,
+            "standby_tasks": None,
+            "warmup_tasks": None,
+            "client_tags": None,
+            "task_offsets": [{"subtopology_id": "0", "partition": 1, "offset": 7}],
+            "task_end_offsets": None,
+        },
+    ),
+    (89, 1): (
+        "020267010100",
+        {
+            "group_ids": ["g"],
+            "include_authorized_operations": True,
+            "include_topology_description": True,
+        },
+    ),
     (93, 0): (
         "0267026d0000000202023002026e010202730002037374020278000002026e01020273000203737402027800"
         "026b0301026f010100000000",
@@ -104,6 +127,42 @@ RESPONSES: dict[tuple[int, int], tuple[str, dict[str, Any]]] = {
             "results": [
                 {"group_id": "g", "error_code": 68, "error_message": "why"},
                 {"group_id": "h", "error_code": 0},
+            ]
+        },
+    ),
+    (88, 1): (
+        "00000000000000026d00000001000013880000ea6000000000000027100206027400020230020000000100000001"
+        "000000020000",
+        {
+            "error_code": 0,
+            "member_id": "m",
+            "member_epoch": 1,
+            "heartbeat_interval": 5_000,
+            "task_offset_interval": 60_000,
+            "acceptable_recovery_lag": 10_000,
+            "status": [{"status_code": 6, "status_detail": "t"}],
+            "active_tasks": [{"subtopology_id": "0", "partitions": [1]}],
+            "standby_tasks": None,
+            "warmup_tasks": None,
+            "topology_description_required": True,
+            "endpoint_information_epoch": 2,
+            "partitions_by_user_endpoint": None,
+        },
+    ),
+    (89, 1): (
+        "0000000002000000026706456d7074790000000200000001ff0180000000010101000307737469636b790000",
+        {
+            "groups": [
+                {
+                    "error_code": 0,
+                    "group_id": "g",
+                    "group_state": "Empty",
+                    "group_epoch": 2,
+                    "assignment_epoch": 1,
+                    "topology_description": {"subtopologies": [], "global_stores": []},
+                    "topology_description_status": 3,
+                    "assignor_name": "sticky",
+                }
             ]
         },
     ),

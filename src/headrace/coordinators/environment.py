@@ -38,6 +38,9 @@ class Configuration(Protocol):
     def group_int(self, group_id: str, name: str) -> int:
         """Return a group configuration, as set for the group or else for the broker."""
 
+    def group_list(self, group_id: str, name: str) -> tuple[str, ...]:
+        """Return a group configuration that is a list, of the group or else of the broker."""
+
     def group_value(self, group_id: str, name: str) -> str:
         """Return a group configuration as text, as set for the group or else for the broker."""
 

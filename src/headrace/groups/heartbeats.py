@@ -4,6 +4,7 @@ share groups and streams groups.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 from headrace.errors import ErrorCode, Refusal
@@ -49,6 +50,34 @@ def unknown_member(group_id: str, member_id: str) -> Refusal:
     """Return the error for a member that the group does not have."""
     return Refusal(
         ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}."
+    )
+
+
+def check_instance(
+    static_members: Mapping[str, str], member_id: str, instance_id: str
+) -> Refusal | None:
+    """Return the error if a member does not own its instance id.
+
+    :param static_members: member ids by instance id
+    """
+    owner = static_members.get(instance_id)
+    if owner is None:
+        return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    if owner != member_id:
+        return Refusal(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member "
+            f"{owner}.",
+        )
+    return None
+
+
+def unreleased_instance(member_id: str, instance_id: str, owner: str) -> Refusal:
+    """Return the error for a member that joins while another one has its instance id."""
+    return Refusal(
+        ErrorCode.UNRELEASED_INSTANCE_ID,
+        f"Static member {member_id} with instance id {instance_id} cannot join the group because "
+        f"the instance id is owned by {owner} member.",
     )
 
 

@@ -22,6 +22,9 @@ class Configuration(Protocol):
     def group_int(self, group_id: str, name: str) -> int:
         """Return a group configuration; the broker's value if the group has none."""
 
+    def group_list(self, group_id: str, name: str) -> tuple[str, ...]:
+        """Return a group configuration that is a list; the broker's if the group has none."""
+
 
 class Topic(Protocol):
     """A topic, as groups see it."""
@@ -170,6 +173,9 @@ class StreamsSettings(NamedTuple):
     :param initial_rebalance_delay_ms: the time that an empty group waits for further members before
         it assigns tasks
     :param standby_replicas: the replicas of each stateful task
+    :param task_offset_interval_ms: how often members tell the changelog offsets of their tasks
+    :param acceptable_recovery_lag: told to members, as a warm-up task would end with it
+    :param rack_tags: the client tags that members should have
     """
 
     session_timeout_ms: int = 45_000
@@ -178,11 +184,17 @@ class StreamsSettings(NamedTuple):
     initial_rebalance_delay_ms: int = 3_000
     standby_replicas: int = 0
     max_size: int = 2**31 - 1
+    task_offset_interval_ms: int = 60_000
+    acceptable_recovery_lag: int = 10_000
+    rack_tags: tuple[str, ...] = ()
 
     @property
     def assignment_configs(self) -> tuple[tuple[str, str], ...]:
         """The configs that begin a new group epoch when they change, names and values."""
-        return (("num.standby.replicas", str(self.standby_replicas)),)
+        standby = ("num.standby.replicas", str(self.standby_replicas))
+        if not self.rack_tags:
+            return (standby,)
+        return (standby, ("rack.aware.assignment.tags", ",".join(self.rack_tags)))
 
     @classmethod
     def of(cls, config: Configuration, group_id: str) -> StreamsSettings:
@@ -194,6 +206,9 @@ class StreamsSettings(NamedTuple):
             config.group_int(group_id, "streams.initial.rebalance.delay.ms"),
             config.group_int(group_id, "streams.num.standby.replicas"),
             config.get_int("group.streams.max.size"),
+            config.group_int(group_id, "streams.task.offset.interval.ms"),
+            config.group_int(group_id, "streams.acceptable.recovery.lag"),
+            config.group_list(group_id, "streams.rack.aware.assignment.tags"),
         )
 
 

@@ -353,7 +353,7 @@ APIS: Mapping[int, Api] = {
             88,
             "streams_group_heartbeat",
             0,
-            0,
+            1,
             (
                 on(READ, GROUP, "group_id"),
                 inside(DESCRIBE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for the request"),
@@ -366,7 +366,7 @@ APIS: Mapping[int, Api] = {
             89,
             "streams_group_describe",
             0,
-            0,
+            1,
             (
                 each(DESCRIBE, GROUP, "group_ids"),
                 inside(

@@ -41,13 +41,13 @@ _CLASSIC, _CONSUMER = 0, 1
 
 def handle(broker: Broker, request: ConsumerGroupDescribeRequest, context: RequestContext) -> Any:
     """Describe the consumer groups of a request."""
-    response = schema.ConsumerGroupDescribeResponse
+    described, response = schema.DescribedGroup, schema.ConsumerGroupDescribeResponse
     if CONSUMER not in broker.config.get_list(REBALANCE_PROTOCOLS):
-        return refuse_each(schema, response, request.group_ids, ErrorCode.UNSUPPORTED_VERSION)
+        return refuse_each(described, response, request.group_ids, ErrorCode.UNSUPPORTED_VERSION)
     describe = partial(_describe, broker, partial(group_operations, request, context))
     find = broker.groups.consumer.group
     hidden = HiddenTopics(context, partial(_topics, broker))
-    return describe_each(schema, response, request.group_ids, find, describe, hidden)
+    return describe_each(described, response, request.group_ids, find, describe, hidden)
 
 
 def _topics(broker: Broker, group: ConsumerGroup) -> Iterable[str]:

@@ -33,7 +33,7 @@ def handle(broker: Broker, request: ShareGroupDescribeRequest, context: RequestC
     describe = partial(_describe, broker, partial(group_operations, request, context))
     response = schema.ShareGroupDescribeResponse
     hidden = HiddenTopics(context, partial(_topics, broker))
-    return describe_each(schema, response, request.group_ids, find, describe, hidden)
+    return describe_each(schema.DescribedGroup, response, request.group_ids, find, describe, hidden)
 
 
 def _topics(broker: Broker, group: ShareGroup) -> Iterable[str]:

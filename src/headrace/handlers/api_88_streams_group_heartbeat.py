@@ -1,10 +1,13 @@
-"""StreamsGroupHeartbeat (88), version 0: join, stay in or leave a streams group (KIP-1071).
+"""StreamsGroupHeartbeat (88), versions 0-1: join, stay in or leave a streams group (KIP-1071).
 
 Refused if ``group.coordinator.rebalance.protocols`` does not have ``streams``.
 
 The internal topics that the answer reports as missing are created with the heartbeat; the next one
-finds them. Static members, source topics by regular expression, warm-up tasks and task offsets are
-refused, as by Apache Kafka 4.3.
+finds them. Source topics by regular expression are refused, as by Apache Kafka 4.4, which does not
+assign warm-up tasks either.
+
+* Version 1 adds the acceptable recovery lag, the status MISSING_CLIENT_TAGS, and whether the broker
+  needs a description of the topology (KIP-1331): never, as there is no plugin that stores it.
 """
 
 from __future__ import annotations
@@ -17,7 +20,6 @@ from kio.schema.streams_group_heartbeat.v0.response import (
     Endpoint,
     EndpointToPartitions,
     Status,
-    StreamsGroupHeartbeatResponse,
     TaskIds,
     TopicPartition,
 )
@@ -41,11 +43,16 @@ from headrace.groups.streams.member import (
     StatusCode,
     StreamsHeartbeat,
     StreamsHeartbeatReply,
+    TaskOffset,
 )
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.outcome import Outcome
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.protocol.newer_messages import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
 from headrace.protocol.primitives import shortened
 from headrace.security.access import AnyAccess
 from headrace.security.acls import ResourceType
@@ -56,7 +63,7 @@ from .streams_topics import create_internal_topics, creation_failures
 
 
 def handle(
-    broker: Broker, request: schema.StreamsGroupHeartbeatRequest, context: RequestContext
+    broker: Broker, request: StreamsGroupHeartbeatRequest, context: RequestContext
 ) -> Deferred[StreamsGroupHeartbeatResponse] | StreamsGroupHeartbeatResponse:
     """Let a member join, stay in or leave its group, and return its tasks."""
     if STREAMS not in broker.config.get_list(REBALANCE_PROTOCOLS):
@@ -85,8 +92,8 @@ def handle(
         client_tags=None if tags is None else tuple({one.key: one.value for one in tags}.items()),
         client_id=context.client_id or "",
         client_host=context.client_host,
-        has_task_offsets=request.task_offsets is not None,
-        has_task_end_offsets=request.task_end_offsets is not None,
+        task_offsets=_offsets(request.task_offsets),
+        task_end_offsets=_offsets(request.task_end_offsets),
         shutdown_application=request.shutdown_application,
         endpoint_epoch=request.endpoint_information_epoch,
     )
@@ -164,6 +171,12 @@ def _tasks(listed: tuple[schema.TaskIds, ...] | None) -> Tasks | None:
     return tasks
 
 
+def _offsets(listed: tuple[schema.TaskOffset, ...] | None) -> tuple[TaskOffset, ...] | None:
+    if listed is None:
+        return None
+    return tuple((task.subtopology_id, task.partition, task.offset) for task in listed)
+
+
 # Response -----------------------------------------------------------------------------------------
 
 
@@ -175,7 +188,6 @@ def _refused(refusal: Refusal) -> StreamsGroupHeartbeatResponse:
         member_id="",
         member_epoch=0,
         heartbeat_interval=NO_THROTTLE,
-        acceptable_recovery_lag=0,
         task_offset_interval=NO_THROTTLE,
         status=(),
         active_tasks=None,
@@ -216,8 +228,8 @@ def _response(
         member_id=reply.member_id,
         member_epoch=reply.member_epoch,
         heartbeat_interval=to_timedelta(reply.heartbeat_interval_ms),
-        acceptable_recovery_lag=0,
-        task_offset_interval=NO_THROTTLE,
+        task_offset_interval=to_timedelta(reply.task_offset_interval_ms),
+        acceptable_recovery_lag=reply.acceptable_recovery_lag,
         status=statuses,
         active_tasks=None if assigned is None else _task_ids(assigned.active),
         standby_tasks=None if assigned is None else _task_ids(assigned.standby),

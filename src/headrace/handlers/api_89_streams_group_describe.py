@@ -1,16 +1,18 @@
-"""StreamsGroupDescribe (89), version 0: describe streams groups and their members (KIP-1071).
+"""StreamsGroupDescribe (89), versions 0-1: describe streams groups and their members (KIP-1071).
 
 Refused if ``group.coordinator.rebalance.protocols`` does not have ``streams``.
+
+* Version 1 adds the assignor (KIP-1357) and how the application describes its topology (KIP-1331),
+  which is not stored here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from kio.schema.streams_group_describe.v0 import response as schema
-from kio.schema.streams_group_describe.v0.request import StreamsGroupDescribeRequest
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.group_protocols import REBALANCE_PROTOCOLS, STREAMS
@@ -23,22 +25,30 @@ from headrace.groups.records import (
     TaskAssignment,
 )
 from headrace.groups.streams.group import StreamsGroup
+from headrace.protocol.newer_messages import (
+    StreamsDescribedGroup,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+)
 
 from .context import RequestContext
 from .group_descriptions import HiddenTopics, describe_each, group_operations, refuse_each
 from .slicing import lazily
 
+_NOT_STORED = 1
+"""The status of a description of the topology that the broker does not have."""
+
 
 def handle(broker: Broker, request: StreamsGroupDescribeRequest, context: RequestContext) -> Any:
     """Describe the streams groups of a request."""
-    response = schema.StreamsGroupDescribeResponse
+    described, response = StreamsDescribedGroup, StreamsGroupDescribeResponse
     if STREAMS not in broker.config.get_list(REBALANCE_PROTOCOLS):
-        return refuse_each(schema, response, request.group_ids, ErrorCode.UNSUPPORTED_VERSION)
+        return refuse_each(described, response, request.group_ids, ErrorCode.UNSUPPORTED_VERSION)
     find = broker.groups.streams.group
-    describe = partial(_describe, partial(group_operations, request, context))
+    describe = partial(_describe, broker, request, context)
     message = "The described group uses topics that the client is not authorized to describe."
     hidden = HiddenTopics(context, _topics, message)
-    return describe_each(schema, response, request.group_ids, find, describe, hidden)
+    return describe_each(described, response, request.group_ids, find, describe, hidden)
 
 
 def _topics(group: StreamsGroup) -> Iterable[str]:
@@ -52,18 +62,24 @@ def _topics(group: StreamsGroup) -> Iterable[str]:
 
 
 def _describe(
-    operations: Callable[[str], int], group_id: str, group: StreamsGroup
-) -> schema.DescribedGroup:
+    broker: Broker,
+    request: StreamsGroupDescribeRequest,
+    context: RequestContext,
+    group_id: str,
+    group: StreamsGroup,
+) -> StreamsDescribedGroup:
     state = group.state
-    return schema.DescribedGroup(
+    return StreamsDescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group_id,
         group_state=state.state_name,
         group_epoch=state.epoch.epoch,
         assignment_epoch=state.target_epoch.epoch,
         topology=_topology(group),
-        authorized_operations=operations(group_id),
+        authorized_operations=group_operations(request, context, group_id),
         members=lazily(partial(_member, group), tuple(state.members.items())),
+        topology_description_status=_NOT_STORED if request.include_topology_description else 0,
+        assignor_name=broker.config.group_value(group_id, "streams.assignor.name"),
     )
 
 
@@ -128,8 +144,8 @@ def _member(group: StreamsGroup, known: tuple[str, StreamsMember]) -> schema.Mem
         if endpoint is None
         else schema.Endpoint(host=endpoint.host, port=endpoint.port),
         client_tags=_key_values(member.client_tags),
-        task_offsets=(),
-        task_end_offsets=(),
+        task_offsets=_offsets(group.task_offsets.get(member_id, {})),
+        task_end_offsets=_offsets(group.task_end_offsets.get(member_id, {})),
         assignment=schema.Assignment(
             active_tasks=_tasks(current.assigned.active),
             standby_tasks=_tasks(current.assigned.standby),
@@ -141,6 +157,13 @@ def _member(group: StreamsGroup, known: tuple[str, StreamsMember]) -> schema.Mem
             warmup_tasks=_tasks(target.warmup),
         ),
         is_classic=False,
+    )
+
+
+def _offsets(offsets: Mapping[tuple[str, int], int]) -> tuple[schema.TaskOffset, ...]:
+    return tuple(
+        schema.TaskOffset(subtopology_id=subtopology_id, partition=partition, offset=offset)
+        for (subtopology_id, partition), offset in offsets.items()
     )
 
 

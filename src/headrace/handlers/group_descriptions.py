@@ -1,12 +1,12 @@
 """Descriptions of groups.
 
-The responses of their Describe requests have the same structure but different classes; ``schema``
-is kio's module of the response.
+The responses of their Describe requests have the same structure but different classes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import MISSING
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -62,7 +62,7 @@ def topic_names(broker: Broker, assignments: Iterable[Mapping[UUID, Any]]) -> It
 
 
 def describe_each(
-    schema: Any,
+    described_type: Any,
     response: Callable[..., Any],
     group_ids: Sequence[str],
     find: Callable[[str], G | Refusal],
@@ -72,16 +72,17 @@ def describe_each(
     """Return the response with a ``DescribedGroup`` for each id; one with an error for a group that
     is not found. Many groups or members are described when the response is written.
 
+    :param described_type: the class of a group in the response
     :param response: the class of the response
     """
 
     def described(group_id: str) -> Any:
         group = find(group_id) if group_id else Refusal(ErrorCode.INVALID_GROUP_ID)
         if isinstance(group, Refusal):
-            return _refused(schema, group_id, group)
+            return _refused(described_type, group_id, group)
         refusal = hidden.refusal(group)
         if refusal is not None:
-            return _refused(schema, group_id, refusal)
+            return _refused(described_type, group_id, refusal)
         return describe(group_id, group)
 
     groups = lazily(described, group_ids)
@@ -92,18 +93,20 @@ def describe_each(
 
 
 def refuse_each(
-    schema: Any, response: Callable[..., Any], group_ids: Sequence[str], code: ErrorCode
+    described_type: Any, response: Callable[..., Any], group_ids: Sequence[str], code: ErrorCode
 ) -> Any:
     """Return the response with the same error for each id."""
-    groups = lazily(lambda group_id: _refused(schema, group_id, Refusal(code)), group_ids)
+    groups = lazily(lambda group_id: _refused(described_type, group_id, Refusal(code)), group_ids)
     whole = response(throttle_time=NO_THROTTLE, groups=groups)
     return whole if isinstance(groups, tuple) else Sliced(whole)
 
 
-def _refused(schema: Any, group_id: str, refusal: Refusal) -> Any:
-    described = schema.DescribedGroup
-    assignor = {"assignor_name": ""} if "assignor_name" in described.__dataclass_fields__ else {}
-    return described(
+def _refused(described_type: Any, group_id: str, refusal: Refusal) -> Any:
+    assignor = described_type.__dataclass_fields__.get("assignor_name")
+    # In errors the name is null for a streams group, and empty for groups of other kinds.
+    is_required = assignor is not None and assignor.default is MISSING
+    no_assignor = {"assignor_name": ""} if is_required else {}
+    return described_type(
         error_code=refusal.code,
         error_message=refusal.message,
         group_id=group_id,
@@ -111,7 +114,7 @@ def _refused(schema: Any, group_id: str, refusal: Refusal) -> Any:
         group_epoch=0,
         assignment_epoch=0,
         members=(),
-        **assignor,
+        **no_assignor,
     )
 
 

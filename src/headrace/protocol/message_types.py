@@ -17,6 +17,8 @@ _MODULES = {
     (28, 6): _NEWER,
     (42, 3): _NEWER,
     (79, 2): _INSPECTION,
+    (88, 1): _NEWER,
+    (89, 1): _NEWER,
     (90, 1): _INSPECTION,
     (91, 0): _INSPECTION,
     (93, 0): _NEWER,

@@ -14,6 +14,14 @@ from kio.schema.errors import ErrorCode
 from kio.schema.request_header.v2.header import RequestHeader
 from kio.schema.response_header.v0.header import ResponseHeader as ResponseHeaderV0
 from kio.schema.response_header.v1.header import ResponseHeader
+from kio.schema.streams_group_describe.v0.request import (
+    StreamsGroupDescribeRequest as StreamsGroupDescribeRequestV0,
+)
+from kio.schema.streams_group_describe.v0.response import DescribedGroup as DescribedGroupV0
+from kio.schema.streams_group_heartbeat.v0.request import (
+    StreamsGroupHeartbeatRequest as StreamsGroupHeartbeatRequestV0,
+)
+from kio.schema.streams_group_heartbeat.v0.response import EndpointToPartitions, Status, TaskIds
 from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequestPartition
 from kio.schema.txn_offset_commit.v5.response import TxnOffsetCommitResponsePartition
 from kio.schema.types import BrokerId, GroupId, ProducerId, TopicName, TransactionalId
@@ -165,6 +173,46 @@ class DeleteGroupsResponse:
     results: tuple[DeletableGroupResult, ...]
 
 
+# StreamsGroupHeartbeat (88), version 1 (KIP-1331) -------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsGroupHeartbeatRequest(StreamsGroupHeartbeatRequestV0):
+    """Kafka's request, as in version 0."""
+
+    __version__: ClassVar[i16] = i16(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsGroupHeartbeatResponse:
+    """Kafka's response.
+
+    :ivar acceptable_recovery_lag: the ``AcceptableRecoveryLag`` of version 1. Version 0 has another
+        field of 32 bits, which is no longer used
+    """
+
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(1)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(88)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    error_message: str | None = field(metadata={"kafka_type": "string"}, default=None)
+    member_id: str = field(metadata={"kafka_type": "string"})
+    member_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    heartbeat_interval: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+    task_offset_interval: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+    acceptable_recovery_lag: i64 = field(metadata={"kafka_type": "int64"}, default=i64(-1))
+    status: tuple[Status, ...] | None
+    active_tasks: tuple[TaskIds, ...] | None
+    standby_tasks: tuple[TaskIds, ...] | None
+    warmup_tasks: tuple[TaskIds, ...] | None
+    topology_description_required: bool = field(metadata={"kafka_type": "bool"}, default=False)
+    endpoint_information_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    partitions_by_user_endpoint: tuple[EndpointToPartitions, ...] | None
+
+
 # StreamsGroupTopologyDescriptionUpdate (93), version 0 (KIP-1331) ---------------------------------
 
 
@@ -256,6 +304,46 @@ class StreamsGroupTopologyDescriptionUpdateResponse:
     error_message: str | None = field(metadata={"kafka_type": "string"}, default=None)
 
 
+# StreamsGroupDescribe (89), version 1 (KIP-1331, KIP-1357) ----------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsGroupDescribeRequest(StreamsGroupDescribeRequestV0):
+    """Kafka's request."""
+
+    __version__: ClassVar[i16] = i16(1)
+    include_topology_description: bool = field(metadata={"kafka_type": "bool"}, default=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsDescribedGroup(DescribedGroupV0):
+    """A group.
+
+    :ivar topology_description: given with the status 3 only
+    :ivar topology_description_status: 0 if it is not requested, 1 if there is none, 2 if it could
+        not be fetched, 3 if it is given
+    :ivar assignor_name: None in errors
+    """
+
+    __version__: ClassVar[i16] = i16(1)
+    topology_description: TopologyDescription | None = field(default=None)
+    topology_description_status: i8 = field(metadata={"kafka_type": "int8"}, default=i8(0))
+    assignor_name: str | None = field(metadata={"kafka_type": "string"}, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsGroupDescribeResponse:
+    """Kafka's response."""
+
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(1)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(89)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+    groups: tuple[StreamsDescribedGroup, ...]
+
+
 # UnregisterController (94), version 0 -------------------------------------------------------------
 
 
@@ -289,6 +377,8 @@ REQUESTS: dict[tuple[int, int], Any] = {
     (18, 5): ApiVersionsRequest,
     (28, 6): TxnOffsetCommitRequest,
     (42, 3): DeleteGroupsRequest,
+    (88, 1): StreamsGroupHeartbeatRequest,
+    (89, 1): StreamsGroupDescribeRequest,
     (93, 0): StreamsGroupTopologyDescriptionUpdateRequest,
     (94, 0): UnregisterControllerRequest,
 }
@@ -296,6 +386,8 @@ RESPONSES: dict[tuple[int, int], Any] = {
     (18, 5): ApiVersionsResponse,
     (28, 6): TxnOffsetCommitResponse,
     (42, 3): DeleteGroupsResponse,
+    (88, 1): StreamsGroupHeartbeatResponse,
+    (89, 1): StreamsGroupDescribeResponse,
     (93, 0): StreamsGroupTopologyDescriptionUpdateResponse,
     (94, 0): UnregisterControllerResponse,
 }

@@ -54,6 +54,9 @@ class Adapted(NamedTuple):
     topic_ids: TopicIds | None = None
 
 
+MISSING_CLIENT_TAGS = 6
+"""A status code of StreamsGroupHeartbeat."""
+
 _NOTHING: Mapping[str, Any] = types.MappingProxyType({})
 
 
@@ -541,6 +544,22 @@ def _update_features(request: Any, old: Codec, latest: Codec, catalog: TopicName
     return Adapted(reshape(request, latest.request_type), _NOTHING, to_response)
 
 
+def _streams_group_heartbeat(
+    request: Any, old: Codec, latest: Codec, catalog: TopicNames
+) -> Adapted:
+    """Upgrade version 0, whose responses have another field for the acceptable lag, always 0, and
+    do not have the status MISSING_CLIENT_TAGS.
+    """
+
+    def to_response(response: Any) -> Any:
+        statuses = tuple(
+            status for status in response.status if status.status_code != MISSING_CLIENT_TAGS
+        )
+        return _Replaced(response, acceptable_recovery_lag=0, status=statuses)
+
+    return Adapted(reshape(request, latest.request_type), _NOTHING, to_response)
+
+
 class _Special(NamedTuple):
     until: int
     """The first version that needs no conversion function."""
@@ -560,4 +579,5 @@ _SPECIAL: Mapping[int, _Special] = {
     24: _Special(4, _add_partitions_to_txn),
     28: _Special(6, _named_topics(("topics",), "topics")),
     57: _Special(2, _update_features),
+    88: _Special(1, _streams_group_heartbeat),
 }

@@ -466,6 +466,12 @@ class Config:
         assert type(value) is int, name
         return value
 
+    def group_list(self, group_id: str, name: str) -> tuple[str, ...]:
+        """Return the value of a group config of type LIST; see :meth:`group_value`."""
+        value = self._group_value(group_id, name)
+        assert isinstance(value, tuple), name
+        return value
+
     def _group_value(self, group_id: str, name: str) -> Value:
         override = self._store.configs("group", group_id).get(name)
         if override is not None:

@@ -25,7 +25,13 @@ from headrace.groups.deadlines import (
     TimerChanges,
     TimerKey,
 )
-from headrace.groups.heartbeats import fenced_member, group_full, unknown_member
+from headrace.groups.heartbeats import (
+    check_instance,
+    fenced_member,
+    group_full,
+    unknown_member,
+    unreleased_instance,
+)
 from headrace.groups.records import (
     AssignmentEpoch,
     CommittedOffset,
@@ -203,26 +209,11 @@ class ConsumerGroup:
             return None
         if self.state.current[owner].member_epoch == STATIC_LEAVE_EPOCH:
             return None
-        return Refusal(
-            ErrorCode.UNRELEASED_INSTANCE_ID,
-            f"Static member {request.member_id} with instance id {instance_id} cannot join the "
-            f"group because the instance id is owned by {owner} member.",
-        )
+        return unreleased_instance(request.member_id, instance_id or "", owner)
 
     def check_instance(self, member_id: str, instance_id: str) -> Refusal | None:
         """Return the error if the member does not own its instance id."""
-        owner = self.state.static_members.get(instance_id)
-        if owner is None:
-            return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-        if owner != member_id:
-            return Refusal(
-                ErrorCode.FENCED_INSTANCE_ID,
-                (
-                    f"Static member {member_id} with instance id {instance_id} was fenced by "
-                    f"member {owner}."
-                ),
-            )
-        return None
+        return check_instance(self.state.static_members, member_id, instance_id)
 
     def _replaced(self, instance_id: str | None) -> str | None:
         return None if instance_id is None else self.state.static_members.get(instance_id)

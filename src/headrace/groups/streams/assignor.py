@@ -2,9 +2,10 @@
 
 Each task is active on one member. A task of a stateful subtopology also has standby replicas, each
 on another process. No member gets more than its share of tasks while others have room. Within this
-limit a task stays where it was: the member that had it active keeps it, else a member that had it
-as a standby gets it, because the state is on its disk. The remaining tasks go to the least loaded
-processes; the load of a process is its number of tasks divided by its number of members.
+limit a task stays where it is: the member that has it active keeps it, else a member gets it whose
+process has its state on disk, as a standby or, as its offsets tell, from earlier. The remaining
+tasks go to the least loaded processes; the load of a process is its number of tasks divided by its
+number of members.
 
 The result depends on the arguments alone. Members and processes are visited in the order of their
 ids.
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from headrace.groups.records import TaskAssignment, Tasks
+from headrace.groups.records import HeldTaskAssignment, TaskAssignment, Tasks
 
 T = TypeVar("T")
 
@@ -30,11 +31,13 @@ class TaskId(NamedTuple):
 class TaskMember(NamedTuple):
     """A member as input of the assignor.
 
-    :param previous: its target assignment until now
+    :param previous: the tasks that it has
+    :param offsets: the changelog offsets of tasks whose state it has
     """
 
     process_id: str
-    previous: TaskAssignment
+    previous: TaskAssignment | HeldTaskAssignment
+    offsets: Mapping[tuple[str, int], int] = {}
 
 
 class TaskCount(NamedTuple):
@@ -195,13 +198,20 @@ class _Assignor:
             for process_id in sorted({member.process_id for member in members.values()})
         }
         self._was_active: dict[TaskId, str] = {}
-        self._was_standby: dict[TaskId, list[str]] = {}
+        has_state: dict[TaskId, list[tuple[bool, int, str]]] = {}
         for member_id, member in self._members.items():
             self._process(member_id).counts[member_id] = 0
             for task in _each(member.previous.active):
                 self._was_active[task] = member_id
-            for task in _each(member.previous.standby):
-                self._was_standby.setdefault(task, []).append(member_id)
+            standby = set(_each(member.previous.standby))
+            for task in {*standby, *(TaskId(*task) for task in member.offsets)}:
+                progress = member.offsets.get(task, 0)
+                has_state.setdefault(task, []).append((task not in standby, -progress, member_id))
+        # Standby tasks first, then those with the most progress.
+        self._has_state = {
+            task: [member_id for _, _, member_id in sorted(candidates)]
+            for task, candidates in has_state.items()
+        }
 
     def _process(self, member_id: str) -> _Process:
         return self._processes[self._members[member_id].process_id]
@@ -216,7 +226,7 @@ class _Assignor:
         tasks = self._tasks(stateful_only=False)
         tasks.sort(key=lambda task: (task.partition, task.subtopology_id))
         tasks = [task for task in tasks if not self._keep(task, self._was_active.get(task))]
-        tasks = [task for task in tasks if not self._keep(task, self._standby_of(task))]
+        tasks = [task for task in tasks if not self._keep(task, self._with_state_of(task))]
         tasks.sort()
         by_load = _Heap(lambda process: process.load, self._processes.values())
         for task in tasks:
@@ -243,25 +253,20 @@ class _Assignor:
         self._active_quota.taken(count)
         self._quota.taken(count)
 
-    def _standby_of(self, task: TaskId, *, another: bool = False) -> str | None:
-        """Return the least loaded of the members that had a task as a standby.
+    def _with_state_of(self, task: TaskId, *, another: bool = False) -> str | None:
+        """Return the least loaded of the members that have the state of a task.
 
         :param another: the process must not have the task yet
         """
-        candidates = self._was_standby.get(task)
-        if not candidates:
-            return None
-        best = candidates[0]
-        first = self._process(best)
-        load, count = first.load, self._count(best)
-        for member_id in candidates[1:]:
+        best = None
+        load, count = 0.0, 0
+        for member_id in self._has_state.get(task, ()):
             process = self._process(member_id)
-            if process.load >= load or (another and task in process.tasks):
+            if another and task in process.tasks:
                 continue
-            if self._count(member_id) < count:
+            if best is None or (process.load < load and self._count(member_id) < count):
                 best, load, count = member_id, process.load, self._count(member_id)
-        # As in Kafka, the first candidate's process decides whether any of them is used.
-        return None if another and task in first.tasks else best
+        return best
 
     # Standby tasks --------------------------------------------------------------------------------
 
@@ -286,7 +291,7 @@ class _Assignor:
         """Assign a replica to a member that has the state of the task, if it may take it."""
         member_id = self._was_active.get(task)
         if member_id is None or not self._may_replicate(task, member_id):
-            member_id = self._standby_of(task, another=True)
+            member_id = self._with_state_of(task, another=True)
             if member_id is None or self._count(member_id) >= self._quota.each:
                 return False
         self._quota.taken(self._process(member_id).add(member_id, task, active=False))
@@ -325,7 +330,7 @@ class _Assignor:
         }
 
 
-def _each(tasks: Tasks) -> Iterable[TaskId]:
+def _each(tasks: Mapping[str, Iterable[int]]) -> Iterable[TaskId]:
     return (
         TaskId(subtopology_id, partition)
         for subtopology_id, partitions in tasks.items()

@@ -11,6 +11,7 @@ answer has the tasks that the member may run, and what the group lacks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from headrace.deadlines import Deadlines
@@ -23,10 +24,19 @@ from headrace.groups.deadlines import (
     TimerChanges,
     TimerKey,
 )
-from headrace.groups.heartbeats import fenced_member, group_full, unknown_member
+from headrace.groups.heartbeats import (
+    check_instance,
+    fenced_member,
+    group_full,
+    unknown_member,
+    unreleased_instance,
+)
+from headrace.groups.limits import MAX_STREAMS_TASKS
 from headrace.groups.records import (
     CommittedOffset,
     GroupRecord,
+    HeldTaskAssignment,
+    HeldTasks,
     OffsetCommit,
     StreamsAssignment,
     StreamsGroupCurrentMemberAssignment,
@@ -35,6 +45,8 @@ from headrace.groups.records import (
     StreamsGroupRecord,
     StreamsGroupTargetAssignmentMember,
     StreamsMemberState,
+    TaskAssignment,
+    Topology,
 )
 from headrace.groups.settings import StreamsSettings, TopicCatalog
 from headrace.groups.steady import SteadyHeartbeats
@@ -43,11 +55,13 @@ from headrace.outcome import Outcome
 from .endpoints import endpoint_partitions
 from .member import (
     JOIN_EPOCH,
+    STATIC_LEAVE_EPOCH,
     EndpointPartitions,
     Status,
     StatusCode,
     StreamsHeartbeat,
     StreamsHeartbeatReply,
+    TaskOffset,
 )
 from .reconciliation import holds_only
 from .state import StreamsState
@@ -63,6 +77,8 @@ class StreamsGroup:
         needed
     :ivar shutdown_member_id: the member that asked all members to shut down; None if none did
     :ivar endpoint_epoch: counts the changes of assignments of members with an endpoint
+    :ivar task_offsets: the changelog offsets that members have told: sums by task, by member id;
+        ``task_end_offsets`` those at the ends of the changelogs
     :ivar steady: heartbeats that changed nothing
     """
 
@@ -76,6 +92,8 @@ class StreamsGroup:
         self.configured: ConfiguredTopology | None = None
         self.shutdown_member_id: str | None = None
         self.endpoint_epoch = 0
+        self.task_offsets: dict[str, dict[tuple[str, int], int]] = {}
+        self.task_end_offsets: dict[str, dict[tuple[str, int], int]] = {}
         self.steady: SteadyHeartbeats[StreamsHeartbeat, StreamsHeartbeatReply | Refusal] = (
             SteadyHeartbeats(self.timers)
         )
@@ -104,26 +122,41 @@ class StreamsGroup:
         refusal = self._check(request, settings.max_size)
         if refusal is not None:
             return Outcome(refusal)
+        owner = self.state.static_members.get(request.group_instance_id or "")
+        replacement: tuple[StreamsGroupRecord, ...] = ()
+        if request.joins and owner is not None and owner != request.member_id:
+            replacement = self._replacement(owner, request.member_id)
+        topology = self.state.topology or request.topology
+        told = self._told(request.task_offsets, topology)
+        told_ends = self._told(request.task_end_offsets, topology)
+        offsets = self.task_offsets
+        if told is not None:
+            offsets = {**offsets, request.member_id: told}
         begins_delay = self.is_empty and settings.initial_rebalance_delay_ms > 0
         is_delayed = self.timers.has(ASSIGN)
         transition = StreamsTransition(
-            self.state,
+            self.state.after(replacement) if replacement else self.state,
             request,
             self.configured,
             catalog,
             settings,
             wall_ms,
             initial_delay=begins_delay or is_delayed,
+            offsets=offsets,
         )
         refusal = transition.run()
         if refusal is not None:
             return Outcome(refusal)
         timers = self._timer_changes(transition, settings, now_ms)
+        if owner is not None and replacement:
+            timers.cancel(SESSION, owner)
+            timers.cancel(REVOKE, owner)
         if begins_delay and not is_delayed:
             timers.set(ASSIGN, "", now_ms + settings.initial_rebalance_delay_ms)
-        tells = request.joins or transition.was.assigned != transition.now.assigned
-        endpoint_epoch = self.endpoint_epoch
-        if tells and transition.member.user_endpoint is not None:
+        moves = transition.was.assigned != transition.now.assigned
+        tells = request.joins or moves
+        endpoint, endpoint_epoch = transition.member.user_endpoint, self.endpoint_epoch
+        if endpoint != transition.known.user_endpoint or (moves and endpoint is not None):
             endpoint_epoch += 1
         endpoints = None
         if endpoint_epoch != request.endpoint_epoch:
@@ -136,17 +169,25 @@ class StreamsGroup:
             request.member_id,
             transition.now.member_epoch,
             settings.heartbeat_interval_ms,
-            (*transition.statuses, *_shutdown(shutdown_member_id)),
+            (*transition.statuses, *_shutdown(shutdown_member_id), *transition.missing_tags),
             transition.now.assigned if tells else None,
             endpoint_epoch,
             endpoints,
             transition.configured.missing,
+            settings.task_offset_interval_ms,
+            settings.acceptable_recovery_lag,
         )
         apply = partial(
-            self._apply, timers, transition.configured, shutdown_member_id, endpoint_epoch
+            self._apply,
+            timers,
+            transition.configured,
+            shutdown_member_id,
+            endpoint_epoch,
+            request.member_id,
+            (told, told_ends),
         )
         outcome: Outcome[GroupRecord, StreamsHeartbeatReply | Refusal] = Outcome(
-            reply, tuple(transition.records), apply=apply
+            reply, (*replacement, *transition.records), apply=apply
         )
         if (
             outcome.records
@@ -160,14 +201,40 @@ class StreamsGroup:
         )
 
     def _check(self, request: StreamsHeartbeat, max_size: int) -> Refusal | None:
+        state, instance_id = self.state, request.group_instance_id
         if request.joins:
-            if len(self.state.members) < max_size:
-                return None
-            return group_full("streams", max_size)
-        known = self.state.current.get(request.member_id)
+            return self._check_join(request, max_size)
+        if instance_id is not None:
+            refusal = check_instance(state.static_members, request.member_id, instance_id)
+            if refusal is not None:
+                return refusal
+        known = state.current.get(request.member_id)
         if known is None:
             return unknown_member(self.group_id, request.member_id)
         return _check_epoch(request, known)
+
+    def _check_join(self, request: StreamsHeartbeat, max_size: int) -> Refusal | None:
+        state, instance_id = self.state, request.group_instance_id
+        owner = None if instance_id is None else state.static_members.get(instance_id)
+        if owner is not None:
+            if state.current[owner].member_epoch == STATIC_LEAVE_EPOCH:
+                return None
+            return unreleased_instance(request.member_id, instance_id or "", owner)
+        if len(state.members) < max_size or request.member_id in state.members:
+            return None
+        return group_full("streams", max_size)
+
+    def _replacement(self, old_id: str, new_id: str) -> tuple[StreamsGroupRecord, ...]:
+        """Return the records that replace the id of a static member, which keeps its tasks."""
+        state, group_id = self.state, self.group_id
+        returned = replace(state.current[old_id], member_epoch=0, previous_member_epoch=0)
+        target = state.target.get(old_id) or TaskAssignment()
+        return (
+            *self._removal(old_id),
+            StreamsGroupMemberMetadata(group_id, new_id, state.members[old_id]),
+            StreamsGroupTargetAssignmentMember(group_id, new_id, target),
+            StreamsGroupCurrentMemberAssignment(group_id, new_id, returned),
+        )
 
     def _timer_changes(
         self, transition: StreamsTransition, settings: StreamsSettings, now_ms: int
@@ -200,6 +267,8 @@ class StreamsGroup:
         configured: ConfiguredTopology,
         shutdown_member_id: str | None,
         endpoint_epoch: int,
+        member_id: str,
+        all_told: tuple[dict[tuple[str, int], int] | None, ...],
     ) -> None:
         """Apply the volatile changes of a heartbeat."""
         timers.apply()
@@ -208,6 +277,27 @@ class StreamsGroup:
         self.configured = configured
         self.shutdown_member_id = shutdown_member_id
         self.endpoint_epoch = endpoint_epoch
+        for offsets, told in zip((self.task_offsets, self.task_end_offsets), all_told, strict=True):
+            if told is not None:
+                offsets[member_id] = told
+
+    def _told(
+        self, offsets: Sequence[TaskOffset] | None, topology: Topology | None
+    ) -> dict[tuple[str, int], int] | None:
+        """Return the offsets that a member tells, by task; None if it tells none.
+
+        Those of other subtopologies are dropped, and all beyond the largest number of tasks, so
+        that a group has a limit.
+        """
+        if offsets is None:
+            return None
+        subtopologies = () if topology is None else topology.subtopologies
+        ids = {subtopology.subtopology_id for subtopology in subtopologies}
+        return {
+            (subtopology_id, partition): offset
+            for subtopology_id, partition, offset in offsets[:MAX_STREAMS_TASKS]
+            if subtopology_id in ids
+        }
 
     # Leaving --------------------------------------------------------------------------------------
 
@@ -216,16 +306,37 @@ class StreamsGroup:
     ) -> Outcome[GroupRecord, StreamsHeartbeatReply | Refusal]:
         """Remove a member. Others get its tasks with later heartbeats."""
         member_id = request.member_id
-        if member_id not in self.state.members:
-            outcome: Outcome[GroupRecord, StreamsHeartbeatReply | Refusal] = Outcome(
-                unknown_member(self.group_id, member_id)
-            )
+        refusal = self._check_leave(request)
+        outcome: Outcome[GroupRecord, StreamsHeartbeatReply | Refusal]
+        if refusal is not None:
+            outcome = Outcome(refusal)
         else:
             reply = StreamsHeartbeatReply(member_id, request.member_epoch)
-            outcome = self.remove(member_id).with_reply(reply)
+            pauses = request.member_epoch == STATIC_LEAVE_EPOCH
+            outcome = (self._pause if pauses else self.remove)(member_id).with_reply(reply)
         if request.shutdown_application:
             return outcome.then(partial(self._shut_down, member_id))
         return outcome
+
+    def _check_leave(self, request: StreamsHeartbeat) -> Refusal | None:
+        member_id, instance_id = request.member_id, request.group_instance_id
+        if instance_id is not None:
+            return check_instance(self.state.static_members, member_id, instance_id)
+        if member_id in self.state.members:
+            return None
+        return unknown_member(self.group_id, member_id)
+
+    def _pause(self, member_id: str) -> Outcome[GroupRecord, None]:
+        """Let a static member leave temporarily; it keeps its tasks until its session ends."""
+        current = self.state.current[member_id]
+        gone = replace(
+            current,
+            member_epoch=STATIC_LEAVE_EPOCH,
+            assigned=replace(current.assigned, active=_since_ever(current.assigned.active)),
+            pending_revocation=HeldTaskAssignment(),
+        )
+        record = StreamsGroupCurrentMemberAssignment(self.group_id, member_id, gone)
+        return Outcome(None, (record,), apply=partial(self.timers.cancel, REVOKE, member_id))
 
     def _shut_down(self, member_id: str) -> None:
         if self.shutdown_member_id is None and not self.is_empty:
@@ -239,12 +350,17 @@ class StreamsGroup:
         timers.cancel(SESSION, member_id)
         timers.cancel(REVOKE, member_id)
         records = (
-            StreamsGroupCurrentMemberAssignment(group_id, member_id, None),
-            StreamsGroupTargetAssignmentMember(group_id, member_id, None),
-            StreamsGroupMemberMetadata(group_id, member_id, None),
+            *self._removal(member_id),
             StreamsGroupMetadata(group_id, epoch._replace(epoch=epoch.epoch + 1)),
         )
         return Outcome(None, records, apply=timers.apply)
+
+    def _removal(self, member_id: str) -> tuple[StreamsGroupRecord, ...]:
+        return (
+            StreamsGroupCurrentMemberAssignment(self.group_id, member_id, None),
+            StreamsGroupTargetAssignmentMember(self.group_id, member_id, None),
+            StreamsGroupMemberMetadata(self.group_id, member_id, None),
+        )
 
     # Time -----------------------------------------------------------------------------------------
 
@@ -267,7 +383,7 @@ class StreamsGroup:
         if self.is_empty or not waits or self.configured is None:
             return Outcome(None)
         replicas = settings.standby_replicas
-        target = compute_target(state, state.members, self.configured, replicas)
+        target = compute_target(state, state.members, self.configured, replicas, self.task_offsets)
         return Outcome(None, tuple(target_records(state, target, state.epoch.epoch, wall_ms)))
 
     def start_sessions(self, settings: StreamsSettings, now_ms: int) -> None:
@@ -356,8 +472,15 @@ class StreamsGroup:
         """Apply one durable record of this group."""
         self.state.replay(record)
         self.steady.forget()
+        if isinstance(record, StreamsGroupMemberMetadata) and record.value is None:
+            self.task_offsets.pop(record.member_id, None)
+            self.task_end_offsets.pop(record.member_id, None)
         if self.is_empty:
             self.shutdown_member_id = None
+
+
+def _since_ever(active: HeldTasks) -> HeldTasks:
+    return {subtopology_id: dict.fromkeys(epochs, 0) for subtopology_id, epochs in active.items()}
 
 
 def _shutdown(member_id: str | None) -> tuple[Status, ...]:

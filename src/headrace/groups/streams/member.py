@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import (
@@ -20,6 +20,8 @@ from headrace.groups.records import (
 
 JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 NO_TIMEOUT = -1
+NO_LAG = -1
+"""The acceptable recovery lag in answers that do not have it."""
 
 
 class StatusCode(IntEnum):
@@ -31,6 +33,11 @@ class StatusCode(IntEnum):
     MISSING_INTERNAL_TOPICS = 3
     SHUTDOWN_APPLICATION = 4
     ASSIGNMENT_DELAYED = 5
+    MISSING_CLIENT_TAGS = 6
+
+
+TaskOffset: TypeAlias = tuple[str, int, int]
+"""The sum of the changelog offsets of a task: subtopology id, partition, offset."""
 
 
 class Status(NamedTuple):
@@ -49,8 +56,8 @@ class StreamsHeartbeat:
     :param topology: given when the member joins
     :param active: the active tasks that the member reports as its own; ``standby`` and ``warmup``
         are those of the other roles
-    :param has_task_offsets: the request has changelog offsets of tasks
-    :param has_task_end_offsets: the request has changelog end offsets of tasks
+    :param task_offsets: the changelog offsets of tasks; ``task_end_offsets`` those at the ends of
+        the changelogs
     :param shutdown_application: ask all members to shut down
     :param endpoint_epoch: the epoch of the endpoints that the member knows
     """
@@ -69,8 +76,8 @@ class StreamsHeartbeat:
     client_tags: tuple[tuple[str, str], ...] | None
     client_id: str
     client_host: str
-    has_task_offsets: bool = False
-    has_task_end_offsets: bool = False
+    task_offsets: tuple[TaskOffset, ...] | None = None
+    task_end_offsets: tuple[TaskOffset, ...] | None = None
     shutdown_application: bool = False
     endpoint_epoch: int = 0
 
@@ -110,21 +117,18 @@ class StreamsHeartbeat:
         return None if message is None else Refusal(ErrorCode.INVALID_REQUEST, message)
 
     def _unsupported(self) -> str | None:
-        if self.group_instance_id is not None:
-            return "Static membership is not yet supported."
-        if self.has_task_offsets:
-            return "TaskOffsets are not supported yet."
-        if self.has_task_end_offsets:
-            return "TaskEndOffsets are not supported yet."
-        if self.warmup:
-            return "WarmupTasks are not supported yet."
         subtopologies = () if self.topology is None else self.topology.subtopologies
         if any(subtopology.source_topic_regex for subtopology in subtopologies):
             return "Regular expressions for source topics are not supported yet."
         return None
 
     def _fault(self, group_id: str) -> str | None:
-        named = (("MemberId", self.member_id), ("GroupId", group_id), ("RackId", self.rack_id))
+        named = (
+            ("MemberId", self.member_id),
+            ("GroupId", group_id),
+            ("InstanceId", self.group_instance_id),
+            ("RackId", self.rack_id),
+        )
         for name, text in named:
             if text is not None and not text.strip():
                 return f"{name} can't be empty."
@@ -137,7 +141,7 @@ class StreamsHeartbeat:
                     return f"{name}Tasks must be empty when (re-)joining."
             return "Topology must be non-null when (re-)joining." if self.topology is None else None
         if self.member_epoch == STATIC_LEAVE_EPOCH:
-            return "InstanceId can't be null."
+            return "InstanceId can't be null." if self.group_instance_id is None else None
         if self.member_epoch < STATIC_LEAVE_EPOCH:
             return f"MemberEpoch is {self.member_epoch}, but must be greater than or equal to -2."
         return None
@@ -155,15 +159,19 @@ class StreamsHeartbeat:
         """Return the member with the changes of this heartbeat."""
         told = self.rebalance_timeout_ms != NO_TIMEOUT
         tags, endpoint = self.client_tags, self.user_endpoint
+        instance_id = self.group_instance_id
+        if endpoint is None and not self.joins:
+            endpoint = known.user_endpoint
         return replace(
             known,
+            group_instance_id=known.group_instance_id if instance_id is None else instance_id,
             rack_id=known.rack_id if self.rack_id is None else self.rack_id,
             client_id=self.client_id,
             client_host=self.client_host,
             rebalance_timeout_ms=self.rebalance_timeout_ms if told else known.rebalance_timeout_ms,
             topology_epoch=known.topology_epoch if self.topology is None else self.topology.epoch,
             process_id=known.process_id if self.process_id is None else self.process_id,
-            user_endpoint=known.user_endpoint if endpoint is None else endpoint,
+            user_endpoint=endpoint,
             client_tags=known.client_tags if tags is None else tuple(sorted(tags)),
         )
 
@@ -196,3 +204,5 @@ class StreamsHeartbeatReply:
     endpoint_epoch: int = 0
     endpoints: tuple[EndpointPartitions, ...] | None = None
     missing_topics: tuple[InternalTopic, ...] = field(default=())
+    task_offset_interval_ms: int = 0
+    acceptable_recovery_lag: int = NO_LAG

@@ -75,12 +75,12 @@ class StreamsGroupService:
             return outcome
         if any(isinstance(record, StreamsGroupMetadata) for record in outcome.records):
             outcome = outcome.then(self._meters.began_streams_epoch)
-        if not is_new:
-            return outcome
-        # The endpoints of a new group have no epoch yet.
-        return outcome._replace(
-            reply=replace(reply, endpoint_epoch=0), records=(*converted, *outcome.records)
-        )
+        if converted:
+            return outcome._replace(records=(*converted, *outcome.records))
+        if is_new:
+            # The endpoints of a new group have no epoch yet.
+            return outcome._replace(reply=replace(reply, endpoint_epoch=0))
+        return outcome
 
     def group(self, group_id: str) -> StreamsGroup | Refusal:
         """Return a streams group, or GROUP_ID_NOT_FOUND."""

@@ -7,7 +7,8 @@ The group epoch, assignment epoch and member epoch have the same meaning as in a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from copy import copy
 
 from headrace.groups.heartbeats import FIRST_EPOCH, NO_TARGET, put
 from headrace.groups.records import (
@@ -40,6 +41,7 @@ class StreamsState:
     :ivar target: the target assignment of each member, as of ``target_epoch``
     :ivar current: the current assignment of each member
     :ivar topology: None before the first member
+    :ivar static_members: member ids by instance id
     :ivar source_subtopologies: the id of the subtopology that reads a topic, by topic name
     """
 
@@ -52,6 +54,7 @@ class StreamsState:
         self.current: dict[str, StreamsAssignment] = {}
         self.topology: Topology | None = None
         # derived from these
+        self.static_members: dict[str, str] = {}
         self.source_subtopologies: dict[str, str] = {}
         self._required: list[str] = []
         # Processes that have a task: active, and in any role.
@@ -112,6 +115,20 @@ class StreamsState:
         yield StreamsGroupMetadata(group_id, None)
         yield StreamsGroupTopology(group_id, None)
 
+    def after(self, records: Collection[StreamsGroupRecord]) -> StreamsState:
+        """Return a copy of the state with these records replayed. The cost is proportional to the
+        members and their tasks.
+        """
+        other = StreamsState(self.group_id)
+        for name, value in vars(self).items():
+            setattr(other, name, copy(value))
+        for holders in (other._active, other._processes):
+            for task, counts in holders.items():
+                holders[task] = copy(counts)
+        for record in records:
+            other.replay(record)
+        return other
+
     # Replay ---------------------------------------------------------------------------------------
 
     def replay(self, record: StreamsGroupRecord) -> None:
@@ -119,6 +136,7 @@ class StreamsState:
         match record:
             case StreamsGroupMemberMetadata(_, member_id, member):
                 self._hold(member_id, -1)
+                self._replay_instance(member_id, self.members.get(member_id), member)
                 put(self.members, member_id, member)
                 self._hold(member_id, 1)
             case StreamsGroupMetadata(_, value):
@@ -143,6 +161,15 @@ class StreamsState:
             self.current[member_id] = StreamsAssignment()
         for member_id in self.current.keys() - self.members.keys():
             del self.current[member_id]
+
+    def _replay_instance(
+        self, member_id: str, old: StreamsMember | None, member: StreamsMember | None
+    ) -> None:
+        instance_id = None if old is None else old.group_instance_id
+        if instance_id is not None and self.static_members.get(instance_id) == member_id:
+            del self.static_members[instance_id]
+        if member is not None and member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member_id
 
     def _replay_topology(self, topology: Topology | None) -> None:
         self.topology, self._hash = topology, None

@@ -7,6 +7,7 @@ the target assignment, the member's current assignment.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.heartbeats import assignment_due
@@ -34,6 +35,9 @@ from .reconciliation import Goal, reconcile
 from .state import StreamsState, hash_of
 from .topics import ConfiguredTopology, check_topology, configure, required_topics
 
+MemberOffsets: TypeAlias = Mapping[str, Mapping[tuple[str, int], int]]
+"""Sums of changelog offsets by task, by member id."""
+
 NO_TOPOLOGY_EPOCH = -1
 """The validated topology epoch of a group while topics are missing."""
 
@@ -43,6 +47,7 @@ class StreamsTransition:
 
     :param configured: the topology as it was configured last; None if unknown
     :param initial_delay: the group waits for its first members before it assigns tasks
+    :param offsets: the changelog offsets that members have told
     :ivar records: to append
     :ivar statuses: conditions to report
     :ivar configured: the topology as it is configured now
@@ -60,10 +65,11 @@ class StreamsTransition:
         wall_ms: int,
         *,
         initial_delay: bool,
+        offsets: MemberOffsets,
     ) -> None:
         self.group, self.request, self.configured = group, request, configured
         self.catalog, self.settings, self.wall_ms = catalog, settings, wall_ms
-        self.initial_delay = initial_delay
+        self.initial_delay, self.offsets = initial_delay, offsets
         self.member_id = request.member_id
         self.known = group.members.get(self.member_id) or StreamsMember()
         self.member = request.member(self.known)
@@ -81,15 +87,16 @@ class StreamsTransition:
         :returns: the error of a topology or of tasks that are invalid
         """
         group_id = self.group.group_id
-        changed = self.member != self.known
-        if changed:
+        if self.member != self.known:
             self.records.append(StreamsGroupMemberMetadata(group_id, self.member_id, self.member))
         topology = self._topology()
         if isinstance(topology, Refusal):
             return topology
         self._report_stale_topology()
         metadata_hash = self._topics_hash(topology)
-        refusal = self._configure(topology, metadata_hash) or self._check_tasks()
+        refusal = (
+            self._configure(topology, metadata_hash) or self._check_tasks() or self._check_offsets()
+        )
         if refusal is not None:
             return refusal
         assert self.configured is not None
@@ -97,7 +104,7 @@ class StreamsTransition:
         validated = topology.epoch if ready else NO_TOPOLOGY_EPOCH
         configs = self.settings.assignment_configs
         same = (metadata_hash, validated, configs)
-        if changed or self.group.epoch[1:] != same:
+        if self._needs_assignment or self.group.epoch[1:] != same:
             self.epoch = StreamsEpoch(self.group.epoch.epoch + 1, *same)
             self.records.append(StreamsGroupMetadata(group_id, self.epoch))
         self._assign()
@@ -105,6 +112,32 @@ class StreamsTransition:
         if self.configured.problem is not None:
             self.statuses.append(self.configured.problem)
         return None
+
+    @property
+    def _needs_assignment(self) -> bool:
+        """True if the member is new or has changed; for a static one, in what matters to assignors,
+        so that it can come back from another host.
+        """
+        if self.request.group_instance_id is None:
+            return self.member != self.known
+        return any(
+            getattr(self.member, name) != getattr(self.known, name)
+            for name in ("topology_epoch", "rack_id", "client_tags", "process_id")
+        )
+
+    @property
+    def missing_tags(self) -> tuple[Status, ...]:
+        """The status of a member without the client tags that standby tasks are spread by."""
+        has = dict(self.member.client_tags)
+        missing = [tag for tag in self.settings.rack_tags if tag not in has]
+        if not missing:
+            return ()
+        detail = (
+            f"Missing required client tags for rack-aware standby assignment: "
+            f"[{', '.join(missing)}]. Configure them via 'client.tag.<tagKey>' in your Streams "
+            f"config."
+        )
+        return (Status(StatusCode.MISSING_CLIENT_TAGS, detail),)
 
     @property
     def is_settled(self) -> bool:
@@ -175,6 +208,20 @@ class StreamsTransition:
                     return Refusal(ErrorCode.INVALID_REQUEST, message)
         return None
 
+    def _check_offsets(self) -> Refusal | None:
+        """Return the error of a task whose offset is told twice."""
+        for offsets in (self.request.task_offsets, self.request.task_end_offsets):
+            seen: set[tuple[str, int]] = set()
+            for subtopology_id, partition, _ in offsets or ():
+                if (subtopology_id, partition) in seen:
+                    return Refusal(
+                        ErrorCode.INVALID_REQUEST,
+                        f"Task offsets contain a duplicate entry for subtopology {subtopology_id} "
+                        f"and partition {partition}.",
+                    )
+                seen.add((subtopology_id, partition))
+        return None
+
     def _task_fault(self, subtopology_id: str, partitions: tuple[int, ...]) -> str | None:
         assert self.configured is not None
         subtopology = self.configured.subtopologies.get(subtopology_id)
@@ -211,7 +258,7 @@ class StreamsTransition:
             assert self.configured is not None
             members = {**self.group.members, self.member_id: self.member}
             replicas = self.settings.standby_replicas
-            target = compute_target(self.group, members, self.configured, replicas)
+            target = compute_target(self.group, members, self.configured, replicas, self.offsets)
             self.target = target[self.member_id]
             self.target_epoch = self.epoch.epoch
             self.records += target_records(self.group, target, self.target_epoch, self.wall_ms)
@@ -245,12 +292,17 @@ def compute_target(
     members: Mapping[str, StreamsMember],
     configured: ConfiguredTopology,
     standby_replicas: int,
+    offsets: MemberOffsets,
 ) -> Mapping[str, TaskAssignment]:
     """Return a target assignment; no tasks while topics are missing."""
     if not configured.is_ready:
         return dict.fromkeys(members, TaskAssignment())
     previous = {
-        member_id: TaskMember(member.process_id, group.target.get(member_id) or TaskAssignment())
+        member_id: TaskMember(
+            member.process_id,
+            (group.current.get(member_id) or StreamsAssignment()).assigned,
+            offsets.get(member_id, {}),
+        )
         for member_id, member in members.items()
     }
     return assign_sticky(previous, configured.task_counts, standby_replicas)
