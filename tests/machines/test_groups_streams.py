@@ -10,11 +10,16 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import (
     CopartitionGroup,
     Endpoint,
+    HeldTaskAssignment,
     InternalTopic,
+    StreamsAssignment,
+    StreamsMemberState,
     Subtopology,
+    TaskAssignment,
     Topology,
 )
 from headrace.groups.streams.member import StatusCode
+from headrace.groups.streams.reconciliation import Goal, reconcile
 from tests.machines.group_desk import Desk, durable
 
 
@@ -506,6 +511,35 @@ def test_a_static_member_that_stays_away_is_removed(desk):
     desk.pass_ms(45_000)
     assert group_of(desk).state.members == {}
     assert group_of(desk).state.static_members == {}
+
+
+def test_a_task_that_changes_its_role_stays_on_its_member():
+    held = HeldTaskAssignment({"0": {0: 2, 1: 2}}, {"0": (2,)})
+    was = StreamsAssignment(2, 2, StreamsMemberState.STABLE, held)
+    owned = TaskAssignment({"0": (0, 1)}, {"0": (2,)})
+    target = TaskAssignment({"0": (0, 2)}, {"0": (1,)})
+    # The process has all of them, on this member. Task 2 is active on another member first.
+    actives = {("0", 0), ("0", 1), ("0", 2)}
+    goal = Goal(3, target, lambda *task: task not in actives, lambda *task: False)
+    closes = reconcile(was, goal, owned)
+    assert closes.state is StreamsMemberState.UNREVOKED_TASKS
+    assert closes.pending_revocation == HeldTaskAssignment({"0": {1: 2}})
+    assert closes.assigned == HeldTaskAssignment({"0": {0: 2}}, {"0": (1, 2)})
+    closed = TaskAssignment({"0": (0,)}, {"0": (1, 2)})
+    waits = reconcile(closes, goal, closed)
+    assert waits.state is StreamsMemberState.UNRELEASED_TASKS
+    assert waits.assigned == HeldTaskAssignment({"0": {0: 2}}, {"0": (1, 2)})
+    actives.remove(("0", 2))
+    gets = reconcile(waits, goal, closed)
+    assert gets.state is StreamsMemberState.STABLE
+    assert gets.assigned == HeldTaskAssignment({"0": {0: 2, 2: 3}}, {"0": (1,)})
+
+
+def test_the_assignment_of_an_empty_group_is_that_of_nobody(desk):
+    desk.run("m", 0)
+    desk.run("m", -1)
+    state = group_of(desk).state
+    assert state.target_epoch == (state.epoch.epoch, 0) == (3, 0)
 
 
 # --- changelog offsets and tags ---

@@ -33,6 +33,7 @@ from headrace.groups.heartbeats import (
 )
 from headrace.groups.limits import MAX_STREAMS_TASKS
 from headrace.groups.records import (
+    AssignmentEpoch,
     CommittedOffset,
     GroupRecord,
     HeldTaskAssignment,
@@ -44,6 +45,7 @@ from headrace.groups.records import (
     StreamsGroupMetadata,
     StreamsGroupRecord,
     StreamsGroupTargetAssignmentMember,
+    StreamsGroupTargetAssignmentMetadata,
     StreamsMemberState,
     TaskAssignment,
     Topology,
@@ -349,10 +351,14 @@ class StreamsGroup:
         timers = TimerChanges(self.timers)
         timers.cancel(SESSION, member_id)
         timers.cancel(REVOKE, member_id)
-        records = (
+        records: tuple[StreamsGroupRecord, ...] = (
             *self._removal(member_id),
             StreamsGroupMetadata(group_id, epoch._replace(epoch=epoch.epoch + 1)),
         )
+        if self.state.members.keys() == {member_id}:
+            # Nothing is left to assign; the next member does not wait for the assignment interval.
+            nobody = AssignmentEpoch(epoch.epoch + 1, 0)
+            records += (StreamsGroupTargetAssignmentMetadata(group_id, nobody),)
         return Outcome(None, records, apply=timers.apply)
 
     def _removal(self, member_id: str) -> tuple[StreamsGroupRecord, ...]:

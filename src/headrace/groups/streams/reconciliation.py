@@ -3,7 +3,8 @@
 A task moves as a partition of a consumer group does: its holder is asked to close it, confirms with
 a heartbeat, and then the new member gets it (:mod:`headrace.groups.consumer.reconciliation`). An
 active task is free when no member has it active. In addition a process has a task only once, in
-any role, as its members share state directories::
+any role, as its members share state directories. A task that only changes its role stays on its
+member meanwhile::
 
     STABLE ──────────── has its target assignment ──────────────────────────────────┐
       │ a newer target                                                              │
@@ -16,7 +17,7 @@ any role, as its members share state directories::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -31,14 +32,16 @@ from headrace.groups.records import (
 IsFree: TypeAlias = Callable[[str, int], bool]
 """Takes a subtopology id and a partition; returns whether the member may get the task."""
 
+_NO_EPOCH = 0
+"""Only active tasks have epochs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Goal:
     """The target of a member's reconciliation.
 
-    :param is_free: returns whether the member may get an active task
-    :param is_free_on_process: returns whether the member may get a standby or warm-up task: its
-        process does not have the task
+    :param is_free: returns whether no member has a task active
+    :param is_free_on_process: returns whether the member's process does not have a task
     """
 
     epoch: int
@@ -102,21 +105,47 @@ def _advance(
     was: StreamsAssignment, goal: Goal, owned: TaskAssignment | None, epoch: int
 ) -> StreamsAssignment:
     assigned, target = was.assigned, goal.target
+
+    def is_free(subtopology_id: str, partition: int) -> bool:
+        is_standby = partition in assigned.standby.get(subtopology_id, ())
+        return goal.is_free(subtopology_id, partition) and (
+            is_standby or goal.is_free_on_process(subtopology_id, partition)
+        )
+
+    def is_free_for_replica(subtopology_id: str, partition: int) -> bool:
+        is_active = partition in assigned.active.get(subtopology_id, {})
+        return is_active or goal.is_free_on_process(subtopology_id, partition)
+
     active = _Difference()
     for subtopology_id in sorted({*target.active, *assigned.active}):
         active.add(
             subtopology_id,
             assigned.active.get(subtopology_id, {}),
             target.active.get(subtopology_id, ()),
-            goal.is_free,
+            is_free,
             goal.epoch,
         )
-    standby = _difference(assigned.standby, target.standby, goal)
-    warmup = _difference(assigned.warmup, target.warmup, goal)
+    standby = _difference(assigned.standby, target.standby, is_free_for_replica)
+    warmup = _difference(assigned.warmup, target.warmup, goal.is_free_on_process)
+    # A task that becomes a standby stays on the member while it closes the active one.
+    for subtopology_id, partition in _each(assigned.active):
+        standby.keep_gained(subtopology_id, partition)
+    # A standby that becomes active is not closed. It stays one until the member gets it as active.
+    promoted = [
+        (subtopology_id, partition)
+        for subtopology_id, partition in _each(assigned.standby)
+        if partition in target.active.get(subtopology_id, ())
+    ]
+    for subtopology_id, partition in promoted:
+        standby.revoked.get(subtopology_id, {}).pop(partition, None)
     revoked = HeldTaskAssignment(
         active.revoked, _partitions(standby.revoked), _partitions(warmup.revoked)
     )
-    if revoked and _holds_any(owned, revoked):
+    is_blocked = bool(revoked) and _holds_any(owned, revoked)
+    for subtopology_id, partition in promoted:
+        if is_blocked or partition not in active.gained.get(subtopology_id, {}):
+            standby.kept.setdefault(subtopology_id, {})[partition] = _NO_EPOCH
+    if is_blocked:
         kept = HeldTaskAssignment(active.kept, _partitions(standby.kept), _partitions(warmup.kept))
         return StreamsAssignment(
             epoch, was.member_epoch, StreamsMemberState.UNREVOKED_TASKS, kept, revoked
@@ -169,6 +198,12 @@ class _Difference:
             else:
                 self.waits = True
 
+    def keep_gained(self, subtopology_id: str, partition: int) -> None:
+        """Treat a task to get as one that the member has."""
+        gained = self.gained.get(subtopology_id, {})
+        if partition in gained:
+            self.kept.setdefault(subtopology_id, {})[partition] = gained.pop(partition)
+
     def assigned(self) -> _Epochs:
         """Return the tasks to keep and to get, sorted."""
         merged = {
@@ -184,18 +219,28 @@ class _Difference:
         }
 
 
-def _difference(held: Tasks, target: Tasks, goal: Goal) -> _Difference:
+def _difference(held: Tasks, target: Tasks, is_free: IsFree) -> _Difference:
     difference = _Difference()
     for subtopology_id in sorted({*target, *held}):
         difference.add(
             subtopology_id,
-            dict.fromkeys(held.get(subtopology_id, ()), 0),
+            dict.fromkeys(held.get(subtopology_id, ()), _NO_EPOCH),
             target.get(subtopology_id, ()),
-            goal.is_free_on_process,
-            goal.epoch,
+            is_free,
+            _NO_EPOCH,
         )
     return difference
 
 
 def _partitions(epochs: _Epochs) -> Tasks:
-    return {subtopology_id: tuple(partitions) for subtopology_id, partitions in epochs.items()}
+    return {
+        subtopology_id: tuple(sorted(partitions))
+        for subtopology_id, partitions in sorted(epochs.items())
+        if partitions
+    }
+
+
+def _each(tasks: Mapping[str, Iterable[int]]) -> Iterator[tuple[str, int]]:
+    for subtopology_id, partitions in tasks.items():
+        for partition in partitions:
+            yield subtopology_id, partition

@@ -271,9 +271,7 @@ class StreamsTransition:
             return not group.is_on_process(process_id, subtopology_id, partition)
 
         def is_free(subtopology_id: str, partition: int) -> bool:
-            return not group.has_active(subtopology_id, partition) and is_free_on_process(
-                subtopology_id, partition
-            )
+            return not group.has_active(subtopology_id, partition)
 
         goal = Goal(self.target_epoch, self.target, is_free, is_free_on_process)
         self.now = reconcile(self.was, goal, self.request.owned)
