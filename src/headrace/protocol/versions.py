@@ -199,6 +199,7 @@ ABSENT: Mapping[str, Any] = {
     "datetime_i64": datetime.fromtimestamp(0, UTC),
     "int8": 0,
     "int16": 0,
+    "uint16": 0,
     "int32": 0,
     "int64": 0,
     "float64": 0.0,
