@@ -17,7 +17,7 @@ change a setting                               both      both
 produce a record                               both      both
 release held records                           both      both: said to be impossible
 redrive dead letters that a test has written   both      both
-redrive dead letters of the broker             JSON      not before 4.4
+redrive dead letters of the broker             JSON      not tried
 with TLS and a login (``test_secured.py``)     JSON      JSON, with ``--target kafka``
 ``serve --ui-port`` (``test_beside.py``)       JSON      has none
 =============================================  ========  =============================
