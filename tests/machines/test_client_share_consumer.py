@@ -32,7 +32,9 @@ def consumer(monkeypatch: pytest.MonkeyPatch) -> ShareConsumer:
     for partition in (0, 1):
         consumer._node(partition + 1).held.add((TOPIC_ID, partition), [(0, 9)], 0)
 
-    async def acknowledge(node: ShareNode, wanted: Outcomes) -> dict[object, object]:
+    async def acknowledge(
+        node: ShareNode, wanted: Outcomes, *, uncounted: bool = False
+    ) -> dict[object, object]:
         consumer._node(len(consumer._nodes) + 1)
         return node._of_held(wanted)
 
@@ -95,7 +97,9 @@ async def test_a_broker_that_does_not_answer_does_not_delay_another(
     """The locks at the other one would time out."""
     others: asyncio.Queue[AcknowledgeType] = asyncio.Queue()
 
-    async def acknowledge(node: ShareNode, wanted: Outcomes) -> dict[object, object]:
+    async def acknowledge(
+        node: ShareNode, wanted: Outcomes, *, uncounted: bool = False
+    ) -> dict[object, object]:
         if node._node_id == 1:
             await asyncio.Event().wait()
         for _, outcome in wanted:

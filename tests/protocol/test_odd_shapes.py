@@ -180,7 +180,8 @@ class Target:
 def target() -> Iterator[Target]:
     errors = Errors()
     logging.getLogger().addHandler(errors)
-    with Broker(config={"group.initial.rebalance.delay.ms": 0, **ONE_PARTITION}) as broker:
+    configs = {"group.initial.rebalance.delay.ms": 0, "unstable.api.versions.enable": True}
+    with Broker(config={**configs, **ONE_PARTITION}) as broker:
         with connection(broker.bootstrap_servers) as client:
             topic_id = client.create_topic("t", 2)
             assert client.produce("t", Shape(0, 9, topic_id)._base["records"]) == (0, 0)
