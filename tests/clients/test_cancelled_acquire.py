@@ -242,6 +242,21 @@ async def test_a_second_close_asks_nobody(servers: str, monkeypatch: pytest.Monk
 
 
 @story
+async def test_a_close_leaves_the_group_though_a_release_is_not_answered(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+):
+    consumer = ShareConsumer(servers, GROUP, [TOPIC])
+    await consumer.start()
+    acquired = await consumer.acquire(max_wait_ms=20_000)
+    answers = Answers(monkeypatch, "ShareAcknowledgeRequest")
+    release = asyncio.create_task(consumer.release_unprocessed(acquired.ranges))
+    await answers.arrived.wait()
+    await consumer.close(timeout_ms=400)
+    assert not consumer._membership.may_be_member
+    await cancelled(release)
+
+
+@story
 async def test_the_next_call_raises_the_error_of_a_cancelled_one(
     servers: str, monkeypatch: pytest.MonkeyPatch
 ):

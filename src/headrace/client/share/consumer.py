@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, uuid4
 
@@ -193,18 +194,26 @@ class ShareConsumer:
             await _cancelled(self._late)  # also those of the acquisitions
             self._abandoned.clear()
             self._late.clear()
-            async with asyncio.timeout(timeout_ms / 1000):
-                await self.release_unprocessed(unseen)
-                await asyncio.gather(*(node.close() for node in self._nodes.values()))
-                if self._ended is None and self._membership.may_be_member:
-                    await self._send_heartbeat(LEAVE_EPOCH, None)
-                    self._membership.left()
-        except (TimeoutError, ClientError) as problem:
-            _log.warning("leaving group %s: %s", self.group_id, problem or "timed out")
+            # A broker that does not answer leaves time to tell the coordinator.
+            for step in (partial(self._close_sessions, unseen), self._leave):
+                try:
+                    async with asyncio.timeout(timeout_ms / 2000):
+                        await step()
+                except (TimeoutError, ClientError) as problem:
+                    _log.warning("leaving group %s: %s", self.group_id, problem or "timed out")
         finally:
             if self._tracing is not None:
                 self._tracing.closed()
             await self.cluster.close()
+
+    async def _close_sessions(self, unseen: Sequence[AcquiredRange]) -> None:
+        await self.release_unprocessed(unseen)
+        await asyncio.gather(*(node.close() for node in self._nodes.values()))
+
+    async def _leave(self) -> None:
+        if self._ended is None and self._membership.may_be_member:
+            await self._send_heartbeat(LEAVE_EPOCH, None)
+            self._membership.left()
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Replace the subscription; the next heartbeat sends it. Held records stay held."""

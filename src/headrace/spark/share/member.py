@@ -33,6 +33,8 @@ _LAGS_IN_PROGRESS = 1000
 _CLOSE_TIMEOUT_S = 4.0
 _RELEASE_TIMEOUT_S = 1.5
 """The part of it in which records are released without counting."""
+_LEAVE_TIMEOUT_MS = 2000
+"""The part of it in which the member leaves."""
 
 
 class ShareMember:
@@ -176,7 +178,7 @@ class ShareMember:
                     await self._acquisitions.close()
             except (TimeoutError, ClientError) as error:
                 _log.warning("releasing the records of a micro-batch: %r", error)
-            await self._consumer.close()
+            await self._consumer.close(_LEAVE_TIMEOUT_MS)
 
     async def _renew_locks(self) -> None:
         has_warned = False
