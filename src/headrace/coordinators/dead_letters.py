@@ -351,9 +351,10 @@ class DeadLetters:
         counts.given_up += given_up
         if self._may_complain(counts):
             log.warning(
-                "share group %s has given up %d records since the broker started, the last ones of "
-                "%s-%d: they reached share.delivery.count.limit, and the group has no dead-letter "
-                "queue. Set errors.deadletterqueue.topic.name of the group to keep such records",
+                "records that share group %s has given up since the broker started: %d, the last "
+                "of %s-%d. They reached share.delivery.count.limit, and the group has no "
+                "dead-letter queue. Set errors.deadletterqueue.topic.name of the group to keep "
+                "such records",
                 key.group_id,
                 counts.given_up,
                 topic,
