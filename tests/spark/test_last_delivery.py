@@ -23,15 +23,15 @@ def acquired(*delivery_counts: int) -> list[AcquiredRange]:
         ([], 5, Step.RUN, Step.RUN),
         ([1, 3], 5, Step.RUN, Step.RUN),
         ([1, 4], 5, Step.RUN, Step.START_OVER),
-        ([5, 1], 5, Step.STOP, Step.RUN_ALONE),
+        ([5, 1], 5, Step.RUN_ALONE, Step.SPEND),
         ([5], 10, Step.RUN, Step.RUN),
-        ([7], 5, Step.STOP, Step.RUN_ALONE),
+        ([7], 5, Step.RUN_ALONE, Step.SPEND),
         ([2], 3, Step.RUN, Step.START_OVER),
         ([1], 2, Step.RUN, Step.RUN),
-        ([2], 2, Step.STOP, Step.RUN_ALONE),
+        ([2], 2, Step.RUN_ALONE, Step.SPEND),
     ],
 )
-def test_no_micro_batch_spends_a_last_delivery(
+def test_last_deliveries_are_not_spent_on_failures(
     delivery_counts: list[int], limit: int, on_headrace: Step, on_kafka: Step
 ) -> None:
     for can_uncount, expected in ((True, on_headrace), (False, on_kafka)):
@@ -45,9 +45,8 @@ def test_no_micro_batch_spends_a_last_delivery(
 
 
 def test_the_line_says_what_to_do() -> None:
-    assert advice(acquired(1, 5), "g", GroupLimits(5)) == (
-        "t-0 has records from offset 10 on that share group 'g' would give up if this micro-batch "
-        "failed too: 5 of 5 deliveries are used. Raise share.delivery.count.limit of the group, "
-        "set its errors.deadletterqueue.topic.name, or let the query reject a record that it "
-        "cannot process"
+    assert advice(acquired(1, 5, 5), "g", GroupLimits(5)) == (
+        "5 of 5 deliveries of t-0 from offset 10 on are used, after which share group 'g' gives up "
+        "records. Raise share.delivery.count.limit of the group, set its "
+        "errors.deadletterqueue.topic.name, or let the query reject a record that it cannot process"
     )

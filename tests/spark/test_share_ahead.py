@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -16,6 +17,7 @@ from headrace.client import (
     AcknowledgeType,
     Acquired,
     AcquiredRange,
+    ClientError,
     ConnectionFailed,
     ShareConsumer,
 )
@@ -74,8 +76,9 @@ class FakeConsumer:
         await self.gate.wait()
         return Acquired(
             tuple(
-                AcquiredRange("t", 0, first, last, self._deliveries[first])
-                for first, last in runs(free)
+                AcquiredRange("t", 0, first, last, count)
+                for count, offsets in groupby(free, self._deliveries.__getitem__)
+                for first, last in runs(offsets)
             )
         )
 
@@ -277,6 +280,43 @@ async def test_what_was_acquired_and_not_processed_does_not_count() -> None:
     await until(lambda: consumer.held()["t", 0] == [(1, 19)])
     await queue.close()
     assert consumer.held()["t", 0] == [(1, 10)]
+
+
+@story
+async def test_a_record_that_has_its_last_delivery_is_processed_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def can(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr(Acquisitions, "_broker_can_uncount", can)
+    consumer = FakeConsumer(end=4)
+    consumer._deliveries = {1: 4, 2: 1}
+    queue = acquisitions(consumer)
+    assert offsets(await queue.acquire()) == [1]
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert consumer.held()["t", 0] == [(1, 1)]  # nothing was acquired ahead, either
+    await queue.close()
+    assert consumer._deliveries == {0: 0, 1: 4, 2: 1, 3: 0}
+    assert [line for line in caplog.messages if line.startswith("5 of 5 deliveries of t-0 from")]
+
+
+@story
+async def test_without_the_limits_the_query_goes_on_and_warns_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refuse(*_: object) -> dict[str, str]:
+        raise ClientError("describing configs: GROUP_AUTHORIZATION_FAILED")
+
+    consumer = FakeConsumer(end=4)
+    consumer._deliveries = {1: 4, 2: 7}
+    monkeypatch.setattr(consumer, "group_configs", refuse)
+    queue = acquisitions(consumer, maxRecordsPerTrigger=3)
+    assert offsets(await queue.acquire()) == [0, 1, 2]
+    await queue.close()
+    (line,) = caplog.messages
+    assert line.startswith("share group g: share.delivery.count.limit is unknown, so records may")
 
 
 SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 8)), max_size=8)

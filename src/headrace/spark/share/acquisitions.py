@@ -30,6 +30,7 @@ from .last_delivery import (
     GroupLimits,
     Step,
     advice,
+    most_delivered,
     next_step,
 )
 from .options import ShareOptions
@@ -50,6 +51,8 @@ _FIRST_THAT_MATTERS = 2
 _PATIENCE_S = 60.0
 """Time to wait for records that other members hold; longer than the default session of a member
 that was killed."""
+_START_OVER_PAUSES_S = (0.25, 4.0)
+"""The first and the longest pause before another attempt to start over."""
 
 
 @dataclass(slots=True)
@@ -95,7 +98,11 @@ class Acquisitions:
         self._run_ends: dict[TopicPartition, int] = {}
         self._limits: GroupLimits | None = None
         self._releases_records = options.default_outcome is AcknowledgeType.RELEASE
+        self._has_warned: set[Step | None] = set()
+        """Steps at last deliveries that the log has told of; None: the limits are unknown."""
         self._running: Sequence[AcquiredRange] = ()
+        self._is_last_delivery = False
+        """A failure of the micro-batch may give up its records."""
         self._has_outcomes = False
         """Outcomes of the running micro-batch have been applied."""
 
@@ -148,7 +155,8 @@ class Acquisitions:
 
         What was acquired ahead comes first, unless it has been lost since.
 
-        :raises SourceError: no micro-batch may spend the last delivery of the records
+        :raises SourceError: the next delivery would be the last one, and the broker does not
+            forget the others
         """
         limit = self._most_records
         ranges = still_held(await self._ahead.take(), self._consumer.held())
@@ -171,12 +179,16 @@ class Acquisitions:
             ranges += acquired.ranges
             room -= sum(r.count for r in acquired.ranges)
             step = await self._next_step(acquired.ranges)
-        if step is Step.STOP:
-            await self._consumer.release_unprocessed(ranges)
-            raise SourceError(advice(ranges, self._options.group_id, self._group_limits))
         if step is Step.START_OVER:
             await self._start_over(ranges)
             return [], False
+        self._is_last_delivery = step is not Step.RUN
+        if self._is_last_delivery:
+            self._warn(step, advice(ranges, self._options.group_id, self._limits or GroupLimits()))
+        if step is Step.RUN_ALONE:
+            alone = most_delivered(ranges)
+            await self._consumer.release_unprocessed(r for r in ranges if r is not alone)
+            ranges = [alone]
         ranges = still_held(ranges, self._consumer.held())
         self.counts.add_acquired(ranges)
         return ranges, complete
@@ -185,9 +197,10 @@ class Acquisitions:
     def _most_records(self) -> int:
         return self._options.max_records_per_trigger or _NO_LIMIT
 
-    @property
-    def _group_limits(self) -> GroupLimits:
-        return self._limits or GroupLimits()
+    def _warn(self, step: Step | None, text: str) -> None:
+        if step not in self._has_warned:
+            self._has_warned.add(step)
+            _log.warning("%s", text)
 
     async def _next_step(self, ranges: Sequence[AcquiredRange]) -> Step:
         """Return what to do with acquired records. The broker is asked only if it matters."""
@@ -196,9 +209,8 @@ class Acquisitions:
             return Step.RUN
         limits = self._limits
         if limits is None or delivery_count >= limits.delivery_count_limit - 1:
-            self._limits = await self._read_limits()  # an operator may have changed them
-        limits = self._group_limits
-        if delivery_count < limits.delivery_count_limit - 1:
+            limits = await self._read_limits()  # an operator may have changed them
+        if limits is None or delivery_count < limits.delivery_count_limit - 1:
             return Step.RUN
         can_uncount = await self._broker_can_uncount(ranges[0])
         return next_step(
@@ -206,70 +218,101 @@ class Acquisitions:
         )
 
     async def _read_limits(self) -> GroupLimits | None:
+        """Return the group's limits, or what was read last; None if they are unknown."""
         names = (DELIVERY_COUNT_LIMIT, DEAD_LETTER_QUEUE)
         group_id = self._options.group_id
         try:
             configs = await self._consumer.cluster.group_configs(group_id, names)
         except ClientError as error:
-            _log.warning("reading the delivery limit of share group %s: %s", group_id, error)
+            self._warn(
+                None,
+                f"share group {group_id}: {DELIVERY_COUNT_LIMIT} is unknown, so records may be "
+                f"given up when micro-batches fail: {error}",
+            )
             return self._limits
-        limit = configs.get(DELIVERY_COUNT_LIMIT)
-        keeps_given_up = bool(configs.get(DEAD_LETTER_QUEUE))
-        if limit is None:
-            return GroupLimits(keeps_given_up=keeps_given_up)
-        return GroupLimits(int(limit), keeps_given_up)
+        limits = GroupLimits(keeps_given_up=bool(configs.get(DEAD_LETTER_QUEUE)))
+        if DELIVERY_COUNT_LIMIT in configs:
+            limits = limits._replace(delivery_count_limit=int(configs[DELIVERY_COUNT_LIMIT]))
+        self._limits = limits
+        return limits
 
     async def _broker_can_uncount(self, acquired: AcquiredRange) -> bool:
-        """Return whether the broker answers with headrace's tagged fields."""
+        """Return whether the broker answers with headrace's tagged fields; False if not at all."""
         partition = (acquired.topic, acquired.partition)
         cluster = self._consumer.cluster
-        states = await share_states(cluster, self._options.group_id, [partition], 1)
+        try:
+            states = await share_states(cluster, self._options.group_id, [partition], 1)
+        except ClientError as error:
+            _log.warning("asking for the broker's abilities: %s", error)
+            return False
         return partition in states and states[partition].spans is not None
 
     async def _start_over(self, ranges: Sequence[AcquiredRange]) -> None:
         """Have the broker forget how often records were delivered: leave the group, and set its
         start offsets to where they are. It delivers other finished records after them again.
 
-        :raises SourceError: the group has other members, or the broker refuses
+        While the group has other members, the broker refuses. They may leave, too.
+
+        :raises SourceError: the broker has refused for too long
+        """
+        loop = asyncio.get_running_loop()
+        group_id = self._options.group_id
+        starts: dict[TopicPartition, int] = {}
+        for r in ranges:
+            partition = (r.topic, r.partition)
+            starts[partition] = min(r.first_offset, starts.get(partition, r.first_offset))
+        await self._consumer.close()
+        deadline_s = loop.time() + _PATIENCE_S
+        pause_s, longest_pause_s = _START_OVER_PAUSES_S
+        while (problem := await self._set_starts(starts)) is not None:
+            if loop.time() + pause_s > deadline_s:
+                limits = self._limits or GroupLimits()
+                raise SourceError(f"{problem}: {advice(ranges, group_id, limits)}")
+            self._warn(Step.START_OVER, f"to count deliveries anew, waiting: {problem}")
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, longest_pause_s)
+        await self._consumer.start()
+        _log.warning(
+            "share group %s: micro-batches have failed; the deliveries of their records are "
+            "counted anew, from %s on",
+            group_id,
+            ", ".join(f"{topic}-{n} offset {offset}" for (topic, n), offset in starts.items()),
+        )
+
+    async def _set_starts(self, starts: dict[TopicPartition, int]) -> ClientError | None:
+        """Set start offsets of the group, which has no members; return why this failed.
+
+        :param starts: the first offsets that were acquired; set to those of the group, which may be
+            lower
         """
         import confluent_kafka  # rarely needed, and slow to import
 
         from headrace.admin.groups import alter_share_offsets
 
         group_id, cluster = self._options.group_id, self._consumer.cluster
-        first_offsets: dict[TopicPartition, int] = {}
-        for r in ranges:
-            partition = (r.topic, r.partition)
-            first_offsets[partition] = min(
-                r.first_offset, first_offsets.get(partition, r.first_offset)
-            )
-        await self._consumer.close()
-        states = await share_states(cluster, group_id, first_offsets)
-        for partition, state in states.items():
-            if state.start_offset is not None:
-                first_offsets[partition] = min(first_offsets[partition], state.start_offset)
-        starts = [
-            confluent_kafka.TopicPartition(*partition, offset)
-            for partition, offset in first_offsets.items()
-        ]
-        altered = await alter_share_offsets(cluster, group_id, starts, cluster.timeout_ms)
-        for error in altered.values():
-            if error is not None:
-                _log.warning("share group %s: %s", group_id, error)
-                raise SourceError(advice(ranges, group_id, self._group_limits))
-        await self._consumer.start()
-        _log.warning(
-            "share group %s: micro-batches have failed %d times; the deliveries of their records "
-            "are counted anew, from %s on",
+        try:
+            states = await share_states(cluster, group_id, starts)
+        except ClientError as error:
+            return error
+        for partition, offset in starts.items():
+            state = states.get(partition)
+            if state is None or state.start_offset is None:
+                # Unfinished records may be below the acquired ones. They would be skipped.
+                topic, number = partition
+                return ClientError(f"the broker does not tell the start offset of {topic}-{number}")
+            starts[partition] = min(offset, state.start_offset)
+        altered = await alter_share_offsets(
+            cluster,
             group_id,
-            max(r.delivery_count for r in ranges) - 1,
-            ", ".join(f"{topic}-{n} offset {at}" for (topic, n), at in first_offsets.items()),
+            [confluent_kafka.TopicPartition(*partition, at) for partition, at in starts.items()],
+            cluster.timeout_ms,
         )
+        return next((error for error in altered.values() if error is not None), None)
 
     def _begin(self, ranges: Sequence[AcquiredRange]) -> None:
         """Note the micro-batch that runs now, and acquire records for the next one meanwhile."""
         self._running, self._has_outcomes = ranges, False
-        if ranges and self._options.acquire_ahead:
+        if ranges and self._options.acquire_ahead and not self._is_last_delivery:
             self._ahead.start(self._most_records)
 
     async def _acquire_now(self, max_records: int) -> Sequence[AcquiredRange]:
@@ -313,7 +356,8 @@ class Acquisitions:
         quiet_acquires = 0
         while True:
             ranges, complete = await self._acquire_batch()
-            if (ranges and takes_later) or any(map(self._is_of_run, ranges)):
+            takes_all = takes_later or self._is_last_delivery  # Kafka gives up what is released
+            if (ranges and takes_all) or any(map(self._is_of_run, ranges)):
                 return ranges
             later += ranges
             previous, assignment = assignment, self._consumer.assignment
@@ -367,10 +411,9 @@ class Acquisitions:
         held = self._consumer.held()
         if not held:
             return
-        if self._has_outcomes or (await self._read_limits() or GroupLimits()).keeps_given_up:
-            counted = self._running
-        else:
-            counted = ()
+        limits = await self._read_limits()
+        keeps_given_up = limits is not None and limits.keeps_given_up
+        counted = self._running if self._has_outcomes or keeps_given_up else ()
         await self._consumer.release_unprocessed(
             AcquiredRange(topic, partition, first, last, 0)
             for (topic, partition), spans in held.items()

@@ -59,11 +59,6 @@ class AcquisitionAhead:
         ranges, self._ranges = self._ranges, []
         return ranges
 
-    def cancel(self) -> None:
-        """End the task without its records, which the end of the share session releases."""
-        if self._task is not None:
-            self._task.cancel()
-
     async def _acquire(self, room: int) -> None:
         while room > 0 and not self._is_ending:
             self._changed.clear()

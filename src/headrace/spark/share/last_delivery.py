@@ -2,8 +2,8 @@
 
 A micro-batch that fails as a whole, because a sink is down or the driver is killed, is no fault of
 its records. The broker counts deliveries and gives up a record that is released at the limit. So a
-failed micro-batch is released without counting where the broker can (headrace), and records whose
-deliveries are used up are not given to a micro-batch.
+failed micro-batch is released without counting where the broker can (headrace), and a record that
+has its last delivery is processed alone. Other brokers are made to forget the deliveries before.
 
 A query that releases records itself decides record by record, and a dead-letter queue keeps what is
 given up: then the limit applies.
@@ -40,9 +40,11 @@ class Step(Enum):
     RUN = auto()
     """Have a micro-batch process them."""
     RUN_ALONE = auto()
-    """Likewise, without acquiring more: if it fails, they are given up."""
-    STOP = auto()
-    """Release them without counting, and stop the query."""
+    """Have a micro-batch process one that has its last delivery, and release the others without
+    counting. If the micro-batch fails, no outcome of another record makes this delivery count.
+    """
+    SPEND = auto()
+    """Have a micro-batch process them, without acquiring more: a release would give them up."""
     START_OVER = auto()
     """Release them, and have the broker forget the deliveries, before the last one."""
 
@@ -64,20 +66,24 @@ def next_step(
     limit = limits.delivery_count_limit
     delivery_count = max((acquired.delivery_count for acquired in ranges), default=0)
     if delivery_count >= limit:
-        # Without counting, they are as before; otherwise even a release gives them up.
-        return Step.STOP if can_uncount else Step.RUN_ALONE
+        return Step.RUN_ALONE if can_uncount else Step.SPEND
     if not can_uncount and delivery_count >= max(limit - 1, _LEAST_TO_START_OVER):
         return Step.START_OVER
     return Step.RUN
 
 
+def most_delivered(ranges: Iterable[AcquiredRange]) -> AcquiredRange:
+    """Return the first range with the largest delivery count."""
+    return max(ranges, key=lambda acquired: acquired.delivery_count)
+
+
 def advice(ranges: Iterable[AcquiredRange], group_id: str, limits: GroupLimits) -> str:
-    """Return the line that ends a query with :attr:`Step.STOP`, or that cannot start over."""
-    first = max(ranges, key=lambda acquired: acquired.delivery_count)
+    """Return the line about records that have few deliveries left."""
+    acquired = most_delivered(ranges)
     return (
-        f"{first.topic}-{first.partition} has records from offset {first.first_offset} on that "
-        f"share group '{group_id}' would give up if this micro-batch failed too: "
-        f"{first.delivery_count} of {limits.delivery_count_limit} deliveries are used. Raise "
-        f"{DELIVERY_COUNT_LIMIT} of the group, set its {DEAD_LETTER_QUEUE}, or let the query "
-        "reject a record that it cannot process"
+        f"{acquired.delivery_count} of {limits.delivery_count_limit} deliveries of "
+        f"{acquired.topic}-{acquired.partition} from offset {acquired.first_offset} on are used, "
+        f"after which share group '{group_id}' gives up records. Raise {DELIVERY_COUNT_LIMIT} of "
+        f"the group, set its {DEAD_LETTER_QUEUE}, or let the query reject a record that it cannot "
+        "process"
     )
