@@ -319,6 +319,22 @@ async def test_without_the_limits_the_query_goes_on_and_warns_once(
     assert line.startswith("share group g: share.delivery.count.limit is unknown, so records may")
 
 
+@story
+async def test_a_coordinator_that_does_not_answer_does_not_end_the_query(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(*_: object) -> dict[object, object]:
+        raise ConnectionFailed("the coordinator is gone")
+
+    monkeypatch.setattr("headrace.spark.share.acquisitions.share_states", fail)
+    consumer = FakeConsumer(end=4)
+    consumer._deliveries = {1: 4}
+    queue = acquisitions(consumer)
+    # A release might count.
+    assert sorted(offsets(await queue.acquire())) == [0, 1, 2, 3]
+    await queue.close()
+
+
 SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 8)), max_size=8)
 
 

@@ -49,14 +49,17 @@ async def fail(orders: Queue) -> None:
 
 
 @story
-async def test_the_query_waits_until_other_members_leave(orders: Queue) -> None:
+async def test_the_query_waits_until_other_members_leave(
+    orders: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
     other = member(orders)
     await other.start()
     async with member(orders) as consumer:
         ranges = asyncio.create_task(acquire(consumer, orders))
-        while not consumer._is_closed:
+        while "NON_EMPTY_GROUP" not in caplog.text:
             await asyncio.sleep(0.01)
-        await other.close()
+        assert (await other.acquire(max_wait_ms=20_000)).ranges[0].delivery_count == 3
+        await other.close()  # which gives up a record
         assert [(r.first_offset, r.delivery_count) for r in await ranges] == [(0, 1)]
 
 
