@@ -85,31 +85,31 @@ class PartitionReader:
         """
         if self._problem is not None:
             raise self._problem
-        found = self._decoded(max_records)
-        if not found:
+        records = self._decoded(max_records)
+        if not records:
             if not self._positions:
                 return None
             await self._fetch(wait_s)
-            found = self._decoded(max_records)
-        return found
+            records = self._decoded(max_records)
+        return records
 
     def _decoded(self, max_records: int) -> list[ReadRecord]:
-        found: list[ReadRecord] = []
-        while len(found) < max_records:
+        records: list[ReadRecord] = []
+        while len(records) < max_records:
             try:
                 record = next(self._decoding, None)
                 if record is not None:
-                    found.append(record)
+                    records.append(record)
                 elif self._fetched:
                     self._decoding = self._records(self._fetched.popleft())
                 else:
                     break
             except ClientError as error:
-                if not found:
+                if not records:
                     raise
                 self._problem = error
                 break
-        return found
+        return records
 
     def _records(self, fetched: _Fetched) -> Iterator[ReadRecord]:
         """Yield the records of batches, and advance the position of the partition.

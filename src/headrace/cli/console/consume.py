@@ -270,8 +270,8 @@ class Partitions:
         :raises ClientError: reading failed
         """
         assert self._reader is not None
-        found = self._runner.run(self._reader.read(max_records, wait_s))
-        if found is None:
+        records = self._runner.run(self._reader.read(max_records, wait_s))
+        if records is None:
             return None
         return [
             Delivered(
@@ -285,7 +285,7 @@ class Partitions:
                 record.key,
                 record.value,
             )
-            for topic, partition, timestamp_type, record in found
+            for topic, partition, timestamp_type, record in records
         ]
 
     def printed(self, records: Sequence[Delivered]) -> None:
@@ -341,7 +341,7 @@ class Partitions:
             isolation_level=self._isolation_level,
             timeout_ms=_CALL_TIMEOUT_MS,
         )
-        offsets = {place: found.offset for place, found in listed.items()}
+        offsets = {place: answer.offset for place, answer in listed.items()}
         after = [place for place, offset in offsets.items() if offset is None]
         ends = await self._offsets_at(after, LATEST) if after and when != LATEST else {}
         return {

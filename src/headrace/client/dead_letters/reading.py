@@ -142,7 +142,7 @@ class QueueReader:
             timeout_ms=int(TIMEOUT_S * 1000),
         )
         listed = self._runner.run(listing)
-        return {number: found.offset or 0 for (_, number), found in listed.items()}
+        return {number: answer.offset or 0 for (_, number), answer in listed.items()}
 
     def chunks(
         self,
