@@ -89,19 +89,25 @@ class Life:
             self.desk.full_disk()
 
     def check(self) -> None:
-        """No task is active on two members, and no process has a task twice."""
+        """No task is active on two members, no process has a task on two members, and no member has
+        a task in two roles, unless it closes it in one of them.
+        """
         if self.group is None:
             return
         state = self.group.state
-        active, on_process = Counter(), Counter()
+        active, on_process, in_role = Counter(), Counter(), Counter()
         for member_id, current in state.current.items():
             process = state.members[member_id].process_id
+            tasks = set()
             for held in (current.assigned, current.pending_revocation):
-                for id_, epochs in held.active.items():
-                    active.update((id_, n) for n in epochs)
-                for tasks in (held.active, held.standby):
-                    on_process.update((process, id_, n) for id_, ns in tasks.items() for n in ns)
-        assert all(count == 1 for count in (*active.values(), *on_process.values()))
+                active.update(_each(held.active))
+                tasks.update(_each(held.active), _each(held.standby))
+            on_process.update((process, *task) for task in tasks)
+            assigned = current.assigned
+            roles = (*_each(assigned.active), *_each(assigned.standby))
+            in_role.update((member_id, *task) for task in roles)
+        counts = (*active.values(), *on_process.values(), *in_role.values())
+        assert all(count == 1 for count in counts)
 
     def settle(self) -> None:
         for _ in range(ROUNDS):
@@ -112,6 +118,10 @@ class Life:
         for member_id in sorted(self.epochs):
             self.desk.run(member_id, self.epochs[member_id], owned=self.held[member_id])
             self.beat(member_id)
+
+
+def _each(tasks):
+    return [(id_, n) for id_, partitions in tasks.items() for n in partitions]
 
 
 @settings(max_examples=25)

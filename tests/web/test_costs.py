@@ -141,7 +141,14 @@ async def test_a_view_costs_what_is_on_it(crowd: Crowd, monkeypatch: pytest.Monk
             await client.part(page)
             assert client.asked == {}, address
         bounds = {"Metadata": 1, "ListOffsets": 2}
-        consumers = {**bounds, "DescribeGroups": 1, "OffsetFetch": 1, "Fetch": 1}
+        # The third one looks for what is left to read with read_committed.
+        consumers = {
+            **bounds,
+            "ListOffsets": 3,
+            "DescribeGroups": 1,
+            "OffsetFetch": 1,
+            "Fetch": 1,
+        }
         sharers = {
             **bounds,
             "ShareGroupDescribe": 1,
