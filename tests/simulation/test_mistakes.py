@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 RUNS, STEPS = 30, 800
 FIRST = {
     "what_is_reset_stays_in_memory": (218,),
-    "what_a_crash_interrupted_is_not_finished": (286,),
+    "what_a_crash_interrupted_is_not_finished": (274,),
     "a_lost_connection_keeps_its_locks": (205,),
     "backoffs_are_ignored": (204,),
 }

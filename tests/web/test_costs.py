@@ -141,20 +141,10 @@ async def test_a_view_costs_what_is_on_it(crowd: Crowd, monkeypatch: pytest.Monk
             await client.part(page)
             assert client.asked == {}, address
         bounds = {"Metadata": 1, "ListOffsets": 2}
-        # The third one looks for what is left to read with read_committed.
-        consumers = {
-            **bounds,
-            "ListOffsets": 3,
-            "DescribeGroups": 1,
-            "OffsetFetch": 1,
-            "Fetch": 1,
-        }
-        sharers = {
-            **bounds,
-            "ShareGroupDescribe": 1,
-            "DescribeShareGroupOffsets": 2,
-            "Fetch": 1,
-        }
+        # The third look-up asks what is left to read with read_committed.
+        group = {**bounds, "ListOffsets": 3, "Fetch": 1}
+        consumers = {**group, "DescribeGroups": 1, "OffsetFetch": 1}
+        sharers = {**group, "ShareGroupDescribe": 1, "DescribeShareGroupOffsets": 2}
         topic = {**bounds, "DescribeTopicPartitions": 1}
         for address, wanted in (
             (f"/group?id={crowd.consumers}", consumers),
