@@ -434,7 +434,9 @@ def test_letters_of_any_writer_are_redriven(seen_world: World, page: Page) -> No
         assert again.json()["error"] == "No such dead letters are pending in this queue."
 
 
-def test_letters_of_the_broker_are_seen_and_redriven(seen_world: World, page: Page) -> None:
+def test_letters_of_the_broker_are_seen_and_redriven(
+    seen_world: World, page: Page, is_kafka: bool
+) -> None:
     servers = seen_world.bootstrap_servers
     topic = create_topic(servers, unique("scans"))
     queue = create_topic(
@@ -476,7 +478,9 @@ def test_letters_of_the_broker_are_seen_and_redriven(seen_world: World, page: Pa
             return str(found["kind"])
 
         assert kind(0) == "done"
-        wait_until(lambda: kind(1) == "dead", 60, "the letter of the record", 0.2)
+        # Apache Kafka stores a start offset that has moved with the next outcome; none comes here.
+        if not is_kafka:
+            wait_until(lambda: kind(1) == "dead", 60, "the letter of the record", 0.2)
         shown, done = act(page, "redrive", queue=queue, source=topic, rate=1000)
         assert shown["changes"] == [{"what": topic, "before": "", "after": "2 records redriven"}]
         assert done["outcome"] == "2 redriven"
