@@ -21,8 +21,8 @@ from kio.schema.api_versions.v4.response import ApiVersion, FinalizedFeatureKey,
 from headrace.broker.broker import Broker
 from headrace.broker.features import FEATURES
 from headrace.errors import ErrorCode
+from headrace.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headrace.protocol.messages import NO_THROTTLE
-from headrace.protocol.newer_messages import ApiVersionsRequest, ApiVersionsResponse
 
 from . import APIS
 from .context import RequestContext

@@ -13,7 +13,7 @@ from kio.index import load_request_schema, load_response_schema
 
 _INSPECTION, _NEWER = ".share_inspection", ".newer_messages"
 _MODULES = {
-    (18, 5): _NEWER,
+    (18, 5): ".api_versions",
     (28, 6): _NEWER,
     (42, 3): _NEWER,
     (79, 2): _INSPECTION,

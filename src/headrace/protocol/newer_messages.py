@@ -9,10 +9,8 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from kio.schema.api_versions.v4.response import ApiVersion, FinalizedFeatureKey, SupportedFeatureKey
 from kio.schema.errors import ErrorCode
 from kio.schema.request_header.v2.header import RequestHeader
-from kio.schema.response_header.v0.header import ResponseHeader as ResponseHeaderV0
 from kio.schema.response_header.v1.header import ResponseHeader
 from kio.schema.streams_group_describe.v0.request import (
     StreamsGroupDescribeRequest as StreamsGroupDescribeRequestV0,
@@ -24,51 +22,9 @@ from kio.schema.streams_group_heartbeat.v0.request import (
 from kio.schema.streams_group_heartbeat.v0.response import EndpointToPartitions, Status, TaskIds
 from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequestPartition
 from kio.schema.txn_offset_commit.v5.response import TxnOffsetCommitResponsePartition
-from kio.schema.types import BrokerId, GroupId, ProducerId, TopicName, TransactionalId
+from kio.schema.types import GroupId, ProducerId, TopicName, TransactionalId
 from kio.static.constants import EntityType
 from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
-
-# ApiVersions (18), version 5 (KIP-1242) -----------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiVersionsRequest:
-    """Kafka's request.
-
-    :ivar cluster_id: the cluster that the client means to be connected to, None if it does not say
-    :ivar node_id: likewise the broker; -1 if the client does not say
-    """
-
-    __type__: ClassVar = EntityType.request
-    __version__: ClassVar[i16] = i16(5)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(18)
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    client_software_name: str = field(metadata={"kafka_type": "string"})
-    client_software_version: str = field(metadata={"kafka_type": "string"})
-    cluster_id: str | None = field(metadata={"kafka_type": "string"}, default=None)
-    node_id: BrokerId = field(metadata={"kafka_type": "int32"}, default=BrokerId(-1))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiVersionsResponse:
-    """Kafka's response, as in version 4."""
-
-    __type__: ClassVar = EntityType.response
-    __version__: ClassVar[i16] = i16(5)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(18)
-    __header_schema__: ClassVar[type[ResponseHeaderV0]] = ResponseHeaderV0
-    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
-    api_keys: tuple[ApiVersion, ...]
-    throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
-    supported_features: tuple[SupportedFeatureKey, ...] = field(metadata={"tag": 0}, default=())
-    finalized_features_epoch: i64 = field(
-        metadata={"kafka_type": "int64", "tag": 1}, default=i64(-1)
-    )
-    finalized_features: tuple[FinalizedFeatureKey, ...] = field(metadata={"tag": 2}, default=())
-    zk_migration_ready: bool = field(metadata={"kafka_type": "bool", "tag": 3}, default=False)
-
 
 # TxnOffsetCommit (28), version 6 (KIP-1319) -------------------------------------------------------
 
@@ -374,7 +330,6 @@ class UnregisterControllerResponse:
 
 
 REQUESTS: dict[tuple[int, int], Any] = {
-    (18, 5): ApiVersionsRequest,
     (28, 6): TxnOffsetCommitRequest,
     (42, 3): DeleteGroupsRequest,
     (88, 1): StreamsGroupHeartbeatRequest,
@@ -383,7 +338,6 @@ REQUESTS: dict[tuple[int, int], Any] = {
     (94, 0): UnregisterControllerRequest,
 }
 RESPONSES: dict[tuple[int, int], Any] = {
-    (18, 5): ApiVersionsResponse,
     (28, 6): TxnOffsetCommitResponse,
     (42, 3): DeleteGroupsResponse,
     (88, 1): StreamsGroupHeartbeatResponse,
