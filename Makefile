@@ -26,7 +26,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SPARK_CLASSES := $(VENV)/spark.jsa
-PYTEST := $(BIN)/python -m pytest
+# A test that hangs in a C library, where pytest-timeout cannot reach it, ends the run with its stack.
+PYTEST := $(BIN)/python -m pytest -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 # A test with threads or clients may meet a machine that stands still: as in Kafka's own build it is
 # tried once more, a few in a run, and the summary has the traceback of the first try.
 SECOND_TRY := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks

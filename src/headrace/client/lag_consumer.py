@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
@@ -29,6 +30,9 @@ ListedEnd = tuple["PartitionName", int | None, int | None]
 
 _LIST_OFFSETS_TIMEOUT_S = 1.0
 """The timeout of a background request, and the longest time that closing waits for one."""
+
+CLOSE_TIMEOUT_S = 30.0
+"""The longest time that closing waits for librdkafka: the default of Kafka's own consumer."""
 
 
 class PartitionName(NamedTuple):
@@ -309,12 +313,36 @@ class LagConsumer(Consumer):
             self._lags.pop(_name(partition), None)
 
     def close(self) -> None:
-        """See ``confluent_kafka.Consumer``."""
+        """See ``confluent_kafka.Consumer``; it returns after 30 s at the latest.
+
+        librdkafka waits without limit for the answer to a commit: of a broker that stands still, or
+        refuses the login meanwhile. The group then notices at the end of the member's session.
+        """
+        if self._is_closed:
+            return
         if self._asker is not None:
             self._asker.close()  # first: its thread uses librdkafka
         self._is_closed = True
-        super().close()
+        closed: Future[None] = Future()
+        # A daemon: it does not hold up the end of the process.
+        threading.Thread(
+            target=self._close, args=(closed,), name="headrace-close", daemon=True
+        ).start()
+        try:
+            closed.result(CLOSE_TIMEOUT_S)
+        except TimeoutError:
+            logger.warning(
+                "the coordinator has not answered for %g s: the consumer ends without leaving its "
+                "group, and its last commit may be lost",
+                CLOSE_TIMEOUT_S,
+            )
         self._lags = {}
+
+    def _close(self, closed: Future[None]) -> None:
+        try:
+            closed.set_result(super().close())
+        except BaseException as error:
+            closed.set_exception(error)
 
     def __exit__(self, *_: object) -> None:
         self.close()
