@@ -41,6 +41,7 @@ class StreamsGroup(Conversation[Side]):
 
     :ivar epochs: the epoch of each member
     :ivar held: the active and standby tasks of each member
+    :ivar shares_instances: members join with the instance id of another member, too
     """
 
     def __init__(self, worlds: list[World], seed: int) -> None:
@@ -59,6 +60,11 @@ class StreamsGroup(Conversation[Side]):
         self.configure("streams.assignment.interval.ms", "0")
         self.configure("streams.initial.rebalance.delay.ms", "0")
         self.configure("streams.num.standby.replicas", rng.choice("011"))
+        warmup_replicas = rng.choice("02")
+        self.configure("streams.num.warmup.replicas", warmup_replicas)
+        # With warm-up replicas, a refused join costs the owner of its instance id the tasks in
+        # Kafka (docs/differences.md).
+        self.shares_instances = warmup_replicas == "0"
         for name in self.sources[: 2 if self.has_endpoints else rng.choice([1, 2, 2, 2])]:
             self.make(name, 2 if self.has_endpoints else rng.choice([1, 2, 3]))
 
@@ -163,7 +169,8 @@ class StreamsGroup(Conversation[Side]):
         if rng.random() < 0.1:
             fields["client_tags"] = [{"key": "zone", "value": rng.choice("xy")}]
         if rng.random() < 0.2:
-            fields["instance_id"] = f"instance of {rng.choice([member_id, 'a'])}"
+            owner = rng.choice([member_id, "a"]) if self.shares_instances else member_id
+            fields["instance_id"] = f"instance of {owner}"
         if self.has_endpoints and rng.random() < 0.3:
             fields["user_endpoint"] = {"host": "host", "port": 9_000 + ord(member_id)}
         topology = self.topology
