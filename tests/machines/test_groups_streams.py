@@ -480,6 +480,18 @@ def test_a_static_member_comes_back_to_its_tasks(desk):
     assert group_of(desk).state.static_members == {"i": "again"}
 
 
+@pytest.mark.parametrize("member_id", ["m", "again"])
+def test_a_static_member_that_comes_back_has_a_session(desk, member_id):
+    desk.run("m", 0, instance="i")
+    desk.run("m", -2, instance="i")
+    desk.pass_ms(40_000)
+    desk.run(member_id, 0, instance="i")
+    desk.pass_ms(44_000)
+    assert group_of(desk).state.members.keys() == {member_id}
+    desk.pass_ms(1_000)
+    assert group_of(desk).state.members == {}
+
+
 def test_a_static_member_comes_back_from_another_host_in_the_same_epoch(desk):
     desk.run("m", 0, instance="i")
     moved = desk.run("m", 2, instance="i", endpoint=Endpoint("host", 2))

@@ -126,7 +126,7 @@ class StreamsGroup:
             return Outcome(refusal)
         owner = self.state.static_members.get(request.group_instance_id or "")
         replacement: tuple[StreamsGroupRecord, ...] = ()
-        if request.joins and owner is not None and owner != request.member_id:
+        if request.joins and owner is not None:
             replacement = self._replacement(owner, request.member_id)
         topology = self.state.topology or request.topology
         told = self._told(request.task_offsets, topology)
@@ -150,7 +150,7 @@ class StreamsGroup:
         if refusal is not None:
             return Outcome(refusal)
         timers = self._timer_changes(transition, settings, now_ms)
-        if owner is not None and replacement:
+        if owner is not None and replacement and owner != request.member_id:
             timers.cancel(SESSION, owner)
             timers.cancel(REVOKE, owner)
         if begins_delay and not is_delayed:
@@ -179,6 +179,8 @@ class StreamsGroup:
             settings.task_offset_interval_ms,
             settings.acceptable_recovery_lag,
         )
+        if replacement and self.state.members.keys() == {owner}:
+            shutdown_member_id = None  # with its last member the application has shut down
         apply = partial(
             self._apply,
             timers,
@@ -227,7 +229,9 @@ class StreamsGroup:
         return group_full("streams", max_size)
 
     def _replacement(self, old_id: str, new_id: str) -> tuple[StreamsGroupRecord, ...]:
-        """Return the records that replace the id of a static member, which keeps its tasks."""
+        """Return the records of a static member that comes back, with another or the same id. It
+        keeps its tasks, not its offsets.
+        """
         state, group_id = self.state, self.group_id
         returned = replace(state.current[old_id], member_epoch=0, previous_member_epoch=0)
         target = state.target.get(old_id) or TaskAssignment()
