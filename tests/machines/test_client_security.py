@@ -53,6 +53,14 @@ def test_a_broker_that_does_not_know_the_password_is_found_out() -> None:
         b"r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=999999999",
         b"r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=0",
         b"r=rOprNGfwEbeRWgbNEkqO\xff,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=many",
+        b"r=rOprNGfwEbeRWgbNEkqO\xff,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",  # not ASCII
+        b"r=rOprNGfwEbeRWgbNEkqO,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",  # nothing of the broker's
+        b"r=rOprNGfwEbeRWgbNEkqOx,s=!!!!,i=4096",
+        b"r=rOprNGfwEbeRWgbNEkqOx,s=W22Za,i=4096",
+        b"r=rOprNGfwEbeRWgbNEkqOx,s=,i=4096",
+        b"m=more,r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
+        b"r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=+4096",
+        "r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=٤٠٩٦".encode(),
     ],
 )
 def test_a_challenge_that_makes_no_sense_ends_it(challenge: bytes) -> None:
@@ -60,6 +68,14 @@ def test_a_challenge_that_makes_no_sense_ends_it(challenge: bytes) -> None:
     next(talk)
     with pytest.raises(AuthenticationFailed):
         talk.send(challenge)
+
+
+@pytest.mark.parametrize("iterations", [1, 4095, 1_000_001])
+def test_too_few_and_too_many_iterations_are_refused(iterations: int) -> None:
+    talk = conversation(PENCIL, NONCE)
+    next(talk)
+    with pytest.raises(AuthenticationFailed, match=f"asks for {iterations} iterations"):
+        talk.send(SERVER_FIRST.replace(b"i=4096", b"i=%d" % iterations))
 
 
 def test_names_are_escaped_and_nonces_are_new() -> None:

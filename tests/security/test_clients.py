@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 import headrace
 import headrace.admin
+from headrace.client.settings import settings
 from headrace.handlers import APIS
 from headrace.throwaway_ca import ThrowawayCA
 from tests.clients.toolchains import go_programs, run
@@ -373,3 +377,24 @@ def test_kafka_configs_on_users(secured: Secured, kafka_libs: Path, tmp_path: Pa
         assert "SCRAM-SHA-256=iterations=8192" in described
     configs(*named, "--alter", "--delete-config", "SCRAM-SHA-256")
     assert "carol" not in admin.describe_user_scram_credentials().result(20)
+
+
+def test_a_password_is_hashed_beside_the_event_loop(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+    pbkdf2 = hashlib.pbkdf2_hmac
+
+    def recorded(*args: Any) -> bytes:
+        threads.append(threading.current_thread())
+        return pbkdf2(*args)
+
+    async def log_in() -> None:
+        conf = secured.sasl("SASL_PLAINTEXT", "SCRAM-SHA-512")
+        async with settings(conf).cluster() as cluster:
+            await cluster.metadata()
+
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", recorded)
+    asyncio.run(log_in())
+    assert threads
+    assert threading.current_thread() not in threads

@@ -39,7 +39,7 @@ from .errors import (
     error_name,
 )
 from .frames import Frames
-from .security import PLAINTEXT, Sasl, Security, begin
+from .security import PLAINTEXT, Sasl, Security, begin, next_message
 
 _INT = struct.Struct(">i")
 _BEFORE_LOGIN = frozenset({17, 18, 36})
@@ -326,17 +326,14 @@ class Connection:
                 f"to {offered}"
             )
         messages = self.messages("sasl_authenticate")
-        message = next(dialogue)
-        while True:
+        message: bytes | None = next(dialogue)
+        while message is not None:
             request = messages.SaslAuthenticateRequest(auth_bytes=message)
             answer = await self._exchange(request, timeout_ms)
             if answer.error_code:
                 reason = answer.error_message or error_name(int(answer.error_code))
                 raise refused_login(self.address, sasl.mechanism, name, reason)
-            try:
-                message = dialogue.send(bytes(answer.auth_bytes))
-            except StopIteration:
-                break
+            message = await asyncio.to_thread(next_message, dialogue, bytes(answer.auth_bytes))
         lifetime_s = answer.session_lifetime.total_seconds()
         self._log_in_at_s = None
         if lifetime_s > 0:

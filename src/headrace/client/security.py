@@ -4,8 +4,10 @@ RFC 7628, KIP-84, KIP-255).
 
 from __future__ import annotations
 
+import binascii
 import hashlib
 import hmac
+import re
 import secrets
 import ssl
 from base64 import b64decode, b64encode
@@ -16,8 +18,15 @@ from .errors import AuthenticationFailed
 from .tokens import Token, TokenSource
 
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-_MAX_ITERATIONS = 16_777_216
-"""The limit of SCRAM iterations, so that no broker keeps this client busy."""
+MIN_ITERATIONS = 4096
+"""The fewest SCRAM iterations, as in Kafka: with fewer a broker learns the password by guessing."""
+MAX_ITERATIONS = 1_000_000
+"""The most SCRAM iterations, so that no broker keeps this client busy: about a second."""
+_SERVER_FIRST = re.compile(
+    r"r=(?P<nonce>[\x21-\x2B\x2D-\x7E]+),s=(?P<salt>[A-Za-z0-9+/]+={0,2})"
+    r",i=(?P<iterations>[1-9][0-9]{0,9})(?:,[A-Za-z]=[^,]+)*"
+)
+"""A mandatory extension, ``m=``, comes first: none is known, so that it does not match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +104,20 @@ def _scram(sasl: Sasl, nonce: str) -> Conversation:
     name = sasl.username.replace("=", "=3D").replace(",", "=2C")
     client_first = f"n={name},r={nonce}"
     server_first = (yield f"n,,{client_first}".encode()).decode(errors="replace")
-    fields = _fields(server_first)
-    try:
-        full_nonce, salt, iterations = fields["r"], b64decode(fields["s"]), int(fields["i"])
-    except (KeyError, ValueError):
-        raise AuthenticationFailed(
-            f"the broker's {sasl.mechanism} challenge is malformed"
-        ) from None
-    if not full_nonce.startswith(nonce) or not 0 < iterations <= _MAX_ITERATIONS:
+    challenge = _SERVER_FIRST.fullmatch(server_first)
+    salt = b"" if challenge is None else _from_base64(challenge["salt"])
+    if challenge is None or not salt:
+        raise AuthenticationFailed(f"the broker's {sasl.mechanism} challenge is malformed")
+    full_nonce, iterations = challenge["nonce"], int(challenge["iterations"])
+    if not full_nonce.startswith(nonce) or full_nonce == nonce:
         raise AuthenticationFailed(
             f"the broker's {sasl.mechanism} challenge does not belong to this login"
+        )
+    if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
+        raise AuthenticationFailed(
+            f"the broker asks for {iterations} iterations of {sasl.mechanism}; from "
+            f"{MIN_ITERATIONS} to {MAX_ITERATIONS} are accepted: check that it is the right "
+            f"broker, and set the password of '{sasl.username}' again with more or fewer iterations"
         )
     salted = hashlib.pbkdf2_hmac(algorithm, sasl.password.encode(), salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", algorithm)
@@ -121,6 +134,27 @@ def _scram(sasl: Sasl, nonce: str) -> Conversation:
         raise AuthenticationFailed(
             f"the broker does not prove that it knows the password of '{sasl.username}'"
         )
+
+
+def next_message(talk: Conversation, answer: bytes) -> bytes | None:
+    """Return the client's message after the broker's ``answer``; None when the login is complete.
+
+    SCRAM takes up to a second: call it in a thread.
+
+    :raises AuthenticationFailed: see :func:`conversation`
+    """
+    try:
+        return talk.send(answer)
+    except StopIteration:
+        return None
+
+
+def _from_base64(text: str) -> bytes:
+    """Return the bytes of a Base64 text; none if it is malformed."""
+    try:
+        return b64decode(text, validate=True)
+    except binascii.Error:
+        return b""
 
 
 def _fields(message: str) -> dict[str, str]:
