@@ -170,9 +170,6 @@ evicted.
 MAX_FETCH_SESSION_PARTITIONS = 500_000
 """The partitions of all fetch sessions together, at about 0.4 KiB each."""
 
-MAX_TOPIC_NAME_LENGTH = 249
-"""Kafka's own: with the partition and a suffix, a directory name is at most 255 long."""
-
 MAX_SHARE_MEMBER_ID_LENGTH = 36
 """Kafka's own: the length of a UUID in hexadecimal."""
 

@@ -39,6 +39,7 @@ from .errors import (
     error_name,
 )
 from .frames import Frames
+from .response_names import IllegalTopicName, check_topic_names
 from .security import PLAINTEXT, Sasl, Security, begin, next_message
 
 _INT = struct.Struct(">i")
@@ -342,9 +343,15 @@ class Connection:
 
     def _receive(self, frame: memoryview) -> None:
         try:
-            payload, answer = self._waiting.pop(_INT.unpack_from(frame)[0])
+            (correlation_id,) = _INT.unpack_from(frame)
+            payload, answer = self._waiting[correlation_id]
             if not answer.done():
-                answer.set_result(_decode(payload, frame))
+                response = _decode(payload, frame)
+                check_topic_names(payload, response)
+                answer.set_result(response)
+            del self._waiting[correlation_id]
+        except IllegalTopicName as error:
+            self._fail(f"{self.address} sent a response that cannot be used: {error}")
         except Exception as error:
             self._fail(f"{self.address} sent a response that cannot be parsed: {shown(error)}")
 

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from headrace.broker.limits import MAX_TOPIC_NAME_LENGTH
 from headrace.errors import ErrorCode, Refusal
-
-_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+from headrace.topic_names import why_illegal
 
 
 def check_topic_name(name: str) -> Refusal | None:
     """Return the error for an invalid topic name, None for a valid one."""
-    if not name:
-        why = "the empty string is not allowed"
-    elif name in (".", ".."):
-        why = f"'{name}' is not allowed"
-    elif len(name) > MAX_TOPIC_NAME_LENGTH:
-        why = (
-            f"the length of '{name}' is longer than the max allowed length {MAX_TOPIC_NAME_LENGTH}"
-        )
-    elif not _LEGAL.fullmatch(name):
-        why = (
-            f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' "
-            f"and '-'"
-        )
-    else:
+    why = why_illegal(name)
+    if why is None:
         return None
     return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
 
