@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.patterns import InvalidPattern, compiled
+
+if TYPE_CHECKING:
+    import re2
 
 _RULE = re.compile(
     r"\s*(?:DEFAULT|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacement>(?:\\.|[^\\/])*)/(?P<case>[LU]?))"
@@ -29,11 +34,11 @@ class NoMatchingRule(ValueError):
 class _Rule(NamedTuple):
     """A rule.
 
-    :ivar pattern: None for ``DEFAULT``
+    :ivar pattern: RE2's, as clients may choose a part of their names; None for ``DEFAULT``
     :ivar case: ``L``, ``U`` or empty
     """
 
-    pattern: re.Pattern[str] | None = None
+    pattern: re2._Regexp[str] | None = None
     replacement: str = ""
     case: str = ""
 
@@ -43,7 +48,7 @@ class _Rule(NamedTuple):
             return name
         if self.pattern.fullmatch(name) is None:
             return None
-        short = self.pattern.sub(self.replacement, name, count=1)
+        short: str = self.pattern.sub(self.replacement, name, count=1)
         return {"L": short.lower(), "U": short.upper()}.get(self.case, short)
 
 
@@ -88,9 +93,12 @@ def _rule(match: re.Match[str]) -> _Rule:
     if match["pattern"] is None:
         return _Rule()
     try:
-        pattern = re.compile(match["pattern"].replace(r"\/", "/"))
+        pattern = compiled(match["pattern"].replace(r"\/", "/"))
+        references = map(int, _REFERENCE.findall(match["replacement"]))
+        if max(references, default=0) > pattern.groups:
+            raise InvalidRules(f"Invalid rule: `{match[0].strip()}`: it has no such group")
         template = _REFERENCE.sub(r"\\g<\1>", match["replacement"].replace(r"\/", "/"))
         pattern.sub(template, "")
-    except (re.error, IndexError) as error:
+    except (InvalidPattern, re.error, IndexError) as error:
         raise InvalidRules(f"Invalid rule: `{match[0].strip()}`: {error}") from error
     return _Rule(pattern, template, match["case"])

@@ -19,6 +19,7 @@ from headrace.client import Cluster
 from headrace.client.cluster import parse_bootstrap
 from headrace.client.security import Security
 from headrace.client.settings import Settings, librdkafka_config, settings
+from headrace.patterns import InvalidPattern, compiled
 
 from .errors import SourceError
 from .subscription import Subscription
@@ -193,8 +194,9 @@ class GivenOptions:
                 f"set one of the options {names_option} and {pattern_option}, not both"
             )
         try:
-            re.compile(pattern or "")
-        except re.error as error:
+            if pattern:
+                compiled(pattern)
+        except InvalidPattern as error:
             raise SourceError(
                 f"option {pattern_option} is not a regular expression: {error}"
             ) from None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from headrace.client import Cluster, TopicMetadata
 from headrace.client.errors import UnknownTopic
+from headrace.patterns import matches
 
 from .errors import SourceError
 
@@ -17,7 +17,7 @@ class Subscription:
     """The topics of a query: either names (``subscribe``) or a pattern (``subscribePattern``).
 
     :param topics: names in the order in which the user gave them; empty with a pattern
-    :param pattern: a regular expression (Python's ``re``) that must match whole names
+    :param pattern: a regular expression (RE2's) that must match whole names
     """
 
     topics: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class Subscription:
         """Return the ``names`` that match the pattern, sorted; without a pattern, ``topics``."""
         if self.pattern is None:
             return self.topics
-        return tuple(sorted(name for name in names if re.fullmatch(self.pattern, name)))
+        return tuple(sorted(name for name in names if matches(self.pattern, name)))
 
 
 async def subscribed_topics(

@@ -19,6 +19,7 @@ from headrace.cli.client_options import call_options
 from headrace.cli.errors import BadUsage
 from headrace.cli.options import flag, repeated_option
 from headrace.epoch import since_epoch_ms
+from headrace.patterns import InvalidPattern, compiled
 
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
@@ -266,8 +267,9 @@ def check_pattern(name: str, pattern: str | None) -> None:
     :raises BadUsage: it is malformed
     """
     try:
-        re.compile(pattern or "")
-    except re.error as error:
+        if pattern:
+            compiled(pattern)
+    except InvalidPattern as error:
         raise BadUsage(f"{name} is not a regular expression: {error}") from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +24,7 @@ from headrace.client.topics import (
     describe_topics,
 )
 from headrace.errors import ErrorCode
+from headrace.patterns import matches
 from headrace.uuid_text import uuid_text
 
 TOPICS_AT_ONCE = 500
@@ -63,7 +63,7 @@ async def _chosen(cluster: Cluster, options: Namespace) -> dict[str, bool]:
         return found
     chosen: dict[str, bool] = {}
     for pattern in options.topics:
-        some = {name: found[name] for name in found if re.fullmatch(pattern, name)}
+        some = {name: found[name] for name in found if matches(pattern, name)}
         if pattern in found:
             some = {pattern: found[pattern]}
         if not some and not options.if_exists and options.action != "list":

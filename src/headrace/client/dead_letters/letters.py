@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from headrace.patterns import occurs
 from headrace.protocol import dead_letters
 from headrace.protocol.partitions import TopicPartition
 
@@ -151,7 +152,7 @@ class LetterFilter:
             (not self.sources or letter.source[0] in self.sources)
             and (not self.groups or letter.group_id in self.groups)
             and (not self.partitions or letter.partition in self.partitions)
-            and (reason is None or re.search(reason, letter.message or "", re.I) is not None)
+            and (reason is None or occurs(reason, letter.message or ""))
             and self.from_offset <= letter.offset
             and (self.to_offset is None or letter.offset < self.to_offset)
             and (self.from_ms is None or self.from_ms <= letter.timestamp_ms)

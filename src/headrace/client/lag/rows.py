@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.client.group_listing import ListedGroup
+from headrace.patterns import matches
 
 GROUP_TYPES = ("classic", "consumer", "share", "streams")
 """The group types, by the names of ListGroups."""
@@ -153,9 +153,9 @@ def known_sum(lags: Iterable[int | None]) -> int | None:
 
 
 def _selects(pattern: str | None, excluded: str | None, name: str) -> bool:
-    if pattern is not None and re.fullmatch(pattern, name) is None:
+    if pattern is not None and not matches(pattern, name):
         return False
-    return excluded is None or re.fullmatch(excluded, name) is None
+    return excluded is None or not matches(excluded, name)
 
 
 @dataclass(frozen=True, slots=True)

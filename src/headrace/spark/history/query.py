@@ -42,7 +42,7 @@ class HistoryQuery:
     """The parameters of one history.
 
     :param target: the aim of the advice on numbers of consumers
-    :param groups: a Java regular expression that whole group ids must match; None for all groups
+    :param groups: a regular expression (RE2's) that whole group ids must match; None for all groups
     """
 
     period: Period

@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from headrace.client.cluster import TopicMetadata
+from headrace.patterns import matches
 from headrace.spark.option_parsing import KafkaOptions
 
 from .end_offsets import END_OFFSETS, ends_at
@@ -42,7 +43,7 @@ def history(spark: SparkSession, kafka: KafkaOptions | str, groups: str | None =
     ``docs/spark.md``.
 
     :param kafka: settings of connections, or ``"host:port,host:port"``
-    :param groups: a Java regular expression that whole group ids must match; None for all groups
+    :param groups: a regular expression (RE2's) that whole group ids must match; None for all groups
     """
     if isinstance(kafka, str):
         kafka = KafkaOptions(kafka)
@@ -53,7 +54,8 @@ def history(spark: SparkSession, kafka: KafkaOptions | str, groups: str | None =
     events = reader.load()
     if groups is None:
         return events
-    return events.where(F.col("group_id").rlike(f"^(?:{groups})$"))
+    matching = F.udf(partial(matches, groups), "boolean")
+    return events.where(matching("group_id"))
 
 
 async def topics_of(kafka: KafkaOptions) -> list[tuple[str, bytearray, int]]:
