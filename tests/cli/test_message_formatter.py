@@ -154,3 +154,18 @@ def test_json_has_everything() -> None:
 def test_what_is_unknown_is_bad_usage(properties: dict[str, str]) -> None:
     with pytest.raises(BadUsage, match="there are"):
         MessageFormatter(properties)
+
+
+def test_a_terminal_is_not_controlled() -> None:
+    """But line ends, tabs and the chosen separators stay; a pipe gets the bytes as they are."""
+    evil = b"\x1b]0;title\x07a\tb\n\xff \\ \xc2\x9b31m" + "\u202e日".encode()
+    record = dataclasses.replace(
+        RECORD, headers=(("h\x1b", b"\x1b[7m"),), key=b"\x1b[31m", value=evil
+    )
+    properties = {"print.key": "true", "print.headers": "true", "key.separator": "\x1b|"}
+    shown = MessageFormatter(properties, for_terminal=True).line(record)
+    assert shown.decode() == (
+        "h\\x1b:\\x1b[7m\x1b|\\x1b[31m\x1b|\\x1b]0;title\\x07a\tb\n\\xff \\ \\x9b31m\\u202e日\n"
+    )
+    assert evil in MessageFormatter(properties).line(record)
+    assert MessageFormatter().json_line(record).decode().rstrip("\n").isprintable()

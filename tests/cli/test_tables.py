@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from headrace.cli.tables import Column, as_json, one_line, table
+import json
+
+import pytest
+
+from headrace.cli.tables import Column, as_json, json_line, one_line, table, terminal_text
 
 
 def test_columns_are_as_wide_as_they_look() -> None:
@@ -16,6 +20,30 @@ def test_no_value_breaks_out_of_its_line() -> None:
     assert one_line(odd) == r"a\nb\x1b[2J\u202e"
     assert table([Column("A", None)], [[odd]]).splitlines() == ["A", one_line(odd)]
     assert one_line("it's a 'group' ü 日本 \\n") == "it's a 'group' ü 日本 \\n"
+
+
+INVISIBLE = [
+    *"\x00\x1b\x7f\x80\x9b\x9f\xad\u061c\u200b\u200f\u2028\u202e\u2066\ufeff\ue000\U000e0041"
+]
+"""Controls, marks of direction, invisible characters."""
+
+
+@pytest.mark.parametrize("character", INVISIBLE)
+def test_what_cannot_be_seen_is_escaped(character: str) -> None:
+    name = f"a{character}b"
+    escaped = character.encode("unicode_escape").decode()
+    assert one_line(name) == terminal_text(name) == f"a{escaped}b"
+    line = json_line({"name": name})
+    assert line.isascii()
+    assert json.loads(line) == {"name": name}
+
+
+def test_what_can_be_seen_stays() -> None:
+    name = "日本\u3000ü e\u0301 \u00a0\U0001f600"
+    assert one_line(name) == terminal_text(name) == name
+    assert json_line({"name": name}) == f'{{"name": "{name}"}}'
+    assert terminal_text("a\tb\nc\rd") == "a\tb\nc\\rd"
+    assert json.loads(json_line({"half": "\ud800"})) == {"half": "\ud800"}
 
 
 def test_a_table_is_as_wide_as_its_longest_values() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import signal
 import sys
 from argparse import ArgumentParser, Namespace
@@ -17,7 +16,7 @@ from headrace.backup.errors import BackupError
 from .errors import Failure
 from .options import flag, number_option
 from .progress import byte_progress
-from .tables import one_line
+from .tables import json_line, one_line
 
 
 def copy_options(parser: ArgumentParser) -> None:
@@ -59,7 +58,7 @@ def run_copy(options: Namespace, copy: Callable[[], Report], done: str) -> int:
     for problem in report.damaged:
         print(f"warning: {one_line(problem)}", file=sys.stderr)
     if options.json:
-        print(json.dumps(dataclasses.asdict(report)))
+        print(json_line(dataclasses.asdict(report)))
     else:
         print(
             f"{done} {report.topics} topics with {report.partitions} used partitions, "

@@ -4,7 +4,6 @@ partitions whose directories are missing.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from argparse import ArgumentParser, Namespace
@@ -22,7 +21,7 @@ from headrace.uuid_text import uuid_text
 
 from .errors import BadUsage, Failure
 from .options import data_dir_option, flag, setting
-from .tables import one_line
+from .tables import json_line, one_line
 from .verify import print_kept
 
 _LOST = (
@@ -90,7 +89,7 @@ def run(options: Namespace) -> int:
         raise Failure(str(error)) from error
     if options.json:
         found = _as_json(rebuild, executed=options.execute, kept=kept)
-        print(json.dumps({**found, "kept": damaged}))
+        print(json_line({**found, "kept": damaged}))
     else:
         _print(rebuild, executed=options.execute, kept=kept, data_dir=options.data_dir)
         print_kept(damaged)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +41,33 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Replace control characters by escapes such as ``\\n``: a group id may contain any."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    """Replace what is not printable by escapes such as ``\\n``: a group id may contain any
+    character. Some move the cursor, some hide the text or turn its direction.
+    """
+    return _escaped(text, _escape)
+
+
+def terminal_text(text: str) -> str:
+    """Replace what is not printable by escapes, but line ends and tabs."""
+    return _escaped(
+        text, lambda character: character if character in "\n\t" else _escape(character)
+    )
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _escaped(text: str, escape: Callable[[str], str]) -> str:
+    if text.isprintable():
+        return text
+    return "".join(
+        # Blanks such as the ideographic one are as harmless as a space.
+        character
+        if character.isprintable() or unicodedata.category(character) == "Zs"
+        else escape(character)
+        for character in text
+    )
 
 
 def _width(text: str) -> int:
@@ -58,10 +81,11 @@ def _width(text: str) -> int:
 
 def as_json(objects: Iterable[Mapping[str, Any]]) -> str:
     """Format a JSON array with one object on each line, for programs and for ``grep``."""
-    lines = ",\n ".join(map(_json_line, objects))
+    lines = ",\n ".join(map(json_line, objects))
     return f"[{lines}]"
 
 
-def _json_line(value: Mapping[str, Any]) -> str:
+def json_line(value: Mapping[str, Any]) -> str:
+    """Format an object as JSON on one line, with escapes for what is not printable."""
     text = json.dumps(value, ensure_ascii=False)
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _escaped(text, lambda character: json.dumps(character)[1:-1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
@@ -16,7 +15,7 @@ from .cluster_run import on_cluster
 from .errors import BadUsage
 from .lag.show import duration, lag_query, query_options
 from .options import flag, seconds_option
-from .tables import Column, one_line, table
+from .tables import Column, json_line, one_line, table
 
 if TYPE_CHECKING:
     from headrace.client import Cluster
@@ -115,7 +114,7 @@ async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
             if on_terminal:
                 screen.update(_screen(lines, warnings, screen.console.size.height), refresh=True)
             elif options.json:
-                print(json.dumps(_object(lines, warnings), ensure_ascii=False), flush=True)
+                print(json_line(_object(lines, warnings)), flush=True)
             else:
                 print(_plain(lines, warnings), flush=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from headrace.log.verify import LogFile, Verified, log_files, metadata_problem, 
 from .errors import Failure
 from .options import data_dir_option, flag
 from .progress import byte_progress
-from .tables import one_line
+from .tables import json_line, one_line
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -73,7 +72,7 @@ def run(options: Namespace) -> int:
             "records": verified.records,
             "bytes": verified.size_bytes,
         }
-        print(json.dumps({"dataDir": directory, **counts, "problems": problems, "kept": kept}))
+        print(json_line({"dataDir": directory, **counts, "problems": problems, "kept": kept}))
     else:
         for found in problems:
             print(found["problem"])

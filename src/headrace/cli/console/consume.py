@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,12 @@ from headrace.client.errors import ClientError
 from headrace.client.list_offsets import EARLIEST, LATEST, list_offsets
 from headrace.client.message_headers import UnreadableHeaders, message_headers
 from headrace.client.partition_reader import PartitionReader
+from headrace.patterns import matches
 from headrace.protocol.partitions import TopicPartition
 
 from .formatting import formatter_options, message_formatter, write_out
 from .message_formatter import Delivered, MessageFormatter, Undecodable
+from .value_files import ValueFiles
 
 _RECORDS_AT_ONCE = 500
 _WAIT_S = 0.2
@@ -192,11 +194,20 @@ def run(options: Namespace) -> int:
     """
     check(options)
     formatter = message_formatter(options)
+    files = None
     if options.to_directory is not None:
         try:
-            options.to_directory.mkdir(parents=True, exist_ok=True)
+            files = ValueFiles(options.to_directory)
         except OSError as error:
             raise BadUsage(f"cannot write to {one_line_error(error)}") from error
+    try:
+        return _run(options, formatter, files)
+    finally:
+        if files is not None:
+            files.close()
+
+
+def _run(options: Namespace, formatter: MessageFormatter, files: ValueFiles | None) -> int:
     config = librdkafka_config(options)
     count = 0
     if options.topic is None:
@@ -212,7 +223,7 @@ def run(options: Namespace) -> int:
             if options.group is None
             else Member(options, config, formatter.shows_headers or options.json)
         )
-        reader = Reader(options, formatter, source, stopped_by)
+        reader = Reader(options, _output(options, formatter, files), source, stopped_by)
         try:
             status = reader.run()
             source.commit()
@@ -224,6 +235,27 @@ def run(options: Namespace) -> int:
         finally:
             source.close()
             print(f"Processed a total of {reader.processed} messages", file=sys.stderr)
+
+
+def _output(
+    options: Namespace, formatter: MessageFormatter, files: ValueFiles | None
+) -> Callable[[Delivered], bytes]:
+    """Return the function that returns the line of a record; with ``files`` it writes the value
+    instead, and the line is empty.
+    """
+    if files is None:
+        return formatter.json_line if options.json else formatter.line
+
+    def write_file(record: Delivered) -> bytes:
+        try:
+            files.write(record)
+        except OSError as error:
+            raise Failure(f"cannot write {one_line_error(error)}") from error
+        except ValueError as error:
+            raise Failure(str(error)) from error
+        return b""
+
+    return write_file
 
 
 @contextmanager
@@ -306,7 +338,7 @@ class Partitions:
             topics = {
                 name: topic
                 for name, topic in (await self._cluster.metadata(None)).items()
-                if re.fullmatch(options.include, name) and isinstance(topic, TopicMetadata)
+                if matches(options.include, name) and isinstance(topic, TopicMetadata)
             }
             if not topics:
                 raise Failure(f"no topic matches '{options.include}'")
@@ -486,6 +518,7 @@ class Member:
 class Reader:
     """One run of the command.
 
+    :param output: returns what is printed of a record
     :param stopped_by: gets the numbers of the signals that end the run
     :ivar processed: number of records printed
     """
@@ -493,13 +526,13 @@ class Reader:
     def __init__(
         self,
         options: Namespace,
-        formatter: MessageFormatter,
+        output: Callable[[Delivered], bytes],
         source: Partitions | Member,
         stopped_by: Sequence[int],
     ) -> None:
         self.processed = 0
         self._options = options
-        self._line = formatter.json_line if options.json else formatter.line
+        self._output = output
         self._source = source
         self._stopped_by = stopped_by
 
@@ -552,7 +585,7 @@ class Reader:
         problem: Failure | None = None
         for record in records:
             try:
-                lines.append(self._written(record))
+                lines.append(self._output(record))
             except Undecodable as error:
                 if not self._options.skip_message_on_error:
                     place = f"{record.topic}-{record.partition}"
@@ -564,14 +597,3 @@ class Reader:
         self._source.printed(passed)
         if problem is not None:
             raise problem
-
-    def _written(self, record: Delivered) -> bytes:
-        """Return the line of a record; empty if its value went to a file instead."""
-        if self._options.to_directory is None:
-            return self._line(record)
-        name = f"{record.topic}-{record.partition}-{record.offset}"
-        try:
-            (self._options.to_directory / name).write_bytes(record.value or b"")
-        except OSError as error:
-            raise Failure(f"cannot write {one_line_error(error)}") from error
-        return b""

@@ -13,6 +13,11 @@ from .message_formatter import MessageFormatter
 def formatter_options(parser: ArgumentParser) -> None:
     """Declare how records are printed."""
     flag(parser, "--json", "print one JSON object for each record")
+    flag(
+        parser,
+        "--raw",
+        "print the bytes of records as they are also on a terminal, which they may control",
+    )
     parser.add_argument(
         "--formatter-property",
         "--property",
@@ -53,7 +58,7 @@ def message_formatter(options: Namespace) -> MessageFormatter:
     for part in ("key", "value"):
         if (deserializer := getattr(options, f"{part}_deserializer")) is not None:
             chosen[f"{part}.deserializer"] = deserializer
-    return MessageFormatter(chosen)
+    return MessageFormatter(chosen, for_terminal=sys.stdout.isatty() and not options.raw)
 
 
 def write_out(data: bytes) -> None:

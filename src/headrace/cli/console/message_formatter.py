@@ -6,7 +6,6 @@ The properties are those of Kafka's ``--formatter-property``, with the same defa
 from __future__ import annotations
 
 import base64
-import json
 import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from headrace.cli.errors import BadUsage
+from headrace.cli.tables import json_line, terminal_text
 
 _FLOAT_DIGITS = 9
 """The number of digits that tells all floats of four bytes apart."""
@@ -135,10 +135,14 @@ class MessageFormatter:
     """A formatter of records as lines.
 
     :param properties: name → value, as in Kafka's ``--formatter-property``
+    :param for_terminal: escape what is not printable in keys, values and headers of lines
     :raises BadUsage: a name or a deserializer is unknown
     """
 
-    def __init__(self, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, properties: Mapping[str, str] | None = None, *, for_terminal: bool = False
+    ) -> None:
+        self._for_terminal = for_terminal
         given = dict(properties or {})
         if "header.deserializer" in given:  # the name in the help of Kafka's tool
             given["headers.deserializer"] = given.pop("header.deserializer")
@@ -187,7 +191,7 @@ class MessageFormatter:
             parts.append(b"Epoch:NOT_PRESENT")  # Kafka's tools never know it
         if "headers" in shown:
             headers = (
-                name.encode() + b":" + self._text("headers", value)
+                self._shown_bytes(name.encode()) + b":" + self._text("headers", value)
                 for name, value in record.headers
             )
             parts.append(self._header_separator.join(headers) or b"NO_HEADERS")
@@ -219,18 +223,23 @@ class MessageFormatter:
                 for name, value in record.headers
             ],
         }
-        return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+        return json_line(fields).encode() + b"\n"
 
     def _text(self, part: str, data: bytes | None) -> bytes:
         if data is None:
             return self._null
         decode = self._decoders[part]
         if decode is None:
-            return data
+            return self._shown_bytes(data)
         value = decode(data)
         if isinstance(value, float):
             return _float_text(value).encode()
         return (str(value).lower() if isinstance(value, bool) else str(value)).encode()
+
+    def _shown_bytes(self, data: bytes) -> bytes:
+        if not self._for_terminal:
+            return data
+        return terminal_text(data.decode(errors="backslashreplace")).encode()
 
     def _json(self, part: str, name: str, data: bytes | None) -> dict[str, Any]:
         decode = self._decoders[part]

@@ -50,7 +50,7 @@ from headrace.cli.groups.results import (
     warn,
 )
 from headrace.cli.progress import in_steps
-from headrace.cli.tables import Column, as_json, one_line, table
+from headrace.cli.tables import Column, as_json, one_line, table, terminal_text
 from headrace.epoch import since_epoch_ms
 
 Plan = dict[str, dict[PartitionKey, int]]
@@ -94,7 +94,8 @@ def reset_offsets(admin: AdminClient, options: Namespace) -> None:
         csv.writer(sink, lineterminator="\n").writerows(
             rows if len(options.group) != 1 else [row[1:] for row in rows]
         )
-        sys.stdout.write(sink.getvalue())
+        text = sink.getvalue()
+        sys.stdout.write(terminal_text(text) if sys.stdout.isatty() else text)
     else:
         print_reset(rows, options)
     fail_with(failures)

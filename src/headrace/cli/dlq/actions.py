@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import signal
 import sys
 import threading
@@ -15,7 +14,7 @@ from typing import Any
 from headrace.cli.client_options import client_config, must_answer
 from headrace.cli.errors import Failure
 from headrace.cli.perf.report import Bar
-from headrace.cli.tables import Column, as_json, table
+from headrace.cli.tables import Column, as_json, json_line, table
 from headrace.client.dead_letters.letters import DeadLetter, LetterFilter
 from headrace.client.dead_letters.queues import QueueSummary, count_letters, find_queues
 from headrace.client.dead_letters.reading import read_letters
@@ -235,7 +234,7 @@ def _redrive(options: Namespace, config: Mapping[str, Any], stop: _Stop) -> None
         if bar is not None:
             bar.__exit__(None, None, None)
     if options.json:
-        print(json.dumps(_result(options, redrive, counts), ensure_ascii=False))
+        print(json_line(_result(options, redrive, counts)))
     else:
         _print_result(options, counts)
     if counts.stopped:

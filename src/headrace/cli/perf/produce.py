@@ -5,7 +5,6 @@ The options and the output are those of Kafka's ``kafka-producer-perf-test``.
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import time
@@ -26,6 +25,7 @@ from headrace.cli.librdkafka import (
     reason,
 )
 from headrace.cli.options import file_option, flag, number_option, positive_number
+from headrace.cli.tables import json_line
 
 from .report import Bar, Latencies
 
@@ -240,7 +240,7 @@ class ProduceTest:
             results: dict[str, Any] = self._total.as_json(ended_s)
             if steady is not None:
                 results["steadyState"] = steady.as_json(ended_s)
-            print(json.dumps(results))
+            print(json_line(results))
             return
         print(self._total.total(ended_s))
         if steady is not None:

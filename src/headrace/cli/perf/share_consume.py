@@ -29,6 +29,7 @@ from headrace.cli.librdkafka import (
 )
 from headrace.cli.options import flag, number_option, positive_number
 from headrace.cli.share_start import starting_point
+from headrace.cli.tables import json_line
 from headrace.client import ClientError
 from headrace.client.settings import UnsupportedSetting, settings
 
@@ -330,7 +331,7 @@ class ShareConsumeTest:
             consumers = [
                 {"client.id": member.client_id, **_numbers(own)} for member, own in of_member
             ]
-            print(json.dumps({**_numbers(row), "consumers": consumers}))
+            print(json_line({**_numbers(row), "consumers": consumers}))
             return
         if options.show_consumer_stats:
             for member, own in of_member:
