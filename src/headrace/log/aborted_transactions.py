@@ -22,7 +22,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from headrace.log import checksums
-from headrace.log.files import replace_file
+from headrace.log.files import FILE_MODE, replace_file
 from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import BatchHeader
 
@@ -69,7 +69,7 @@ class AbortedTransactions:
         """
         self.replay(aborted)
         try:
-            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
             try:
                 written_bytes = os.write(fd, _ENTRY.pack(_VERSION, *aborted))
             finally:

@@ -17,7 +17,7 @@ from functools import partial
 from headrace.log.aborted_transactions import AbortedTransaction
 from headrace.log.cleanable import Cleanable, cleaned_up_to, expect_gaps
 from headrace.log.compaction import AbortedLookup, Compactor, LatestOffsets, last_of_producers
-from headrace.log.files import OpenFiles, fsync_path
+from headrace.log.files import DIRECTORY_MODE, OpenFiles, fsync_path
 from headrace.log.index import TimeIndex
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
@@ -354,7 +354,7 @@ class Round:
         """Create an empty directory. Its parent is missing only if the topic was deleted."""
         self._clear()
         swap.discard_old(self.log.path)  # a start may restore those of this round
-        os.mkdir(self._directory)
+        os.mkdir(self._directory, DIRECTORY_MODE)
 
     def _clear(self) -> None:
         shutil.rmtree(self._directory, ignore_errors=True)

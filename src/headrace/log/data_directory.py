@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import re
+import stat
 import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from zlib import crc32
 
 from headrace.log import known_partitions, partition_metadata
 from headrace.log.files import (
+    DIRECTORY_MODE,
     TEMPORARY_SUFFIX,
     OpenFiles,
     fsync_path,
@@ -47,6 +49,17 @@ _SEGMENT = re.compile(r"[0-9]{20}\.log")
 def is_partition_name(name: str) -> bool:
     """Return True if a partition directory may have this name, such as ``orders-0``."""
     return _PARTITION.fullmatch(name) is not None
+
+
+def _close_to_others(entry: os.DirEntry[str]) -> None:
+    """Let only the owner enter a directory of records. A copy by ``cp -r`` or ``tar`` may have left
+    it open.
+    """
+    if _PARTITION.fullmatch(entry.name) or entry.name.endswith(STRAY_SUFFIX):
+        found = entry.stat(follow_symlinks=False)
+        if stat.S_ISDIR(found.st_mode) and found.st_mode & 0o077:
+            with contextlib.suppress(OSError):  # another owner, or a file system without modes
+                os.chmod(entry.path, DIRECTORY_MODE)
 
 
 class DataDirectory:
@@ -81,12 +94,13 @@ class DataDirectory:
         self._executor: ThreadPoolExecutor | None = None
         self._created: list[tuple[str, uuid.UUID, int]] = []
         """Partitions whose new directories are not in the file of known partitions yet."""
-        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        os.makedirs(self.path, DIRECTORY_MODE, exist_ok=True)
         self._lock = directory_lock.take(self.path, address)
         self._was_clean = False
         try:
             directory_format.check(self.path)
-            self.partitions = self._find_partitions()
+            is_open = self._tell_mode()
+            self.partitions = self._find_partitions(closing=is_open)
             self._unverified = self._take_marker()
         except BaseException:
             self.release()
@@ -94,12 +108,28 @@ class DataDirectory:
 
     # ------------------------------------------------------------------ partition directories
 
-    def _find_partitions(self) -> dict[str, set[int]]:
+    def _tell_mode(self) -> bool:
+        """Log whether other users of the machine may enter the directory; return True if so."""
+        mode = stat.S_IMODE(os.stat(self.path).st_mode)
+        message = "Others may %s %s, as its mode is %s: chmod 700 %s"
+        if mode & 0o022:
+            logger.warning(message, "replace files in", self.path, f"{mode:04o}", self.path)
+        elif mode & 0o055:
+            logger.info(message, "list what is in", self.path, f"{mode:04o}", self.path)
+        return bool(mode & 0o077)
+
+    def _find_partitions(self, *, closing: bool) -> dict[str, set[int]]:
+        """Return the partitions that have a directory.
+
+        :param closing: take the directories that others may read away from them
+        """
         found: dict[str, set[int]] = {}
         with os.scandir(self.path) as entries:
             for entry in entries:
                 if _TEMPORARY.fullmatch(entry.name) and entry.is_file():
                     os.unlink(entry.path)  # a crash has interrupted its writing
+                if closing:
+                    _close_to_others(entry)
                 matched = _PARTITION.fullmatch(entry.name)
                 if matched is not None and entry.is_dir():
                     found.setdefault(matched[1], set()).add(int(matched[2]))

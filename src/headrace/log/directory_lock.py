@@ -6,6 +6,8 @@ import contextlib
 import fcntl
 import os
 
+from headrace.log.files import FILE_MODE
+
 LOCK_FILE = "lock"
 
 
@@ -21,7 +23,8 @@ def take(directory: str, holder: str = "") -> int:
     :raises DirectoryInUse: when another process has the lock
     :raises OSError: when the lock file cannot be opened
     """
-    fd = os.open(f"{directory}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(f"{directory}/{LOCK_FILE}", flags, FILE_MODE)
     _lock(fd, directory, fcntl.LOCK_EX)
     announce(fd, holder)
     return fd

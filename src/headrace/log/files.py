@@ -19,6 +19,10 @@ logger = get_logger("headrace.log")
 
 TEMPORARY_SUFFIX = ".tmp"
 """The end of the name of a file that is being written. A start deletes what a crash has left."""
+FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
+"""Records and keys are for the owner of the process, whatever its umask is: a broker in another
+program must not change that.
+"""
 DAMAGED_SUFFIX = ".damaged"
 """The end of the name of a file that is kept because it is damaged."""
 _temporary_numbers = itertools.count(1)
@@ -71,7 +75,7 @@ class OpenFiles:
             while len(self._ring) > 1 and len(self._ring) + self._kept >= self.limit:
                 self._release_one()
             try:
-                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
                 break
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE) or len(self._ring) < 2:
@@ -100,6 +104,11 @@ class OpenFiles:
                 return
 
 
+def private(path: str, flags: int) -> int:
+    """Create a file for the owner only. This is an opener for :func:`open`."""
+    return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+
+
 def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
     """Replace the content of a file atomically. Several threads may do so at the same time.
 
@@ -108,7 +117,7 @@ def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
     """
     temporary = f"{path}.{next(_temporary_numbers)}{TEMPORARY_SUFFIX}"
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=private) as file:
             file.write(data)
             if sync:
                 file.flush()

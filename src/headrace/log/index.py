@@ -13,6 +13,8 @@ import os
 import struct
 from bisect import bisect_right
 
+from headrace.log.files import FILE_MODE
+
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 _INT = struct.Struct(">i")
@@ -47,7 +49,7 @@ class _Index:
         if not self.saved_bytes:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             os.ftruncate(fd, self.saved_bytes)
             while self.saved_bytes < len(self.data):

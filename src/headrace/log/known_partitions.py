@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 from zlib import crc32
 
-from headrace.log.files import replace_file
+from headrace.log.files import FILE_MODE, replace_file
 from headrace.uuid_text import uuid_text
 
 KNOWN_PARTITIONS_FILE = "partitions"
@@ -105,7 +105,7 @@ def withdraw(directory: str, partitions: Iterable[tuple[str, int]]) -> None:
 def _append(directory: str, lines: bytes, *, sync: bool) -> None:
     """Append lines. A line that a crash may have torn before them is ended first."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    fd = os.open(f"{directory}/{KNOWN_PARTITIONS_FILE}", flags, 0o644)
+    fd = os.open(f"{directory}/{KNOWN_PARTITIONS_FILE}", flags, FILE_MODE)
     try:
         os.write(fd, b"\n" + lines)
         if sync:

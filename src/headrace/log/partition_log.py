@@ -19,7 +19,7 @@ from typing import NamedTuple
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.aborted_transactions import AbortedTransactions
 from headrace.log.data_directory import DataDirectory
-from headrace.log.files import fsync_path
+from headrace.log.files import DIRECTORY_MODE, fsync_path
 from headrace.log.log_config import LogConfig
 from headrace.log.producer_state import ProducerState
 from headrace.log.recovery import CorruptLog
@@ -419,7 +419,9 @@ class PartitionLog:
         """Return the active segment, or a new one where Kafka would roll."""
         if not self._segments:
             with contextlib.suppress(FileExistsError):
-                os.mkdir(self.path)  # not its parents: the data directory must be there
+                os.mkdir(
+                    self.path, DIRECTORY_MODE
+                )  # not its parents: the data directory must be there
             self._directory.created(self.topic, self.topic_id, self.partition)
             partition_metadata.write(self.path, self.topic_id, self._partitions)
             return self._add_segment(now_ms)

@@ -20,6 +20,7 @@ from headrace.log.aborted_transactions import AbortedTransaction, AbortedTransac
 from headrace.log.damage import next_batch
 from headrace.log.files import (
     DAMAGED_SUFFIX,
+    FILE_MODE,
     TEMPORARY_SUFFIX,
     OpenFiles,
     fsync_path,
@@ -405,7 +406,7 @@ def mark_offline(directory: str) -> None:
     Failures are ignored: a clean stop lists the log too.
     """
     with contextlib.suppress(OSError):
-        os.close(os.open(f"{directory}/{OFFLINE_FILE}", os.O_CREAT | os.O_CLOEXEC, 0o644))
+        os.close(os.open(f"{directory}/{OFFLINE_FILE}", os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
 
 
 def force_offline_mark(directory: str) -> None:

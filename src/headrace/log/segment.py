@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 
 from headrace.log import checksums
-from headrace.log.files import TEMPORARY_SUFFIX, OpenFiles, fsync_path
+from headrace.log.files import TEMPORARY_SUFFIX, OpenFiles, fsync_path, private
 from headrace.log.index import OffsetIndex, TimeIndex
 from headrace.log.log_config import LogConfig
 from headrace.log_lines import LimitedLog, get_logger
@@ -496,7 +496,7 @@ class Segment:
         path = self.path(".log")
         temporary = f"{path}{TEMPORARY_SUFFIX}"
         try:
-            with open(temporary, "wb") as copy:
+            with open(temporary, "wb", opener=private) as copy:
                 for position in range(0, size_bytes, RECOVERY_CHUNK_BYTES):
                     chunk_bytes = min(RECOVERY_CHUNK_BYTES, size_bytes - position)
                     copy.write(self.read(position, chunk_bytes))

@@ -35,7 +35,7 @@ from headrace.log.data_directory import (
     clean_marker,
     is_partition_name,
 )
-from headrace.log.files import TEMPORARY_SUFFIX
+from headrace.log.files import DIRECTORY_MODE, TEMPORARY_SUFFIX, private
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import DELETED, SUFFIXES
@@ -84,7 +84,7 @@ class Snapshot:
         self._directory = logs.directory
         self.name = f"{_PREFIX}{uuid.uuid4().hex}{DELETED_SUFFIX}"
         self.path = f"{self._directory.path}/{self.name}"
-        os.mkdir(self.path)
+        os.mkdir(self.path, DIRECTORY_MODE)
         self._lock = threading.Lock()
         self._done: set[str] = set()
         self._sizes: dict[str, int] = {}
@@ -221,11 +221,11 @@ class Snapshot:
 
     def _make(self, path: str) -> str:
         target = f"{self.path}/{os.path.basename(path)}"
-        os.mkdir(target)
+        os.mkdir(target, DIRECTORY_MODE)
         return target
 
     def _write(self, name: str, data: bytes) -> None:
-        with open(f"{self.path}/{name}", "wb") as file:
+        with open(f"{self.path}/{name}", "wb", opener=private) as file:
             file.write(data)
 
 
