@@ -19,6 +19,7 @@ import pytest
 import headrace
 from headrace import control_socket
 from headrace.backup import commands, copy, manifest
+from headrace.backup.directory import Directory
 from headrace.backup.errors import BackupError
 from headrace.log.directory_format import FORMAT_VERSION
 from tests.cli.command import run, start
@@ -83,7 +84,12 @@ def files_of(directory: Path) -> set[str]:
 def check_nothing_left(*targets: Path) -> None:
     for target in targets:
         assert not target.exists(), sorted(target.iterdir())
-        assert not target.with_name(f"{target.name}.partial").exists()
+        assert not partials(target)
+
+
+def partials(target: Path) -> list[Path]:
+    """Return the unfinished copies of a backup or a restore."""
+    return sorted(target.parent.glob(f"{target.name}.partial-*"))
 
 
 # ---------------------------------------------------------------------- results
@@ -207,10 +213,6 @@ def test_refused_backups(stopped: Path, made: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert "is not a directory" in refused(tmp_path / "file")
     assert "Not a directory" in refused(tmp_path / "file" / "backup")
-    (tmp_path / "b.partial").mkdir()
-    (tmp_path / "b.partial" / "mine").touch()
-    assert "b.partial is in the way: delete it first" in refused(tmp_path / "b")
-    assert (tmp_path / "b.partial" / "mine").exists()
 
 
 def test_a_damaged_or_newer_catalog_is_not_backed_up(stopped: Path, tmp_path: Path) -> None:
@@ -328,7 +330,7 @@ def test_a_full_disk_leaves_nothing(
         write(fd, data, path)
 
     monkeypatch.setattr(copy, "_write", full)
-    with pytest.raises(BackupError, match=r"^No space left on device: .*backup.partial/"):
+    with pytest.raises(BackupError, match=r"^No space left on device: .*backup.partial-"):
         commands.backup(str(stopped), str(tmp_path / "backup"), no_progress, verify=True)
     check_nothing_left(tmp_path / "backup")
 
@@ -345,8 +347,8 @@ def test_too_little_space_is_found_before_anything_is_copied(
 def test_a_disk_that_forgets_is_found(
     stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def forget(entries: object, directory: str) -> None:
-        segment = next(Path(directory).glob("orders-*/*.log"))
+    def forget(entries: object, directory: Directory) -> None:
+        segment = next(Path(directory.path).glob("orders-*/*.log"))
         segment.write_bytes(bytes(segment.stat().st_size))
 
     monkeypatch.setattr(commands, "_force", forget)
@@ -368,8 +370,10 @@ def test_a_signal_leaves_nothing(
         file.truncate(16 << 30)  # a hole, which takes a while to copy
     backup = start("backup", str(target), "--data-dir", str(data_dir))
     try:
-        partial = target.with_name("backup.partial")
-        wait_until(lambda: list(partial.glob("*/*")), PATIENCE_S, "the copy to begin")
+        wait_until(
+            lambda: list(tmp_path.glob("backup.partial-*/*/*")), PATIENCE_S, "the copy to begin"
+        )
+        (partial,) = partials(target)
         assert refusal("serve", "--data-dir", partial).endswith(
             "that was not finished: delete it and start again"
         )

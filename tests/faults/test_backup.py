@@ -321,13 +321,14 @@ def test_a_killed_backup_leaves_nothing_whole(full: HeadraceProcess, tmp_path: P
             subprocess.run(["rm", "-r", str(target)], check=True)
             continue
         killed += 1
-        check_unusable(tmp_path / "backup.partial")
+        for partial in tmp_path.glob("backup.partial-*"):
+            check_unusable(partial)
         wait_until(
             lambda: not snapshots_of(tmp_path / "data"), PATIENCE_S, "the snapshot to be deleted"
         )
     print(f"{killed} of {KILLS} backups were killed")
     assert run(*arguments)[0] == 0
-    assert not (tmp_path / "backup.partial").exists()
+    assert not list(tmp_path.glob("backup.partial-*/*"))
     assert records_in(target) == 600
 
 
@@ -337,7 +338,7 @@ def test_a_broker_that_is_killed_fails_its_backup(full: HeadraceProcess, tmp_pat
     began = time.monotonic()
     assert run("backup", str(tmp_path / "whole"), *arguments[2:])[0] == 0
     usual_s = time.monotonic() - began
-    failed, partial = 0, tmp_path / "backup.partial"
+    failed = 0
     for number in range(KILLS + 10):
         if failed and number >= KILLS:
             break
@@ -346,14 +347,18 @@ def test_a_broker_that_is_killed_fails_its_backup(full: HeadraceProcess, tmp_pat
             time.sleep(rng.uniform(0.2, 0.8) * usual_s)
         else:
             wait_until(
-                lambda: list(partial.glob("orders-*/*.log")), PATIENCE_S, "the copy", interval_s=0
+                lambda: list(tmp_path.glob("backup.partial-*/orders-*/*.log")),
+                PATIENCE_S,
+                "the copy",
+                interval_s=0,
             )
         backup.send_signal(signal.SIGSTOP)
-        must_fail = not_copied(tmp_path / "data", partial)
+        partials = list(tmp_path.glob("backup.partial-*"))
+        must_fail = not_copied(tmp_path / "data", partials[0] if partials else target)
         full.kill()
         backup.send_signal(signal.SIGCONT)
         _, errors = backup.communicate(timeout=PATIENCE_S)
-        assert not partial.exists()
+        assert not list(tmp_path.glob("backup.partial-*"))
         if backup.returncode or must_fail:
             failed += 1
             (line,) = errors.decode().splitlines()
@@ -390,8 +395,9 @@ def test_a_killed_restore_leaves_nothing_whole(full: HeadraceProcess, tmp_path: 
             subprocess.run(["rm", "-r", str(target)], check=True)
             continue
         killed += 1
-        check_unusable(tmp_path / "restored.partial")
+        for partial in tmp_path.glob("restored.partial-*"):
+            check_unusable(partial)
     print(f"{killed} of {KILLS} restores were killed")
     assert run(*arguments)[0] == 0
-    assert not (tmp_path / "restored.partial").exists()
+    assert not list(tmp_path.glob("restored.partial-*/*"))
     assert records_in(target) == 600

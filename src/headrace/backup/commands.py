@@ -17,12 +17,13 @@ from headrace.broker.catalog import CATALOG_FILE
 from headrace.log import directory_lock
 from headrace.log.data_directory import is_partition_name
 from headrace.log.directory_format import FORMAT_VERSION, newer
-from headrace.log.files import fsync_path, sync_filesystem
+from headrace.log.files import sync_filesystem
 from headrace.log.verify import Verified, log_files, verify_file
 from headrace.log_lines import printable
 
 from . import manifest, source, target
 from .copy import Advance, SourceFile, check_file, copy_file
+from .directory import Directory
 from .errors import BackupError, text_of
 from .manifest import Entry, Header
 
@@ -96,12 +97,15 @@ def backup(
     _check_apart(data_dir, into)
     started = time.monotonic()
     with _readable_errors(), target.building(into) as directory:
-        with source.opened(data_dir) as opened:
-            entries = _copy(opened.files, opened.directory, directory, stage, opened.check)
-        catalog = _check_catalog(f"{directory}/{CATALOG_FILE}")
+        with (
+            source.opened(data_dir) as opened,
+            contextlib.closing(Directory(opened.directory)) as copied,
+        ):
+            entries = _copy(opened.files, copied, directory, stage, opened.check)
+        catalog = _check_catalog(directory)
         created = datetime.now(UTC).isoformat(timespec="seconds")
         header = Header(catalog.version, __version__, created, catalog.cluster_id)
-        with open(f"{directory}/{manifest.MANIFEST_FILE}", "wb") as file:
+        with os.fdopen(directory.create(manifest.MANIFEST_FILE), "wb") as file:
             file.write(manifest.encode(header, entries))
         _force(entries, directory)
         if verify:
@@ -114,7 +118,7 @@ def backup(
         entries,
         started,
         opened.offline,
-        [problem.replace(directory, into) for problem in damaged],
+        [problem.replace(directory.path, into) for problem in damaged],
         was_running=opened.is_running,
     )
 
@@ -129,16 +133,16 @@ def restore(backup_dir: str, data_dir: str, stage: Stage, *, verify: bool) -> Re
     backup_dir, data_dir = os.path.abspath(backup_dir), os.path.abspath(data_dir)
     _check_apart(backup_dir, data_dir)
     started = time.monotonic()
-    with _readable_errors(), _held(backup_dir):
+    with _readable_errors(), _held(backup_dir) as made:
         _, entries = manifest.read(backup_dir)
-        _check_sizes(entries, backup_dir)
+        _check_sizes(entries, made)
         files = [SourceFile(entry.name, entry.size_bytes) for entry in entries]
         with target.building(data_dir) as directory:
-            copied = _copy(files, backup_dir, directory, stage, lambda: None)
+            copied = _copy(files, made, directory, stage, lambda: None)
             for expected, found in zip(entries, copied, strict=True):
                 if found != expected:
                     raise _changed(f"{backup_dir}/{expected.name}")
-            catalog = _check_catalog(f"{directory}/{CATALOG_FILE}")
+            catalog = _check_catalog(directory)
             _force(entries, directory)
             if verify:
                 _verify(entries, directory, stage)
@@ -161,30 +165,33 @@ def _readable_errors() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _held(backup_dir: str) -> Iterator[None]:
-    """Keep brokers from starting in a backup."""
-    try:
-        lock = directory_lock.take_shared(backup_dir)
-    except directory_lock.DirectoryInUse as error:
-        raise BackupError(str(error)) from error
-    try:
-        yield
-    finally:
-        if lock is not None:
-            os.close(lock)
+def _held(backup_dir: str) -> Iterator[Directory]:
+    """Open a backup, and keep brokers from starting in it."""
+    with contextlib.ExitStack() as opened:
+        made = opened.enter_context(contextlib.closing(Directory(backup_dir)))
+        with contextlib.suppress(FileNotFoundError):
+            lock = made.open(directory_lock.LOCK_FILE)
+            try:
+                directory_lock.share(lock, backup_dir)
+            except directory_lock.DirectoryInUse as error:
+                raise BackupError(str(error)) from error
+            opened.callback(os.close, lock)
+        yield made
 
 
-def _check_sizes(entries: Sequence[Entry], backup_dir: str) -> None:
+def _check_sizes(entries: Sequence[Entry], backup: Directory) -> None:
     """Find a file of a backup that is missing or has changed its size, before anything is copied.
 
     :raises BackupError: when there is one
     """
     for entry in entries:
-        path = f"{backup_dir}/{entry.name}"
+        path = f"{backup.path}/{entry.name}"
         try:
-            size_bytes = os.stat(path).st_size
+            fd = backup.open(entry.name)
         except FileNotFoundError:
             raise BackupError(f"{path} is missing in the backup") from None
+        size_bytes = os.fstat(fd).st_size
+        os.close(fd)
         if size_bytes != entry.size_bytes:
             raise _changed(path)
 
@@ -197,18 +204,18 @@ def _changed(path: str) -> BackupError:
 
 def _copy(
     files: Sequence[SourceFile],
-    directory: str,
-    into: str,
+    directory: Directory,
+    into: Directory,
     stage: Stage,
     check: Callable[[], None],
 ) -> list[Entry]:
     total_bytes = sum(file.size_bytes for file in files)
     free_bytes = _free_bytes(into)
     if total_bytes > free_bytes:
-        raise BackupError(f"{into} has {free_bytes} bytes free, and {total_bytes} are needed")
+        raise BackupError(f"{into.path} has {free_bytes} bytes free, and {total_bytes} are needed")
     entries: list[Entry] = []
     for name in {os.path.dirname(file.name) for file in files} - {""}:
-        os.mkdir(f"{into}/{name}")
+        into.make(name)
     with stage("copying", total_bytes) as advance:
         for file in files:
             check()
@@ -221,40 +228,37 @@ def _copy(
     return entries
 
 
-def _free_bytes(directory: str) -> int:
-    found = os.statvfs(directory)
+def _free_bytes(directory: Directory) -> int:
+    found = os.statvfs(directory.fd)
     return found.f_bavail * found.f_frsize
 
 
-def _force(entries: Sequence[Entry], directory: str) -> None:
+def _force(entries: Sequence[Entry], directory: Directory) -> None:
     """Force a copy to disk.
 
     :raises OSError: when the disk fails
     """
     if len(entries) > SYNC_ALL_ABOVE:
-        fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            sync_filesystem(fd)
-        finally:
-            os.close(fd)
+        sync_filesystem(directory.fd)
         return
     for entry in entries:
-        fsync_path(f"{directory}/{entry.name}")
-    for name in {os.path.dirname(entry.name) for entry in entries}:
-        fsync_path(f"{directory}/{name}")
-    fsync_path(f"{directory}/{manifest.MANIFEST_FILE}")
+        directory.fsync(entry.name)
+    for name in {os.path.dirname(entry.name) for entry in entries} - {""}:
+        directory.fsync(name)
+    with contextlib.suppress(FileNotFoundError):  # a restore has none
+        directory.fsync(manifest.MANIFEST_FILE)
 
 
-def _verify(entries: Sequence[Entry], directory: str, stage: Stage) -> None:
+def _verify(entries: Sequence[Entry], directory: Directory, stage: Stage) -> None:
     with stage("verifying", sum(entry.size_bytes for entry in entries)) as advance:
         for entry in entries:
             check_file(entry, directory, advance)
 
 
-def _damaged(entries: Sequence[Entry], directory: str, stage: Stage) -> list[str]:
+def _damaged(entries: Sequence[Entry], directory: Directory, stage: Stage) -> list[str]:
     """Verify the batches of all logs in a copy; return a line for each damage."""
     names = {os.path.dirname(entry.name) for entry in entries}
-    files = log_files(directory, sorted(filter(is_partition_name, names)))
+    files = log_files(directory.path, sorted(filter(is_partition_name, names)))
     found: list[str] = []
     with stage("checking records", sum(file.size_bytes for file in files)) as advance:
         for file in files:
@@ -271,13 +275,14 @@ class _Catalog(NamedTuple):
     topics: int
 
 
-def _check_catalog(path: str) -> _Catalog:
+def _check_catalog(directory: Directory) -> _Catalog:
     """Check a copied catalog, without creating files beside it.
 
     :raises BackupError: when it is damaged or of a newer version
     """
+    directory.check_name()
     try:
-        uri = f"file:{quote(path)}?immutable=1"
+        uri = f"file:{quote(f'{directory.path}/{CATALOG_FILE}')}?immutable=1"
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as catalog:
             (found,) = catalog.execute("PRAGMA quick_check(1)").fetchone()
             if found != "ok":
@@ -286,6 +291,8 @@ def _check_catalog(path: str) -> _Catalog:
             (cluster_id,) = catalog.execute(
                 "SELECT value FROM cluster WHERE name = 'id'"
             ).fetchone()
+            if not isinstance(cluster_id, str):
+                raise TypeError("the cluster has no id")
             (topics,) = catalog.execute("SELECT count(*) FROM topics").fetchone()
     except (sqlite3.Error, TypeError) as error:
         raise BackupError(f"{CATALOG_FILE} is damaged: {printable(str(error))}") from error

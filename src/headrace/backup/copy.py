@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from .directory import Directory
 from .errors import BackupError
 from .manifest import Entry
 
@@ -32,20 +33,20 @@ class SourceFile(NamedTuple):
     size_bytes: int
 
 
-def copy_file(source: SourceFile, directory: str, into: str, advance: Advance) -> Entry:
+def copy_file(source: SourceFile, directory: Directory, into: Directory, advance: Advance) -> Entry:
     """Copy a file with its modification time, which is the age of a segment without timestamps.
     Return its entry for the manifest.
 
     :param directory: the directory that has it
     :param into: the directory of the copy, without this file
-    :raises BackupError: when the file is shorter than it should be
+    :raises BackupError: when the file is shorter than it should be, or not a regular one
     :raises OSError: when the disk fails
     """
-    path, target = f"{directory}/{source.name}", f"{into}/{source.name}"
+    path, target = f"{directory.path}/{source.name}", f"{into.path}/{source.name}"
     crc = copied = 0
-    reading = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    reading = directory.open(source.name)
     try:
-        writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        writing = into.create(source.name)
         try:
             while copied < source.size_bytes:
                 data = os.read(reading, min(CHUNK_BYTES, source.size_bytes - copied))
@@ -80,14 +81,14 @@ def _write(fd: int, data: bytes, path: str) -> None:
         view = view[written:]
 
 
-def check_file(entry: Entry, directory: str, advance: Advance) -> None:
+def check_file(entry: Entry, directory: Directory, advance: Advance) -> None:
     """Read a copy back, from the disk if it was forced there before, and compare it with its entry.
 
     :raises BackupError: when it is different
     :raises OSError: when it cannot be read
     """
-    path = f"{directory}/{entry.name}"
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    path = f"{directory.path}/{entry.name}"
+    fd = directory.open(entry.name)
     try:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -7,18 +7,37 @@ below the directory, size in bytes, CRC-32C.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
-from headrace.log.directory_format import FORMAT_VERSION, newer
+from headrace.broker.catalog import CATALOG_FILE
+from headrace.log.data_directory import CLEAN_SHUTDOWN_FILE
+from headrace.log.directory_format import FORMAT_VERSION, META_FILE, newer
+from headrace.log.known_partitions import KNOWN_PARTITIONS_FILE
+from headrace.log.snapshot import is_copied
+from headrace.log_lines import printable
 
+from .directory import Directory
 from .errors import BackupError, text_of
 
 MANIFEST_FILE = "backup-manifest"
+MAX_MANIFEST_BYTES = 256 << 20
+"""Some two million files. A manifest is read whole."""
+SINGLE_FILES = (
+    META_FILE,
+    CLEAN_SHUTDOWN_FILE,
+    KNOWN_PARTITIONS_FILE,  # not in a snapshot: the file may know partitions made after it
+    CATALOG_FILE,
+)
+"""The files of a backup that are not of a partition, the catalog last: without it a copy is no data
+directory.
+"""
 
 
 class Entry(NamedTuple):
@@ -57,36 +76,76 @@ def encode(header: Header, entries: Sequence[Entry]) -> bytes:
 
 
 def read(directory: str) -> tuple[Header, list[Entry]]:
-    """Read the manifest of a backup.
+    """Read the manifest of a backup, which others may have written.
 
     :raises BackupError: when it is missing, damaged, or of a newer version
     """
     path = f"{directory}/{MANIFEST_FILE}"
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        with contextlib.closing(Directory(directory)) as backup:
+            fd = backup.open(MANIFEST_FILE)
+        with os.fdopen(fd, "rb") as file:
+            data = file.read(MAX_MANIFEST_BYTES + 1)
     except FileNotFoundError:
         raise BackupError(f"{directory} is not a backup: it has no {MANIFEST_FILE}") from None
     except OSError as error:
         raise BackupError(f"cannot read {path}: {text_of(error)}") from error
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise BackupError(f"{path} is larger than {MAX_MANIFEST_BYTES} bytes")
+    return parsed(data, directory)
+
+
+def parsed(data: bytes, directory: str) -> tuple[Header, list[Entry]]:
+    """Return the content of a manifest.
+
+    :param directory: the directory that has it, for errors
+    :raises BackupError: when it is damaged, or of a newer version
+    """
     lines = data.splitlines(keepends=True)
     try:
-        version = json.loads(lines[0])["format"]
-        if version > FORMAT_VERSION:
+        header = json.loads(lines[0])
+        version = header["format"]
+        if _is_number(version) and version > FORMAT_VERSION:
             raise BackupError(newer(directory, version))
         end = json.loads(lines[-1])
         if end != {"files": len(lines) - 2, "crc": crc32c(b"".join(lines[:-1]))}:
             raise ValueError("its checksum is wrong")
-        entries = [Entry(*json.loads(line)) for line in lines[1:-1]]
-        for entry in entries:
-            _check_name(entry.name)
-        return Header(**json.loads(lines[0])), entries
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise BackupError(f"{path} is damaged: {error}") from error
+        entries = [_entry(json.loads(line)) for line in lines[1:-1]]
+        if len({entry.name for entry in entries}) < len(entries):
+            raise ValueError("it names a file twice")
+        found = Header(**header)
+        if not _is_number(version) or not all(
+            isinstance(text, str) for text in (found.headrace, found.created, found.cluster_id)
+        ):
+            raise ValueError("its first line is not about a backup")
+        return found, entries
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
+        problem = printable(str(error))
+        raise BackupError(f"{directory}/{MANIFEST_FILE} is damaged: {problem}") from error
+
+
+def _entry(line: Any) -> Entry:
+    """Return the entry of a line.
+
+    :raises ValueError: when it is none, or not of a file that a backup has
+    """
+    match line:
+        case [str(name), size_bytes, crc] if _is_number(size_bytes) and _is_number(crc):
+            _check_name(name)
+            return Entry(name, size_bytes, crc)
+    raise ValueError("a line is not of the form [name, bytes, checksum]")
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _check_name(name: str) -> None:
-    """Refuse a name outside of the directory."""
-    parts = name.split("/")
-    if not 1 <= len(parts) <= 2 or any(part in ("", ".", "..") for part in parts):
+    """Refuse a name that no backup has, such as one outside of the directory."""
+    folder, _, file = name.rpartition("/")
+    is_in_partition = is_copied(folder) and "/" not in folder and file not in ("", ".", "..")
+    if (
+        not name.isprintable()  # NUL, and what is not UTF-8
+        or not (is_in_partition if folder else name in SINGLE_FILES)
+    ):
         raise ValueError(f"{name!r} is not the name of a file in a data directory")

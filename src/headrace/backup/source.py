@@ -16,20 +16,13 @@ from headrace import control_socket
 from headrace.broker import catalog_file
 from headrace.broker.catalog import CATALOG_FILE
 from headrace.log import directory_format, directory_lock
-from headrace.log.data_directory import CLEAN_SHUTDOWN_FILE
-from headrace.log.known_partitions import KNOWN_PARTITIONS_FILE
 from headrace.log.snapshot import SIZES_FILE, is_copied, is_snapshot_name, unused_log_files
 from headrace.log_lines import printable
 
 from .copy import SourceFile
 from .errors import BackupError, text_of
+from .manifest import SINGLE_FILES
 
-_SINGLE_FILES = (
-    directory_format.META_FILE,
-    CLEAN_SHUTDOWN_FILE,
-    KNOWN_PARTITIONS_FILE,  # not in a snapshot: the file may know partitions made after it
-    CATALOG_FILE,
-)
 _CONNECT_TIMEOUT_S = 10.0
 
 
@@ -167,7 +160,7 @@ def _files(directory: str, sizes: dict[str, int]) -> list[SourceFile]:
             files.append(_file(directory, f"{name}/{file}", sizes))
     files += [
         _file(directory, name, sizes)
-        for name in _SINGLE_FILES
+        for name in SINGLE_FILES
         if os.path.exists(f"{directory}/{name}")
     ]
     return files

@@ -6,25 +6,30 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
+import tempfile
 from collections.abc import Iterator
 
 from headrace.log.directory_format import INCOMPLETE_FILE
-from headrace.log.files import fsync_path
+from headrace.log.files import DIRECTORY_MODE, fsync_path
 
+from .directory import Directory
 from .errors import BackupError
 
-PARTIAL_SUFFIX = ".partial"
+PARTIAL_SUFFIX = ".partial-"
 _OF_FILE_SYSTEM = frozenset({"lost+found"})
 
 
 @contextlib.contextmanager
-def building(target: str) -> Iterator[str]:
+def building(target: str) -> Iterator[Directory]:
     """Yield an empty directory, and rename it to ``target`` at the end; delete it after an
     exception.
 
-    The directory is ``target`` with ``.partial``, and has the file ``incomplete``: a broker refuses
-    to start in it. What a killed process has left there is deleted. A ``target`` that is a mount
-    point, or in a directory that is not writable, must be empty and is filled in place.
+    The directory is a new one beside ``target``, with ``.partial-`` and random characters in its
+    name, which only its owner may enter: others may write to the parent, too. It has the file
+    ``incomplete``: a broker refuses to start in it. What a killed process of this user has left
+    there is deleted. A ``target`` that is a mount point, or in a directory that is not writable,
+    must be empty and is filled in place.
 
     The caller forces the content to disk.
 
@@ -33,29 +38,32 @@ def building(target: str) -> Iterator[str]:
     :raises OSError: when the disk fails
     """
     _check_free(target)
-    in_place = _is_filled_in_place(target)
-    directory = target if in_place else target + PARTIAL_SUFFIX
-    os.makedirs(directory, mode=0o700, exist_ok=True)
-    mark = _mark(directory)
-    try:
+    if _is_filled_in_place(target):
+        path = target
+        _make_private(path)
+    else:
+        path = _new_directory(target)
+    with contextlib.closing(Directory(path)) as directory:
+        mark = _mark(directory)
         try:
             _empty(directory)
             yield directory
-            os.unlink(f"{directory}/{INCOMPLETE_FILE}")
-            fsync_path(directory)
-            if not in_place:
-                os.rename(directory, target)
+            os.unlink(INCOMPLETE_FILE, dir_fd=directory.fd)
+            os.fsync(directory.fd)
+            directory.check_name()
+            if path != target:
+                os.rename(path, target)
                 fsync_path(os.path.dirname(target))
         except BaseException:
             _empty(directory)
             with contextlib.suppress(OSError):
-                os.unlink(f"{directory}/{INCOMPLETE_FILE}")
-            if not in_place:
+                os.unlink(INCOMPLETE_FILE, dir_fd=directory.fd)
+            if path != target:
                 with contextlib.suppress(OSError):
-                    os.rmdir(directory)
+                    os.rmdir(path)
             raise
-    finally:
-        os.close(mark)
+        finally:
+            os.close(mark)
 
 
 def _is_filled_in_place(target: str) -> bool:
@@ -67,6 +75,8 @@ def _is_filled_in_place(target: str) -> bool:
 def _check_free(target: str) -> None:
     if not os.path.lexists(target):
         return
+    if os.path.islink(target):
+        raise BackupError(f"{target} is a symbolic link: name what it points to")
     if not os.path.isdir(target):
         raise BackupError(f"{target} exists and is not a directory")
     names = set(os.listdir(target)) - _OF_FILE_SYSTEM
@@ -76,31 +86,93 @@ def _check_free(target: str) -> None:
         raise BackupError(f"{target} is incomplete: delete it first")
 
 
-def _mark(directory: str) -> int:
+def _make_private(path: str) -> None:
+    """Let only the owner enter a directory that is filled in place, as it would be a new one."""
+    found = os.stat(path)
+    if found.st_mode & 0o077:
+        try:
+            os.chmod(path, DIRECTORY_MODE)
+        except OSError:
+            # Files that are created are for their owner: who may only read sees their names.
+            if found.st_mode & 0o002:
+                raise BackupError(
+                    f"everybody may replace files in {path}, which belongs to another user: "
+                    "chmod 700 it, or name a directory below it"
+                ) from None
+
+
+def _new_directory(target: str) -> str:
+    """Create the directory that is renamed at the end; delete those that were left by others."""
+    parent, name = os.path.split(target)
+    try:
+        os.makedirs(parent, DIRECTORY_MODE, exist_ok=True)
+    except FileExistsError:
+        raise BackupError(f"Not a directory: {parent}") from None
+    prefix = name + PARTIAL_SUFFIX
+    with os.scandir(parent) as entries:
+        left = [entry.path for entry in entries if entry.name.startswith(prefix)]
+    for path in left:
+        _delete_left(path)
+    return tempfile.mkdtemp(prefix=prefix, dir=parent)
+
+
+def _delete_left(path: str) -> None:
+    """Delete a directory that a killed process of this user has left.
+
+    :raises BackupError: when the process is not dead
+    """
+    found = os.lstat(path)
+    is_ours = found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == DIRECTORY_MODE
+    if not stat.S_ISDIR(found.st_mode) or not is_ours:
+        return  # anybody may have made it
+    with contextlib.closing(Directory(path)) as directory:
+        try:
+            mark = directory.open(INCOMPLETE_FILE)
+        except FileNotFoundError:
+            return  # empty, or not of a copy
+        try:
+            _lock(mark, path)
+            _empty(directory)
+            os.unlink(INCOMPLETE_FILE, dir_fd=directory.fd)
+        finally:
+            os.close(mark)
+    with contextlib.suppress(OSError):
+        os.rmdir(path)
+
+
+def _mark(directory: Directory) -> int:
     """Create and lock the file ``incomplete``; return its file descriptor.
 
-    :raises BackupError: when another process has the lock, or the directory is not ours
+    :raises BackupError: when another process has the lock, or somebody else has put it there
     """
-    names = set(os.listdir(directory)) - _OF_FILE_SYSTEM
-    if names and INCOMPLETE_FILE not in names:
-        raise BackupError(f"{directory} is in the way: delete it first")
-    fd = os.open(f"{directory}/{INCOMPLETE_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        mark = directory.create(INCOMPLETE_FILE)
+    except FileExistsError:
+        mark = directory.open(INCOMPLETE_FILE)
+    try:
+        _lock(mark, directory.path)
+    except BackupError:
+        os.close(mark)
+        raise
+    return mark
+
+
+def _lock(mark: int, path: str) -> None:
+    try:
+        fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(fd)
-        raise BackupError(f"another process is writing {directory}") from None
-    return fd
+        raise BackupError(f"another process is writing {path}") from None
 
 
-def _empty(directory: str) -> None:
+def _empty(directory: Directory) -> None:
     """Delete everything but the mark."""
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            if entry.name == INCOMPLETE_FILE or entry.name in _OF_FILE_SYSTEM:
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path, ignore_errors=True)
-            else:
-                with contextlib.suppress(OSError):
-                    os.unlink(entry.path)
+    with os.scandir(directory.fd) as entries:
+        names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_directory in names:
+        if name == INCOMPLETE_FILE or name in _OF_FILE_SYSTEM:
+            continue
+        if is_directory:
+            shutil.rmtree(name, ignore_errors=True, dir_fd=directory.fd)
+        else:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=directory.fd)

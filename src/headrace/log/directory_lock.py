@@ -38,10 +38,21 @@ def take_shared(directory: str) -> int | None:
     :raises OSError: when the lock file cannot be opened
     """
     with contextlib.suppress(FileNotFoundError):
-        fd = os.open(f"{directory}/{LOCK_FILE}", os.O_RDONLY | os.O_CLOEXEC)
-        _lock(fd, directory, fcntl.LOCK_SH)
+        # Opening a FIFO to read would wait for somebody to write.
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(f"{directory}/{LOCK_FILE}", flags)
+        share(fd, directory)
         return fd
     return None
+
+
+def share(fd: int, directory: str) -> None:
+    """Take the lock of a directory that is only read.
+
+    :param fd: its lock file, opened to read; it is closed if the lock is not free
+    :raises DirectoryInUse: when a process uses the directory
+    """
+    _lock(fd, directory, fcntl.LOCK_SH)
 
 
 def announce(fd: int, holder: str) -> None:

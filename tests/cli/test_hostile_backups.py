@@ -1,0 +1,251 @@
+"""`headrace backup` and `headrace restore` where others may write, and with what others wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+
+import headrace
+from headrace.backup import commands, copy, manifest
+from headrace.backup.errors import BackupError
+from tests.cli.command import run
+from tests.cli.test_backup import no_progress
+from tests.clients.confluent import create_topic, produce
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with a record. Tests must not change it."""
+    data_dir = tmp_path_factory.mktemp("stopped") / "data"
+    with headrace.Broker(data_dir) as broker:
+        create_topic(broker.bootstrap_servers, "orders")
+        produce(broker.bootstrap_servers, "orders", [b"1"])
+    return data_dir
+
+
+@pytest.fixture
+def made(stopped: Path, tmp_path: Path) -> Path:
+    """A backup of it."""
+    commands.backup(str(stopped), str(tmp_path / "made"), no_progress, verify=True)
+    return tmp_path / "made"
+
+
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def open_to_others(directory: Path) -> list[Path]:
+    return [path for path in (directory, *directory.rglob("*")) if path.stat().st_mode & 0o077]
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_a_backup_and_what_is_restored_are_for_their_owner(stopped: Path, tmp_path: Path) -> None:
+    commands.backup(str(stopped), str(tmp_path / "made"), no_progress, verify=True)
+    commands.restore(str(tmp_path / "made"), str(tmp_path / "restored"), no_progress, verify=True)
+    assert not open_to_others(tmp_path / "made")
+    assert not open_to_others(tmp_path / "restored")
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_a_mount_point_becomes_private(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "mounted"
+    target.mkdir()
+    target.chmod(0o755)
+    monkeypatch.setattr(os.path, "ismount", lambda path: str(path) == str(target))
+    commands.backup(str(stopped), str(target), no_progress, verify=True)
+    assert not open_to_others(target)
+
+
+def test_what_others_have_put_beside_the_target_is_left_alone(
+    stopped: Path, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    for name in ("nightly.partial", "nightly.partial-1234"):
+        (shared / name).mkdir(parents=True)
+        (shared / name / "incomplete").symlink_to(tmp_path / "created through a link")
+    (shared / "nightly.partial-link").symlink_to(tmp_path)
+    before = sorted(shared.rglob("*"))
+    commands.backup(str(stopped), str(shared / "nightly"), no_progress, verify=True)
+    assert not (tmp_path / "created through a link").exists()
+    assert [path for path in before if not path.is_symlink() and not path.exists()] == []
+    assert not open_to_others(shared / "nightly")
+
+
+def test_a_target_that_is_a_link_is_refused(stopped: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "nightly").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BackupError, match="nightly is a symbolic link: name what it points to"):
+        commands.backup(str(stopped), str(tmp_path / "nightly"), no_progress, verify=True)
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_mark_in_place_is_not_followed(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "mounted"
+    target.mkdir()
+    (target / "incomplete").symlink_to(tmp_path / "created through a link")
+    monkeypatch.setattr(os.path, "ismount", lambda path: str(path) == str(target))
+    with pytest.raises(BackupError, match="incomplete is a link or not a regular file"):
+        commands.backup(str(stopped), str(target), no_progress, verify=True)
+    assert not (tmp_path / "created through a link").exists()
+
+
+def test_a_directory_that_is_exchanged_meanwhile_gets_nothing(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may write to a shared directory without a sticky bit may rename what is in it."""
+    copy_file, strange = copy.copy_file, tmp_path / "strange"
+
+    def exchange_then_copy(*arguments: object) -> manifest.Entry:
+        if not strange.exists():
+            (partial,) = tmp_path.glob("nightly.partial*")
+            partial.rename(tmp_path / "moved")
+            (strange / "orders-0").mkdir(parents=True)
+            strange.rename(partial)
+            strange.mkdir()
+        return copy_file(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(commands, "copy_file", exchange_then_copy)
+    with pytest.raises(BackupError, match="somebody has exchanged it"):
+        commands.backup(str(stopped), str(tmp_path / "nightly"), no_progress, verify=True)
+    assert not [path for path in tmp_path.glob("nightly*/**/*") if path.is_file()]
+
+
+# ---------------------------------------------------------------------- what others wrote
+
+
+def a_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def a_link(path: Path) -> None:
+    path.rename(path.with_suffix(".moved"))
+    path.symlink_to(path.with_suffix(".moved"))
+
+
+def a_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("kind", [a_fifo, a_link, a_directory])
+@pytest.mark.parametrize("name", ["backup-manifest", "headrace.db", "lock", "orders-0/*.log"])
+def test_only_regular_files_are_restored(
+    made: Path, tmp_path: Path, name: str, kind: Callable[[Path], None]
+) -> None:
+    (made / "lock").touch()
+    kind(next(made.glob(name)))
+    status, output, errors = run("restore", str(made), "--data-dir", str(tmp_path / "restored"))
+    assert (status, output, len(errors)) == (1, b"", 1), errors
+    assert "is a link or not a regular file" in errors[0]
+    assert not list(tmp_path.glob("restored*"))
+
+
+def test_a_partition_that_is_a_link_is_not_followed(made: Path, tmp_path: Path) -> None:
+    (made / "orders-0").rename(tmp_path / "moved")
+    (made / "orders-0").symlink_to(tmp_path / "moved")
+    with pytest.raises(BackupError, match="is a link or not a regular file"):
+        commands.restore(str(made), str(tmp_path / "restored"), no_progress, verify=True)
+
+
+def with_checksum(*lines: str | bytes) -> bytes:
+    body = b"".join((one.encode() if isinstance(one, str) else one) + b"\n" for one in lines)
+    return body + json.dumps({"files": len(lines) - 1, "crc": crc32c(body)}).encode() + b"\n"
+
+
+HEADER = '{"format": 1, "headrace": "1", "created": "now", "cluster_id": "c"}'
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [HEADER, '["orders-0/a\\u0000.log", 0, 0]'],
+        [HEADER, '["orders-0/\\ud800.log", 0, 0]'],
+        [HEADER, "[7, 0, 0]"],
+        [HEADER, "[null, 0, 0]"],
+        [HEADER, '["headrace.db", "0", 0]'],
+        [HEADER, '["headrace.db", -1, 0]'],
+        [HEADER, '["headrace.db", 1.5, 0]'],
+        [HEADER, '["headrace.db", true, 0]'],
+        [HEADER, '["headrace.db", 0, null]'],
+        [HEADER, '["headrace.db", 0]'],
+        [HEADER, '{"a": 1, "b": 2, "c": 3}'],
+        [HEADER, '"abc"'],
+        [HEADER, '["headrace.db", 0, 0]', '["headrace.db", 0, 0]'],
+        [HEADER, '["headrace.db-wal", 0, 0]'],
+        [HEADER, '["secrets/a", 0, 0]'],
+        [HEADER, f'["headrace.db", {"9" * 5000}, 0]'],
+        [HEADER, "[" * 100_000],
+        ["[" * 100_000],
+        ["[]"],
+        ['{"format": "1"}'],
+        ['{"format": 1, "headrace": 1, "created": [], "cluster_id": {}}'],
+        [HEADER.replace("}", ', "more": 1}')],
+        [b"\xff\xfe"],
+    ],
+    ids=lambda lines: str(lines[-1])[:40],
+)
+def test_a_manifest_of_others_is_refused_on_one_line(
+    tmp_path: Path, lines: list[str | bytes]
+) -> None:
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "backup-manifest").write_bytes(with_checksum(*lines))
+    with pytest.raises(BackupError, match="backup-manifest is damaged") as raised:
+        manifest.read(str(tmp_path / "made"))
+    assert "\n" not in str(raised.value) and str(raised.value).isprintable()
+    assert len(str(raised.value)) < 1000
+
+
+def test_a_manifest_is_not_endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest, "MAX_MANIFEST_BYTES", 1000)
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "backup-manifest").write_bytes(bytes(1001))
+    with pytest.raises(BackupError, match="backup-manifest is larger than 1000 bytes"):
+        manifest.read(str(tmp_path / "made"))
+
+
+@pytest.mark.parametrize("cluster_id", [b"\xff\xfe", 7, None])
+def test_a_catalog_with_other_types_is_damaged(
+    made: Path, tmp_path: Path, cluster_id: object
+) -> None:
+    path = made / "headrace.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as catalog:
+        catalog.execute("DROP TABLE cluster")
+        catalog.execute("CREATE TABLE cluster (name, value)")
+        catalog.execute("INSERT INTO cluster VALUES ('id', ?)", (cluster_id,))
+    data = path.read_bytes()
+    header, entries = manifest.read(str(made))
+    entries = [one for one in entries if one.name != "headrace.db"]
+    entries.append(manifest.Entry("headrace.db", len(data), crc32c(data)))
+    (made / "backup-manifest").write_bytes(manifest.encode(header, entries))
+    status, _, errors = run("restore", str(made), "--data-dir", str(tmp_path / "restored"))
+    assert (status, len(errors)) == (1, 1)
+    assert "headrace.db is damaged" in errors[0]
+
+
+def test_a_device_is_not_read(made: Path, tmp_path: Path) -> None:
+    (segment,) = made.glob("orders-0/*.log")
+    segment.unlink()
+    try:
+        os.mknod(segment, stat.S_IFCHR | 0o600, os.makedev(1, 5))
+    except PermissionError:
+        os.symlink("/dev/zero", segment)  # only root makes devices
+    with pytest.raises(BackupError, match="is a link or not a regular file"):
+        commands.restore(str(made), str(tmp_path / "restored"), no_progress, verify=True)
