@@ -8,8 +8,10 @@ import shutil
 import subprocess
 from argparse import ArgumentParser
 from collections.abc import Iterator
+from configparser import ConfigParser
 
 import pytest
+import yaml
 
 from headrace.cli.commands import load
 from headrace.cli.exporter.families import FAMILIES
@@ -84,15 +86,66 @@ def test_promtool_accepts_the_files() -> None:
 
 def test_the_scaled_object_is_one_that_the_scaler_accepts() -> None:
     text = (DEPLOY / "keda/scaledobject.yaml").read_text()
-    block = text.partition("triggers:")[2].partition("metadata:")[2]
-    lines = [line.partition(" #")[0].strip() for line in block.splitlines()]
-    metadata = {
-        key: value.strip().strip('"')
-        for key, _, value in (line.partition(":") for line in lines if line)
-    }
-    found = parse(metadata)
+    scaled_object, *_ = yaml.safe_load_all(text)
+    (trigger,) = scaled_object["spec"]["triggers"]
+    found = parse(trigger["metadata"])
     assert (found.query.group_id, found.query.topics) == ("order-workers", ("orders",))
     assert found.lag_threshold == 50
+
+
+def test_the_scaler_has_few_rights_and_few_neighbours() -> None:
+    objects = {
+        one["kind"]: one for one in yaml.safe_load_all((DEPLOY / "keda/scaler.yaml").read_text())
+    }
+    pod = objects["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] and not pod["automountServiceAccountToken"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["resources"]["limits"]
+    mounted = {volume["secret"]["secretName"]: volume["secret"] for volume in pod["volumes"]}
+    assert all(secret["defaultMode"] == 0o440 for secret in mounted.values())
+    policy = objects["NetworkPolicy"]["spec"]
+    assert policy["podSelector"]["matchLabels"] == {"app": "headrace-keda-scaler"}
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert all("from" in rule for rule in policy["ingress"])
+
+
+def test_the_image_is_that_of_a_user_without_rights() -> None:
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    pod = yaml.safe_load_all((DEPLOY / "keda/scaler.yaml").read_text())
+    (uid,) = (
+        one["spec"]["template"]["spec"]["securityContext"]["runAsUser"]
+        for one in pod
+        if one["kind"] == "Deployment"
+    )
+    assert f"USER {uid}:{uid}" in lines and 'ENTRYPOINT ["headrace"]' in lines
+    assert "-m 0700 /var/lib/headrace" in "\n".join(lines)
+
+
+def test_the_service_is_confined_and_has_a_command_that_exists() -> None:
+    unit = ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(DEPLOY / "systemd/headrace.service")
+    service = unit["Service"]
+    expected = {
+        "UMask": "0077",
+        "StateDirectory": "headrace",
+        "StateDirectoryMode": "0700",
+        "ProtectSystem": "strict",
+        "NoNewPrivileges": "yes",
+        "CapabilityBoundingSet": "",
+        "User": "headrace",
+    }
+    assert {key: service[key] for key in expected} == expected
+    assert int(service["LimitNOFILE"]) >= 65536
+    _, command, *options = service["ExecStart"].split()
+    parser = ArgumentParser()
+    load(command).declare(parser)
+    assert str(parser.parse_args(options).data_dir) == "/var/lib/headrace"
 
 
 def test_the_scaler_is_started_with_options_that_it_has() -> None:

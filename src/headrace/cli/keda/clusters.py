@@ -4,34 +4,40 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from headrace.cli.client_options import client_file
 from headrace.cli.errors import Failure
-from headrace.client.settings import UnsupportedSetting, settings
+from headrace.client.settings import Settings, UnsupportedSetting, settings
+from headrace.log_lines import LimitedLog, get_logger
 
 from .collector import BacklogCollector
 from .scaled_object import InvalidMetadata, ScaledObject
 
 MAX_CLUSTERS = 100
-"""The largest number of clusters and logins that are in use at a time."""
+"""The largest number of clusters and logins at a time, beside the scaler's own."""
 UNUSED_S = 600.0
 """The time without use after which the connections to a cluster are closed."""
 
+log = LimitedLog(get_logger("headrace.keda"))
+
 _SERVERS = "bootstrap.servers"
+_Key = tuple[tuple[str, str], ...]
 
 
 class Clusters:
     """A collector for each client configuration that scaled objects name.
 
-    The configuration of the scaler is used for its own servers only. For other servers, a scaled
-    object gets no credentials, or those of a file for the same servers.
+    Only the operator's clusters can be named: with any address, whoever reaches the scaler could
+    explore the network around it. The configuration of the scaler is used for its own servers only.
+    For other servers, a scaled object gets no credentials, or those of a file for the same servers.
 
     :param config: of the scaler, in librdkafka's properties
     :param folder: the folder of files that scaled objects may name; None if they may name none
+    :param allowed: further ``bootstrapServers`` that they may name
     :param interval_s: see :class:`~headrace.cli.keda.collector.BacklogCollector`, also for
         ``keep_s``
     :param timeout_ms: the limit of a round
@@ -42,75 +48,109 @@ class Clusters:
         config: Mapping[str, str],
         folder: Path | None,
         *,
+        allowed: Collection[str] = (),
         interval_s: float,
         keep_s: float,
         timeout_ms: int,
     ) -> None:
         self._config = config
         self._folder = folder
+        self._allowed = allowed
         self._interval_s = interval_s
         self._keep_s = keep_s
         self._timeout_ms = timeout_ms
-        self._collectors: dict[tuple[tuple[str, str], ...], BacklogCollector] = {}
+        self._own: BacklogCollector | None = None
+        self._others: dict[_Key, BacklogCollector] = {}
 
-    async def collector(self, wanted: ScaledObject) -> BacklogCollector:
+    async def collector(self, scaled_object: ScaledObject) -> BacklogCollector:
         """Return the collector of the cluster of a scaled object.
 
-        :raises InvalidMetadata: it names no servers, or a file that cannot be used
+        :raises InvalidMetadata: it names servers or a file that it may not, or that cannot be used
         """
-        config = self._config_of(wanted)
+        config = self._config_of(scaled_object)
+        if config is self._config:
+            if self._own is None:
+                self._own = self._collector(self._settings(config))
+            return self._own
         key = tuple(sorted((name, str(value)) for name, value in config.items()))
-        if key not in self._collectors:
-            await self._close_unused()
-        found = self._collectors.get(key)  # another call may have made it meanwhile
-        if found is None:
-            if len(self._collectors) >= MAX_CLUSTERS:
-                raise InvalidMetadata(f"more than {MAX_CLUSTERS} clusters are in use")
+        collector = self._others.get(key)
+        if collector is None:
             try:
-                read = settings(config)
+                read = self._settings(config)
             except UnsupportedSetting as error:
-                raise InvalidMetadata(str(error)) from error
-            read = replace(
-                read, request_timeout_ms=self._timeout_ms, connect_timeout_ms=self._timeout_ms
-            )
-            found = self._collectors[key] = BacklogCollector(read, self._interval_s, self._keep_s)
-        found.used_s = time.monotonic()
-        return found
+                raise _unusable(scaled_object.command_config, error) from error
+            removed = self._make_room()
+            collector = self._others[key] = self._collector(read)
+            for other in removed:
+                await other.close()
+        collector.used_s = time.monotonic()
+        return collector
 
     async def close(self) -> None:
         """Close all connections."""
-        collectors, self._collectors = self._collectors, {}
-        for one in collectors.values():
-            await one.close()
+        collectors = [*self._others.values(), *([self._own] if self._own else [])]
+        self._others, self._own = {}, None
+        for collector in collectors:
+            await collector.close()
 
-    async def _close_unused(self) -> None:
+    def _settings(self, config: Mapping[str, Any]) -> Settings:
+        timeout_ms = self._timeout_ms
+        return replace(
+            settings(config), request_timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms
+        )
+
+    def _collector(self, read: Settings) -> BacklogCollector:
+        return BacklogCollector(read, self._interval_s, self._keep_s)
+
+    def _make_room(self) -> list[BacklogCollector]:
+        """Take out what is unused, or one cluster if there are too many; return what is to close.
+
+        :raises InvalidMetadata: all clusters have answered, and are in use
+        """
         limit_s = time.monotonic() - UNUSED_S
-        unused = [
+        keys = [
             key
-            for key, one in self._collectors.items()
-            if not one.is_watched and one.used_s < limit_s
+            for key, collector in self._others.items()
+            if not collector.is_watched and collector.used_s < limit_s
         ]
-        for one in [self._collectors.pop(key) for key in unused]:
-            await one.close()
+        if not keys and len(self._others) >= MAX_CLUSTERS:
+            # A cluster that never answered is the first to go, so that wrong names keep nobody out.
+            keys = [key for key, collector in self._others.items() if not collector.has_answered]
+            keys = [min(keys, key=lambda key: self._others[key].used_s)] if keys else []
+            if not keys:
+                raise InvalidMetadata(f"more than {MAX_CLUSTERS} clusters are in use")
+        return [self._others.pop(key) for key in keys]
 
-    def _config_of(self, wanted: ScaledObject) -> Mapping[str, Any]:
-        servers = wanted.bootstrap_servers
-        if wanted.command_config is None:
+    def _config_of(self, scaled_object: ScaledObject) -> Mapping[str, Any]:
+        servers, name = scaled_object.bootstrap_servers, scaled_object.command_config
+        if name is None:
             if servers is None or servers == self._config[_SERVERS]:
                 return self._config
+            if servers not in self._allowed:
+                raise InvalidMetadata(
+                    "bootstrapServers are not those of the scaler: start it with "
+                    "--allow-bootstrap for these servers"
+                )
             return {_SERVERS: servers}
         if self._folder is None:
             raise InvalidMetadata("commandConfig needs a scaler with --config-dir")
-        name = wanted.command_config
         if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name):
             raise InvalidMetadata(f"commandConfig is '{name}', not the name of a file")
         try:
             config = client_file(self._folder / name)
         except Failure as error:
-            raise InvalidMetadata(str(error)) from error
+            raise _unusable(name, error) from error
         own = config.get(_SERVERS)
         if own is None:
-            raise InvalidMetadata(f"{name} does not set bootstrap.servers")
+            raise _unusable(name, f"{name} does not set bootstrap.servers")
         if servers is not None and servers != own:
             raise InvalidMetadata(f"bootstrapServers are not those that {name} is for")
         return config
+
+
+def _unusable(name: str | None, reason: object) -> InvalidMetadata:
+    """Log why a configuration cannot be used; callers must not learn what files are there."""
+    log.warning(name or "", "commandConfig %s cannot be used: %s", name, reason)
+    return InvalidMetadata(
+        f"commandConfig '{name}' cannot be used: the scaler's log has the reason"
+    )

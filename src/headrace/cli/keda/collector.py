@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from headrace.client.errors import ClientError, ConnectionFailed
+from headrace.client.errors import AuthenticationFailed, ClientError, ConnectionFailed
 from headrace.client.lag.backlog import Backlog, BacklogQuery, backlogs, has_members
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.settings import Settings
@@ -61,6 +61,9 @@ class BacklogCollector:
         self._wake = asyncio.Event()
         self._round_ended = asyncio.Condition()
         self._rounds = asyncio.create_task(self._run(), name="headrace-keda-rounds")
+        self._is_closed = False
+        self.has_answered = False
+        """True once the cluster has answered."""
         self.used_s = time.monotonic()
         """The time of the last use."""
 
@@ -70,9 +73,12 @@ class BacklogCollector:
         return bool(self._watched)
 
     async def close(self) -> None:
-        """End the rounds, and close the connections."""
+        """End the rounds and all calls that wait for one, and close the connections."""
+        self._is_closed = True
         self._rounds.cancel()
         await asyncio.gather(self._rounds, return_exceptions=True)
+        async with self._round_ended:
+            self._round_ended.notify_all()
         await self._cluster.close()
 
     async def backlog(self, query: BacklogQuery) -> Backlog:
@@ -85,13 +91,23 @@ class BacklogCollector:
         if known is None or known.round_s < asked_s - self._interval_s:
             self._asked[query] = None
             self._wake.set()
-            async with self._round_ended:
-                await self._round_ended.wait_for(lambda: self._round_since(query, asked_s))
+            await self._wait_for_round(query, asked_s)
         return self._last(query)
 
-    def _round_since(self, query: BacklogQuery, since_s: float) -> bool:
-        known = self._known.get(query)
-        return known is not None and known.round_s >= since_s
+    async def _wait_for_round(self, query: BacklogQuery, since_s: float) -> None:
+        """Wait until a round that began at a time or later has asked for a group.
+
+        :raises ConnectionFailed: the collector is closed
+        """
+
+        def has_ended() -> bool:
+            known = self._known.get(query)
+            return self._is_closed or (known is not None and known.round_s >= since_s)
+
+        async with self._round_ended:
+            await self._round_ended.wait_for(has_ended)
+        if self._is_closed:
+            raise ConnectionFailed("the connections to the cluster were closed")
 
     def _last(self, query: BacklogQuery) -> Backlog:
         """Return the last known backlog.
@@ -107,17 +123,17 @@ class BacklogCollector:
         return known.backlog
 
     async def watch(self, query: BacklogQuery) -> AsyncGenerator[Backlog, None]:
-        """Yield the backlog of a group after each round in which it is known."""
+        """Yield the backlog of a group after each round in which it is known.
+
+        :raises ConnectionFailed: the collector was closed
+        """
         self._watched[query] += 1
         self._asked[query] = None
         self._wake.set()
         try:
             seen_s = time.monotonic()
             while True:
-                async with self._round_ended:
-                    await self._round_ended.wait_for(
-                        lambda: self._round_since(query, seen_s + 1e-9)  # noqa: B023
-                    )
+                await self._wait_for_round(query, seen_s + 1e-9)
                 seen_s = self._known[query].round_s
                 self.used_s = time.monotonic()
                 with suppress(ClientError):
@@ -174,11 +190,13 @@ class BacklogCollector:
             results = dict.fromkeys(queries, failure)
         except Exception as bug:  # otherwise all callers would wait for ever
             log.error("", "cannot read backlogs", exc_info=bug)
-            results = dict.fromkeys(queries, ClientError(f"cannot read backlogs: {bug!r}"))
+            results = dict.fromkeys(queries, ClientError("cannot read backlogs"))
         for query, result in results.items():
             known = self._known.setdefault(query, _Known())
             known.round_s = began_s
             known.error = None
+            if not isinstance(result, ConnectionFailed | AuthenticationFailed):
+                self.has_answered = True
             if isinstance(result, ClientError):
                 known.error = result
                 self._leaders_s = 0.0

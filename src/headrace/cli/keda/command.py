@@ -10,25 +10,45 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.config.listeners import is_loopback
 from headrace.cli.client_options import client_config, client_options, connection_settings
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.log_output import log_to_stderr
-from headrace.cli.options import Address, file_option, page_address, seconds_option
+from headrace.cli.options import (
+    Address,
+    file_option,
+    page_address,
+    repeated_option,
+    seconds_option,
+)
+from headrace.log_lines import get_logger
 
 if TYPE_CHECKING:
     from .clusters import Clusters
 
-DEFAULT_LISTEN = Address("0.0.0.0", 6000)
+_log = get_logger("headrace.keda")
+
+DEFAULT_LISTEN = Address("127.0.0.1", 6000)
 _INTERVAL_S = 0.5
 _KEEP_S = 60.0
 _TIMEOUT_S = 5.0
 _GRACE_S = 2.0
-_MAX_CALLS = 10_000
+_MAX_CALLS = 2000
+"""The largest number of calls at a time; each ScaledObject of the type external-push has one."""
+MAX_CONNECTIONS = 200
+_GRPC_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # otherwise a second scaler could listen on the same port
+    ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
+    ("grpc.server_handshake_timeout_ms", 5000),
+    ("grpc.max_connection_idle_ms", 10_000),  # without a call; KEDA connects again
+    ("grpc.max_receive_message_length", 1 << 16),
+    ("grpc.max_concurrent_streams", _MAX_CALLS),
+)
 _EPILOG = """\
 examples:
   headrace keda-scaler --bootstrap-server broker:9092
   headrace keda-scaler --command-config client.properties --config-dir /etc/headrace/clusters
-  headrace keda-scaler --grpc-tls server.pem --grpc-client-ca ca.pem
+  headrace keda-scaler --listen 0.0.0.0:6000 --grpc-tls server.pem --grpc-client-ca ca.pem
 """
 
 
@@ -44,9 +64,15 @@ def declare(parser: ArgumentParser) -> None:
         default=DEFAULT_LISTEN,
         metavar="[HOST]:PORT",
         help=(
-            "address to serve gRPC on; without a host all addresses, port 0: a free port "
-            f"(default: :{DEFAULT_LISTEN.port})"
+            "address to serve gRPC on, 0.0.0.0 for all of this host; port 0: a free port "
+            f"(default: {DEFAULT_LISTEN})"
         ),
+    )
+    repeated_option(
+        parser,
+        "--allow-bootstrap",
+        "HOST:PORT,…",
+        "servers that ScaledObjects may name as bootstrapServers, in exactly these words",
     )
     parser.add_argument(
         "--config-dir",
@@ -74,7 +100,8 @@ def run(options: Namespace) -> int:
     :raises Failure: it cannot start
     """
     config = client_config(options)
-    connection_settings(config)
+    for servers in (config["bootstrap.servers"], *options.allow_bootstrap):
+        connection_settings({**config, "bootstrap.servers": servers})
     if options.grpc_client_ca is not None and options.grpc_tls is None:
         raise BadUsage("--grpc-client-ca needs --grpc-tls")
     if options.config_dir is not None and not options.config_dir.is_dir():
@@ -91,11 +118,18 @@ def run(options: Namespace) -> int:
     clusters = Clusters(
         config,
         options.config_dir,
+        allowed=options.allow_bootstrap,
         interval_s=options.interval,
         keep_s=options.keep_last,
         timeout_ms=int(options.timeout * 1000),
     )
     log_to_stderr()
+    if options.grpc_client_ca is None and not is_loopback(options.listen.host):
+        _log.warning(
+            "%s is open to other machines without certificates of clients: whoever reaches it can "
+            "read the lag of all groups: set --grpc-tls and --grpc-client-ca",
+            options.listen,
+        )
     asyncio.run(_serve(clusters, options.listen, credentials))
     return 0
 
@@ -133,10 +167,7 @@ async def _serve(clusters: Clusters, at: Address, credentials: Any) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    # Without the option a second scaler could listen on the same port.
-    server = grpc.aio.server(
-        maximum_concurrent_rpcs=_MAX_CALLS, options=(("grpc.so_reuseport", 0),)
-    )
+    server = grpc.aio.server(maximum_concurrent_rpcs=_MAX_CALLS, options=_GRPC_OPTIONS)
     ExternalScaler(clusters).add_to(server)
     try:
         try:

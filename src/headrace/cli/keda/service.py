@@ -13,6 +13,7 @@ import grpc.aio
 from headrace.client.errors import (
     AuthenticationFailed,
     ClientError,
+    ConnectionFailed,
     RequestRefused,
     UnknownTopic,
 )
@@ -84,12 +85,15 @@ class ExternalScaler:
         """Yield whether there is work, first at once, and then whenever it changes."""
         wanted, collector = await self._open(ref, context)
         told: bool | None = None
-        async with aclosing(collector.watch(wanted.query)) as backlogs:
-            async for backlog in backlogs:
-                active = await _is_active(wanted, backlog, collector)
-                if active != told:
-                    told = active
-                    yield messages.IsActiveResponse(result=active)
+        try:
+            async with aclosing(collector.watch(wanted.query)) as backlogs:
+                async for backlog in backlogs:
+                    active = await _is_active(wanted, backlog, collector)
+                    if active != told:
+                        told = active
+                        yield messages.IsActiveResponse(result=active)
+        except ClientError as error:
+            await _abort(context, error)
 
     async def metric_spec(self, ref: Any, context: _Context) -> Any:
         """Return the metric and its target for one replica."""
@@ -147,13 +151,15 @@ async def _refuse(context: _Context, error: InvalidMetadata) -> NoReturn:
 
 
 async def _abort(context: _Context, error: ClientError) -> NoReturn:
-    lacks_permission = isinstance(error, RequestRefused) and error.advice is not None
-    code = grpc.StatusCode.UNAVAILABLE
-    if isinstance(error, UnknownTopic):
+    code, text = grpc.StatusCode.UNAVAILABLE, str(error)
+    if isinstance(error, ConnectionFailed | AuthenticationFailed):
+        # The reason tells what listens where, and who logs in. The collector has logged it.
+        text = "the cluster cannot be reached: the scaler's log has the reason"
+    elif isinstance(error, UnknownTopic):
         code = grpc.StatusCode.NOT_FOUND
-    elif lacks_permission or isinstance(error, AuthenticationFailed):
+    elif isinstance(error, RequestRefused) and error.advice is not None:
         code = grpc.StatusCode.PERMISSION_DENIED
-    await context.abort(code, str(error))
+    await context.abort(code, text)
     raise AssertionError
 
 

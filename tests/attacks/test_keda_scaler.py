@@ -1,0 +1,100 @@
+"""The port of `headrace keda-scaler` under attack: KEDA is answered, whatever others do."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import socket
+from collections.abc import Iterator
+
+import grpc
+import psutil
+import pytest
+
+from headrace.cli.keda import command, messages
+from tests.cli.command import start
+
+PATIENCE_S = 30.0
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
+class Port:
+    """A running scaler.
+
+    :ivar address: where it listens
+    """
+
+    def __init__(self, *options: str, host: str = "127.0.0.1") -> None:
+        self.process = start("keda-scaler", "--listen", f"{host}:0", *options)
+        assert self.process.stdout is not None
+        self.address = self.process.stdout.readline().decode().split()[-1]
+
+    @property
+    def handles(self) -> int:
+        return int(psutil.Process(self.process.pid).num_fds())
+
+    def is_active(self, **metadata: str) -> bool:
+        with grpc.insecure_channel(self.address) as channel:
+            call = channel.unary_unary(
+                f"/{messages.SERVICE}/IsActive",
+                messages.ScaledObjectRef.SerializeToString,
+                messages.IsActiveResponse.FromString,
+            )
+            ref = messages.ScaledObjectRef(scalerMetadata={"group": "g", **metadata})
+            return bool(call(ref, timeout=PATIENCE_S, wait_for_ready=True).result)
+
+    def code(self, **metadata: str) -> grpc.StatusCode:
+        with pytest.raises(grpc.RpcError) as caught:
+            self.is_active(**metadata)
+        return caught.value.code()
+
+    def stop(self) -> str:
+        self.process.send_signal(signal.SIGTERM)
+        _, said = self.process.communicate(timeout=PATIENCE_S)
+        assert self.process.returncode == 0, said
+        return said.decode()
+
+
+@contextlib.contextmanager
+def running(*options: str, host: str = "127.0.0.1") -> Iterator[Port]:
+    port = Port(*options, host=host)
+    try:
+        yield port
+    finally:
+        if port.process.poll() is None:
+            port.stop()
+
+
+@pytest.mark.parametrize("sent", [b"", PREFACE[:7], PREFACE], ids=["nothing", "part", "preface"])
+def test_connections_are_bounded_and_make_room(bootstrap_servers: str, sent: bytes) -> None:
+    with running("--bootstrap-server", bootstrap_servers) as port, contextlib.ExitStack() as stack:
+        host, _, number = port.address.rpartition(":")
+        before = port.handles
+        for _ in range(2 * command.MAX_CONNECTIONS):
+            sock = stack.enter_context(socket.create_connection((host, int(number))))
+            with contextlib.suppress(OSError):
+                sock.sendall(sent)
+        assert port.handles - before <= command.MAX_CONNECTIONS + 20
+        # Silent connections end by themselves, so that others have their turn.
+        assert port.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_large_request_is_refused(bootstrap_servers: str) -> None:
+    with running("--bootstrap-server", bootstrap_servers) as port:
+        assert port.code(topics="t" * (1 << 20)) is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_clusters_of_others_keep_nobody_out(bootstrap_servers: str) -> None:
+    with running("--bootstrap-server", bootstrap_servers) as port:
+        for number in range(150):
+            servers = f"127.0.0.1:{20_000 + number}"
+            assert port.code(bootstrapServers=servers) is grpc.StatusCode.INVALID_ARGUMENT
+        assert port.code(topics="missing") is grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize(("host", "warns"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_a_port_for_everybody_is_warned_of(host: str, warns: bool) -> None:
+    with running(host=host) as port:
+        said = port.stop()
+    assert bool(re.search("WARNING .* is open to other machines", said)) is warns, said
