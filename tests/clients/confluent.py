@@ -7,7 +7,14 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, ShareConsumer
+from confluent_kafka import (
+    Consumer,
+    KafkaException,
+    Message,
+    Producer,
+    ShareConsumer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -90,6 +97,15 @@ def produce(
         raise TimeoutError(f"records for {topic} were not acknowledged")
     if failures:
         raise KafkaException(failures[0])
+
+
+def gone_records(bootstrap_servers: str, topic: str, partitions: int, count: int = 200) -> None:
+    """Write records to a topic and delete them: its next offset is then `count`."""
+    for partition in range(partitions):
+        produce(bootstrap_servers, topic, [b"gone"] * count, partition)
+    ends = [TopicPartition(topic, partition, count) for partition in range(partitions)]
+    for future in admin(bootstrap_servers).delete_records(ends).values():
+        future.result(PATIENCE_S)
 
 
 @contextlib.contextmanager

@@ -26,6 +26,11 @@ NOT_FOLLOWED: Mapping[str, Mapping[str, str]] = {
             "each starts a Spark of its own: tests/spark/test_history.py runs the command"
         ),
     },
+    "docs/dead-letters.md": {
+        "headrace acls add --deny-principal": (
+            "it needs an authorizer: tests/security/test_dead_letter_queues.py has one"
+        ),
+    },
     "docs/spark.md": {
         "PYSPARK_PYTHON=./environment/bin/python spark-submit": (
             "it needs a cluster: tests/spark/test_cluster.py submits with this command"

@@ -17,7 +17,14 @@ from headrace.admin import AdminClient
 from headrace.cli import main as command_line
 from headrace.cli.commands import COMMANDS, load
 from headrace.protocol.dead_letters import HEADERS
-from tests.clients.confluent import PATIENCE_S, create_topic, produce, share_from_earliest
+from tests.clients.confluent import (
+    PATIENCE_S,
+    create_topic,
+    gone_records,
+    produce,
+    share_from_earliest,
+)
+from tests.clients.test_dlq import Queue
 from tests.conformance.streams import HEARTBEAT, heartbeat, subtopology
 from tests.conformance.world import World
 
@@ -189,9 +196,11 @@ def test_records_of_share_groups(reader: Reader, servers: str) -> None:
 def test_dead_letters(reader: Reader, page: list[Block], servers: str) -> None:
     create_topic(servers, "orders")
     create_topic(servers, "dlq.orders")
+    gone_records(servers, "orders", 1)
+    Queue({"bootstrap.servers": servers}, "dlq.orders").serve("orders", "packers")
     write_letters(servers, 4)
     of_pages = [block for block in page if block.page != PAGE]
-    (listed, table, worked) = of_pages
+    (listed, table, worked, _) = of_pages
     reader.follow(listed, table, worked)
     write_letters(servers, 2)
     follow(reader, *section("dlq"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.confluent import create_topic, produce
+from tests.clients.confluent import create_topic, gone_records, produce
 from tests.clients.test_dlq import Queue
 from tests.support import HeadraceProcess, unique, wait_until
 from tests.web.serving import (
@@ -249,7 +249,9 @@ def test_dead_letters_are_redriven(
 ) -> None:
     servers = seen_world.bootstrap_servers
     source = create_topic(servers, unique("scans"))
+    gone_records(servers, source, 1, 3)
     queue = Queue({"bootstrap.servers": servers}, create_topic(servers, unique("dlq.scans")))
+    queue.serve(source)
     for offset in range(3):
         queue.write(source, offset, b"v%d" % offset)
     queue.flush()

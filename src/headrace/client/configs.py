@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from .connection import Connection
-from .errors import InvalidResponse, check_answer
+from .errors import InvalidResponse, RequestRefused, check_answer, refused
 
 T = TypeVar("T")
 
@@ -78,12 +78,36 @@ async def describe_configs(
     synonyms: bool = False,
     timeout_ms: int,
 ) -> dict[str, list[Config]]:
-    """Return the configs of resources.
+    """Return the configs of resources; the parameters are :func:`try_describe_configs`'s.
+
+    :returns: resource name → configs by name
+    :raises RequestRefused: the broker refuses one of them
+    """
+    described: dict[str, list[Config]] = {}
+    answers = await try_describe_configs(
+        connection, resource_type, names, keys=keys, synonyms=synonyms, timeout_ms=timeout_ms
+    )
+    for name, answer in answers.items():
+        if isinstance(answer, RequestRefused):
+            raise answer
+        described[name] = answer
+    return described
+
+
+async def try_describe_configs(
+    connection: Connection,
+    resource_type: ConfigType,
+    names: Sequence[str],
+    *,
+    keys: Sequence[str] | None = None,
+    synonyms: bool = False,
+    timeout_ms: int,
+) -> dict[str, list[Config] | RequestRefused]:
+    """Return the configs of each resource, or its refusal.
 
     :param connection: to any broker; for the configs of a broker or its loggers, to that one
     :param keys: names of configs; None for all
-    :returns: resource name → configs by name
-    :raises RequestRefused: the broker refuses one of them
+    :returns: resource name → configs by name, or the refusal
     """
     messages = connection.messages("describe_configs")
     request = messages.DescribeConfigsRequest(
@@ -98,14 +122,14 @@ async def describe_configs(
         include_synonyms=synonyms,
     )
     response = await connection.request(request, timeout_ms=timeout_ms)
-    found: dict[str, list[Config]] = {}
+    answers: dict[str, list[Config] | RequestRefused] = {}
     for answer in response.results:
         name = str(answer.resource_name)
         where = _named(resource_type, name)
-        check_answer(f"describing configs of {where}", answer, f"DESCRIBE_CONFIGS on {where}")
+        refusal = refused(f"describing configs of {where}", answer, f"DESCRIBE_CONFIGS on {where}")
         configs = map(_config, answer.configs)
-        found[name] = sorted(configs, key=lambda one: one.name)
-    return found
+        answers[name] = refusal or sorted(configs, key=lambda config: config.name)
+    return answers
 
 
 async def alter_configs(

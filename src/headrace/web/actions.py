@@ -17,6 +17,7 @@ from headrace.admin import groups as admin_groups
 from headrace.client.cluster import Cluster
 from headrace.client.configs import ConfigType, alter_configs, describe_configs
 from headrace.client.dead_letters.letters import LetterFilter
+from headrace.client.dead_letters.originals import Evidence
 from headrace.client.dead_letters.redrive import RedriveOptions
 from headrace.client.errors import ClientError
 from headrace.client.lag.rows import LagRow
@@ -454,7 +455,24 @@ class Planner:
             Change(source, "", f"{at_least}{count_of(count, 'record')} redriven")
             for source, count in sorted(counts.redriven.items())
         ]
+        changes += [
+            Change(source, "", f"{count:,} of them {evidence}")
+            for evidence, kind in (
+                (Evidence.UNCOMPARED, counts.uncompared),
+                (Evidence.NO_COPY, counts.without_copy),
+            )
+            for source, count in sorted(kind.items())
+        ]
         changes += [Change(source, "", text) for text, source in skipped(counts)]
+        changes += [
+            Change(
+                f"{sample.source}-{sample.source_partition}@{sample.source_offset}",
+                "",
+                f"key {_sample_text(sample.key)}, value {_sample_text(sample.value)} "
+                f"({sample.evidence})",
+            )
+            for sample in counts.samples
+        ]
         if not changes:
             raise BadRequest("No such dead letters are pending in this queue.")
 
@@ -513,6 +531,10 @@ def _raise_first(answers: Any) -> None:
     for answer in answers:
         if isinstance(answer, ClientError):
             raise answer
+
+
+def _sample_text(data: bytes | None) -> str:
+    return "null" if data is None else repr(short(data, 100))
 
 
 def _field(form: Form, name: str) -> str:

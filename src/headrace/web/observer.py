@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.configs import ConfigType, describe_configs
-from headrace.client.dead_letters import queues
+from headrace.client.dead_letters import sources
 from headrace.client.errors import ClientError
 from headrace.client.lag.group_lines import GroupLine, group_line
 from headrace.client.lag.rows import LagQuery
@@ -341,7 +341,7 @@ class Observer:
                     connection,
                     ConfigType.GROUP,
                     group_ids[at : at + _GROUPS_AT_ONCE],
-                    keys=[queues.TOPIC_NAME],
+                    keys=[sources.TOPIC_NAME],
                     timeout_ms=cluster.timeout_ms,
                 )
                 for group_id, configs in described.items():

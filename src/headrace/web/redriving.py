@@ -8,6 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from headrace.client.dead_letters.letters import LetterFilter
+from headrace.client.dead_letters.originals import Evidence
 from headrace.client.dead_letters.redrive import Redrive, RedriveCounts, RedriveOptions
 from headrace.client.errors import ClientError
 from headrace.log_lines import get_logger
@@ -80,6 +81,8 @@ class Redrives:
 def summary(counts: RedriveCounts) -> str:
     """Return a sentence about what a redrive did."""
     parts = [f"{counts.total:,} redriven"]
+    if counts.uncompared:
+        parts.append(f"{counts.uncompared.total():,} of them {Evidence.UNCOMPARED}")
     parts += [text for text, _ in skipped(counts)]
     if counts.stopped:
         parts.append("stopped before its end: the next redrive continues there")

@@ -16,6 +16,7 @@ from headrace.cli.errors import Failure
 from headrace.cli.perf.report import Bar
 from headrace.cli.tables import Column, as_json, json_line, table
 from headrace.client.dead_letters.letters import DeadLetter, LetterFilter
+from headrace.client.dead_letters.originals import Evidence
 from headrace.client.dead_letters.queues import QueueSummary, count_letters, find_queues
 from headrace.client.dead_letters.reading import read_letters
 from headrace.client.dead_letters.redrive import Redrive, RedriveCounts, RedriveOptions
@@ -247,6 +248,19 @@ def _result(options: Namespace, redrive: Redrive, counts: RedriveCounts) -> dict
         "executed": options.execute,
         "position_group": redrive.group_id,
         "redriven": dict(sorted(counts.redriven.items())),
+        "not_compared": dict(sorted(counts.uncompared.items())),
+        "without_copy": dict(sorted(counts.without_copy.items())),
+        "samples": [
+            {
+                "source": sample.source,
+                "source_partition": sample.source_partition,
+                "source_offset": sample.source_offset,
+                **_json_field("key", sample.key),
+                **_json_field("value", sample.value),
+                "content": sample.evidence.value,
+            }
+            for sample in counts.samples
+        ],
         "skipped": [
             {"source": source, "reason": reason, "letters": count}
             for (source, reason), count in sorted(counts.skipped.items())
@@ -262,6 +276,14 @@ def _print_result(options: Namespace, counts: RedriveCounts) -> None:
     would = "" if options.execute else "would be "
     rows: list[list[object]] = [
         [source, count, f"{would}redriven"] for source, count in sorted(counts.redriven.items())
+    ]
+    rows += [
+        [source, count, f"of these {evidence}"]
+        for evidence, kind in (
+            (Evidence.UNCOMPARED, counts.uncompared),
+            (Evidence.NO_COPY, counts.without_copy),
+        )
+        for source, count in sorted(kind.items())
     ]
     rows += [
         [source, count, f"{would}skipped: {reason}"]
@@ -281,6 +303,18 @@ def _print_result(options: Namespace, counts: RedriveCounts) -> None:
         return
     print(table([Column("SOURCE"), Column("LETTERS", 7), Column("OUTCOME", None)], rows))
     if not options.execute:
+        if counts.samples:
+            columns = [Column(title, len(title)) for title in ("SAMPLE", "KEY", "VALUE", "CONTENT")]
+            samples = [
+                [
+                    f"{sample.source}-{sample.source_partition}@{sample.source_offset}",
+                    _text(sample.key),
+                    _text(sample.value),
+                    sample.evidence,
+                ]
+                for sample in counts.samples
+            ]
+            print(table(columns, samples))
         print("nothing is done without --execute", file=sys.stderr)
 
 

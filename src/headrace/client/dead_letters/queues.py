@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.client.cluster import Cluster, TopicMetadata
-from headrace.client.configs import ConfigType, describe_configs
+from headrace.client.configs import ConfigType
 from headrace.client.errors import ClientError, RequestRefused
 from headrace.client.group_listing import list_groups
 from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
@@ -18,17 +18,15 @@ from headrace.client.settings import UnsupportedSetting, librdkafka_config, sett
 from .positions import QueuePosition
 from .reading import QueueReader
 from .redrive import position_group, read_positions
+from .sources import TOPIC_NAME, config_values
 
 DEFAULT_PREFIX = "dlq."
 """The default of ``errors.deadletterqueue.topic.name.prefix``."""
 SCANNED_RECORDS = 10_000
 """The default number of records of a queue that are read to count letters."""
 
-TOPIC_NAME = "errors.deadletterqueue.topic.name"
-"""The config of a share group that names its dead-letter queue."""
 GROUP_ENABLE = "errors.deadletterqueue.group.enable"
 """The config of a topic that allows groups to use it as their dead-letter queue."""
-_NAMES_AT_ONCE = 1000
 
 
 @dataclass(slots=True)
@@ -100,39 +98,16 @@ async def _find(cluster: Cluster, prefix: str) -> dict[str, tuple[str, ...]]:
         listed, _ = await list_groups(cluster, (), ("share",), cluster.timeout_ms)
         group_ids = sorted(group.group_id for group in listed)
         for group_id, name in (
-            await _values(cluster, ConfigType.GROUP, group_ids, TOPIC_NAME)
+            await config_values(cluster, ConfigType.GROUP, group_ids, TOPIC_NAME)
         ).items():
             if name in topics:
                 users.setdefault(name, []).append(group_id)
-        enabled = await _values(cluster, ConfigType.TOPIC, sorted(topics), GROUP_ENABLE)
+        enabled = await config_values(cluster, ConfigType.TOPIC, sorted(topics), GROUP_ENABLE)
         return {
             name: tuple(users.get(name, ()))
             for name in sorted(topics)
             if name in users or name.startswith(prefix) or enabled.get(name) == "true"
         }
-
-
-async def _values(
-    cluster: Cluster, kind: ConfigType, names: Sequence[str], key: str
-) -> dict[str, str]:
-    """Return the values of a config, without resources that lack it or may not be described."""
-    found = {}
-    for start in range(0, len(names), _NAMES_AT_ONCE):
-        try:
-            described = await describe_configs(
-                await cluster.connection(),
-                kind,
-                names[start : start + _NAMES_AT_ONCE],
-                keys=[key],
-                timeout_ms=cluster.timeout_ms,
-            )
-        except RequestRefused:
-            continue
-        for name, configs in described.items():
-            for one in configs:
-                if one.name == key and one.value:
-                    found[name] = one.value
-    return found
 
 
 def count_letters(

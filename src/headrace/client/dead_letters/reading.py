@@ -22,6 +22,7 @@ from headrace.client.settings import UnsupportedSetting, librdkafka_config, sett
 from .letters import DeadLetter, LetterFilter, parse_letter
 from .librdkafka_errors import client_errors
 from .originals import Originals
+from .sources import Sources, find_sources
 
 RECORDS_AT_ONCE = 500
 TIMEOUT_S = 30.0
@@ -113,6 +114,13 @@ class QueueReader:
             for name, topic in topics.items()
             if isinstance(topic, TopicMetadata)
         }
+
+    def sources(self) -> Sources:
+        """Return what the cluster says about the sources of the queue's letters.
+
+        :raises ClientError: a broker does not answer
+        """
+        return self._runner.run(find_sources(self._cluster, self.queue))
 
     def bounds(
         self, partition_counts: Mapping[str, int], partitions: Sequence[int] = ()

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import (
     KafkaError,
@@ -24,13 +24,13 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, missing_permission
 from headrace.client.settings import librdkafka_config
 from headrace.client.share.spans import Span
 
 from .letters import DeadLetter, LetterFilter
 from .librdkafka_errors import client_error, client_errors
-from .originals import Originals
+from .originals import Evidence, Original, Originals, compare
 from .positions import MAX_METADATA_CHARS, InvalidMetadata, QueuePosition
 from .reading import RECORDS_AT_ONCE, TIMEOUT_S, Bounds, QueueReader, QueueRecord, limits_of
 
@@ -53,7 +53,25 @@ _OF_ONE_RECORD = frozenset(
     }
 )
 """Error codes that concern one record: the broker may accept the others."""
+_OF_ONE_SOURCE = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+"""Error codes that concern all records of a topic: the broker may accept those of other topics."""
 _CONSEQUENCES = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+
+_MAX_NAME_CHARS = 249
+"""The longest name of a topic; a header may have any text."""
+_MAX_SKIPPED = 1000
+"""The limit of pairs of source and reason: anybody can write letters that name other sources."""
+_SAMPLES_OF_KIND = 3
+_MAX_SAMPLES = 30
+_SAMPLE_BYTES = 500
 
 Progress = Callable[[int, int], None]
 """Called with the number of offsets that were read, and the number to read in all."""
@@ -83,12 +101,31 @@ def position_group(queue: str) -> str:
     return f"headrace-redrive-{queue}"
 
 
+class Sample(NamedTuple):
+    """A record that is redriven, as an example of its kind.
+
+    :param source_offset: the offset of the original record
+    :param key: the first bytes of the key; ``value`` those of the value
+    """
+
+    source: str
+    source_partition: int
+    source_offset: int
+    evidence: Evidence
+    key: bytes | None
+    value: bytes | None
+
+
 @dataclass(slots=True)
 class RedriveCounts:
     """The counts of a redrive, or of its dry run.
 
     :ivar redriven: by source topic
-    :ivar skipped: by source topic and reason
+    :ivar uncompared: those of them whose original record is gone, by source topic: the content of
+        the letter may be that of any writer
+    :ivar without_copy: those of them whose content comes from their topic, by source topic
+    :ivar samples: some of them, of each source topic and kind
+    :ivar skipped: by source topic and reason; of many sources the last ones are "…" together
     :ivar unmatched: letters that the filter does not select
     :ivar done_before: letters that earlier redrives have done
     :ivar not_letters: records of the queue that are no dead letters
@@ -96,6 +133,9 @@ class RedriveCounts:
     """
 
     redriven: Counter[str] = field(default_factory=Counter)
+    uncompared: Counter[str] = field(default_factory=Counter)
+    without_copy: Counter[str] = field(default_factory=Counter)
+    samples: list[Sample] = field(default_factory=list)
     skipped: Counter[tuple[str, str]] = field(default_factory=Counter)
     unmatched: int = 0
     done_before: int = 0
@@ -107,18 +147,44 @@ class RedriveCounts:
         """The number of redriven records."""
         return self.redriven.total()
 
+    def add(self, letter: DeadLetter, evidence: Evidence) -> None:
+        """Count a redriven letter."""
+        topic = letter.source[0]
+        self.redriven[topic] += 1
+        if evidence is Evidence.UNCOMPARED:
+            self.uncompared[topic] += 1
+        elif evidence is Evidence.NO_COPY:
+            self.without_copy[topic] += 1
+        of_kind = sum((one.source, one.evidence) == (topic, evidence) for one in self.samples)
+        if len(self.samples) < _MAX_SAMPLES and of_kind < _SAMPLES_OF_KIND:
+            key, value = (
+                None if data is None else data[:_SAMPLE_BYTES]
+                for data in (letter.key, letter.value)
+            )
+            sample = Sample(*letter.source, letter.source_offset, evidence, key, value)
+            self.samples.append(sample)
+
+    def skip(self, source: str, reason: str) -> None:
+        """Count a letter that is skipped."""
+        source = source[:_MAX_NAME_CHARS]
+        if len(self.skipped) >= _MAX_SKIPPED and (source, reason) not in self.skipped:
+            source = "…"
+        self.skipped[source, reason] += 1
+
 
 @dataclass(slots=True)
 class _Decision:
     """The decision about one record of the queue.
 
     :ivar letter: the letter to redrive; None for none
+    :ivar evidence: what is known about its content
     :ivar is_done: whether later redrives skip the record
     """
 
     partition: int
     offset: int
     letter: DeadLetter | None = None
+    evidence: Evidence = Evidence.UNCOMPARED
     is_done: bool = False
 
 
@@ -223,8 +289,10 @@ class _Pass:
         self._group_id = redrive.group_id
         self._sender = sender
         self._counts = RedriveCounts()
-        self._partition_counts = reader.partition_counts()
-        self._bounds = reader.bounds(self._partition_counts, redrive.wanted.partitions)
+        self._sources = reader.sources()
+        self._refused: dict[str, str] = {}
+        """Source topic → why the broker refuses all its records."""
+        self._bounds = reader.bounds(self._sources.partition_counts, redrive.wanted.partitions)
         self._positions = read_positions(reader, redrive.group_id, self._bounds)
         self._cursors: dict[int, int] = {}
         """Partition → the offset after the last record that was decided."""
@@ -269,11 +337,13 @@ class _Pass:
             letter
             for _, _, letter in chunk
             if letter is not None
-            and self._wanted.selects(letter)
+            and self._selects(letter)
             and not self._positions[letter.partition].is_done(letter.offset)
+            and self._source_obstacle(letter) is None
         ]
-        filled = {
-            (letter.partition, letter.offset): letter for letter in self._originals.fill(selected)
+        originals = {
+            (letter.partition, letter.offset): original
+            for letter, original in zip(selected, self._originals.find(selected), strict=True)
         }
         left = None
         if self._options.max_records is not None:
@@ -287,17 +357,31 @@ class _Pass:
                 one.is_done = True
             elif letter is None:
                 self._counts.not_letters += 1
+            elif not self._selects(letter):
+                self._counts.unmatched += 1
             else:
-                self._decide(one, filled.get((one.partition, one.offset)))
+                original = originals.get((one.partition, one.offset), Original())
+                self._decide(one, letter, original)
             if one.letter is not None and left is not None:
                 left -= 1
             yield one
 
-    def _decide(self, one: _Decision, letter: DeadLetter | None) -> None:
-        if letter is None or (letter.has_content and not self._wanted.selects_key(letter)):
+    def _selects(self, letter: DeadLetter) -> bool:
+        """Return whether a letter is selected; one without a copy, whatever key its record has."""
+        return self._wanted.selects(letter) and (
+            not letter.has_content or self._wanted.selects_key(letter)
+        )
+
+    def _decide(self, one: _Decision, letter: DeadLetter, original: Original) -> None:
+        reason = self._source_obstacle(letter)
+        if reason is None:
+            letter, one.evidence, reason = compare(letter, original)
+        if letter.has_content and not self._wanted.selects_key(letter):
             self._counts.unmatched += 1
             return
-        reason = self._obstacle(letter)
+        if reason is None and letter.redrives >= self._options.max_redrives:
+            times = "once" if letter.redrives == 1 else f"{letter.redrives} times"
+            reason = f"redriven {times} before"
         if reason is None:
             one.letter, one.is_done = letter, True
         else:
@@ -305,26 +389,16 @@ class _Pass:
 
     def _skip(self, one: _Decision, source: str, reason: str) -> None:
         one.letter, one.is_done = None, self._options.settle_skipped
-        self._counts.skipped[source, reason] += 1
+        self._counts.skip(source, reason)
 
-    def _obstacle(self, letter: DeadLetter) -> str | None:
-        """Return why a letter cannot be redriven; None if it can."""
-        topic, partition = letter.source
-        if topic not in self._partition_counts:
-            return "the topic does not exist, or the user may not describe it"
-        if partition >= self._partition_counts[topic]:
-            return f"partition {partition} does not exist"
-        if not letter.has_content:
-            return "the queue has no copy of the record, and the topic no longer has it"
-        if letter.redrives >= self._options.max_redrives:
-            times = "once" if letter.redrives == 1 else f"{letter.redrives} times"
-            return f"redriven {times} before"
-        return None
+    def _source_obstacle(self, letter: DeadLetter) -> str | None:
+        """Return why the source of a letter gets no records; None if it may get them."""
+        return self._sources.obstacle(letter) or self._refused.get(letter.source[0])
 
     def _settle(self, decided: Sequence[_Decision]) -> None:
         """Redrive the letters of a part of a chunk, and commit the progress, in one transaction.
 
-        If the broker refuses a record, each record gets a transaction of its own.
+        If the broker refuses a record or a source, each record gets a transaction of its own.
         """
         letters = [one.letter for one in decided if one.letter is not None]
         positions = self._advanced(decided)
@@ -343,17 +417,28 @@ class _Pass:
         self._positions.update(positions)
         for one in decided:
             self._cursors[one.partition] = one.offset + 1
-        self._counts.redriven.update(letter.source[0] for letter in letters)
+            if one.letter is not None:
+                self._counts.add(one.letter, one.evidence)
 
-    def _settle_singly(self, decided: Sequence[_Decision], refusal: str) -> None:
+    def _settle_singly(self, decided: Sequence[_Decision], refusal: KafkaError) -> None:
         sending = [one for one in decided if one.letter is not None]
         if len(sending) > 1:
             for one in decided:
+                topic = one.letter.source[0] if one.letter is not None else ""
+                if topic in self._refused:
+                    self._skip(one, topic, self._refused[topic])
                 self._settle([one])
             return
         letter = sending[0].letter
         assert letter is not None
-        self._skip(sending[0], letter.source[0], f"refused by the broker: {refusal}")
+        topic = letter.source[0]
+        reason = f"refused by the broker: {refusal.name()}"
+        advice = missing_permission(refusal.code(), f"WRITE on topic '{topic}'")
+        if advice is not None:
+            reason = f"{reason}: {advice}"
+        if refusal.code() in _OF_ONE_SOURCE:
+            self._refused[topic] = reason
+        self._skip(sending[0], topic, reason)
         self._settle(decided)
 
     def _advanced(self, decided: Iterable[_Decision]) -> dict[int, QueuePosition]:
@@ -381,10 +466,10 @@ class _Pass:
 
     def _commit(
         self, letters: Sequence[DeadLetter], positions: Mapping[int, QueuePosition]
-    ) -> str | None:
+    ) -> KafkaError | None:
         """Commit a transaction; do nothing in a plan.
 
-        :returns: the refusal of a record, after which nothing is committed; else None
+        :returns: the refusal of a record or a source, after which nothing is committed; else None
         """
         if self._sender is None:
             return None
@@ -459,10 +544,11 @@ class _Sender:
 
     def send(
         self, letters: Sequence[DeadLetter], positions: Mapping[int, QueuePosition]
-    ) -> str | None:
+    ) -> KafkaError | None:
         """Commit records and positions in one transaction.
 
-        :returns: the refusal of a record, after which :meth:`restart` must follow; else None
+        :returns: the refusal of a record or a source, after which :meth:`restart` must follow; else
+            None
         :raises ClientError: the transaction failed, and is aborted
         """
         offsets = [
@@ -472,7 +558,7 @@ class _Sender:
         try:
             self._producer.begin_transaction()
             refused = self._produce(letters)
-            if refused:
+            if refused is not None:
                 return refused
             if offsets:
                 _retried(
@@ -482,16 +568,18 @@ class _Sender:
                 )
             _retried(lambda: self._producer.commit_transaction(TIMEOUT_S))
         except KafkaException as error:
-            raise self._failure(error, letters) from error
+            if letters and error.args[0].code() in _OF_ONE_SOURCE and not error.args[0].fatal():
+                return error.args[0]  # of several sources the error does not name the one
+            raise self._failure(error) from error
         except ClientError:
             self._abort()
             raise
         return None
 
-    def _produce(self, letters: Sequence[DeadLetter]) -> str | None:
+    def _produce(self, letters: Sequence[DeadLetter]) -> KafkaError | None:
         """Produce records, and wait until all are acknowledged or one is refused.
 
-        :returns: a refusal that concerns one record, or None
+        :returns: a refusal that concerns one record or source, or None
         :raises ClientError: another refusal
         """
         errors: list[tuple[str | None, KafkaError]] = []
@@ -517,7 +605,7 @@ class _Sender:
                 except BufferError:  # the queue is full: wait for deliveries
                     self._producer.poll(_RETRY_PAUSE_S)
                 except KafkaException as error:
-                    if error.args[0].code() not in _OF_ONE_RECORD:
+                    if error.args[0].code() not in _OF_ONE_RECORD | _OF_ONE_SOURCE:
                         raise
                     errors.append((source, error.args[0]))
         left = len(letters)
@@ -526,13 +614,13 @@ class _Sender:
                 raise ClientError("producing: the broker does not answer")
             left = waiting
         for topic, refusal in errors:
-            if refusal.code() not in _OF_ONE_RECORD:
+            if refusal.code() not in _OF_ONE_RECORD | _OF_ONE_SOURCE:
                 raise client_error(
                     f"producing to topic '{topic}'", refusal, f"WRITE on topic '{topic}'"
                 )
-        return errors[0][1].name() if errors else None
+        return errors[0][1] if errors else None
 
-    def _failure(self, error: KafkaException, letters: Sequence[DeadLetter]) -> ClientError:
+    def _failure(self, error: KafkaException) -> ClientError:
         kafka_error = error.args[0]
         if kafka_error.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
             return _fenced(self._group_id)
@@ -541,9 +629,6 @@ class _Sender:
         needs = self._needs
         if kafka_error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             needs = f"READ on group '{self._group_id}'"
-        elif kafka_error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            topics = sorted({letter.source[0] for letter in letters})
-            needs = " and ".join(f"WRITE on topic '{topic}'" for topic in topics)
         return client_error("redriving", error, needs)
 
     def _abort(self) -> None:

@@ -1,0 +1,129 @@
+"""The topics to which letters of a queue may go back.
+
+The headers of a letter name its source, and whoever may write to the queue can write any headers.
+So a source must be a topic that the letter's share group consumes, and the group must use this
+queue. Both are learned from the cluster, never from letters: the cost does not depend on what they
+name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.client.cluster import Cluster, TopicMetadata
+from headrace.client.configs import ConfigType, try_describe_configs
+from headrace.client.errors import ClientError, RequestRefused
+from headrace.client.group_listing import list_groups
+from headrace.client.group_requests import asking_for_share_offsets
+
+from .letters import DeadLetter
+
+TOPIC_NAME = "errors.deadletterqueue.topic.name"
+"""The config of a share group that names its dead-letter queue."""
+_NAMES_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a cluster says about the sources of a queue's letters.
+
+    :param partition_counts: topic → number of partitions, of all topics
+    :param internal: topics in which the broker keeps its own state
+    :param consumed: share group that uses the queue → the topics in which it has offsets
+    :param unknown: share group that uses the queue → why its topics are not known
+    """
+
+    partition_counts: Mapping[str, int]
+    internal: frozenset[str] = frozenset()
+    consumed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+    def obstacle(self, letter: DeadLetter) -> str | None:
+        """Return why the source of a letter gets no records; None if it may get them."""
+        topic, partition = letter.source
+        if topic in self.internal:
+            return "an internal topic is never a source"
+        if topic not in self.partition_counts:
+            return "the topic does not exist, or the user may not describe it"
+        if partition >= self.partition_counts[topic]:
+            return "the partition does not exist"
+        if letter.group_id is None:
+            return "the letter names no share group"
+        if letter.group_id in self.unknown:
+            return self.unknown[letter.group_id]
+        if letter.group_id not in self.consumed:
+            return (
+                f"the letter's share group does not use this queue ({TOPIC_NAME}), or the user "
+                "may not describe the group and its configs"
+            )
+        if topic not in self.consumed[letter.group_id]:
+            return "the letter's share group does not consume the topic"
+        return None
+
+
+async def find_sources(cluster: Cluster, queue: str) -> Sources:
+    """Look up what share groups use a queue, and which topics they consume.
+
+    :raises ClientError: a broker does not answer
+    """
+    topics = {
+        name: topic
+        for name, topic in (await cluster.metadata(None)).items()
+        if isinstance(topic, TopicMetadata)
+    }
+    # The records of a group whose coordinator is away would be skipped as if they were forged.
+    listed, failures = await list_groups(cluster, (), ("share",), cluster.timeout_ms)
+    if failures:
+        raise failures[0]
+    queues = await config_values(
+        cluster, ConfigType.GROUP, [group.group_id for group in listed], TOPIC_NAME
+    )
+    users = [group_id for group_id, name in queues.items() if name == queue]
+    consumed: dict[str, frozenset[str]] = {}
+    unknown: dict[str, str] = {}
+    answers = await cluster.coordinators.ask(
+        users, asking_for_share_offsets({}), cluster.timeout_ms
+    )
+    for group_id, answer in answers.items():
+        if isinstance(answer, RequestRefused):
+            unknown[group_id] = str(answer)
+        elif isinstance(answer, ClientError):
+            raise answer
+        else:
+            consumed[group_id] = frozenset(
+                str(topic.topic_name)
+                for topic in answer.topics
+                if any(partition.start_offset >= 0 for partition in topic.partitions)
+            )
+    return Sources(
+        {name: len(topic.leaders) for name, topic in topics.items()},
+        frozenset(name for name, topic in topics.items() if topic.is_internal),
+        consumed,
+        unknown,
+    )
+
+
+async def config_values(
+    cluster: Cluster, kind: ConfigType, names: Sequence[str], key: str
+) -> dict[str, str]:
+    """Return the values of a config, without resources that lack it or may not be described.
+
+    :raises ClientError: no broker answers
+    """
+    values = {}
+    for start in range(0, len(names), _NAMES_AT_ONCE):
+        described = await try_describe_configs(
+            await cluster.connection(),
+            kind,
+            names[start : start + _NAMES_AT_ONCE],
+            keys=[key],
+            timeout_ms=cluster.timeout_ms,
+        )
+        for name, configs in described.items():
+            if isinstance(configs, RequestRefused):
+                continue
+            for config in configs:
+                if config.name == key and config.value:
+                    values[name] = config.value
+    return values
