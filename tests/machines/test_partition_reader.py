@@ -149,3 +149,19 @@ def test_a_deleted_topic_ends_the_reading(
     brokers.append(0, b"a")
     with pytest.raises(UnknownTopic):
         read_all(brokers, 2, next_leader=None)
+
+
+def test_a_call_ends_with_the_record_that_spends_its_bytes(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_reader, "_READ_BYTES", 1000)
+    brokers.append(0, *[bytes(400)] * 7)
+
+    async def run() -> list[list[int]]:
+        reader = PartitionReader(brokers, {PLACE: 0}, {PLACE: 7}, 0)  # type: ignore[arg-type]
+        calls = []
+        while (records := await reader.read(500, 0.001)) is not None:
+            calls.append([read.record.offset for read in records])
+        return calls
+
+    assert asyncio.run(run()) == [[0, 1, 2], [3, 4, 5], [6]]

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import struct
 import threading
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
@@ -15,6 +16,7 @@ import pytest
 from starlette.requests import Request
 
 from headrace.client.lag.group_lines import GroupLine
+from headrace.client.read_budget import ReadBudget
 from headrace.client.settings import settings
 from headrace.client.share_inspection import SharePartitionState, Span
 from headrace.protocol.record_batch import (
@@ -41,7 +43,16 @@ from headrace.web.limits import (
 )
 from headrace.web.notes import notes
 from headrace.web.observer import Observation, Observer, pause_s
-from headrace.web.records import Filter, Query, _search
+from headrace.web.records import (
+    Filter,
+    Query,
+    _Read,
+    _search,
+    _Searched,
+    _Shelf,
+    cut_record,
+    page_budget,
+)
 from headrace.web.requests import records_query
 from headrace.web.site import Site
 from headrace.web.standing import standing
@@ -179,20 +190,33 @@ def test_a_listing_has_pages_orders_and_filters() -> None:
     assert [one.group for one in found.rows][:2] == ["g010", "g011"]
 
 
+def searched(
+    data: bytes,
+    position: int,
+    end: int,
+    query: Query,
+    aborted: Collection[tuple[int, int]] = (),
+    budget: ReadBudget | None = None,
+) -> _Searched:
+    """Search batches, as for a page."""
+    shelf = _Shelf(cut_record, budget or page_budget())
+    return _search(_Read(data, position, end, set(aborted)), query, shelf)
+
+
 def test_records_are_searched_within_a_batch() -> None:
     batch = build(
         [(b"k%d" % n, b"Value %d" % n) for n in range(10)], timestamp_ms=1, base_offset=100
     )
     data = bytes(batch)
-    position, found, scanned, problems = _search(data, 103, 110, Query("t", limit=50), set())
-    assert ([one.offset for one in found], scanned, problems) == ([*range(103, 110)], 7, [])
+    position, found, scanned, problems = searched(data, 103, 110, Query("t", limit=50))
+    assert ([one.record.offset for one in found], scanned, problems) == ([*range(103, 110)], 7, [])
     assert position == 110
     asked = Query("t", start="offset", limit=1, filter=Filter(value="value 5"))
-    position, found, _, _ = _search(data, 100, 110, asked, set())
-    assert ([one.offset for one in found], position) == ([105], 106)
+    position, found, _, _ = searched(data, 100, 110, asked)
+    assert ([one.record.offset for one in found], position) == ([105], 106)
     broken = bytearray(data)
     broken[70] ^= 0xFF
-    position, _, _, problems = _search(bytes(broken[:61]) + bytes(40), 100, 110, asked, set())
+    position, _, _, problems = searched(bytes(broken[:61]) + bytes(40), 100, 110, asked)
     assert position in (100, 110)
     del problems
 
@@ -214,8 +238,8 @@ def test_a_committed_transaction_after_an_aborted_one_of_its_producer_is_shown()
 
     data = transaction(0, b"aborted", commit=False) + transaction(2, b"committed", commit=True)
     asked = Query("t", start="earliest", read_committed=True)
-    _, found, _, problems = _search(data, 0, 4, asked, {(7, 0)})
-    assert ([one.value for one in found], problems) == ([b"committed"], [])
+    _, found, _, problems = searched(data, 0, 4, asked, {(7, 0)})
+    assert ([one.record.value for one in found], problems) == ([b"committed"], [])
 
 
 def test_the_next_page_of_a_topic_with_many_partitions_begins_where_this_one_ended() -> None:
@@ -405,7 +429,7 @@ def test_the_guard_refuses_and_protects() -> None:
 def test_batches_of_an_unknown_format_do_not_end_the_search() -> None:
     old = bytearray(struct.pack(">qi", 0, 49) + bytes(49))
     asked = Query("t", start="earliest", limit=5)
-    position, found, _, _ = _search(bytes(old), 0, 10, asked, set())
+    position, found, _, _ = searched(bytes(old), 0, 10, asked)
     assert found == []
     assert position >= 0
 

@@ -23,9 +23,15 @@ from .cluster import Cluster, TopicMetadata
 from .errors import ClientError, ConnectionFailed, RequestRefused, UnknownTopic, check_answer
 from .fetch import FetchLimits, FetchPosition, fetch
 from .list_offsets import EARLIEST, LEADER_MOVED, list_offsets
+from .read_budget import ReadBudget
 
 _PARTITION_BYTES = 1024 * 1024
 _FETCH_BYTES = 50 * 1024 * 1024
+_READ_BYTES = 32 * 1024 * 1024
+"""Decompressed bytes of the records that one call returns; the record that reaches it is the last.
+"""
+_READ_S = 5.0
+"""The time in which one call opens batches."""
 _RETRY_S = 0.1
 _ABSENT_S = 5.0
 """Time for which brokers must say that a topic does not exist, as one may not know it yet."""
@@ -81,6 +87,8 @@ class PartitionReader:
     async def read(self, max_records: int, wait_s: float) -> list[ReadRecord] | None:
         """Return the next records, none if none came within ``wait_s``, None at all ends.
 
+        A call returns fewer than ``max_records`` if they are large; the next one continues.
+
         :raises ClientError: a broker refuses, a topic does not exist, or a batch is corrupt
         """
         if self._problem is not None:
@@ -95,11 +103,13 @@ class PartitionReader:
 
     def _decoded(self, max_records: int) -> list[ReadRecord]:
         records: list[ReadRecord] = []
-        while len(records) < max_records:
+        budget = ReadBudget(_READ_BYTES, max_records, _READ_S)
+        while not budget.is_spent:
             try:
                 record = next(self._decoding, None)
                 if record is not None:
                     records.append(record)
+                    budget.spend_record(record.record)
                 elif self._fetched:
                     self._decoding = self._records(self._fetched.popleft())
                 else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -13,11 +15,12 @@ from starlette.responses import JSONResponse, Response
 from headrace.client.configs import Config
 
 from .groups import GroupDetail
+from .limits import API_VALUE_BYTES, MAX_API_VALUE_BYTES
 from .observer import Observation
 from .openapi import document
 from .paging import Page
-from .records import find_records
-from .requests import BadRequest, more_url, needed, number, records_query
+from .records import FoundRecord, cut_record, find_records
+from .requests import BadRequest, more_url, needed, number, records_query, text_of
 from .site import Site
 from .views import totals
 
@@ -128,33 +131,43 @@ class Api:
     async def records(self, request: Request) -> Response:
         """Return a page of the records of a topic."""
         query = records_query(request)
-        found = await find_records(self._site.cluster, query)
-        return JSONResponse(
-            {
-                "records": [
-                    {"partition": one.partition, **_record(one.record)} for one in found.records
-                ],
-                "compared": found.scanned,
-                "complete": found.complete,
-                "next": more_url(query, "auto", found, "/api/records") or None,
-                "warnings": list(found.problems),
-            }
-        )
+        max_bytes = _max_value_bytes(request, API_VALUE_BYTES)
+        cut = partial(cut_record, max_bytes=max_bytes)
+        found = await find_records(self._site.cluster, query, cut)
+        size = text_of(request, "max_value_bytes")
+        link = more_url(query, "auto", found, "/api/records", size)
+
+        def answer() -> Response:
+            return JSONResponse(
+                {
+                    "records": [_record(record) for record in found.records],
+                    "compared": found.scanned,
+                    "complete": found.complete,
+                    "next": link or None,
+                    "warnings": list(found.problems),
+                }
+            )
+
+        return await asyncio.to_thread(answer)  # megabytes become JSON
 
     async def record(self, request: Request) -> Response:
         """Return a record, and its standing with share groups."""
         await self._site.seen()
         topic, partition = needed(request, "topic"), number(request, "partition", 0)
         offset = number(request, "offset", 0)
-        record, stands = await self._site.record_with_standing(topic, partition, offset)
-        return JSONResponse(
-            {
-                "topic": topic,
-                "partition": partition,
-                **_record(record),
-                "standing": [one._asdict() for one in stands],
-            }
-        )
+        max_bytes = _max_value_bytes(request, MAX_API_VALUE_BYTES)
+        record, stands = await self._site.record_with_standing(topic, partition, offset, max_bytes)
+
+        def answer() -> Response:
+            return JSONResponse(
+                {
+                    "topic": topic,
+                    **_record(record),
+                    "standing": [one._asdict() for one in stands],
+                }
+            )
+
+        return await asyncio.to_thread(answer)
 
     async def act(self, request: Request) -> Response:
         """Return the plan of an action, and execute it if the body has ``"dry_run": false``.
@@ -282,13 +295,22 @@ def _configs(configs: Sequence[Config] | None) -> Any:
     ]
 
 
-def _record(record: Any) -> dict[str, Any]:
+def _max_value_bytes(request: Request, default: int) -> int:
+    """Return the bytes to return of each key, value and headers of a record."""
+    return min(max(1, number(request, "max_value_bytes", default)), MAX_API_VALUE_BYTES)
+
+
+def _record(found: FoundRecord) -> dict[str, Any]:
+    record = found.record
     return {
+        "partition": found.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
         "key": _bytes(record.key),
         "value": _bytes(record.value),
         "headers": [[name, _bytes(content)] for name, content in record.headers],
+        "value_bytes": found.value_bytes,
+        "is_cut": found.is_cut,
     }
 
 

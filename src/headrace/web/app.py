@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,15 +20,15 @@ from .api import Api, NotAllowed
 from .guard import Guard
 from .openapi import document
 from .page import url
+from .reads import Handle, Reads
 from .requests import BadRequest, NotThere, is_part
 from .site import Site
-
-Handle = Callable[[Request], Awaitable[Response]]
 
 
 def create_app(site: Site, hosts: Hosts) -> ASGIApp:
     """Return the application."""
     api = Api(site)
+    reads = Reads()
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -56,16 +56,16 @@ def create_app(site: Site, hosts: Hosts) -> ASGIApp:
             page("/group", site.group),
             page("/topics", site.topic_list),
             page("/topic", site.topic),
-            page("/records", site.records),
-            page("/record", site.record),
+            page("/records", reads(site.records)),
+            page("/record", reads(site.record)),
             page("/api", api_page),
             page("/api/overview", api.overview),
             page("/api/groups", api.groups),
             page("/api/group", api.group),
             page("/api/topics", api.topics),
             page("/api/topic", api.topic),
-            page("/api/records", api.records),
-            page("/api/record", api.record),
+            page("/api/records", reads(api.records)),
+            page("/api/record", reads(api.record)),
             page("/actions", site.actions),
             page("/api/actions", api.actions),
             Route("/action/confirm", site.confirm, methods=["POST"]),

@@ -62,14 +62,25 @@ RECORDS_OF_PAGE = 50
 
 MAX_RECORDS_OF_PAGE = 200
 
-MAX_SCANNED_BYTES = 16 * 1024 * 1024
-"""Bytes of batches that are read for one page of records."""
+MAX_READ_BYTES = 32 * 1024 * 1024
+"""Decompressed bytes that are read for one page of records."""
 
 MAX_SCANNED_RECORDS = 50_000
 """Records that are compared with the filters for one page."""
 
+MAX_READ_S = 5.0
+"""The time in which one page of records is read."""
+
 MAX_OPENED_BYTES = 8 * 1024 * 1024
-"""The decompressed size above which a batch is not opened; its records cannot be shown."""
+"""The decompressed size above which a batch is not opened; its records cannot be shown. A page may
+read more, so that each page comes further than the one before.
+"""
+
+MAX_KEPT_BYTES = 2 * 1024 * 1024
+"""Bytes of keys, values and headers on one page; the record that reaches it is the last one."""
+
+MAX_READS = 4
+"""Pages of records that are read and written at a time; others wait for them."""
 
 FETCH_BYTES = 1024 * 1024
 """Bytes of one Fetch request."""
@@ -79,6 +90,24 @@ MAX_SHOWN_CHARS = 2_000
 
 MAX_VALUE_CHARS = 64 * 1024
 """Characters of a value on the page of its record."""
+
+SHOWN_VALUE_BYTES = 4 * MAX_SHOWN_CHARS + 1
+"""Bytes that are kept of a value in a table of records: a character has up to four, and one more
+tells that the value was cut. Those of the page of a record: :data:`MAX_VALUE_BYTES`.
+"""
+
+MAX_VALUE_BYTES = 4 * MAX_VALUE_CHARS + 1
+
+API_VALUE_BYTES = 64 * 1024
+"""Bytes of a key or value in the API, unless a request names another number."""
+
+MAX_API_VALUE_BYTES = 1024 * 1024
+
+MAX_SHOWN_HEADERS = 20
+"""Headers of a record."""
+
+MAX_JSON_DEPTH = 32
+"""The depth above which JSON is shown as text: each level indents all that is in it."""
 
 MAX_GROUPS_OF_RECORD = 20
 """Share groups that are asked for the state of a record."""

@@ -40,6 +40,8 @@ _RECORD = {
     "key": _BYTES,
     "value": _BYTES,
     "headers": _array({"type": "array"}),
+    "value_bytes": {"type": "integer"},
+    "is_cut": _FLAG,
 }
 _HEAD_OF_PAGE = {name: {"type": "integer"} for name in ("time_ms", "count", "page", "pages")}
 SCHEMAS: dict[str, Any] = {
@@ -242,6 +244,12 @@ def _parameter(
 
 _INTEGER = {"type": "integer", "minimum": 0}
 _PAGE = _parameter("page", "the page, from 1", _INTEGER)
+_MAX_VALUE_BYTES = _parameter(
+    "max_value_bytes",
+    "bytes of each key and value, and of the headers of a record, at most 1 MiB; is_cut tells "
+    "whether there are more",
+    _INTEGER,
+)
 _FILTER = _parameter("filter", "a part of the name")
 
 
@@ -339,6 +347,7 @@ def document() -> dict[str, Any]:
                 _parameter("value", "a part of the value"),
                 _parameter("header", "the name of a header, or name=part of its value"),
                 _parameter("limit", "the number of records, at most 200", _INTEGER),
+                _MAX_VALUE_BYTES,
                 _parameter("committed", "yes: without open and aborted transactions"),
                 _parameter("positions", "as in the address of a next page"),
                 _parameter("rest", "as in the address of a next page", _INTEGER),
@@ -349,6 +358,7 @@ def document() -> dict[str, Any]:
                 _parameter("topic", "the topic", needed=True),
                 _parameter("partition", "the partition", _INTEGER, needed=True),
                 _parameter("offset", "the offset", _INTEGER, needed=True),
+                _MAX_VALUE_BYTES,
             ),
             "/api/actions": _get("The actions that were executed, the newest first", "Actions"),
             **{f"/api/actions/{name}": _post(*one, "Plan") for name, one in ACTIONS.items()},

@@ -6,15 +6,17 @@ import asyncio
 import heapq
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
-from headrace.client.errors import RequestRefused, UnknownTopic, error_name
+from headrace.client.errors import ClientError, RequestRefused, UnknownTopic, error_name
 from headrace.client.fetch import FetchLimits, FetchPosition, fetch
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.list_offsets import EARLIEST, LATEST
+from headrace.client.read_budget import ReadBudget, size_of
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import (
@@ -28,10 +30,15 @@ from headrace.protocol.record_batch import (
 
 from .limits import (
     FETCH_BYTES,
+    MAX_KEPT_BYTES,
     MAX_OPENED_BYTES,
-    MAX_SCANNED_BYTES,
+    MAX_READ_BYTES,
+    MAX_READ_S,
     MAX_SCANNED_RECORDS,
+    MAX_SHOWN_HEADERS,
+    MAX_VALUE_BYTES,
     RECORDS_OF_PAGE,
+    SHOWN_VALUE_BYTES,
 )
 
 _LARGEST_BATCH_BYTES = 32 * 1024 * 1024
@@ -111,10 +118,43 @@ class Query(NamedTuple):
 
 
 class FoundRecord(NamedTuple):
-    """A record and its partition."""
+    """A record and its partition.
+
+    :param record: with what is shown of it
+    :param value_bytes: the size of its whole value
+    :param is_cut: whether its key, value or headers are not whole
+    """
 
     partition: int
     record: Record
+    value_bytes: int
+    is_cut: bool
+
+
+Cut = Callable[[Record], Record]
+"""Return a record with the parts of it that are shown: a value may have megabytes."""
+
+
+def cut_record(record: Record, max_bytes: int = SHOWN_VALUE_BYTES) -> Record:
+    """Return a record with the first bytes of its key and value, and its first headers.
+
+    :param max_bytes: of the key, of the value, and of all headers
+    """
+    headers: list[tuple[str, bytes | None]] = []
+    left_bytes = max_bytes
+    for name, content in record.headers[:MAX_SHOWN_HEADERS]:
+        if left_bytes <= 0:
+            break
+        name = name[:left_bytes]
+        left_bytes -= len(name)
+        content = None if content is None else content[:left_bytes]
+        left_bytes -= len(content or b"")
+        headers.append((name, content))
+    return record._replace(
+        key=None if record.key is None else record.key[:max_bytes],
+        value=None if record.value is None else record.value[:max_bytes],
+        headers=tuple(headers),
+    )
 
 
 @dataclass(slots=True)
@@ -141,9 +181,17 @@ class FoundRecords:
         return not self.positions and self.rest is None
 
 
-async def find_records(cluster: Cluster, query: Query) -> FoundRecords:
-    """Return the first records that a query selects; for "latest" the newest.
+def page_budget() -> ReadBudget:
+    """Return what one page of records may cost."""
+    return ReadBudget(MAX_READ_BYTES, MAX_SCANNED_RECORDS, MAX_READ_S)
 
+
+async def find_records(
+    cluster: Cluster, query: Query, cut: Cut = cut_record, budget: ReadBudget | None = None
+) -> FoundRecords:
+    """Return the first records that a query selects; for "latest" the newest, if the budget allows.
+
+    :param budget: None for that of a page
     :raises UnknownTopic: the topic or the partition does not exist
     :raises ClientError: the cluster cannot be reached, or refuses
     """
@@ -161,8 +209,12 @@ async def find_records(cluster: Cluster, query: Query) -> FoundRecords:
     starts = await leaders.offsets(keys, EARLIEST)
     ends = await leaders.offsets(keys, LATEST, read_committed=query.read_committed)
     positions = await _positions(leaders, query, keys, starts, ends)
-    scan = _Scan(cluster, leaders, query, positions, ends)
-    return await scan.run(numbers)
+    budget = budget or page_budget()
+    scan = _Scan(cluster, leaders, query, positions, ends, _Shelf(cut, budget))
+    try:
+        return await scan.run(numbers)
+    finally:
+        budget.stop()  # a thread may still read: nobody waits for it after a cancellation
 
 
 async def _positions(
@@ -212,8 +264,10 @@ class _Scan:
         query: Query,
         positions: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
+        shelf: _Shelf,
     ) -> None:
         self._cluster = cluster
+        self._shelf = shelf
         self._leaders = leaders
         self._query = query
         self._positions = {key: at for key, at in positions.items() if query.is_begun(key[1])}
@@ -224,8 +278,8 @@ class _Scan:
         together = max(1, min(_PARTITIONS_AT_ONCE, len(positions)))
         self._max_bytes = dict.fromkeys(positions, FETCH_BYTES // together)
         self._found: list[FoundRecord] = []
-        self._left_bytes = MAX_SCANNED_BYTES
         self._scanned = 0
+        self._searching = asyncio.Lock()
         self._problems: dict[str, None] = {}
 
     async def run(self, numbers: Sequence[int]) -> FoundRecords:
@@ -257,10 +311,8 @@ class _Scan:
     @property
     def _enough(self) -> bool:
         return (
-            (self._query.start != "latest" and len(self._found) >= self._query.limit)
-            or self._left_bytes <= 0
-            or self._scanned >= MAX_SCANNED_RECORDS
-        )
+            self._query.start != "latest" and len(self._found) >= self._query.limit
+        ) or self._shelf.is_full()
 
     @property
     def _can_grow(self) -> bool:
@@ -328,17 +380,19 @@ class _Scan:
                     more = _GROWTH * self._max_bytes[key]
                     self._max_bytes[key] = min(more, _LARGEST_BATCH_BYTES)
                 read[key] = _Read(data, self._positions[key], self._ends[key], aborted)
-        # Opening batches takes time, which other requests do not wait for.
-        for key, outcome in (await asyncio.to_thread(_search_all, read, self._query)).items():
-            self._take(key, len(read[key].data), outcome)
+        # Opening batches takes time, which other requests do not wait for. One thread spends the
+        # budget at a time.
+        async with self._searching:
+            outcomes = await asyncio.to_thread(_search_all, read, self._query, self._shelf)
+        for key, outcome in outcomes.items():
+            self._take(key, outcome)
         for key in some:  # rotate, so that all partitions get their turn
             if key in self._positions:
                 self._positions[key] = self._positions.pop(key)
 
-    def _take(self, key: TopicPartition, size_bytes: int, outcome: _Searched) -> None:
+    def _take(self, key: TopicPartition, outcome: _Searched) -> None:
         """Take what was found in batches of a partition."""
-        self._left_bytes -= size_bytes
-        self._found += (FoundRecord(key[1], record) for record in outcome.found)
+        self._found += (FoundRecord(key[1], *kept) for kept in outcome.found)
         self._scanned += outcome.scanned
         self._problems.update(
             dict.fromkeys(f"{key[0]}-{key[1]}: {one}" for one in outcome.problems)
@@ -361,6 +415,36 @@ class _Read(NamedTuple):
     aborted: set[tuple[int, int]]
 
 
+class _KeptRecord(NamedTuple):
+    """A record with what is shown of it, as :class:`FoundRecord`."""
+
+    record: Record
+    value_bytes: int
+    is_cut: bool
+
+
+class _Shelf:
+    """The room for the records of one page.
+
+    :ivar budget: what reading them may cost
+    """
+
+    def __init__(self, cut: Cut, budget: ReadBudget) -> None:
+        self.budget = budget
+        self._cut = cut
+        self._kept_bytes = 0
+
+    def is_full(self) -> bool:
+        """Return whether the page ends."""
+        return self._kept_bytes >= MAX_KEPT_BYTES or self.budget.is_spent
+
+    def keep(self, record: Record) -> _KeptRecord:
+        """Return what the page keeps of a record."""
+        shown = self._cut(record)
+        self._kept_bytes += size_of(shown)
+        return _KeptRecord(shown, len(record.value or b""), shown != record)
+
+
 class _Searched(NamedTuple):
     """The outcome of a search in batches.
 
@@ -370,68 +454,80 @@ class _Searched(NamedTuple):
     """
 
     position: int
-    found: list[Record]
+    found: list[_KeptRecord]
     scanned: int
     problems: list[str]
 
 
 def _search_all(
-    read: Mapping[TopicPartition, _Read], query: Query
+    read: Mapping[TopicPartition, _Read], query: Query, shelf: _Shelf
 ) -> dict[TopicPartition, _Searched]:
-    return {
-        key: _search(one.data, one.position, one.end, query, one.aborted)
-        for key, one in read.items()
-    }
+    return {key: _search(batches, query, shelf) for key, batches in read.items()}
 
 
-def _search(
-    data: bytes, position: int, end: int, query: Query, aborted: set[tuple[int, int]]
-) -> _Searched:
-    """Search batches.
-
-    :param aborted: (producer id, first offset) of aborted transactions
-    """
-    found: list[Record] = []
+def _search(read: _Read, query: Query, shelf: _Shelf) -> _Searched:
+    """Search batches until the page is full."""
+    found: list[_KeptRecord] = []
     problems: list[str] = []
-    scanned = 0
-    begun = deque(sorted(aborted, key=lambda one: one[1]))
+    scanned, position = 0, read.position
+    budget = shelf.budget
+    begun = deque(sorted(read.aborted, key=lambda transaction: transaction[1]))
     dropping: set[int] = set()
     try:
-        for at, header in headers(data):
-            if header.base_offset >= end:
-                return _Searched(end, found, scanned, problems)
+        for at, header in headers(read.data):
+            if header.base_offset >= read.end:
+                return _Searched(read.end, found, scanned, problems)
+            if shelf.is_full():
+                return _Searched(position, found, scanned, problems)
             while begun and begun[0][1] <= header.last_offset:
                 dropping.add(begun.popleft()[0])
             if header.is_control:
                 dropping.discard(header.producer_id)
-            elif not (header.is_transactional and header.producer_id in dropping):
-                batch = data[at : at + header.size_bytes]
-                for record in _records(batch, problems):
-                    if position <= record.offset < end:
+                budget.spend(header.size_bytes)
+            elif header.is_transactional and header.producer_id in dropping:
+                budget.spend(header.size_bytes)
+            else:
+                batch = read.data[at : at + header.size_bytes]
+                for record in _records(batch, budget, problems):
+                    if position <= record.offset < read.end:
                         scanned += 1
                         if query.filter.selects(record):
-                            found.append(record)
+                            found.append(shelf.keep(record))
                             if len(found) >= query.limit and query.start != "latest":
                                 return _Searched(record.offset + 1, found, scanned, problems)
+                        if shelf.is_full():
+                            return _Searched(record.offset + 1, found, scanned, problems)
             position = max(position, header.last_offset + 1)
     except CorruptBatch as error:
         problems.append(str(error))
-        position = end
+        position = read.end
     return _Searched(position, found, scanned, problems)
 
 
-def _records(batch: bytes, problems: list[str]) -> Iterator[Record]:
+def _records(batch: bytes, budget: ReadBudget, problems: list[str]) -> Iterator[Record]:
     try:
-        yield from records(batch, _OPENING)
+        for record in records(batch, _OPENING):
+            budget.spend_record(record)
+            yield record
     except CorruptBatch as error:
         problems.append(f"the batch at offset {header_at(batch).base_offset}: {error}")
+        # It was read up to an unknown place, so that it counts as the largest that is opened.
+        budget.spend(MAX_OPENED_BYTES)
 
 
-async def record_at(cluster: Cluster, topic: str, partition: int, offset: int) -> Record | None:
+async def record_at(
+    cluster: Cluster, topic: str, partition: int, offset: int, max_bytes: int = MAX_VALUE_BYTES
+) -> FoundRecord | None:
     """Return the record at an offset, or None.
 
+    :param max_bytes: of its key, of its value, and of its headers
     :raises ClientError: the cluster cannot be reached, or refuses
     """
-    found = await find_records(cluster, Query(topic, partition, "offset", offset, limit=1))
+    query = Query(topic, partition, "offset", offset, limit=1)
+    found = await find_records(cluster, query, partial(cut_record, max_bytes=max_bytes))
     first = next(iter(found.records), None)
-    return first.record if first is not None and first.record.offset == offset else None
+    if first is None and found.positions.get(partition) == offset:
+        raise ClientError(
+            f"{topic}-{partition} was not read up to offset {offset} in time: try again"
+        )
+    return first if first is not None and first.record.offset == offset else None

@@ -18,6 +18,8 @@ from .records import Filter, FoundRecords, Query
 
 _STARTS = ("latest", "earliest", "offset", "time", "positions")
 _MAX_CHARS = 2000
+_MAX_POSITIONS = 200
+"""Positions of partitions in the address of a next page, which has a limit."""
 
 
 class BadRequest(Exception):
@@ -61,13 +63,18 @@ def records_query(request: Request) -> Query:
     )
 
 
-def more_url(query: Query, form: str, found: FoundRecords, path: str = "/records") -> str:
+def more_url(
+    query: Query, form: str, found: FoundRecords, path: str = "/records", max_value_bytes: str = ""
+) -> str:
     """Return the address of the next page of records; empty if there is none.
 
     It has a position for each partition that is being read, and begins the others as ``query``: its
     length does not grow with the number of partitions.
+
+    :param max_value_bytes: of the API
     """
-    if found.complete or query.start == "latest":
+    # The newest records end early only if the budget does. All partitions are being read then.
+    if found.complete or (query.start == "latest" and len(found.positions) > _MAX_POSITIONS):
         return ""
     start = "positions" if found.rest is None else query.start
     return url(
@@ -85,6 +92,7 @@ def more_url(query: Query, form: str, found: FoundRecords, path: str = "/records
         limit=query.limit,
         committed="yes" if query.read_committed else "",
         format="" if form == "auto" else form,
+        max_value_bytes=max_value_bytes,
     )
 
 

@@ -32,6 +32,7 @@ from .limits import (
     MAX_COURSES,
     MAX_GROUPS_OF_RECORD,
     MAX_SHOWN_CHARS,
+    MAX_VALUE_BYTES,
     MAX_VALUE_CHARS,
 )
 from .observer import Observation, Observer, TopicLine
@@ -428,14 +429,15 @@ class Site:
         groups = [one.group for one in self.readers(query.topic, "share")]
         shown = groups[:MAX_GROUPS_OF_RECORD]
         stands = await self._stands(query.topic, shown, found.records)
-        return self.html(
+        return await asyncio.to_thread(
+            self.html,
             request,
             "records",
             {
                 "ask": query,
                 "format": form,
                 "found": found,
-                "rows": [_row(one, form) for one in found.records],
+                "rows": await asyncio.to_thread(_rows, found.records, form),
                 "stands": stands,
                 "groups": shown,
                 "more": more_url(query, form, found),
@@ -467,16 +469,23 @@ class Site:
         partition = number(request, "partition", 0)
         offset = number(request, "offset", 0)
         form = word_of(request, "format", texts.FORMATS, "auto")
-        record, stands = await self.record_with_standing(topic, partition, offset)
-        value, value_format, is_cut = texts.rendered(record.value, form, MAX_VALUE_CHARS)
-        key, key_format, _ = texts.rendered(record.key, form, MAX_SHOWN_CHARS)
-        return self.html(
+        found, stands = await self.record_with_standing(topic, partition, offset, MAX_VALUE_BYTES)
+        record = found.record
+        value, value_format, is_cut = await asyncio.to_thread(
+            texts.rendered, record.value, form, MAX_VALUE_CHARS
+        )
+        key, key_format, _ = await asyncio.to_thread(
+            texts.rendered, record.key, form, MAX_SHOWN_CHARS
+        )
+        return await asyncio.to_thread(
+            self.html,
             request,
             "record",
             {
                 "topic": topic,
                 "partition": partition,
                 "record": record,
+                "size": found.value_bytes,
                 "value": value,
                 "value_format": value_format,
                 "is_cut": is_cut,
@@ -492,17 +501,18 @@ class Site:
         )
 
     async def record_with_standing(
-        self, topic: str, partition: int, offset: int
-    ) -> tuple[Any, list[Standing]]:
+        self, topic: str, partition: int, offset: int, max_bytes: int
+    ) -> tuple[FoundRecord, list[Standing]]:
         """Return a record, and where it stands with the share groups of its topic.
 
+        :param max_bytes: of its key, of its value, and of its headers
         :raises NotThere: there is no such record
         """
-        record = await record_at(self.cluster, topic, partition, offset)
+        record = await record_at(self.cluster, topic, partition, offset, max_bytes)
         if record is None:
             raise NotThere(f"There is no record at offset {offset} of {topic}-{partition}.")
         groups = [one.group for one in self.readers(topic, "share")][:MAX_GROUPS_OF_RECORD]
-        found = await self._stands(topic, groups, [FoundRecord(partition, record)])
+        found = await self._stands(topic, groups, [record])
         stands = found.get((partition, offset), [])
         seen = self.observer.observation
         queues = {} if seen is None else seen.queues
@@ -622,12 +632,19 @@ def _is_path(address: str) -> bool:
     return address.startswith("/") and not address.startswith(("//", "/\\"))
 
 
+def _rows(records: Sequence[FoundRecord], form: str) -> list[dict[str, Any]]:
+    """Return records as the table shows them."""
+    return [_row(record, form) for record in records]
+
+
 def _row(one: FoundRecord, form: str) -> dict[str, Any]:
     """Return a record as the table shows it."""
-    value, value_format, is_cut = texts.rendered(one.record.value, form, MAX_SHOWN_CHARS)
     if form == "auto":  # many records on one page
         value = texts.short(one.record.value, _SHORT_CHARS)
+        value_format = "null" if one.record.value is None else "short"
         is_cut = value.endswith("…")
+    else:
+        value, value_format, is_cut = texts.rendered(one.record.value, form, MAX_SHOWN_CHARS)
     return {
         "partition": one.partition,
         "record": one.record,
@@ -635,6 +652,6 @@ def _row(one: FoundRecord, form: str) -> dict[str, Any]:
         "value": value,
         "format": value_format,
         "is_cut": is_cut,
-        "size": len(one.record.value or b""),
+        "size": one.value_bytes,
         "headers": [(name, texts.short(content, 200)) for name, content in one.record.headers],
     }

@@ -10,7 +10,9 @@ from headrace.client.cluster import Cluster
 from headrace.client.dead_letters.letters import parse_letter
 from headrace.client.errors import ClientError
 from headrace.client.share_inspection import SharePartitionState, Span, share_states
+from headrace.protocol.dead_letters import HEADERS
 from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.record_batch import Record
 from headrace.protocol.share_inspection import SpanState
 
 from .limits import MAX_DEAD_LETTERS, MAX_SPANS_OF_RECORD
@@ -91,9 +93,16 @@ async def dead_lettered(
 
     :raises ClientError: the queue cannot be read
     """
-    found = await find_records(cluster, Query(queue, start="latest", limit=MAX_DEAD_LETTERS))
+    query = Query(queue, start="latest", limit=MAX_DEAD_LETTERS)
+    found = await find_records(cluster, query, _letter_headers)
     letters = (
-        parse_letter((queue, number), one.offset, one.timestamp_ms, one.key, one.value, one.headers)
-        for number, one in found.records
+        parse_letter((queue, one.partition), one.record.offset, 0, None, None, one.record.headers)
+        for one in found.records
     )
     return {(one.group_id, *one.source, one.source_offset) for one in letters if one is not None}
+
+
+def _letter_headers(record: Record) -> Record:
+    """Return a record with only the last header of each name of a dead letter."""
+    names = {name: (name, content) for name, content in record.headers if name in HEADERS}
+    return record._replace(key=None, value=None, headers=tuple(names.values()))

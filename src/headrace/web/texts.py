@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 
 from headrace.log_lines import printable
+
+from .limits import MAX_JSON_DEPTH
 
 _HEX_WIDTH = 16
 UNKNOWN = "unknown"
@@ -83,26 +86,52 @@ def size(count: int) -> str:
     raise AssertionError(count)
 
 
-def as_text(data: bytes) -> str | None:
-    """Return bytes as text, or None if they are not UTF-8. Control characters are escaped, but not
-    line breaks and tabs.
+def _escaped(text: str, max_chars: int) -> tuple[str, bool]:
+    """Return the first characters of a text, and whether more would follow. Control characters are
+    escaped, but not line breaks and tabs.
+    """
+    escaped = text[:max_chars]  # none becomes shorter
+    if not escaped.isprintable():
+        escaped = "".join(
+            char if char in "\n\t" or char.isprintable() else printable(char) for char in escaped
+        )
+    return escaped[:max_chars], len(text) > max_chars or len(escaped) > max_chars
+
+
+def as_json(data: bytes, max_chars: int) -> tuple[str, bool] | None:
+    """Return the first characters of bytes as indented JSON, and whether more would follow; None if
+    they are not JSON, or deeper than :data:`MAX_JSON_DEPTH`.
     """
     try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return None
-    if text.isprintable():
-        return text
-    return "".join(one if one in "\n\t" or one.isprintable() else printable(one) for one in text)
-
-
-def as_json(data: bytes) -> str | None:
-    """Return bytes as indented JSON, or None if they are not JSON."""
-    try:
-        found = json.loads(data)
-        return json.dumps(found, indent=2, ensure_ascii=False)
+        value = json.loads(data)
     except (ValueError, RecursionError):
         return None
+    if _is_deep(value):
+        return None
+    # Indentation multiplies the size: stop where enough is written.
+    pieces: list[str] = []
+    chars = 0
+    for piece in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
+        pieces.append(piece)
+        chars += len(piece)
+        if chars > max_chars:
+            break
+    return "".join(pieces)[:max_chars], chars > max_chars
+
+
+def _is_deep(value: object) -> bool:
+    """Return whether lists and objects are nested deeper than :data:`MAX_JSON_DEPTH`."""
+    level = [value]
+    for _ in range(MAX_JSON_DEPTH + 1):
+        level = [
+            child
+            for container in level
+            if isinstance(container, list | dict)
+            for child in (container.values() if isinstance(container, dict) else container)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def as_hex(data: bytes, max_bytes: int) -> str:
@@ -119,12 +148,13 @@ def short(data: bytes | None, max_chars: int) -> str:
     """Return bytes on one line: as text if they are UTF-8, else as hex."""
     if data is None:
         return ""
-    text = _cut_text(data[: 4 * max_chars]) if data else ""
-    if text is None or (data[:1] and not text):
+    head = data[: 4 * max_chars]
+    text = _decoded(head, is_cut=len(head) < len(data))
+    if text is None:
         shown = data[: max_chars // 3].hex(" ")
         return f"0x {shown}{'…' if len(data) > max_chars // 3 else ''}"
-    text = " ".join(text.split())
-    return f"{text[:max_chars]}…" if len(text) > max_chars or len(data) > 4 * max_chars else text
+    line, is_cut = _escaped(re.sub("[ \n\t]+", " ", text).strip(" "), max_chars)
+    return f"{line}…" if is_cut or len(head) < len(data) else line
 
 
 FORMATS = ("auto", "text", "json", "hex")
@@ -140,23 +170,32 @@ def rendered(data: bytes | None, form: str, max_chars: int) -> tuple[str, str, b
         return "", "null", False
     # Cut before decoding: a value may have megabytes. A character has up to four bytes.
     head = data[: 4 * max_chars]
-    if form in ("auto", "json") and len(data) <= 4 * max_chars:
-        text = as_json(data)
-        if text is not None and (form == "json" or data[:1] in (b"{", b"[")):
-            text = as_text(text.encode("utf-8", "replace")) or ""
-            return text[:max_chars], "json", len(text) > max_chars
+    if len(data) <= len(head) and (form == "json" or (form == "auto" and data[:1] in (b"{", b"["))):
+        indented = as_json(data, max_chars)
+        if indented is not None:
+            text, is_cut = _escaped(indented[0], max_chars)
+            return text, "json", is_cut or indented[1]
     if form != "hex":
-        text = as_text(head) if len(head) == len(data) else _cut_text(head)
-        if text is not None:
-            return text[:max_chars], "text", len(text) > max_chars or len(head) < len(data)
+        decoded = _decoded(head, is_cut=len(head) < len(data))
+        if decoded is not None:
+            text, is_cut = _escaped(decoded, max_chars)
+            return text, "text", is_cut or len(head) < len(data)
     shown = max_chars // 4
     return as_hex(data, shown), "hex", len(data) > shown
 
 
-def _cut_text(head: bytes) -> str | None:
-    """Return the text of bytes that may end within a character."""
-    for end in range(len(head), len(head) - 4, -1):
-        text = as_text(head[:end])
-        if text is not None:
-            return text
-    return None
+def _decoded(head: bytes, *, is_cut: bool) -> str | None:
+    """Return the text of bytes, which may end within a character if they were cut; None if they are
+    not UTF-8.
+    """
+    try:
+        return head.decode()
+    except UnicodeDecodeError as error:
+        # A character has up to four bytes; the error is at the first one.
+        if (
+            not is_cut
+            or error.start < max(1, len(head) - 3)
+            or error.reason != "unexpected end of data"
+        ):
+            return None
+        return head[: error.start].decode()

@@ -1,0 +1,240 @@
+"""The cost of records on the page: reading is bounded by a budget, rendering by what is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headrace.client.read_budget import ReadBudget
+from headrace.protocol.compression import ZSTD
+from headrace.protocol.record_batch import Record, build
+from headrace.web import texts
+from headrace.web.limits import (
+    MAX_JSON_DEPTH,
+    MAX_KEPT_BYTES,
+    MAX_OPENED_BYTES,
+    MAX_READ_BYTES,
+    MAX_READS,
+    MAX_SHOWN_HEADERS,
+    SHOWN_VALUE_BYTES,
+)
+from headrace.web.reads import Reads
+from headrace.web.records import (
+    Filter,
+    Query,
+    _Read,
+    _search,
+    _Searched,
+    _Shelf,
+    cut_record,
+    page_budget,
+)
+from tests.support import story
+
+MIB = 1 << 20
+
+# Rendering ----------------------------------------------------------------------------------------
+
+MAX_CHARS = 200
+CALLS_OF_CHAR, CALLS = 60, 2000
+"""Calls of functions for each character that may be shown, and at all."""
+BYTES_OF_CHAR = 400
+"""Memory for each character that may be shown."""
+
+
+def _cost(render: Callable[[], object]) -> tuple[int, int]:
+    """Return the calls of functions, and the most memory, that a function takes."""
+    calls = 0
+
+    def called(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    tracemalloc.start()
+    sys.setprofile(called)
+    try:
+        render()
+    finally:
+        sys.setprofile(None)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    return calls, peak_bytes
+
+
+def _nested(depth: int, elements: int) -> bytes:
+    return b"[" * depth + b",".join([b"1"] * elements) + b"]" * depth
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+VALUES = st.one_of(
+    st.binary(max_size=5 * MAX_CHARS),
+    st.text(max_size=2 * MAX_CHARS).map(lambda text: text.encode("utf-8", "replace")),
+    JSON_VALUES.map(lambda value: json.dumps(value).encode()),
+    st.builds(_nested, st.integers(0, 1000), st.integers(1, 1000)),
+    st.builds(bytes.__mul__, st.binary(min_size=1, max_size=8), st.integers(1, 300_000)),
+)
+
+
+@given(VALUES, st.sampled_from(texts.FORMATS))
+@example(_nested(MAX_JSON_DEPTH, 900), "json")
+@example(_nested(900, 100), "auto")
+@example(b"\x1b" * 4 * MAX_CHARS, "text")
+@example(b"[" + b"[]," * 600 + b"[]]", "json")
+@example(b"\xf0\x9f" * 300_000, "auto")
+def test_rendering_costs_what_is_shown(data: bytes, form: str) -> None:
+    texts.rendered(b"{}", "json", 10)  # a first call loads things
+    calls, peak_bytes = _cost(lambda: texts.rendered(data, form, MAX_CHARS))
+    assert calls <= CALLS + CALLS_OF_CHAR * MAX_CHARS
+    assert peak_bytes <= 64 * 1024 + BYTES_OF_CHAR * MAX_CHARS
+    shown, shown_form, is_cut = texts.rendered(data, form, MAX_CHARS)
+    assert len(shown) <= (5 * MAX_CHARS // 4 + 80 if shown_form == "hex" else MAX_CHARS)
+    assert is_cut or shown_form != "text" or len(shown) >= len(data.decode())
+    calls, peak_bytes = _cost(lambda: texts.short(data, MAX_CHARS))
+    assert calls <= CALLS + CALLS_OF_CHAR * MAX_CHARS
+    assert peak_bytes <= 64 * 1024 + BYTES_OF_CHAR * MAX_CHARS
+
+
+def test_json_is_indented_to_a_depth_and_to_a_number_of_characters() -> None:
+    deepest = _nested(MAX_JSON_DEPTH, 1)
+    text, form, is_cut = texts.rendered(deepest, "auto", 10_000)
+    assert (json.loads(text), form, is_cut) == (json.loads(deepest), "json", False)
+    deeper = b"[" + deepest + b"]"
+    assert texts.rendered(deeper, "auto", 10_000) == (deeper.decode(), "text", False)
+    text, form, is_cut = texts.rendered(_nested(30, 50), "json", 200)
+    assert (len(text), form, is_cut) == (200, "json", True)
+
+
+# Reading ------------------------------------------------------------------------------------------
+
+
+def _batch(base_offset: int, value: bytes, number: int = 1) -> bytes:
+    return bytes(
+        build([(None, value)] * number, timestamp_ms=1, base_offset=base_offset, codec=ZSTD)
+    )
+
+
+def _page(data: bytes, end: int, budget: ReadBudget, query: Query | None = None) -> _Searched:
+    query = query or Query("t", start="earliest", limit=200, filter=Filter(value="zzz"))
+    return _search(_Read(data, 0, end, set()), query, _Shelf(cut_record, budget))
+
+
+def test_a_page_ends_with_the_batch_that_spends_its_bytes() -> None:
+    value = bytes(8 * MIB - 200)
+    batches = [_batch(offset, value) for offset in range(20)]
+    assert max(map(len, batches)) < 1000
+    read = _page(b"".join(batches), 20, page_budget())
+    assert (read.position, read.scanned, read.problems) == (5, 5, [])
+    assert MAX_READ_BYTES < 5 * 8 * MIB <= MAX_READ_BYTES + MAX_OPENED_BYTES
+
+
+def test_a_page_ends_with_its_records_and_with_its_seconds() -> None:
+    data = b"".join(_batch(offset, b"x", 10) for offset in range(0, 100, 10))
+    read = _page(data, 100, ReadBudget(MIB, 25, 60))
+    assert (read.position, read.scanned) == (25, 25)
+    ticks = count()
+    read = _page(data, 100, ReadBudget(MIB, 1000, 30, lambda: next(ticks)))
+    assert 0 < read.position == read.scanned < 30
+
+
+def test_batches_that_cannot_be_opened_are_counted_and_passed() -> None:
+    batches = [_batch(offset, bytes(9 * MIB)) for offset in range(20)]
+    read = _page(b"".join(batches), 20, page_budget())
+    assert read.position == len(read.problems) == MAX_READ_BYTES // MAX_OPENED_BYTES
+
+
+def test_of_a_value_only_what_is_shown_is_kept() -> None:
+    data = b"".join(_batch(offset, b"v" * MIB) for offset in range(3))
+    read = _page(data, 3, page_budget(), Query("t", start="earliest"))
+    assert [(len(kept.record.value or b""), *kept[1:]) for kept in read.found] == [
+        (SHOWN_VALUE_BYTES, MIB, True)
+    ] * 3
+    many = Record(0, 0, b"k" * 100, None, tuple(("n" * 60, bytes(60)) for _ in range(100)))
+    cut = cut_record(many, 1000)
+    assert (cut.key, cut.value) == (many.key, None)
+    assert sum(len(name) + len(content or b"") for name, content in cut.headers) <= 1000
+    many = many._replace(headers=(("", None),) * 1000)
+    assert len(cut_record(many, 1000).headers) == MAX_SHOWN_HEADERS
+
+
+def test_a_page_ends_with_what_it_keeps() -> None:
+    kept = 100_000
+    data = _batch(0, bytes(kept), 50)
+    query = Query("t", start="latest", limit=200)
+    shelf = _Shelf(lambda record: record, page_budget())
+    read = _search(_Read(data, 0, 50, set()), query, shelf)
+    assert len(read.found) == read.position == -(-MAX_KEPT_BYTES // kept)
+
+
+def test_a_stopped_page_ends_at_once() -> None:
+    budget = page_budget()
+    budget.stop()
+    assert _page(_batch(0, b"x"), 1, budget).scanned == 0
+
+
+# Clients that go ----------------------------------------------------------------------------------
+
+
+class Visitors:
+    """Requests for records, each of which runs until it is told to answer."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.answer = asyncio.Event()
+        self.read = Reads()(self._handle)
+
+    async def _handle(self, _: Request) -> Response:
+        self.running += 1
+        try:
+            await self.answer.wait()
+            return Response("done")
+        finally:
+            self.running -= 1
+
+    def come(self, gone: asyncio.Event) -> asyncio.Task[Response]:
+        messages: Iterator[str] = iter(["http.request"])
+
+        async def receive() -> dict[str, object]:
+            kind = next(messages, "http.disconnect")
+            if kind == "http.disconnect":
+                await gone.wait()
+            return {"type": kind}
+
+        request = Request({"type": "http"}, receive)
+        return asyncio.ensure_future(self.read(request))  # type: ignore[arg-type]
+
+
+async def _turn() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@story
+async def test_few_requests_read_at_a_time_and_only_while_their_clients_wait() -> None:
+    visitors, gone, never = Visitors(), asyncio.Event(), asyncio.Event()
+    leaving = [visitors.come(gone) for _ in range(MAX_READS + 3)]
+    await _turn()
+    staying = visitors.come(never)
+    await _turn()
+    assert visitors.running == MAX_READS
+    gone.set()
+    for each in leaving:
+        with pytest.raises(HTTPException):
+            await each
+    await _turn()
+    assert visitors.running == 1
+    visitors.answer.set()
+    assert (await staying).body == b"done"
