@@ -319,6 +319,59 @@ def jaas_line(data: bytes) -> None:
         parse(data.decode(errors="replace"))
 
 
+# The page -----------------------------------------------------------------------------------------
+
+
+def shown_value(data: bytes) -> None:
+    """Render a value for the page in each format."""
+    from headrace.web.texts import FORMATS, rendered, short
+
+    max_chars = 500
+    with only():
+        for form in FORMATS:
+            text, shown_form, _ = rendered(data, form, max_chars)
+            # A line of a dump has 76 characters for 16 bytes.
+            if len(text) > (2 * max_chars if shown_form == "hex" else max_chars):
+                raise Crash(f"{len(text)} characters as {shown_form}")
+            text.encode()
+        if len(short(data, max_chars)) > max_chars + 4:
+            raise Crash("the line is too long")
+
+
+def page_of_records(data: bytes) -> None:
+    """Search batches for a page: the first byte chooses the query."""
+    from headrace.client.read_budget import ReadBudget
+    from headrace.web import records
+
+    if not data:
+        return
+    start = "latest" if data[0] & 1 else "earliest"
+    query = records.Query("t", start=start, filter=records.Filter(value="v" if data[0] & 2 else ""))
+    budget = ReadBudget(1 << 20, 1000, TOO_LONG_S)
+    read = records._Read(data[1:], 0, 1 << 60, {(7, 0)} if data[0] & 4 else set())
+    with only():
+        shelf = records._Shelf(records.cut_record, budget)
+        outcome = records._search(read, query, shelf)
+        if outcome.scanned > 1000 or len(outcome.found) > outcome.scanned:
+            raise Crash(f"{outcome.scanned} records compared, {len(outcome.found)} found")
+
+
+def page_request(data: bytes) -> None:
+    """Read the parameters of a request for records, and write the link to the next page."""
+    from starlette.requests import Request
+
+    from headrace.web.limits import MAX_URL_BYTES
+    from headrace.web.records import FoundRecords
+    from headrace.web.requests import BadRequest, more_url, records_query
+
+    with only(BadRequest):
+        query = records_query(Request({"type": "http", "query_string": data[:MAX_URL_BYTES]}))
+        link = more_url(query, "auto", FoundRecords([], {0: 1}, None, 0, [], [0]))
+        again = Request({"type": "http", "query_string": link.partition("?")[2].encode()})
+        if records_query(again).filter != query.filter:
+            raise Crash(f"the link is for other records: {link}")
+
+
 TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "frames": frame,
     "cut": cut,
@@ -333,6 +386,9 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "logins": login,
     "certificates": certificate,
     "jaas-lines": jaas_line,
+    "shown-values": shown_value,
+    "pages-of-records": page_of_records,
+    "page-requests": page_request,
 }
 
 
@@ -343,7 +399,7 @@ def _with_sizes(mechanism: int, *tokens: bytes) -> bytes:
     return bytes([mechanism]) + b"".join(bytes([len(token)]) + token for token in tokens)
 
 
-_LOGIN_SEEDS: Mapping[str, tuple[bytes, ...]] = {
+_FIXED_SEEDS: Mapping[str, tuple[bytes, ...]] = {
     "logins": (
         _with_sizes(0, b"\0user\0password"),
         _with_sizes(1, b"n,,n=user,r=abc", b"c=biws,r=abcnonce,p=" + b"A" * 43 + b"="),
@@ -353,6 +409,16 @@ _LOGIN_SEEDS: Mapping[str, tuple[bytes, ...]] = {
     "certificates": (
         # SEQUENCE { SEQUENCE { version, serial, algorithm, issuer, validity, subject: CN=a } }
         bytes.fromhex("301d301ba003020102020101300030003000300e310c300a06035504030c0361"),
+    ),
+    "shown-values": (
+        b'{"sku": "A-1", "count": [3, 1.5e9, null, true, "\\ud800\\u00e9\\n"]}',
+        b"[[[[[[[[1, {}], []]]]]]]]",
+        "a\x1b[2J\u202eä\n\t€".encode(),
+    ),
+    "page-requests": (
+        b"topic=t&start=earliest&limit=20&value=%22x&header=a=b&committed=yes&format=json",
+        b"topic=t&start=positions&positions=0:1,2:3&rest=4&partition=0",
+        b"topic=t&start=time&time=2026-11-22T08:00:00Z&offset=7",
     ),
     "jaas-lines": (b"a.B required user_x=\"y\" z='w\\'' ;",),
 }
@@ -367,8 +433,8 @@ def seeds(target: str, number: int = 200) -> list[bytes]:
     from tests.fuzz.words import REGEXES, Words
 
     rng = random.Random(target)
-    if target in _LOGIN_SEEDS:
-        return list(_LOGIN_SEEDS[target])
+    if target in _FIXED_SEEDS:
+        return list(_FIXED_SEEDS[target])
     if target in ("frames", "cut"):
         writer = FrameWriter(Words(rng))
         versions = rng.sample(served_versions(), min(number, len(served_versions())))
@@ -376,6 +442,8 @@ def seeds(target: str, number: int = 200) -> list[bytes]:
         return [writer.frame(version, 1)[start:] for version in versions]
     if target in ("batches", "right-batches"):
         return [batches.batch(rng) for _ in range(number)]
+    if target == "pages-of-records":
+        return [bytes([rng.randrange(8)]) + batches.batch(rng) for _ in range(number)]
     if target == "compression":
         codecs = rng.choices((1, 2, 3, 4), k=number)
         return [bytes([c]) + compress(c, rng.randbytes(20) * rng.randrange(20)) for c in codecs]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from .limits import API_VALUE_BYTES, MAX_API_VALUE_BYTES
 from .observer import Observation
 from .openapi import document
 from .paging import Page
+from .reads import in_thread
 from .records import FoundRecord, cut_record, find_records
 from .requests import BadRequest, more_url, needed, number, records_query, text_of
 from .site import Site
@@ -148,7 +148,7 @@ class Api:
                 }
             )
 
-        return await asyncio.to_thread(answer)  # megabytes become JSON
+        return await in_thread(answer)  # megabytes become JSON
 
     async def record(self, request: Request) -> Response:
         """Return a record, and its standing with share groups."""
@@ -167,7 +167,7 @@ class Api:
                 }
             )
 
-        return await asyncio.to_thread(answer)
+        return await in_thread(answer)
 
     async def act(self, request: Request) -> Response:
         """Return the plan of an action, and execute it if the body has ``"dry_run": false``.

@@ -76,7 +76,7 @@ MAX_OPENED_BYTES = 8 * 1024 * 1024
 read more, so that each page comes further than the one before.
 """
 
-MAX_KEPT_BYTES = 2 * 1024 * 1024
+MAX_KEPT_BYTES = 1024 * 1024
 """Bytes of keys, values and headers on one page; the record that reaches it is the last one."""
 
 MAX_READS = 4
@@ -101,7 +101,7 @@ MAX_VALUE_BYTES = 4 * MAX_VALUE_CHARS + 1
 API_VALUE_BYTES = 64 * 1024
 """Bytes of a key or value in the API, unless a request names another number."""
 
-MAX_API_VALUE_BYTES = 1024 * 1024
+MAX_API_VALUE_BYTES = 256 * 1024
 
 MAX_SHOWN_HEADERS = 20
 """Headers of a record."""

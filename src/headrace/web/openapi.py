@@ -246,7 +246,7 @@ _INTEGER = {"type": "integer", "minimum": 0}
 _PAGE = _parameter("page", "the page, from 1", _INTEGER)
 _MAX_VALUE_BYTES = _parameter(
     "max_value_bytes",
-    "bytes of each key and value, and of the headers of a record, at most 1 MiB; is_cut tells "
+    "bytes of each key and value, and of the headers of a record, at most 262,144; is_cut tells "
     "whether there are more",
     _INTEGER,
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -11,9 +13,19 @@ from starlette.responses import Response
 
 from .limits import MAX_READS
 
+T = TypeVar("T")
+
 Handle = Callable[[Request], Awaitable[Response]]
 _CLIENT_CLOSED_REQUEST = 499
 """The status that web servers log for a client that has gone; nobody receives it."""
+
+_THREADS = ThreadPoolExecutor(MAX_READS, "records")
+"""Few threads, because each keeps some of the memory that it has used."""
+
+
+async def in_thread(function: Callable[..., T], *arguments: object) -> T:
+    """Return what a function returns that opens, or writes, megabytes of records."""
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, function, *arguments)
 
 
 class Reads:

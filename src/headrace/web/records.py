@@ -40,6 +40,7 @@ from .limits import (
     RECORDS_OF_PAGE,
     SHOWN_VALUE_BYTES,
 )
+from .reads import in_thread
 
 _LARGEST_BATCH_BYTES = 32 * 1024 * 1024
 _PARTITIONS_AT_ONCE = 50
@@ -383,7 +384,7 @@ class _Scan:
         # Opening batches takes time, which other requests do not wait for. One thread spends the
         # budget at a time.
         async with self._searching:
-            outcomes = await asyncio.to_thread(_search_all, read, self._query, self._shelf)
+            outcomes = await in_thread(_search_all, read, self._query, self._shelf)
         for key, outcome in outcomes.items():
             self._take(key, outcome)
         for key in some:  # rotate, so that all partitions get their turn

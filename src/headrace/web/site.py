@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import time
 from collections import deque
@@ -37,6 +36,7 @@ from .limits import (
 )
 from .observer import Observation, Observer, TopicLine
 from .page import Pages, url
+from .reads import in_thread
 from .records import FoundRecord, find_records, record_at
 from .requests import (
     BadRequest,
@@ -192,7 +192,7 @@ class Site:
         """Return the newest observation of the cluster; wait a moment for the first one."""
         self.observer.watch()
         if self.observer.observation is None and self.observer.problem is None:
-            await asyncio.to_thread(self.observer.wait_first, _FIRST_OBSERVATION_S)
+            await in_thread(self.observer.wait_first, _FIRST_OBSERVATION_S)
         return self.observer.observation
 
     # Overview -------------------------------------------------------------------------------------
@@ -429,7 +429,7 @@ class Site:
         groups = [one.group for one in self.readers(query.topic, "share")]
         shown = groups[:MAX_GROUPS_OF_RECORD]
         stands = await self._stands(query.topic, shown, found.records)
-        return await asyncio.to_thread(
+        return await in_thread(
             self.html,
             request,
             "records",
@@ -437,7 +437,7 @@ class Site:
                 "ask": query,
                 "format": form,
                 "found": found,
-                "rows": await asyncio.to_thread(_rows, found.records, form),
+                "rows": await in_thread(_rows, found.records, form),
                 "stands": stands,
                 "groups": shown,
                 "more": more_url(query, form, found),
@@ -471,13 +471,11 @@ class Site:
         form = word_of(request, "format", texts.FORMATS, "auto")
         found, stands = await self.record_with_standing(topic, partition, offset, MAX_VALUE_BYTES)
         record = found.record
-        value, value_format, is_cut = await asyncio.to_thread(
+        value, value_format, is_cut = await in_thread(
             texts.rendered, record.value, form, MAX_VALUE_CHARS
         )
-        key, key_format, _ = await asyncio.to_thread(
-            texts.rendered, record.key, form, MAX_SHOWN_CHARS
-        )
-        return await asyncio.to_thread(
+        key, key_format, _ = await in_thread(texts.rendered, record.key, form, MAX_SHOWN_CHARS)
+        return await in_thread(
             self.html,
             request,
             "record",
