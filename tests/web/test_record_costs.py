@@ -32,6 +32,7 @@ from headrace.web.limits import (
 from headrace.web.reads import Reads
 from headrace.web.records import (
     Filter,
+    FoundRecords,
     Query,
     _Read,
     _search,
@@ -40,6 +41,7 @@ from headrace.web.records import (
     cut_record,
     page_budget,
 )
+from headrace.web.requests import more_url, records_query
 from tests.support import story
 
 MIB = 1 << 20
@@ -177,6 +179,16 @@ def test_a_page_ends_with_what_it_keeps() -> None:
     shelf = _Shelf(lambda record: record, page_budget())
     read = _search(_Read(data, 0, 50, set()), query, shelf)
     assert len(read.found) == read.position == -(-MAX_KEPT_BYTES // kept)
+
+
+def test_the_newest_records_have_a_next_page_if_the_budget_ended_them() -> None:
+    query = Query("t", start="latest", limit=200)
+    link = more_url(query, "auto", FoundRecords([], {0: 7}, None, 1, [], [0]), "/api/records", "9")
+    asked = Request({"type": "http", "query_string": link.partition("?")[2].encode()})
+    following = records_query(asked)
+    assert (following.start, following.positions, following.limit) == ("positions", {0: 7}, 200)
+    assert asked.query_params["max_value_bytes"] == "9"
+    assert more_url(query, "auto", FoundRecords([], {}, None, 1, [], [0])) == ""
 
 
 def test_a_stopped_page_ends_at_once() -> None:

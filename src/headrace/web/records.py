@@ -393,7 +393,7 @@ class _Scan:
 
     def _take(self, key: TopicPartition, outcome: _Searched) -> None:
         """Take what was found in batches of a partition."""
-        self._found += (FoundRecord(key[1], *kept) for kept in outcome.found)
+        self._found += (FoundRecord(key[1], *record) for record in outcome.found)
         self._scanned += outcome.scanned
         self._problems.update(
             dict.fromkeys(f"{key[0]}-{key[1]}: {one}" for one in outcome.problems)
