@@ -258,7 +258,13 @@ def _mechanisms() -> Mapping[str, Any]:
     from headrace.security.login import EnabledMechanism
     from headrace.security.oauthbearer import OAuthBearerServer, TokenRules, UnsecuredTokens
     from headrace.security.plain import PlainServer
-    from headrace.security.scram import MECHANISMS, ScramServer, make_credential, salt_password
+    from headrace.security.scram import (
+        MECHANISMS,
+        ScramServer,
+        UnknownUsers,
+        make_credential,
+        salt_password,
+    )
 
     rng = random.Random()
     password = rng.randbytes(32).hex()
@@ -268,7 +274,9 @@ def _mechanisms() -> Mapping[str, Any]:
     return {
         "PLAIN": EnabledMechanism(lambda: PlainServer({"user": password})),
         "SCRAM-SHA-256": EnabledMechanism(
-            lambda: ScramServer(mechanism, {"user": user}.get, "nonce", b"secret")
+            lambda: ScramServer(
+                mechanism, {"user": user}.get, "nonce", UnknownUsers(mechanism, b"secret", {})
+            )
         ),
         "OAUTHBEARER": EnabledMechanism(lambda: OAuthBearerServer(tokens, lambda _: None)),
     }

@@ -147,6 +147,18 @@ def test_a_topic_created_again_is_another_topic(tmp_path: Path) -> None:
     assert list(catalog.topics_by_id) == [second.topic_id]
 
 
+def test_a_secret_stays(tmp_path: Path) -> None:
+    path = tmp_path / "headrace.db"
+    secrets = set()
+    for _ in range(2):
+        catalog = Catalog(path)
+        secrets.add(catalog.secret)
+        catalog.close()
+    (secret,) = secrets
+    assert len(secret) == 32
+    assert Catalog().secret != secret
+
+
 def test_without_a_path_nothing_is_kept() -> None:
     catalog = Catalog()
     catalog.create_topic("__consumer_offsets", 2)

@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Mapping
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from headrace.client.security import bearer
 from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
 from headrace.client.token_endpoint import TokenEndpoint
 from headrace.client.tokens import (
+    ALLOWED_URLS,
     RENEWAL,
     Token,
     TokenCallback,
@@ -177,6 +179,24 @@ def test_a_file_is_read_again_and_again() -> None:
     assert config == {**OAUTH, "oauth_cb": TokenFile("/a b")}
     assert librdkafka_config(config) == config
     assert source_of(config)._renewal == 0
+
+
+def test_only_allowed_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may write a client's settings, and have the file sent to a broker of their own."""
+    allowed, other = tmp_path / "a b", tmp_path / "other"
+    allowed.write_text("abc\n")
+    other.write_text("secret\n")
+    monkeypatch.delenv(ALLOWED_URLS, raising=False)
+    for urls in (None, "", "file:///", f"{other.as_uri()}x", str(tmp_path)):
+        if urls is not None:
+            monkeypatch.setenv(ALLOWED_URLS, urls)
+        for fetch in (TokenFile(str(other)).fetch, lambda: TokenFile(str(other))("")):
+            with pytest.raises(AuthenticationFailed, match=f"set .*{ALLOWED_URLS} to file://"):
+                fetch()
+    monkeypatch.setenv(ALLOWED_URLS, f"file:///elsewhere, {allowed.as_uri()}")
+    assert TokenFile(str(allowed)).fetch().text == "abc"
+    with pytest.raises(AuthenticationFailed, match="may not be read"):
+        TokenFile(str(other)).fetch()
 
 
 def test_unsecured_tokens_are_read() -> None:

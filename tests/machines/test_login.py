@@ -28,7 +28,7 @@ from headrace.security.oauthbearer import (
     UnsecuredTokens,
 )
 from headrace.security.plain import PlainServer
-from headrace.security.scram import MECHANISMS, ScramServer
+from headrace.security.scram import MECHANISMS, ScramServer, UnknownUsers
 
 NOW_MS = 1_800_000_000_000
 NOW_S = NOW_MS // 1000
@@ -147,6 +147,12 @@ RSA = rsa.generate_private_key(65537, 2048)
 EC = ec.generate_private_key(ec.SECP256R1())
 
 
+def key_entry(key: rsa.RSAPrivateKey) -> dict[str, Any]:
+    entry: dict[str, Any] = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key()))
+    del entry["key_ops"]  # as providers publish them
+    return entry | {"kid": "rsa"}
+
+
 def key_set() -> KeySet:
     rsa_entry = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(RSA.public_key()))
     ec_entry = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(EC.public_key()))
@@ -193,6 +199,28 @@ def validate(token: str, rules: TokenRules = RULES, keys: KeySet | None = KEYS) 
 )
 def test_signed_tokens(token: str) -> None:
     assert validate(token) == Token("ann", (NOW_S + 60) * 1000)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_used"),
+    [
+        ({"key_ops": ["verify"]}, True),
+        ({"key_ops": ["sign", "verify"]}, True),
+        ({"key_ops": ["encrypt"]}, False),
+        ({"key_ops": []}, False),
+        ({"key_ops": None}, False),
+        ({"use": "enc"}, False),
+        (key_entry(rsa.generate_private_key(65537, 1024)), False),
+        (key_entry(rsa.generate_private_key(65537, 2047)), False),
+    ],
+)
+def test_only_long_keys_for_signatures_are_used(change: dict[str, Any], is_used: bool) -> None:
+    document = json.dumps({"keys": [key_entry(RSA) | change]}).encode()
+    if is_used:
+        assert validate(signed(), keys=KeySet(document)).name == "ann"
+    else:
+        with pytest.raises(ValueError, match=r"no public key that verifies.*needs 2048 bits"):
+            KeySet(document)
 
 
 def test_a_token_without_a_key_id_needs_a_key_that_only_fits() -> None:
@@ -365,7 +393,9 @@ ANN, BOB = b"\0ann\0s3cret", b"\0bob\0s3cret"
 def login(max_reauth_ms: int = 0) -> Login:
     users = {"ann": "s3cret", "bob": "s3cret"}
     mechanism = EnabledMechanism(lambda: PlainServer(users), max_reauth_ms)
-    scram = EnabledMechanism(lambda: ScramServer(MECHANISMS["SCRAM-SHA-256"], {}.get, "n", b"s"))
+    sha_256 = MECHANISMS["SCRAM-SHA-256"]
+    unknown = UnknownUsers(sha_256, b"s", {})
+    scram = EnabledMechanism(lambda: ScramServer(sha_256, {}.get, "n", unknown))
     return Login({"PLAIN": mechanism, "OTHER": mechanism, "SCRAM-SHA-256": scram})
 
 

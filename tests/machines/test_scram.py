@@ -16,6 +16,7 @@ from headrace.security.scram import (
     Credential,
     Mechanism,
     ScramServer,
+    UnknownUsers,
     make_credential,
     salt_password,
 )
@@ -34,7 +35,7 @@ def credential(
 
 
 def server(mechanism: Mechanism, nonce: str = "server", **users: Credential) -> ScramServer:
-    return ScramServer(mechanism, users.get, nonce, SECRET)
+    return ScramServer(mechanism, users.get, nonce, UnknownUsers(mechanism, SECRET, {}))
 
 
 def text(step: Step) -> str:
@@ -244,3 +245,29 @@ def test_any_bytes_fail_or_are_answered(tokens: list[bytes]) -> None:
 
 
 credential_once = credential(SHA_256, "pencil")
+
+
+def test_unknown_users_look_like_existing_ones() -> None:
+    """A name keeps its salt and iterations, and as many names have some iterations as users."""
+    users = {4096: 3, 8192: 1}
+    names = [f"user-{number}" for number in range(2000)]
+    unknown, restarted = (UnknownUsers(SHA_256, SECRET, users) for _ in range(2))
+    made = [unknown.credential(name) for name in names]
+    assert made == [restarted.credential(name) for name in names]
+    assert len({one.salt for one in made}) == len(names)
+    assert 1400 < [one.iterations for one in made].count(4096) < 1600
+    assert {one.iterations for one in made} == {4096, 8192}
+    other = UnknownUsers(SHA_256, b"t" * 32, users)
+    assert made[0].salt != other.credential(names[0]).salt
+
+
+def test_one_more_user_changes_few_unknown_ones() -> None:
+    names = [f"user-{number}" for number in range(2000)]
+    before = UnknownUsers(SHA_512, SECRET, {4096: 99, 8192: 100})
+    after = UnknownUsers(SHA_512, SECRET, {4096: 100, 8192: 100})
+    changed = [name for name in names if before.credential(name) != after.credential(name)]
+    assert len(changed) < 20
+
+
+def test_without_users_names_have_the_default() -> None:
+    assert UnknownUsers(SHA_256, SECRET, {}).credential("ann").iterations == 4096

@@ -26,13 +26,14 @@ from headrace.broker import authentication, connection, jwks
 from headrace.broker.catalog import Catalog
 from headrace.broker.config.broker_config import Config
 from headrace.broker.scram_users import SCRAM, NewUser, add_users, credential_of_login
-from headrace.security.conversation import Failure
+from headrace.security.conversation import Challenge, Failure
 from headrace.security.plain import PlainServer
 from headrace.security.scram import (
     MECHANISMS,
     Credential,
     Mechanism,
     ScramServer,
+    UnknownUsers,
     make_credential,
     salt_password,
 )
@@ -522,6 +523,25 @@ def test_keys_from_elsewhere_are_not_used_after_a_change(tmp_path: Path) -> None
             one.close()
 
 
+def test_tokens_with_any_audience_or_issuer_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    settings = {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": (tmp_path / "keys.json").as_uri(),
+    }
+    expected = {
+        "sasl.oauthbearer.expected.audience": "kafka",
+        "sasl.oauthbearer.expected.issuer": "https://issuer",
+    }
+    authentication.SaslListener("INSIDE", Config({**settings, **expected}), Catalog())
+    assert warnings(caplog) == []
+    authentication.SaslListener("INSIDE", Config({**settings, **UNVERIFIED}), Catalog())
+    for claim in ("audience", "issuer"):
+        assert f"listener INSIDE accepts OAUTHBEARER tokens with any {claim}" in caplog.text
+
+
 @pytest.mark.parametrize("url", ["ftp://host/keys", "file:", "file://host/keys", "keys.json"])
 def test_urls_of_keys_that_are_refused(url: str) -> None:
     config = Config(
@@ -621,7 +641,7 @@ def test_scram_does_as_much_for_an_unknown_user(
     done = []
     for name in NAMES:
         find = partial(credential_of_login, catalog, mechanism)
-        login = ScramServer(mechanism, find, "server", bytes(16))
+        login = ScramServer(mechanism, find, "server", UnknownUsers(mechanism, bytes(16), {}))
         login.respond(f"n,,n={name},r=client".encode(), 0)
         first = work.take()
         proof = base64.b64encode(bytes(len(mechanism.digest(b"")))).decode()
@@ -634,6 +654,30 @@ def test_scram_does_as_much_for_an_unknown_user(
     first, last = done[0]
     assert [name for name, _ in first] == ["parse", "hmac"]
     assert [name for name, _ in last] == ["hmac", "digest", "compare_digest", "hmac"]
+
+
+def test_unknown_users_of_a_listener_stay_after_a_restart(tmp_path: Path) -> None:
+    """They have the salts and iterations of their names, and iterations that users have."""
+    mechanism = MECHANISMS["SCRAM-SHA-256"]
+    config = Config({"sasl.enabled.mechanisms": mechanism.name})
+    names = [f"user-{number}" for number in range(50)]
+
+    def challenges() -> set[str]:
+        catalog = Catalog(tmp_path / "headrace.db")
+        add_users(catalog, [NewUser("user", "pencil", mechanism, iterations=8192)])
+        listener = authentication.SaslListener("SASL_PLAINTEXT", config, catalog)
+        seen = set()
+        for name in names:
+            login = listener._scram_server(mechanism)
+            step = login.respond(f"n,,n={name},r=client".encode(), 0)
+            assert isinstance(step, Challenge)
+            seen.add(f"{name},{step.token.decode().partition(',')[2]}")
+        catalog.close()
+        return seen
+
+    first = challenges()
+    assert all(challenge.endswith(",i=8192") for challenge in first)
+    assert challenges() == first
 
 
 def test_plain_does_as_much_for_an_unknown_user(monkeypatch: pytest.MonkeyPatch) -> None:

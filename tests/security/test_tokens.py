@@ -26,6 +26,7 @@ from headrace.client import (
     ShareConsumer,
 )
 from headrace.client.settings import check_access, librdkafka_config, settings
+from headrace.client.tokens import ALLOWED_URLS
 from headrace.spark.option_parsing import GivenOptions
 from headrace.spark.reader.log_reader import read
 from headrace.spark.reader.read_options import OffsetRange
@@ -77,9 +78,16 @@ class Provider(NamedTuple):
         return {f"sasl.oauthbearer.{name}": value for name, value in given.items()}
 
     def file(self, text: str) -> str:
-        path = self.folder / unique("token")
+        path = self.folder / "a token"
         path.write_text(text)
         return path.as_uri()
+
+
+@pytest.fixture(autouse=True)
+def allowed(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Allow the files that clients read tokens from."""
+    urls = (provider.folder / "a token").as_uri(), "file:///missing"
+    monkeypatch.setenv(ALLOWED_URLS, ",".join(urls))
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +168,10 @@ sources = pytest.mark.parametrize("source", SOURCES)
 
 @sources
 def test_clients(
-    provider: Provider, source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    provider: Provider,
+    source: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Connections of our own and of librdkafka, with one configuration."""
     config = provider.config() | SOURCES[source](provider)
@@ -259,12 +270,11 @@ async def test_a_share_session_outlives_a_login(provider: Provider) -> None:
 @story
 async def test_a_session_that_cannot_be_renewed(provider: Provider) -> None:
     """The error is that of the login, and the connection is closed."""
-    path = provider.folder / unique("token")
-    path.write_text(token())
-    config = provider.config() | {"sasl.oauthbearer.token.endpoint.url": path.as_uri()}
+    url = provider.file(token())
+    config = provider.config() | {"sasl.oauthbearer.token.endpoint.url": url}
     async with settings(librdkafka_config(config)).cluster() as cluster:
         opened = await cluster.connection()
-        path.write_text(token(audience="others"))
+        provider.file(token(audience="others"))
         opened._log_in_at_s = asyncio.get_running_loop().time()
         with pytest.raises(AuthenticationFailed, match="refuses the token of 'ann'"):
             await cluster.metadata()
@@ -315,6 +325,12 @@ MISTAKES: Mapping[str, tuple[Callable[[Provider], Config], type[ClientError], st
         AuthenticationFailed,
         "the token file /missing cannot be read: No such file or directory: check "
         "sasl.oauthbearer.token.endpoint.url",
+    ),
+    "other file": (
+        lambda _: {"sasl.oauthbearer.token.endpoint.url": "file:///etc/hostname"},
+        AuthenticationFailed,
+        "the token file /etc/hostname may not be read: to allow it, set the environment variable "
+        f"{ALLOWED_URLS} to file:///etc/hostname",
     ),
     "failing callback": (
         lambda _: {"oauth_cb": lambda _: 1 / 0},

@@ -15,7 +15,7 @@ from headrace.security.login import EnabledMechanism, Login
 from .catalog import Catalog
 from .config.broker_config import Config, ConfigError
 from .config.keys import Value
-from .scram_users import credential_of_login
+from .scram_users import credential_of_login, users_by_iterations
 
 if TYPE_CHECKING:
     from headrace.security import oauthbearer
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 log = LimitedLog(get_logger("headrace.sasl"))
 
 _NONCE_BYTES = 18
-_SECRET = secrets.token_bytes(32)
-"""Makes the salts of unknown users: other ones after each start."""
 
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -60,6 +58,8 @@ class SaslListener:
         self._catalog = catalog
         self._keys: KeySource | None = None
         self._mechanisms: Mapping[str, EnabledMechanism] = {}
+        self._unknown: dict[scram.Mechanism, tuple[int, scram.UnknownUsers]] = {}
+        """With the versions of the catalog that they were made of."""
         self.max_receive_bytes = 0
         self.failure_delay_ms = 0
         self._take(config)
@@ -147,7 +147,16 @@ class SaslListener:
     def _scram_server(self, mechanism: scram.Mechanism) -> scram.ScramServer:
         nonce = secrets.token_urlsafe(_NONCE_BYTES)
         find = partial(credential_of_login, self._catalog, mechanism)
-        return scram.ScramServer(mechanism, find, nonce, _SECRET)
+        return scram.ScramServer(mechanism, find, nonce, self._unknown_users(mechanism))
+
+    def _unknown_users(self, mechanism: scram.Mechanism) -> scram.UnknownUsers:
+        """Return the made-up credentials, which follow those of the present users."""
+        version, unknown = self._unknown.get(mechanism, (-1, None))
+        if unknown is None or version != self._catalog.version:
+            users = users_by_iterations(self._catalog, mechanism)
+            unknown = scram.UnknownUsers(mechanism, self._catalog.secret, users)
+            self._unknown[mechanism] = self._catalog.version, unknown
+        return unknown
 
     def _login_module(self, config: Config, mechanism: str) -> jaas.LoginModule | None:
         """Return the login module of a mechanism, None if none is configured."""
@@ -218,7 +227,18 @@ class SaslListener:
             ("audience", audiences, "sasl.oauthbearer.allow.unverified.audience"),
             ("issuer", issuer, "sasl.oauthbearer.allow.unverified.issuer"),
         ):
-            if not expected and not setting(unverified):
+            if expected:
+                continue
+            if setting(unverified):
+                log.warning(
+                    claim,
+                    "listener %s accepts OAUTHBEARER tokens with any %s, also those that were made "
+                    "for other services: set sasl.oauthbearer.expected.%s",
+                    self._name,
+                    claim,
+                    claim,
+                )
+            else:
                 raise ConfigError(
                     f"listener {self._name}: OAUTHBEARER needs the {claim} of its tokens in "
                     f"sasl.oauthbearer.expected.{claim}. To accept tokens with any {claim}, set "

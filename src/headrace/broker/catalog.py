@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from secrets import token_bytes
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
@@ -68,6 +69,7 @@ _SCHEMA: Mapping[str, str] = MappingProxyType(
     }
 )
 _FIRST_WITH_CHECKSUMS = 3
+_SECRET = "secret"
 _PRIMARY_CODE = 0xFF
 """The part of SQLite's error codes that has the kind of the error."""
 _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
@@ -116,6 +118,11 @@ class Catalog:
 
     cluster_id: str
     """22 characters, as in Kafka; created with the database."""
+
+    secret: bytes
+    """32 random bytes, created with the database: a key for what must stay the same after a restart
+    and be unknown outside.
+    """
 
     topics: Mapping[str, Topic]
     """All topics by name. A live view."""
@@ -254,6 +261,11 @@ class Catalog:
             raise ValueError("it has no cluster id, or no producer id")
         self.cluster_id = cluster["id"]
         self._next_producer_id = int(cluster["next_producer_id"])
+        self.secret = bytes.fromhex(cluster.get(_SECRET, ""))
+        if not self.secret:
+            self.secret = token_bytes(32)
+            with self._transaction("create a secret"):
+                self._insert("cluster", [(_SECRET, self.secret.hex())])
         for kind, resource, name, value in self._rows("configs"):
             self._configs.setdefault((kind, resource), {})[name] = value
         for name, topic_id, partitions, _ in self._rows("topics"):

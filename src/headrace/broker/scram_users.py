@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -110,6 +111,12 @@ def credential_of_login(catalog: Catalog, mechanism: Mechanism, name: str) -> Cr
     text = catalog.configs(SCRAM, name).get(mechanism.name)
     credential = Credential.parse(text or _MADE_UP[mechanism])
     return None if text is None else credential
+
+
+def users_by_iterations(catalog: Catalog, mechanism: Mechanism) -> Mapping[int, int]:
+    """Return the number of users by the iterations of their credentials."""
+    texts = (catalog.configs(SCRAM, name).get(mechanism.name) for name in user_names(catalog))
+    return Counter(int(text.rpartition("=")[2]) for text in texts if text is not None)
 
 
 def user_names(catalog: Catalog) -> list[str]:

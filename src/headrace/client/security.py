@@ -18,9 +18,9 @@ from .errors import AuthenticationFailed
 from .tokens import Token, TokenSource
 
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-MIN_ITERATIONS = 4096
+_MIN_ITERATIONS = 4096
 """The fewest SCRAM iterations, as in Kafka: with fewer a broker learns the password by guessing."""
-MAX_ITERATIONS = 1_000_000
+_MAX_ITERATIONS = 1_000_000
 """The most SCRAM iterations, so that no broker keeps this client busy: about a second."""
 _SERVER_FIRST = re.compile(
     r"r=(?P<nonce>[\x21-\x2B\x2D-\x7E]+),s=(?P<salt>[A-Za-z0-9+/]+={0,2})"
@@ -113,10 +113,10 @@ def _scram(sasl: Sasl, nonce: str) -> Conversation:
         raise AuthenticationFailed(
             f"the broker's {sasl.mechanism} challenge does not belong to this login"
         )
-    if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
+    if not _MIN_ITERATIONS <= iterations <= _MAX_ITERATIONS:
         raise AuthenticationFailed(
             f"the broker asks for {iterations} iterations of {sasl.mechanism}; from "
-            f"{MIN_ITERATIONS} to {MAX_ITERATIONS} are accepted: check that it is the right "
+            f"{_MIN_ITERATIONS} to {_MAX_ITERATIONS} are accepted: check that it is the right "
             f"broker, and set the password of '{sasl.username}' again with more or fewer iterations"
         )
     salted = hashlib.pbkdf2_hmac(algorithm, sasl.password.encode(), salt, iterations)

@@ -8,6 +8,7 @@ import asyncio
 import base64
 import inspect
 import json
+import os
 import re
 import threading
 import time
@@ -17,11 +18,16 @@ from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote, urlsplit
 
 from .errors import AuthenticationFailed, ConnectionFailed
 
 MAX_TOKEN_BYTES = 1 << 20
 """The longest response of a token endpoint, and the longest token file, that is read."""
+ALLOWED_URLS = "HEADRACE_SASL_OAUTHBEARER_ALLOWED_URLS"
+"""The environment variable with the ``file:`` URLs that tokens are read from, separated by commas:
+Kafka's system property ``org.apache.kafka.sasl.oauthbearer.allowed.urls``.
+"""
 RENEWAL = 0.8
 """The part of its lifetime after which a token is fetched again, Kafka's
 ``sasl.login.refresh.window.factor``.
@@ -144,6 +150,9 @@ def claims_of(token: str) -> Mapping[str, Any]:
 class TokenFile:
     """A file with a token, read at each login. Another program renews it.
 
+    Its address must be in :data:`ALLOWED_URLS`: whoever writes a client's settings could otherwise
+    have any file sent to a broker of his own.
+
     An instance is also a callback for librdkafka, which does not read such files.
     """
 
@@ -152,8 +161,14 @@ class TokenFile:
     def fetch(self) -> Token:
         """Return the token.
 
-        :raises AuthenticationFailed: the file cannot be read, or has no token
+        :raises AuthenticationFailed: the file is not allowed or cannot be read, or has no token
         """
+        urls = os.environ.get(ALLOWED_URLS, "").split(",")
+        if self.path not in [unquote(urlsplit(url.strip()).path) for url in urls]:
+            raise AuthenticationFailed(
+                f"the token file {self.path} may not be read: to allow it, set the environment "
+                f"variable {ALLOWED_URLS} to file://{quote(self.path)}"
+            )
         try:
             with Path(self.path).open("rb") as file:
                 text = file.read(MAX_TOKEN_BYTES).decode("ascii")

@@ -16,6 +16,9 @@ from .conversation import Challenge, Failure, Step, Success
 MAX_TOKEN_CHARS = 64 * 1024
 """The longest token that is looked at."""
 
+MIN_RSA_BITS = 2048
+"""The shortest RSA key that is used, as in Kafka."""
+
 _NAME = r"(?:[\x01-\x2B\x2D-\x3C\x3E-\x7F]|=2C|=3D)+"
 _CLIENT_FIRST = re.compile(
     rf"n,(?:a=(?P<authorization>{_NAME}))?,\x01"
@@ -129,7 +132,10 @@ class KeySet:
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError("not a JSON web key set") from error
         if not self._keys:
-            raise ValueError("the JSON web key set has no public key for signatures")
+            raise ValueError(
+                "the JSON web key set has no public key that verifies signatures; an RSA key needs "
+                f"{MIN_RSA_BITS} bits"
+            )
 
     def find(self, key_id: str | None, algorithm: str) -> jwt.PyJWK | None:
         """Return the key of a token, None if there is none."""
@@ -144,10 +150,15 @@ class KeySet:
 def _key(entry: Mapping[str, Any]) -> jwt.PyJWK | None:
     if entry.get("kty") not in _ALGORITHMS or entry.get("use", "sig") != "sig":
         return None
+    operations = entry.get("key_ops", ("verify",))
+    if not isinstance(operations, Sequence) or "verify" not in operations:
+        return None
     try:
-        return jwt.PyJWK.from_dict(dict(entry))
+        key = jwt.PyJWK.from_dict(dict(entry))
     except jwt.PyJWTError:
         return None
+    is_short = entry["kty"] == "RSA" and key.key.key_size < MIN_RSA_BITS
+    return None if is_short else key
 
 
 def _algorithms(key: jwt.PyJWK) -> Sequence[str]:

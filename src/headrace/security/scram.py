@@ -13,8 +13,10 @@ import binascii
 import hashlib
 import hmac
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 from .conversation import Challenge, Failure, Step, Success
 
@@ -111,6 +113,32 @@ def make_credential(
     )
 
 
+class UnknownUsers:
+    """The credentials of users that do not exist: they look like those that do.
+
+    A name has the same salt and iterations at each login, also after a restart.
+
+    :param secret: random bytes that nobody else knows
+    :param users: the number of existing users by their iterations
+    """
+
+    def __init__(self, mechanism: Mechanism, secret: bytes, users: Mapping[int, int]) -> None:
+        self._mechanism = mechanism
+        self._secret = secret
+        users = users or {MIN_ITERATIONS: 1}
+        self._iterations = sorted(users)
+        self._ends = list(accumulate(users[iterations] for iterations in self._iterations))
+
+    def credential(self, name: str) -> Credential:
+        """Return the credential of a name, whose password nobody knows."""
+        made = self._mechanism.hmac(self._secret, name.encode())
+        salt, chance = made[:SALT_BYTES], made[SALT_BYTES:]
+        # As many have some iterations as existing users, and few change with one more user.
+        place = int.from_bytes(chance) * self._ends[-1] >> 8 * len(chance)
+        iterations = self._iterations[bisect_right(self._ends, place)]
+        return Credential(salt, made, made, iterations)
+
+
 # A login ------------------------------------------------------------------------------------------
 
 _NAME = r"(?:[\x01-\x2B\x2D-\x3C\x3E-\x7F]|=2C|=3D)+"
@@ -135,7 +163,6 @@ class ScramServer:
 
     :param find: returns the credential of a user name, None for an unknown one
     :param server_nonce: random and printable, without a comma
-    :param secret: random bytes, the same for all logins: the salts of unknown users are made of it
     """
 
     def __init__(
@@ -143,12 +170,12 @@ class ScramServer:
         mechanism: Mechanism,
         find: Callable[[str], Credential | None],
         server_nonce: str,
-        secret: bytes,
+        unknown: UnknownUsers,
     ) -> None:
         self._mechanism = mechanism
         self._find = find
         self._server_nonce = server_nonce
-        self._secret = secret
+        self._unknown = unknown
         self._name: str | None = None
         self._is_known = False
         self._credential = Credential(b"", b"", b"", 0)
@@ -177,7 +204,7 @@ class ScramServer:
         # Delegation tokens are not served: nobody is known by one.
         is_token = _DELEGATION_TOKEN in match["extensions"].split(",")
         self._is_known = found is not None and not is_token and found.iterations >= MIN_ITERATIONS
-        made = self._made_up(self._name)
+        made = self._unknown.credential(self._name)
         self._credential = found if found is not None and self._is_known else made
         self._nonce = match["nonce"] + self._server_nonce
         self._header = match["header"]
@@ -186,11 +213,6 @@ class ScramServer:
         )
         self._messages = f"{match['bare']},{first}"
         return Challenge(first.encode())
-
-    def _made_up(self, name: str) -> Credential:
-        """Return a credential of an unknown user, the same for each login of the name."""
-        made = self._mechanism.hmac(self._secret, name.encode())
-        return Credential(made[:SALT_BYTES], made, made, MIN_ITERATIONS)
 
     def _finish(self, text: str, name: str) -> Step:
         match = _CLIENT_FINAL.fullmatch(text)
