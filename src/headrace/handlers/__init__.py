@@ -439,6 +439,10 @@ def request_templates(api_key: int, broker: Any) -> RequestTemplates:
     return RequestTemplates(partial(make_template, broker), max_templates)
 
 
+ADMINISTRATIVE = frozenset((19, 20, 21, 30, 31, 33, 37, 42, 44, 47, 49, 51, 91, 92))
+"""APIs whose changes are logged, see :mod:`.audit`."""
+
+
 def allows_template(api_key: int, broker: Any, context: Any, request: Any) -> bool:
     """Return whether a client has all permissions for a request of an API in :data:`TEMPLATED`."""
     module, _ = TEMPLATED[api_key]
@@ -450,6 +454,9 @@ def allows_template(api_key: int, broker: Any, context: Any, request: Any) -> bo
 def handler(api_key: int) -> Handle:
     """Return the function that serves an API of :data:`APIS`."""
     handle: Handle = import_module(APIS[api_key].module).handle
+    if api_key in ADMINISTRATIVE:
+        api = APIS[api_key]
+        handle = import_module(f"{__name__}.audit").step(api.name, api_key, handle)
     return handle
 
 

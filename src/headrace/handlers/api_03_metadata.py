@@ -40,7 +40,6 @@ from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError, NewTopic, Topic, fold
 from headrace.broker.config.topic_rules import check_new_topic_name, check_topic_name
 from headrace.broker.limits import MAX_TOPICS_PER_TRANSACTION, SLICED_ABOVE
-from headrace.broker.request_charge import RequestCharge
 from headrace.broker.topic_descriptions import TopicDescriptions
 from headrace.errors import ErrorCode
 from headrace.internal_topics import INTERNAL_TOPICS
@@ -51,6 +50,7 @@ from headrace.protocol.messages import NO_THROTTLE
 from headrace.security.access import AnyAccess
 from headrace.security.acls import ResourceType
 
+from .audit import Change, log_changes
 from .context import RequestContext
 from .slicing import chunks, run_sliced, sliced
 
@@ -182,7 +182,7 @@ def _describe_asked(
             }
             unknown = [name for name in unknown if name not in refusals]
         for names in chunks(list(dict.fromkeys(unknown)), MAX_TOPICS_PER_TRANSACTION):
-            refusals |= _create(broker, names, context.charge)
+            refusals |= _create(broker, names, context)
             yield
     topics: list[MetadataResponseTopic] = []
     for asked in visible:
@@ -246,7 +246,7 @@ def _hidden(asked: MetadataRequestTopic) -> MetadataResponseTopic:
 
 
 def _create(
-    broker: Broker, names: Sequence[str], charge: RequestCharge | None
+    broker: Broker, names: Sequence[str], context: RequestContext
 ) -> Mapping[str, ErrorCode]:
     """Create topics in one transaction; return the errors of those that cannot be created. Topics
     beyond the client's quota of mutations are unknown for now.
@@ -265,6 +265,7 @@ def _create(
                 broker.topic_logs.internal_topic(name)
             else:
                 partitions = broker.config.get_int("num.partitions")
+                charge = context.charge
                 if charge is None or charge.admit_auto_creation(partitions):
                     new[fold(name)] = NewTopic(name, partitions)
         except CatalogError as error:
@@ -276,6 +277,12 @@ def _create(
         except CatalogError as error:
             log.error("clients", "cannot create topics: %s", error)
             refusals |= {one.name: ErrorCode.KAFKA_STORAGE_ERROR for one in new.values()}
+        else:
+            log_changes(
+                "metadata",
+                context,
+                (Change(Operation.CREATE, "TOPIC", topic.name) for topic in new.values()),
+            )
     return refusals
 
 

@@ -1,0 +1,250 @@
+"""The step *audit*: a line in the log for each change that an administrator's request has made.
+
+It stands beside the refusals that :mod:`headrace.broker.access_control` logs, in the same form.
+Names of configs are logged and no values, which may be passwords. These lines are not limited in
+time, as those of refusals are, because none may be missing: each is of a change that is on disk, so
+a client cannot cause them faster than the disk takes changes. A request about very many resources
+has a line for the first :data:`MAX_LINES`, and one that counts the others.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any, NamedTuple
+
+from headrace.broker.access_control import logger
+from headrace.broker.broker import Broker
+from headrace.coordinators.runtime import Deferred
+from headrace.errors import ErrorCode
+from headrace.protocol.authorized_operations import Operation
+from headrace.protocol.large_responses import Sliced
+from headrace.security.acls import PatternType, Permission, ResourceType
+from headrace.security.scram_users import MECHANISM_NUMBERS
+
+from .context import RequestContext
+
+MAX_LINES = 100
+"""The lines of one request."""
+
+
+class Change(NamedTuple):
+    """A change that was made.
+
+    :ivar resource_type: as in the lines of refusals: TOPIC, GROUP, …
+    :ivar detail: what was changed, without values of configs; empty if the rest says it
+    """
+
+    operation: Operation
+    resource_type: str
+    name: str
+    detail: str = ""
+
+
+def step(
+    api_name: str, key: int, handle: Callable[..., Any]
+) -> Callable[[Broker, Any, RequestContext], Any]:
+    """Return a function that serves an API of :data:`CHANGES`, and logs what it has changed."""
+    changes = CHANGES[key]
+
+    def audited(broker: Broker, request: Any, context: RequestContext) -> Any:
+        answer = handle(broker, request, context)
+        if isinstance(answer, Deferred):
+            answer = answer.future()
+        if isinstance(answer, Awaitable):
+            return later(answer, request, context)
+        log_changes(api_name, context, changes(request, _response(answer)))
+        return answer
+
+    async def later(answer: Awaitable[Any], request: Any, context: RequestContext) -> Any:
+        try:
+            response = await answer
+        except CancelledError:
+            log_line(
+                context, "has sent %s from host %s and gone: it may be done", api_name, context.host
+            )
+            raise
+        log_changes(api_name, context, changes(request, _response(response)))
+        return response
+
+    return audited
+
+
+def log_changes(api_name: str, context: RequestContext, changes: Iterator[Change]) -> None:
+    """Log changes of a request."""
+    for change in islice(changes, MAX_LINES):
+        log_line(
+            context,
+            "has done %s on %s %s from host %s for %s%s",
+            change.operation.name,
+            change.resource_type,
+            change.name,
+            context.host,
+            api_name,
+            f": {change.detail}" if change.detail else "",
+        )
+    more = sum(1 for _ in changes)
+    if more:
+        message = "has made %d more changes from host %s for %s"
+        log_line(context, message, more, context.host, api_name)
+
+
+def log_line(context: RequestContext, message: str, *values: object) -> None:
+    """Log what the client of a request has done."""
+    logger.info(f"Principal %s {message}", context.principal, *values)
+
+
+def _response(answer: Any) -> Any:
+    return answer.response if isinstance(answer, Sliced) else answer
+
+
+def _done(results: Any) -> Iterator[Any]:
+    return (one for one in results if one.error_code == ErrorCode.NONE)
+
+
+# Changes by API -----------------------------------------------------------------------------------
+
+
+def _created_topics(request: Any, response: Any) -> Iterator[Change]:
+    if not request.validate_only:
+        for one in _done(response.topics):
+            detail = f"{one.num_partitions} partitions" if one.num_partitions > 0 else ""
+            yield Change(Operation.CREATE, "TOPIC", one.name, detail)
+
+
+def _deleted_topics(request: Any, response: Any) -> Iterator[Change]:
+    for one in _done(response.responses):
+        yield Change(Operation.DELETE, "TOPIC", one.name or str(one.topic_id))
+
+
+def _created_partitions(request: Any, response: Any) -> Iterator[Change]:
+    if not request.validate_only:
+        counts = {one.name: one.count for one in request.topics}
+        for one in _done(response.results):
+            yield Change(Operation.ALTER, "TOPIC", one.name, f"{counts[one.name]} partitions")
+
+
+def _deleted_records(request: Any, response: Any) -> Iterator[Change]:
+    for topic in response.topics:
+        for one in _done(topic.partitions):
+            detail = f"records of partition {one.partition_index} before {one.low_watermark}"
+            yield Change(Operation.DELETE, "TOPIC", topic.name, detail)
+
+
+def _created_acls(request: Any, response: Any) -> Iterator[Change]:
+    for acl, one in zip(request.creations, response.results, strict=True):
+        if one.error_code == ErrorCode.NONE:
+            yield _acl("added", acl, acl.resource_pattern_type)
+
+
+def _deleted_acls(request: Any, response: Any) -> Iterator[Change]:
+    for filtered in response.filter_results:
+        for acl in _done(filtered.matching_acls):
+            yield _acl("removed", acl, acl.pattern_type)
+
+
+def _acl(verb: str, acl: Any, pattern_type: int) -> Change:
+    detail = (
+        f"{verb} {Permission(acl.permission_type).name} "
+        f"{Operation(acl.operation).name} for {acl.principal} from {acl.host} on "
+        f"{PatternType(pattern_type).name} {ResourceType(acl.resource_type).name} "
+        f"{acl.resource_name}"
+    )
+    return Change(Operation.ALTER, "CLUSTER", "kafka-cluster", detail)
+
+
+_CONFIG_OWNERS = {2: "TOPIC", 4: "BROKER", 8: "BROKER_LOGGER", 16: "CLIENT_METRICS", 32: "GROUP"}
+
+
+def _altered_configs(request: Any, response: Any) -> Iterator[Change]:
+    if not request.validate_only:
+        names = {
+            (one.resource_type, one.resource_name): ", ".join(config.name for config in one.configs)
+            for one in request.resources
+        }
+        for one in _done(response.responses):
+            owner = _CONFIG_OWNERS.get(one.resource_type, str(one.resource_type))
+            detail = names[one.resource_type, one.resource_name]
+            yield Change(Operation.ALTER_CONFIGS, owner, one.resource_name, detail)
+
+
+def _deleted_groups(request: Any, response: Any) -> Iterator[Change]:
+    for one in _done(response.results):
+        yield Change(Operation.DELETE, "GROUP", one.group_id)
+
+
+def _deleted_offsets(request: Any, response: Any) -> Iterator[Change]:
+    if response.error_code == ErrorCode.NONE:
+        for topic in response.topics:
+            for one in _done(topic.partitions):
+                detail = f"offset of {topic.name}-{one.partition_index}"
+                yield Change(Operation.DELETE, "GROUP", request.group_id, detail)
+
+
+def _altered_share_offsets(request: Any, response: Any) -> Iterator[Change]:
+    if response.error_code == ErrorCode.NONE:
+        starts = {
+            (topic.topic_name, one.partition_index): one.start_offset
+            for topic in request.topics
+            for one in topic.partitions
+        }
+        for topic in response.responses:
+            for one in _done(topic.partitions):
+                start = starts[topic.topic_name, one.partition_index]
+                detail = f"start of {topic.topic_name}-{one.partition_index} at {start}"
+                yield Change(Operation.ALTER, "GROUP", request.group_id, detail)
+
+
+def _deleted_share_offsets(request: Any, response: Any) -> Iterator[Change]:
+    if response.error_code == ErrorCode.NONE:
+        for one in _done(response.responses):
+            yield Change(
+                Operation.DELETE, "GROUP", request.group_id, f"offsets of {one.topic_name}"
+            )
+
+
+def _altered_quotas(request: Any, response: Any) -> Iterator[Change]:
+    if not request.validate_only:
+        details: dict[str, list[str]] = {}  # an entity that is named twice is answered once
+        for entry in request.entries:
+            details.setdefault(_entity(entry), []).extend(
+                f"{op.key} removed" if op.remove else f"{op.key}={op.value:g}" for op in entry.ops
+            )
+        for one in _done(response.entries):
+            entity = _entity(one)
+            detail = f"{entity}: {', '.join(details[entity])}"
+            yield Change(Operation.ALTER_CONFIGS, "CLUSTER", "kafka-cluster", detail)
+
+
+def _entity(entry: Any) -> str:
+    parts = sorted((part.entity_type, part.entity_name or "<default>") for part in entry.entity)
+    return ", ".join(" ".join(part) for part in parts)
+
+
+def _altered_users(request: Any, response: Any) -> Iterator[Change]:
+    verbs = {one.name: ("deleted", one.mechanism) for one in request.deletions}
+    verbs |= {one.name: ("set", one.mechanism) for one in request.upsertions}
+    for one in _done(response.results):
+        verb, mechanism = verbs[one.user]
+        detail = f"{MECHANISM_NUMBERS[mechanism].name} {verb}"
+        yield Change(Operation.ALTER, "USER", one.user, detail)
+
+
+CHANGES: Mapping[int, Callable[[Any, Any], Iterator[Change]]] = {
+    19: _created_topics,
+    20: _deleted_topics,
+    21: _deleted_records,
+    30: _created_acls,
+    31: _deleted_acls,
+    33: _altered_configs,
+    37: _created_partitions,
+    42: _deleted_groups,
+    44: _altered_configs,
+    47: _deleted_offsets,
+    49: _altered_quotas,
+    51: _altered_users,
+    91: _altered_share_offsets,
+    92: _deleted_share_offsets,
+}
+"""The changes of a request and its response, by API key."""
