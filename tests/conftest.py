@@ -30,6 +30,11 @@ from tests.support import (
     unique,
 )
 
+os.umask(0o077)
+"""The files that tests write have passwords, and commands warn of those that others can read. Tests
+of modes choose another.
+"""
+
 # How long an example takes says nothing on a busy machine.
 hypothesis.settings.register_profile("headrace", deadline=None)
 hypothesis.settings.load_profile("headrace")

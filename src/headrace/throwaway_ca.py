@@ -37,6 +37,12 @@ class Certificate(NamedTuple):
     both: Path
 
 
+def _write_private(path: Path, data: bytes) -> None:
+    """Write a file with a key."""
+    path.touch(0o600)
+    path.write_bytes(data)
+
+
 class ThrowawayCA:
     """A certificate authority.
 
@@ -94,13 +100,13 @@ class ThrowawayCA:
         pem = certificate.public_bytes(Encoding.PEM)
         at = Certificate(*(self._directory / f"{name}.{kind}" for kind in ("pem", "key", "both")))
         at.certificate.write_bytes(pem)
-        at.key.write_bytes(key_pem)
-        at.both.write_bytes(key_pem + pem)
+        _write_private(at.key, key_pem)
+        _write_private(at.both, key_pem + pem)
         if password is not None:
             store = pkcs12.serialize_key_and_certificates(
                 name.encode(), key, certificate, [self._certificate], encryption
             )
-            at.both.with_suffix(".p12").write_bytes(store)
+            _write_private(at.both.with_suffix(".p12"), store)
         return at
 
     def _builder(

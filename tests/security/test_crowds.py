@@ -22,6 +22,8 @@ WORST_S = 0.25
 def server(tmp_path: Path) -> Iterator[HeadraceProcess]:
     ca = ThrowawayCA(tmp_path)
     store = ca.issue("broker").both
+    users = tmp_path / "users"
+    users.write_text(f"{MECHANISM}=[name={USER},password={PASSWORD}]\n")
     process = HeadraceProcess(
         configs={
             "sasl.enabled.mechanisms": MECHANISM,
@@ -32,7 +34,7 @@ def server(tmp_path: Path) -> Iterator[HeadraceProcess]:
     process.command = (
         *HeadraceProcess.command,
         *("--listen", "SASL_PLAINTEXT://127.0.0.1:0", "--listen", "SSL://127.0.0.1:0"),
-        *("--add-scram", f"{MECHANISM}=[name={USER},password={PASSWORD}]"),
+        *("--add-scram-file", str(users)),
     )
     with process:
         yield process

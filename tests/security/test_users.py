@@ -193,11 +193,13 @@ def test_embedded_users_are_added_once(tmp_path: Path) -> None:
 
 
 def test_a_first_administrator_and_headrace_users(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.write_text("# the first one\n\nSCRAM-SHA-512=[name=root,password=s3cret]\n")
     server = HeadraceProcess()
     server.command = (
         *HeadraceProcess.command,
-        "--add-scram",
-        "SCRAM-SHA-512=[name=root,password=s3cret]",
+        "--add-scram-file",
+        str(root),
         "--listen",
         "SASL_PLAINTEXT://127.0.0.1:0",
         "-c",

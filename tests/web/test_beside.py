@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,10 +59,12 @@ def test_the_page_ends_with_its_broker(number: signal.Signals) -> None:
     with broker("--ui-actions") as (process, address):
         assert process.stdout is not None
         token = process.stdout.readline().decode()
-        assert token.startswith("to act on it, log in with the token ")
+        assert token.startswith("to act on it, log in with the token in ")
         wait_until(lambda: seen(address), 60, "the page to see its broker", 0.1)
         asked = {"topic": "orders", "value": "x"}
-        header = {"Authorization": f"Bearer {token.split()[-1]}"}
+        file = Path(token.split()[-1])  # a log may be read by others
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        header = {"Authorization": f"Bearer {file.read_text().strip()}"}
         answer = httpx.post(
             f"{address}api/actions/produce", json=asked, headers=header, trust_env=False, timeout=60
         )

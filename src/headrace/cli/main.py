@@ -103,6 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     :param arguments: the words after ``headrace``; None for those of this process
     :returns: the exit status
     """
+    if arguments is None:
+        os.umask(0o077)  # files of commands have records, or what was done with them
     words = sys.argv[1:] if arguments is None else list(arguments)
     name = next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
     try:

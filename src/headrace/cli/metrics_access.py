@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import BadUsage, one_line_error
+from .secret_files import secret_file, warn_of_readers
 
 if TYPE_CHECKING:
     from headrace.broker.metrics.server import MetricsAccess
@@ -27,9 +28,10 @@ def metrics_access(tls: Path | None, users: Path | None) -> MetricsAccess:
         if tls is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             # Without a password OpenSSL would ask for one on the terminal.
+            warn_of_readers(tls)
             context.load_cert_chain(tls, password=lambda: "")
         if users is not None:
-            lines = users.read_bytes().splitlines()
+            lines = secret_file(users).splitlines()
             lines = [line for line in lines if line.strip() and not line.startswith(b"#")]
             if not lines or not all(b":" in line for line in lines):
                 raise BadUsage(f"{users} has no lines of the form NAME:PASSWORD")

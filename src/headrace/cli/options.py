@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.properties import properties
 
 from .errors import BadUsage
+from .secret_files import warn_of_readers
 
 if TYPE_CHECKING:
     from argparse import _ActionsContainer
 
-    from headrace.broker.scram_users import NewUser
 
+_SECRET = re.compile(r"password|secret|jaas|token|\.key$|ssl\.key\.pem")
+"""Keys of a properties file whose values are for nobody else."""
 DEFAULT_DATA_DIR = Path("headrace-data")
 """The default data directory, relative to the working directory."""
 
@@ -150,13 +152,11 @@ def serve_options(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="a file of KEY=VALUE lines; -c takes precedence",
     )
-    repeated_option(
+    file_option(
         parser,
-        "--add-scram",
-        "MECHANISM=[name=NAME,password=PASSWORD]",
-        "add a user for SCRAM-SHA-256 or SCRAM-SHA-512, unless it exists; may be repeated. "
-        "Others can see a command line: change the password afterwards, with headrace users",
-        new_user,
+        "--add-scram-file",
+        "a file of lines MECHANISM=[name=NAME,password=PASSWORD]: users to add for SCRAM-SHA-256 "
+        "or SCRAM-SHA-512, unless they exist; - reads standard input",
     )
     parser.add_argument(
         "--metrics-port",
@@ -240,19 +240,6 @@ def port_number(text: str) -> int:
     return int(text)
 
 
-def new_user(text: str) -> NewUser:
-    """Parse the value of ``--add-scram``.
-
-    :raises ArgumentTypeError: it is not a user; the message has no password
-    """
-    from headrace.broker.scram_users import InvalidUser, NewUser
-
-    try:
-        return NewUser.parse(text)
-    except InvalidUser as error:
-        raise ArgumentTypeError(str(error)) from None
-
-
 def positive_number(text: str) -> int:
     """Parse a whole number above 0.
 
@@ -291,7 +278,7 @@ def properties_file(path: Path) -> dict[str, str]:
     """
     try:
         data = path.read_bytes()
-        return properties(data.decode("utf-8-sig"))
+        found = properties(data.decode("utf-8-sig"))
     except OSError as error:
         raise BadUsage(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -299,3 +286,6 @@ def properties_file(path: Path) -> dict[str, str]:
         raise BadUsage(f"cannot read {path}: line {line} is not UTF-8") from error
     except ValueError as error:
         raise BadUsage(f"cannot read {path}: {error}") from error
+    if any(_SECRET.search(key) for key in found):
+        warn_of_readers(path)
+    return found

@@ -28,7 +28,7 @@ _LOST = (
     "The directories do not record everything. Lost are topics without records, configs of brokers "
     "and groups, users, ACLs, and, where a line above says so, configs of topics and partitions "
     "without records. With an authorizer, only super.users are allowed anything until you add ACLs "
-    "again; headrace serve --add-scram adds an administrator."
+    "again; headrace serve --add-scram-file adds an administrator."
 )
 
 _GIVEN_UP = (

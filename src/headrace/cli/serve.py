@@ -22,6 +22,7 @@ from headrace.broker.config import retired
 from headrace.broker.config.broker_config import Config, ConfigError
 from headrace.broker.config.listeners import Listener
 from headrace.broker.embedded import new_event_loop
+from headrace.broker.scram_users import InvalidUser, NewUser
 from headrace.broker.server import Server, stop
 from headrace.log.directory_format import UnusableDirectory
 from headrace.log.directory_lock import DirectoryInUse
@@ -41,6 +42,7 @@ from .options import (
     properties_file,
     serve_options,
 )
+from .secret_files import secret_file
 from .ui.beside import PageBeside
 from .ui.beside import check as check_ui
 from .ui.beside import command as ui_command
@@ -85,11 +87,12 @@ def run(options: Namespace) -> int:
     listeners = _listeners(config, options.listen or [], options.advertise or [])
     check_ui(options, listeners)
     data_dir = _data_dir(options, config)
+    users = new_users(options.add_scram_file)
     watchdog = threading.Timer(STOP_WITHIN_S, _give_up)
     watchdog.daemon = True
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_serve(options, config, data_dir, listeners, watchdog, collections))
+            runner.run(_serve(options, config, data_dir, users, listeners, watchdog, collections))
     finally:
         watchdog.cancel()
         LIMITER.report()
@@ -135,6 +138,29 @@ def _with_origins(names: Sequence[str]) -> str:
     for name in sorted(names):
         by_origin.setdefault(retired.origin(name), []).append(name)
     return "; ".join(f"{', '.join(some)} ({origin})" for origin, some in by_origin.items())
+
+
+def new_users(path: Path | None) -> list[NewUser]:
+    """Return the users of ``--add-scram-file``.
+
+    :raises BadUsage: the file cannot be used; the text names a line, and no password
+    """
+    if path is None:
+        return []
+    try:
+        text = sys.stdin.read() if path == Path("-") else secret_file(path).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadUsage(f"cannot read {path}: {one_line_error(error)}") from None
+    users = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.startswith("#"):
+            try:
+                users.append(NewUser.parse(line))
+            except InvalidUser as error:
+                raise BadUsage(f"line {number} of {path}: {error}") from None
+    if not users:
+        raise BadUsage(f"{path} has no users")
+    return users
 
 
 def _data_dir(options: Namespace, config: Config) -> Path | None:
@@ -196,6 +222,7 @@ async def _serve(
     options: Namespace,
     config: Config,
     data_dir: Path | None,
+    users: Sequence[NewUser],
     listeners: Sequence[Listener],
     watchdog: threading.Timer,
     collections: ShortCollections,
@@ -205,7 +232,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     try:
-        broker = Broker(config, data_dir, users=options.add_scram)
+        broker = Broker(config, data_dir, users=users)
     except (CatalogError, DirectoryInUse, UnusableDirectory, OSError) as error:
         raise Failure(one_line_error(error)) from error
     broker.on_failure = stopping.set

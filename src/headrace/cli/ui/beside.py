@@ -48,7 +48,7 @@ def declare(parser: ArgumentParser) -> None:
     flag(
         parser,
         "--ui-actions",
-        "allow changes to those who log in to the page, with a token that is printed",
+        "allow changes to those who log in to the page, with a token in a file that is named",
     )
     flag(parser, "--ui-login-to-view", "the page shows nothing without a login")
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
 import signal
 import socket
+import sys
+import tempfile
 import threading
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.cli.client_options import client_config, client_options, connection_settings
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.log_output import log_to_stderr
 from headrace.cli.options import Address, file_option, flag, page_address, repeated_option
+from headrace.cli.secret_files import secret_file, warn_of_readers
 
 if TYPE_CHECKING:
     from headrace.web.access import Credentials
@@ -48,8 +53,8 @@ def declare(parser: ArgumentParser) -> None:
     flag(
         parser,
         "--actions",
-        "allow changes to those who log in: with a token that is printed, unless there are "
-        "--users or a --token-file (default: read-only)",
+        "allow changes to those who log in: with a token that is printed on a terminal, or else is "
+        "in a file that is named, unless there are --users or a --token-file (default: read-only)",
     )
     file_option(parser, "--users", "a file of NAME:PASSWORD lines: who may log in")
     file_option(parser, "--token-file", "a file with a token to log in with")
@@ -82,7 +87,9 @@ def run(options: Namespace) -> int:
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise Failure(f"{error.name} is not installed: pip install 'headrace[ui]'") from None
-    credentials, token = _credentials(options)
+    credentials, token = credentials_of_files(options)
+    if options.tls is not None:
+        warn_of_readers(options.tls)
     if options.login_to_view and not credentials:
         raise BadUsage("--login-to-view takes --users, --token-file or --actions")
     log_to_stderr()
@@ -118,7 +125,8 @@ def run(options: Namespace) -> int:
         scheme = "http" if options.tls is None else "https"
         print(f"the page is at {scheme}://{at}/", flush=True)
         if token is not None:
-            print(f"to act on it, log in with the token {token}", flush=True)
+            where = token if token_file is None else f"in {token_file.name}"
+            print(f"to act on it, log in with the token {where}", flush=True)
 
     async def serve_all() -> None:
         from headrace.web.server import serve
@@ -132,10 +140,22 @@ def run(options: Namespace) -> int:
         await serve(create_app(site, hosts), listening, stopping, tls=options.tls, ready=ready)
 
     try:
-        asyncio.run(serve_all())
+        with contextlib.ExitStack() as until_end:
+            token_file = None
+            if token is not None and not sys.stdout.isatty():  # a log is kept, and read by others
+                token_file = until_end.enter_context(_token_file(token))
+            asyncio.run(serve_all())
     except OSError as error:
         raise Failure(f"cannot serve the page: {one_line_error(error)}") from error
     return 0
+
+
+@contextlib.contextmanager
+def _token_file(token: str) -> Iterator[Any]:
+    """Yield a file that only its owner can read, with a token, until the page ends."""
+    with tempfile.NamedTemporaryFile("w", prefix="headrace-ui-token-") as file:
+        print(token, file=file, flush=True)
+        yield file
 
 
 def _stop_at_end_of_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
@@ -149,7 +169,7 @@ def _stop_at_end_of_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Eve
     threading.Thread(target=wait, name="stdin", daemon=True).start()
 
 
-def _credentials(options: Namespace) -> tuple[Credentials, str | None]:
+def credentials_of_files(options: Namespace) -> tuple[Credentials, str | None]:
     """Return the credentials of the page, and the token if one was created for this run.
 
     :raises BadUsage: a file cannot be used
@@ -160,7 +180,7 @@ def _credentials(options: Namespace) -> tuple[Credentials, str | None]:
     token = None
     try:
         if options.users is not None:
-            for line in options.users.read_text(encoding="utf-8").splitlines():
+            for line in secret_file(options.users).decode().splitlines():
                 if line.strip() and not line.startswith("#"):
                     name, separator, password = line.partition(":")
                     if not separator or not name or not password:
@@ -169,7 +189,7 @@ def _credentials(options: Namespace) -> tuple[Credentials, str | None]:
             if not users:
                 raise BadUsage(f"{options.users} has no lines of the form NAME:PASSWORD")
         if options.token_file is not None:
-            token = options.token_file.read_text(encoding="utf-8").strip()
+            token = secret_file(options.token_file).decode().strip()
             if not token:
                 raise BadUsage(f"{options.token_file} is empty")
     except (OSError, UnicodeDecodeError) as error:

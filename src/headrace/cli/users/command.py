@@ -9,6 +9,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from headrace.cli.errors import BadUsage
 from headrace.cli.groups.options import checked, chosen_words, common_options
 from headrace.cli.options import file_option
+from headrace.cli.secret_files import secret_file
 from headrace.security.scram import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS
 
 ACTIONS = ("list", "add", "delete")
@@ -79,7 +80,7 @@ run = checked(_prepare, "headrace.cli.users.actions")
 def _password(options: Namespace) -> str:
     if options.password_file is not None:
         try:
-            text = options.password_file.read_text(encoding="utf-8")
+            text = secret_file(options.password_file).decode()
         except (OSError, UnicodeDecodeError) as error:
             raise BadUsage(f"cannot read {options.password_file}: {error}") from error
         password: str = text.split("\n", 1)[0].rstrip("\r")
