@@ -380,6 +380,59 @@ def page_request(data: bytes) -> None:
             raise Crash(f"the link is for other records: {link}")
 
 
+# Files --------------------------------------------------------------------------------------------
+
+
+def manifest(data: bytes) -> None:
+    """Read the manifest of a backup, as it is and with a right last line."""
+    import json
+
+    from crc32c import crc32c
+
+    from headrace.backup.errors import BackupError
+    from headrace.backup.manifest import parsed
+
+    body = data[: data.rstrip(b"\n").rfind(b"\n") + 1]
+    end = {"files": len(body.splitlines()) - 1, "crc": crc32c(body)}
+    for one in (data, body + json.dumps(end).encode() + b"\n"):
+        with only(BackupError):
+            try:
+                _, entries = parsed(one, "backup")
+            except BackupError as error:
+                if not str(error).isprintable() or len(str(error)) > 1000:
+                    raise Crash(f"the error is not a line: {error!r}") from error
+                raise
+            for entry in entries:
+                parts = entry.name.split("/")
+                if len(parts) > 2 or ".." in parts or "" in parts or "\0" in entry.name:
+                    raise Crash(f"the name leads elsewhere: {entry.name!r}")
+
+
+_SECRET = "q5Vz8k"
+
+
+def properties_text(data: bytes) -> None:
+    """Read a properties file, whose errors have no value, and whose keys are shown."""
+    from headrace.properties import properties
+
+    text = data.decode(errors="replace")
+    with only(ValueError):
+        try:
+            properties(f"{text}\nsasl.password={_SECRET}\\u{_SECRET}")
+        except ValueError as error:
+            if _SECRET in str(error):
+                raise Crash(f"the error has a value: {error}") from error
+            raise
+
+
+def first_user(data: bytes) -> None:
+    """Parse a user of `--add-scram-file`."""
+    from headrace.broker.scram_users import InvalidUser, NewUser
+
+    with only(InvalidUser):
+        NewUser.parse(data.decode(errors="replace"))
+
+
 TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "frames": frame,
     "cut": cut,
@@ -397,6 +450,9 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "shown-values": shown_value,
     "pages-of-records": page_of_records,
     "page-requests": page_request,
+    "manifests": manifest,
+    "properties": properties_text,
+    "first-users": first_user,
 }
 
 
@@ -428,6 +484,13 @@ _FIXED_SEEDS: Mapping[str, tuple[bytes, ...]] = {
         b"topic=t&start=positions&positions=0:1,2:3&rest=4&partition=0",
         b"topic=t&start=time&time=2026-11-22T08:00:00Z&offset=7",
     ),
+    "manifests": (
+        b'{"format": 1, "headrace": "1", "created": "now", "cluster_id": "c"}\n'
+        b'["orders-0/00000000000000000000.log", 7, 9]\n["headrace.db", 0, 0]\n'
+        b'{"files": 2, "crc": 0}\n',
+    ),
+    "properties": (b"a=b\n# c\nd : e\\\n f\\u0041\n", b"sasl.password=x\\tq\n"),
+    "first-users": (b"SCRAM-SHA-512=[name=a,password=b,c,iterations=4096]",),
     "jaas-lines": (b"a.B required user_x=\"y\" z='w\\'' ;",),
 }
 
