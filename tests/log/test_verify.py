@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
@@ -12,7 +13,7 @@ from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.verify import Verified, log_files, verify_file
 from headrace.protocol.record_batch import build
-from tests.log.disk import NOW, TOPIC_ID, put
+from tests.log.disk import NOW, TOPIC_ID, Disk, batch, put
 
 ROUNDS = 15
 CONFIG: dict[str, Any] = {
@@ -48,3 +49,12 @@ def test_what_compaction_replaces_meanwhile_is_no_damage(tmp_path):
     thread.join()
     home.close()
     assert passes and not found
+
+
+def test_a_fifo_does_not_hold_a_verification(disk: Disk) -> None:
+    put(disk.log(), batch(b"a"))
+    os.mkfifo(disk.path / "t-0" / f"{1:020}.log")
+    files = log_files(str(disk.path), ["t-0"])
+    assert len(files) == 2
+    for file in files:
+        list(verify_file(file, is_live=False, verified=Verified()))

@@ -18,6 +18,7 @@ import pytest
 from headrace import ConfigError
 from headrace.broker import server as server_module
 from headrace.broker.limits import MAX_TLS_RECORD_BYTES, TLS_SEND_BYTES
+from headrace.broker.tls.key_material import key_store
 from headrace.throwaway_ca import ThrowawayCA
 from tests.security.serving import Serving, on_uvloop, serving, warnings
 
@@ -516,3 +517,17 @@ async def test_the_broker_stops_while_handshakes_are_open(ca: ThrowawayCA) -> No
         await whole.ask(API_VERSIONS, 0)
     assert await half.is_closed()
     assert await whole.is_closed()
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640])
+def test_a_key_that_others_can_read_is_told(
+    ca: ThrowawayCA, tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int
+) -> None:
+    store = tmp_path / "store.pem"
+    shutil.copy(path(ca, "broker.both"), store)
+    store.chmod(mode)
+    settings = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(store)}
+    key_store(settings.get)
+    told = [record.getMessage() for record in caplog.records]
+    line = f"Other users can read the private key in {store}: chmod 600 {store}"
+    assert told == ([line] if mode & 0o077 else [])

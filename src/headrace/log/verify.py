@@ -89,7 +89,8 @@ def verify_file(
     :raises OSError: when the file cannot be opened
     """
     try:
-        fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+        # Opening a FIFO to read would wait for somebody to write.
+        fd = os.open(file.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return
 

@@ -10,6 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from headrace.file_readers import others_can_read
+from headrace.log_lines import LimitedLog, get_logger
+
+log = LimitedLog(get_logger("headrace.tls"))
+
 Setting = Callable[[str], str | None]
 """Returns the value of a config of one listener, None if it has none."""
 
@@ -54,6 +59,10 @@ def key_store(setting: Setting) -> KeyStore:
     if location is None:
         raise InvalidMaterial("ssl.keystore.location, or ssl.keystore.key, is not set")
     data = _read("ssl.keystore.location", location)
+    if others_can_read(location):
+        log.warning(
+            location, "Other users can read the private key in %s: chmod 600 %s", location, location
+        )
     if kind == "PEM":
         if setting("ssl.keystore.password") is not None:
             raise InvalidMaterial(
