@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.client import AcknowledgeType, AcquiredRange
-from headrace.spark import SourceError
+from headrace.spark import SourceError, token_server
 from headrace.spark.share import outcome_server
 from headrace.spark.share.executor import split
 from headrace.spark.share.member import ShareMember
@@ -194,9 +195,15 @@ async def test_a_request_without_the_token_is_not_answered(registrations: Path) 
         (path,) = registrations.glob("*.json")
         assert path.stat().st_mode & 0o077 == 0
         note = json.loads(path.read_text())
+        served = Path(note["path"])
+        assert (served.stat().st_mode & 0o777, served.parent.stat().st_mode & 0o777) == (
+            0o600,
+            0o700,
+        )
         guess = "0" * len(note["token"])
         body = json.dumps({"apply": True, "outcomes": [["t", 0, "accept", 0, 9]]}).encode()
-        with socket.create_connection(("127.0.0.1", note["port"])) as connection:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(note["path"])
             connection.sendall(guess.encode() + len(body).to_bytes(4, "big") + body)
             return connection.recv(100)
 
@@ -232,21 +239,36 @@ async def test_receipts_name_the_readers_and_no_file_is_needed(
 
 
 @story
-async def test_strangers_keep_few_connections_and_send_no_requests(
+async def test_strangers_keep_nobody_out_and_send_no_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Requests of strangers are not received, and those with a token are served beside them."""
-    monkeypatch.setattr(outcome_server, "_MAX_STRANGERS", 3)
+    """The oldest stranger ends. Requests of strangers are not received."""
+    monkeypatch.setattr(token_server, "MAX_STRANGERS", 3)
     reader = Reader()
     receipt = await reader.server.start_with_receipt("127.0.0.1")
     streams = [await asyncio.open_connection(receipt.host, receipt.port) for _ in range(3)]
-    refused, _ = await asyncio.open_connection(receipt.host, receipt.port)
-    assert await refused.read() == b""
-    streams[0][1].write(b"0" * 32 + b"\x3f\xff\xff\xff")
-    assert await streams[0][0].read() == b"", "closed before its body"
     outcome = OutcomeSpan("t", 0, "accept", 0, 9, str(receipt))
     assert (await asyncio.to_thread(deliver, [outcome]))["accept"] == 10
+    assert await streams[0][0].read() == b""
+    streams[1][1].write(b"0" * 32 + b"\x3f\xff\xff\xff")
+    assert await streams[1][0].read() == b"", "closed before its body"
+    for _, writer in streams:
+        writer.close()
     reader.server.close()
+
+
+@story
+async def test_a_long_folder_for_temporary_files_is_none_for_a_socket(
+    registrations: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    reader = Reader()
+    await reader.server.start("b:1", "g")
+    assert (await asyncio.to_thread(deliver, [OutcomeSpan("t", 0, "accept", 0, 9)]))["accept"] == 10
+    reader.server.close()
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("host", ["10.0.0.7", "driver.example", "fe80::1"])
@@ -263,11 +285,17 @@ def unused_port() -> int:
 
 
 def test_the_registration_of_a_killed_reader_is_removed(registrations: Path) -> None:
-    left = {"bootstrap_servers": "b:1", "group_id": "g", "port": unused_port(), "token": "x"}
+    """Its socket, too: Spark removes only its own folders."""
+    folder = Path(tempfile.mkdtemp(prefix="headrace-"))
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(folder / "requests"))
+    path = str(folder / "requests")
+    left = {"bootstrap_servers": "b:1", "group_id": "g", "path": path, "token": "x"}
     (registrations / "left.json").write_text(json.dumps(left))
     with pytest.raises(SourceError, match="no kafka-share query"):
         deliver([OutcomeSpan("t", 0, "accept", 0, 9)])
     assert list(registrations.iterdir()) == []
+    assert not folder.exists()
 
 
 @story

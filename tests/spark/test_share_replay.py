@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import secrets
 import socket
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
 from headrace.client import AcquiredRange
-from headrace.spark import SourceError, acknowledge
+from headrace.spark import SourceError, acknowledge, token_server
 from headrace.spark.event_loop_thread import EventLoopThread
 from headrace.spark.pyspark_capabilities import (
     HAS_ADMISSION_CONTROL,
@@ -300,19 +301,19 @@ def ending_reader(group: Group, directory: Path) -> Iterator[None]:
         await connection.read(1)
         answers.close()
 
-    async def listen() -> int:
-        servers.append(await asyncio.start_server(end, "127.0.0.1", 0))
-        port: int = servers[0].sockets[0].getsockname()[1]
-        return port
+    async def listen() -> None:
+        servers.append(await asyncio.start_unix_server(end, path))
 
     async def close() -> None:
         servers[0].close()
 
-    port = group.loop.submit(listen()).result()
-    file = RegistrationFile(directory, Registration("b:1", "g", port, "0" * 32))
-    yield
-    group.loop.submit(close()).result()
-    file.unlock()
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        path = f"{folder}/s"
+        group.loop.submit(listen()).result()
+        file = RegistrationFile(directory, Registration("b:1", "g", path, "0" * 32))
+        yield
+        group.loop.submit(close()).result()
+        file.unlock()
 
 
 @pytest.mark.parametrize("earlier_reader", ["gone", "ending"])
@@ -383,7 +384,7 @@ def test_readers_that_end_do_not_fail_the_outcomes_of_another(
         deliver(outcomes)
 
 
-def test_the_port_of_a_killed_reader_may_be_that_of_another(
+def test_what_a_killed_reader_has_left_is_not_asked(
     group: Callable[[], Group], tmp_path: Path
 ) -> None:
     running = group()
@@ -391,7 +392,7 @@ def test_the_port_of_a_killed_reader_may_be_that_of_another(
     member.join()
     member.acquire()
     (found,) = outcome_server._registered(None, None)
-    RegistrationFile(tmp_path, replace(found, token="0" * 32)).unlock()
+    RegistrationFile(tmp_path, replace(found, path=str(tmp_path / "s"))).unlock()
     assert deliver([OutcomeSpan("t", 0, "accept", 0, 1)])["accept"] == 2
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -458,11 +459,11 @@ async def _stand_still(waits_for: str) -> None:
 
     server = OutcomeServer(apply, len)
     receipt = await server.start_with_receipt("127.0.0.1")
-    frame = outcome_server._frame({"apply": True, "outcomes": []})
+    frame = token_server.frame({"apply": True, "outcomes": []})
     request = receipt.token.encode() + frame
     before = {"token": 0, "size": len(receipt.token), "body": len(receipt.token) + 4}[waits_for]
     connection, answers = asyncio.StreamReader(), Answers()
-    serving = asyncio.create_task(server._serve(connection, cast(Any, answers)))
+    serving = asyncio.create_task(server._server._serve(connection, cast(Any, answers)))
     connection.feed_data(request[:before])
     for _ in range(10):
         await asyncio.sleep(0)  # it waits for the rest
@@ -470,8 +471,8 @@ async def _stand_still(waits_for: str) -> None:
     loop = asyncio.get_running_loop()
     clock = loop.time
     loop.call_soon(connection.feed_data, request[before:])
-    loop.time = lambda: clock() + 2 * outcome_server._TIMEOUT_S  # type: ignore[method-assign]
+    loop.time = lambda: clock() + 2 * token_server.TIMEOUT_S  # type: ignore[method-assign]
     await serving
-    assert answers.sent == outcome_server._frame({"counts": {"accept": 7}})
+    assert answers.sent == token_server.frame({"counts": {"accept": 7}})
     assert answers.closed.is_set()
     server.close()

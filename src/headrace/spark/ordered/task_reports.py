@@ -1,42 +1,38 @@
 """Reports of tasks to the driver about their merge, for the query's progress.
 
-Spark offers the tasks of a Python source no way to report numbers. So the reader listens on the
-address from which it reaches the brokers, with a random token that travels with the tasks. A task
-that is done sends its counts in one line of JSON. Only the progress depends on it: if the driver
-cannot be reached, its numbers are missing.
+Spark offers the tasks of a Python source no way to report numbers. So the reader takes requests
+(:mod:`headrace.spark.token_server`): on a Unix socket if it reaches the brokers on the loopback
+interface, because then the tasks run on its host, and otherwise at the address from which it
+reaches the brokers. A task that is done sends its counts. Only the progress depends on them: if the
+driver cannot be reached, its numbers are missing.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import secrets
-import socket
+import ipaddress
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hmac import compare_digest
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.log_lines import get_logger
+from headrace.spark.event_loop_thread import EventLoopThread
 from headrace.spark.own_address import own_address
+from headrace.spark.token_server import Address, TokenServer, exchange
 
 _log = get_logger(__name__)
 
 _TIMEOUT_S = 2.0
-_LONGEST_LINE_BYTES = 4096
+_MAX_REPORT_BYTES = 4096
 
 
 class ReportAddress(NamedTuple):
     """The address for reports about one micro-batch.
 
-    :param token: a secret that reports must contain
     :param batch: number of the micro-batch
     """
 
-    host: str
-    port: int
-    token: str
+    server: Address
     batch: int
 
 
@@ -81,14 +77,20 @@ class ReportServer:
     """
 
     def __init__(self, towards: str) -> None:
-        self._token = secrets.token_hex(16)
-        self._socket = socket.create_server((own_address(towards), 0))
+        self._thread = EventLoopThread("headrace-reports")
+        self._server = TokenServer(self._add, _MAX_REPORT_BYTES)
+        host = own_address(towards)
+        listening = (
+            self._server.listen_on_host()
+            if ipaddress.ip_address(host).is_loopback
+            else self._server.listen_at(host)
+        )
+        self._address = self._thread.submit(listening).result()
         self._lock = threading.Lock()
         self._batch = 0
         self._before = Totals()
         self._reports: dict[tuple[int, int], TaskReport] = {}
         self._stream_times_ms: dict[int, int] = {}
-        threading.Thread(target=self._serve, name="headrace-reports", daemon=True).start()
 
     def next_batch(self) -> ReportAddress:
         """Return the address for the next micro-batch; earlier ones are no longer accepted."""
@@ -99,8 +101,7 @@ class ReportServer:
                 self._stream_times_ms[report.task] = max(report.stream_time_ms, before_ms)
             self._reports.clear()
             self._batch += 1
-            host, port = self._socket.getsockname()[:2]
-            return ReportAddress(host, port, self._token, self._batch)
+            return ReportAddress(self._address, self._batch)
 
     def totals(self) -> Totals:
         """Return the totals so far. A task that ran twice counts once."""
@@ -113,10 +114,11 @@ class ReportServer:
 
     def close(self) -> None:
         """Stop listening."""
-        with contextlib.suppress(OSError):
-            # This wakes the thread that waits for a connection; closing the socket does not.
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        self._thread.submit(self._close()).result()
+        self._thread.stop(_TIMEOUT_S)
+
+    async def _close(self) -> None:
+        self._server.close()
 
     def _sum(self) -> Totals:
         totals = self._before
@@ -124,42 +126,18 @@ class ReportServer:
             totals = totals.plus(report)
         return totals
 
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
-            with connection:
-                try:
-                    connection.settimeout(_TIMEOUT_S)
-                    self._receive(connection)
-                except Exception:
-                    continue  # not a report
-
-    def _receive(self, connection: socket.socket) -> None:
-        line = b""
-        while not line.endswith(b"\n"):
-            received = connection.recv(_LONGEST_LINE_BYTES)
-            line += received
-            if not received or len(line) > _LONGEST_LINE_BYTES:
-                return
-        token, batch, numbers = json.loads(line)
-        if not compare_digest(str(token), self._token):
-            return
+    async def _add(self, request: Any) -> dict[str, Any]:
+        batch, numbers = request
         report = TaskReport(*map(int, numbers))
         with self._lock:
             if batch == self._batch:
                 self._reports[report.task, report.piece] = report
-        connection.sendall(b"\n")
+        return {}
 
 
 def send_report(address: ReportAddress, report: TaskReport) -> None:
     """Send a task's report. It is dropped if it cannot be delivered."""
-    line = json.dumps([address.token, address.batch, report]).encode() + b"\n"
     try:
-        with socket.create_connection((address.host, address.port), _TIMEOUT_S) as connection:
-            connection.sendall(line)
-            connection.recv(1)  # the server has added it
+        exchange(address.server, [address.batch, report], _TIMEOUT_S)
     except OSError as error:
         _log.info("the driver does not accept reports: %s", error)

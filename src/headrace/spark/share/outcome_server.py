@@ -3,53 +3,43 @@
 Spark runs a stream's reader, a sink's commit and the user's program in separate processes. The
 reader listens, and asks for a random token. There are two ways to its address and its token:
 
-* The reader listens on the loopback interface, and registers both in a file of the directory that
-  Spark creates for the application on the driver's host; only its owner can read the file. The
-  reader locks it while it lives: the port of a reader that was killed may be another process's now.
+* The reader listens on a Unix socket, and registers its path and the token in a file of the
+  directory that Spark creates for the application on the driver's host; only its owner can read the
+  file. The reader locks it while it lives, so that what a killed reader has left is removed.
 * With the option ``includeReceipt``, both travel with each row, as a :class:`~.receipt.Receipt`.
   The reader listens on the address from which it reaches the brokers. There is no file.
 
-A request is the token, and a list of outcomes; the answer tells how many records each outcome was
-applied to. When several queries of a group run in the application, all registered ones are asked:
-at most one of them holds a record. ``docs/decisions/0018-receipts.md`` has the reasons.
+A request is a list of outcomes (:mod:`headrace.spark.token_server`); the answer tells how many
+records each outcome was applied to. When several queries of a group run in the application, all
+registered ones are asked: at most one of them holds a record. ``docs/decisions/0018-receipts.md``
+has the reasons.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import fcntl
 import json
 import os
 import secrets
-import socket
-import struct
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from headrace.log_lines import get_logger
 from headrace.spark.errors import SourceError
+from headrace.spark.token_server import Address, TokenServer, exchange, remove_socket
 
 from .outcome_spans import OUTCOMES, OutcomeSpan
 from .receipt import Receipt
 
 _log = get_logger(__name__)
 
-_SIZE = struct.Struct(">I")
-_TOKEN_BYTES = 16
-_TOKEN_LENGTH = 2 * _TOKEN_BYTES
 _MAX_REQUEST_SIZE_BYTES = 1 << 30
-"""Largest request of a process that has sent the token. Nothing more is read from others."""
-_MAX_STRANGERS = 64
-"""Number of connections that may be open without having sent the token. Others are closed."""
-_STRANGER_TIMEOUT_S = 10.0
-"""Time in which a connection must send the token."""
-_TIMEOUT_S = 60.0
 _ATTEMPTS = 2
 """Number of attempts to ask a reader that closes the connection without an answer. A reader that
 has ended refuses the second connection."""
-_LOOPBACK = "127.0.0.1"
 _DIRECTORY = "headrace-share"
 
 Apply = Callable[[Sequence[OutcomeSpan]], Awaitable[dict[str, int]]]
@@ -63,13 +53,13 @@ CountHeld = Callable[[Sequence[OutcomeSpan]], int]
 class Registration:
     """A reader that takes outcomes.
 
-    :param port: on the loopback interface
+    :param path: of its Unix socket
     :param token: a secret that requests must contain
     """
 
     bootstrap_servers: str
     group_id: str
-    port: int
+    path: str
     token: str
 
 
@@ -123,78 +113,31 @@ class OutcomeServer:
     def __init__(self, apply: Apply, count_held: CountHeld) -> None:
         self._apply = apply
         self._count_held = count_held
-        self._token = secrets.token_hex(_TOKEN_BYTES)
-        self._strangers = 0
-        self._server: asyncio.Server | None = None
+        self._server = TokenServer(self._answer, _MAX_REQUEST_SIZE_BYTES)
         self._file: RegistrationFile | None = None
 
     async def start(self, bootstrap_servers: str, group_id: str) -> None:
-        """Listen on the loopback interface and register."""
-        port = await self._listen(_LOOPBACK)
-        self._file = _register(Registration(bootstrap_servers, group_id, port, self._token))
+        """Listen for processes of this host and register."""
+        address = await self._server.listen_on_host()
+        self._file = _register(
+            Registration(bootstrap_servers, group_id, address.host, address.token)
+        )
 
     async def start_with_receipt(self, host: str) -> Receipt:
         """Listen on an address of this host, and return the receipt for the rows."""
-        return Receipt(host, await self._listen(host), self._token)
+        return Receipt(*await self._server.listen_at(host))
 
     def close(self) -> None:
         """Stop listening and remove the registration."""
         if self._file is not None:
             self._file.remove()
-        if self._server is not None:
-            self._server.close()
+        self._server.close()
 
-    async def _listen(self, host: str) -> int:
-        self._server = await asyncio.start_server(self._serve, host, 0)
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            if not await self._has_token(reader):
-                return
-            (size_bytes,) = _SIZE.unpack(await _receive(reader, _SIZE.size, _TIMEOUT_S))
-            if size_bytes > _MAX_REQUEST_SIZE_BYTES:
-                return
-            request = json.loads(await _receive(reader, size_bytes, _TIMEOUT_S))
-            writer.write(_frame(await self._answer(request)))
-            await writer.drain()
-        except (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError):
-            pass  # a stranger, or a process that was killed
-        finally:
-            writer.close()
-
-    async def _has_token(self, reader: asyncio.StreamReader) -> bool:
-        if self._strangers >= _MAX_STRANGERS:
-            return False
-        self._strangers += 1
-        try:
-            token = await _receive(reader, _TOKEN_LENGTH, _STRANGER_TIMEOUT_S)
-        finally:
-            self._strangers -= 1
-        return secrets.compare_digest(token, self._token.encode())
-
-    async def _answer(self, request: dict[str, object]) -> dict[str, object]:
-        try:
-            outcomes = [OutcomeSpan(*span) for span in request["outcomes"]]  # type: ignore[attr-defined]
-            if request["apply"]:
-                return {"counts": await self._apply(outcomes)}
-            return {"counts": {"held": self._count_held(outcomes)}}
-        except Exception as error:
-            return {"error": f"{type(error).__name__}: {error}"}
-
-
-async def _receive(reader: asyncio.StreamReader, size_bytes: int, timeout_s: float) -> bytes:
-    """Receive a number of bytes.
-
-    :raises TimeoutError: they have not arrived in time. Those that arrived while this process stood
-        still (no free core, SIGSTOP, a suspended machine) have
-    """
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            return await reader.readexactly(size_bytes)
-    async with asyncio.timeout(0):  # returns what is in the buffer, and waits for nothing
-        return await reader.readexactly(size_bytes)
+    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        outcomes = [OutcomeSpan(*span) for span in request["outcomes"]]
+        if request["apply"]:
+            return {"counts": await self._apply(outcomes)}
+        return {"counts": {"held": self._count_held(outcomes)}}
 
 
 class RegistrationFile:
@@ -256,6 +199,7 @@ def _read_registration(path: Path) -> Registration | None:
             except BlockingIOError:
                 return Registration(**json.load(file))
             path.unlink(missing_ok=True)
+            remove_socket(Path(json.load(file)["path"]))
     except FileNotFoundError:
         pass
     return None
@@ -365,11 +309,11 @@ def _ask_registered(
     reader: Registration, outcomes: Sequence[OutcomeSpan], *, apply: bool
 ) -> dict[str, int] | None:
     """Return the counts that one reader answers; None if its process no longer exists."""
-    return _ask(Receipt(_LOOPBACK, reader.port, reader.token), outcomes, apply=apply)
+    return _ask(Address(reader.path, 0, reader.token), outcomes, apply=apply)
 
 
 def _ask(
-    receipt: Receipt, outcomes: Sequence[OutcomeSpan], *, apply: bool
+    address: Address, outcomes: Sequence[OutcomeSpan], *, apply: bool
 ) -> dict[str, int] | None:
     """Return the counts that a reader answers; None if its process no longer exists.
 
@@ -377,28 +321,26 @@ def _ask(
 
     :raises SourceError: the reader cannot be reached, or could not acknowledge
     """
-    address = f"{receipt.host}:{receipt.port}"
+    where = f"{address.host}:{address.port}" if address.port else address.host
     body = {"apply": apply, "outcomes": [span[:-1] for span in outcomes]}  # without the receipt
-    request = receipt.token.encode() + _frame(body)
     answered = b""
     for _ in range(_ATTEMPTS):
         try:
-            answered = _exchange((receipt.host, receipt.port), request)
-        except ConnectionRefusedError:
+            answered = exchange(address, body)
+        except (ConnectionRefusedError, FileNotFoundError):
             return None
         except ConnectionError:
             continue
         except OSError as error:
             raise SourceError(
-                f"the query that holds these records cannot be reached at {address}: {error}"
+                f"the query that holds these records cannot be reached at {where}: {error}"
             ) from None
         if answered:
             break
     if not answered:
         raise SourceError(
-            f"the process at {address} closes connections without an answer: it is not the query "
-            f"that holds these records, or has {_MAX_STRANGERS} connections of others: "
-            "start the query again"
+            f"the process at {where} closes connections without an answer: it is not the query "
+            "that holds these records: start the query again"
         )
     answer = json.loads(answered)
     if "error" in answer:
@@ -407,21 +349,3 @@ def _ask(
         )
     counts: dict[str, int] = answer["counts"]
     return counts
-
-
-def _exchange(address: tuple[str, int], request: bytes) -> bytes:
-    """Send a request; return the answer, empty if the connection was closed without one."""
-    with socket.create_connection(address, timeout=_TIMEOUT_S) as connection:
-        connection.sendall(request)
-        stream = connection.makefile("rb")
-        size = stream.read(_SIZE.size)
-        if len(size) < _SIZE.size:
-            return b""
-        (size_bytes,) = _SIZE.unpack(size)
-        body = stream.read(size_bytes)
-        return body if len(body) == size_bytes else b""
-
-
-def _frame(value: object) -> bytes:
-    body = json.dumps(value).encode()
-    return _SIZE.pack(len(body)) + body

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from headrace.spark.errors import SourceError
+from headrace.spark.token_server import Address
 
 RECEIPT_COLUMN = "receipt"
 
 
-class Receipt(NamedTuple):
+class Receipt(Address):
     """The address of the reader that holds a record, and the secret that the reader asks for.
 
     Whoever has it can acknowledge the records that the reader holds, as with the receipt handle of
     other queues. It is worthless when the query has ended.
     """
 
-    host: str
-    port: int
-    token: str
+    __slots__ = ()
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

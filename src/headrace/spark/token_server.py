@@ -1,0 +1,185 @@
+"""Requests between the processes of a Spark application.
+
+A process that takes requests listens, and asks for a random token, which it tells those that may
+send one. Processes of the same host and user reach it through a Unix socket in a directory of its
+own: then there are no strangers. Others reach it over TCP.
+
+A connection has one request and one answer: the token, and frames of JSON with their size before
+them. Nothing is read from a connection that has not sent the token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import socket
+import struct
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_SIZE = struct.Struct(">I")
+_TOKEN_BYTES = 16
+_TOKEN_LENGTH = 2 * _TOKEN_BYTES
+MAX_STRANGERS = 64
+"""Number of connections that may be open without having sent the token. One more ends the
+oldest."""
+_STRANGER_TIMEOUT_S = 10.0
+"""Time in which a connection must send the token."""
+TIMEOUT_S = 60.0
+"""Time in which a process that has sent the token must send each part of its request."""
+_BACKLOG = 1024
+_MAX_PATH_LENGTH = 100
+"""Longest path of a Unix socket; the systems allow 103 to 107 bytes."""
+
+
+class Address(NamedTuple):
+    """The address of a server, and the secret that it asks for.
+
+    :param host: or the path of a Unix socket, which begins with a slash
+    :param port: 0 for a Unix socket
+    """
+
+    host: str
+    port: int
+    token: str
+
+
+class TokenServer:
+    """A server on the running event loop.
+
+    :param answer: returns the answer to a request; an error that it raises is the answer, too
+    :param max_request_bytes: the largest request of a process that has sent the token
+    """
+
+    def __init__(
+        self, answer: Callable[[Any], Awaitable[dict[str, Any]]], max_request_bytes: int
+    ) -> None:
+        self._answer = answer
+        self._max_request_bytes = max_request_bytes
+        self._token = secrets.token_hex(_TOKEN_BYTES)
+        self._strangers: dict[asyncio.StreamWriter, None] = {}
+        self._server: asyncio.Server | None = None
+        self._path: Path | None = None
+
+    async def listen_on_host(self) -> Address:
+        """Listen for processes of this host and user."""
+        self._path = _short_directory() / "requests"
+        self._server = await asyncio.start_unix_server(self._serve, self._path, backlog=_BACKLOG)
+        self._path.chmod(0o600)
+        return Address(str(self._path), 0, self._token)
+
+    async def listen_at(self, host: str) -> Address:
+        """Listen at an address of this host, over TCP."""
+        self._server = await asyncio.start_server(self._serve, host, 0, backlog=_BACKLOG)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return Address(host, port, self._token)
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            self._server.close()
+        if self._path is not None:
+            remove_socket(self._path)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if not await self._has_token(reader, writer):
+                return
+            (size_bytes,) = _SIZE.unpack(await _receive(reader, _SIZE.size, TIMEOUT_S))
+            if size_bytes > self._max_request_bytes:
+                return
+            body = await _receive(reader, size_bytes, TIMEOUT_S)
+            writer.write(frame(await self._answer_or_error(body)))
+            await writer.drain()
+        except (OSError, asyncio.IncompleteReadError, TimeoutError):
+            pass  # a stranger, or a process that was killed
+        finally:
+            writer.close()
+
+    async def _has_token(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        if len(self._strangers) >= MAX_STRANGERS:
+            # The oldest has had the most time. A process with the token sends it at once.
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.transport.abort()
+        self._strangers[writer] = None
+        try:
+            token = await _receive(reader, _TOKEN_LENGTH, _STRANGER_TIMEOUT_S)
+        finally:
+            self._strangers.pop(writer, None)
+        return secrets.compare_digest(token, self._token.encode())
+
+    async def _answer_or_error(self, body: bytes) -> dict[str, Any]:
+        try:
+            return await self._answer(json.loads(body))
+        except Exception as error:
+            return {"error": f"{type(error).__name__}: {error}"}
+
+
+async def _receive(reader: asyncio.StreamReader, size_bytes: int, timeout_s: float) -> bytes:
+    """Receive a number of bytes.
+
+    :raises TimeoutError: they have not arrived in time. Those that arrived while this process stood
+        still (no free core, SIGSTOP, a suspended machine) have
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            return await reader.readexactly(size_bytes)
+    async with asyncio.timeout(0):  # returns what is in the buffer, and waits for nothing
+        return await reader.readexactly(size_bytes)
+
+
+def _short_directory() -> Path:
+    """Make a directory for a socket, in one whose path is short enough."""
+    path = Path(tempfile.mkdtemp(prefix="headrace-"))
+    if len(os.fsencode(path)) < _MAX_PATH_LENGTH - len("/requests"):
+        return path
+    path.rmdir()
+    return Path(tempfile.mkdtemp(prefix="headrace-", dir="/tmp"))
+
+
+def remove_socket(path: Path) -> None:
+    """Remove the Unix socket of a server that has ended, and its directory."""
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+        path.parent.rmdir()
+
+
+def exchange(address: Address, request: object, timeout_s: float = TIMEOUT_S) -> bytes:
+    """Send a request; return the JSON of the answer, empty if there is none.
+
+    :raises OSError: the server cannot be reached
+    """
+    with _connected(address, timeout_s) as connection:
+        connection.sendall(address.token.encode() + frame(request))
+        stream = connection.makefile("rb")
+        size = stream.read(_SIZE.size)
+        if len(size) < _SIZE.size:
+            return b""
+        (size_bytes,) = _SIZE.unpack(size)
+        body = stream.read(size_bytes)
+        return body if len(body) == size_bytes else b""
+
+
+def _connected(address: Address, timeout_s: float) -> socket.socket:
+    if not address.host.startswith("/"):
+        return socket.create_connection((address.host, address.port), timeout_s)
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(timeout_s)
+        connection.connect(address.host)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def frame(value: object) -> bytes:
+    """Return a value in JSON, with its size before it."""
+    body = json.dumps(value).encode()
+    return _SIZE.pack(len(body)) + body
