@@ -11,6 +11,7 @@
 #   make spark-versions     the Spark suites with every supported version of pyspark
 #   make pythons         the pure tests and a secured broker with every supported version of Python that is here
 #   make kafka-tests [TESTS=…]   Kafka's own integration tests; writes docs/conformance.md
+#   make lowest           the pure tests with the lowest versions that pyproject.toml allows
 #   make site             the documentation as a site, in out/site
 #   make clean            remove what the targets made, but not .venv
 
@@ -20,7 +21,7 @@ SHELL := /bin/bash
 # Python keeps what it has compiled, as pip does for an installed package: otherwise every process
 # of a test, of Spark and of the command line would compile headrace anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup check lint test soak demo bench conformance-kafka conformance-secured kafka-tests spark-versions pythons site java jars kcat prometheus browser clean
+.PHONY: help setup check lint test soak demo bench conformance-kafka conformance-secured kafka-tests spark-versions pythons lowest site java jars kcat prometheus browser clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -49,7 +50,7 @@ OLDEST_SPARK := $(firstword $(SPARK_VERSIONS))
 OTHER_SPARK := tests/spark/test_pyspark_versions.py
 
 help:
-	@sed -n '3,15s/^# *//p' Makefile
+	@sed -n '3,16s/^# *//p' Makefile
 
 setup: $(STAMP)
 
@@ -123,6 +124,13 @@ spark-versions: $(STAMP) java
 
 pythons:
 	@scripts/pythons $(PYTHONS)
+
+lowest:
+	@mkdir -p out
+	@scripts/make-venv out/lowest
+	scripts/lowest-versions > out/lowest.txt
+	out/lowest/bin/python -m pip install --quiet --disable-pip-version-check -c out/lowest.txt -e '.[spark,demo,dev]'
+	out/lowest/bin/python -m pytest -q -n 2 -p no:cacheprovider -m pure tests
 
 site: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
