@@ -680,6 +680,24 @@ def test_forged_letters_are_skipped(
     }, "headers are those of the record"
 
 
+def test_letters_that_come_after_a_plan_wait_for_the_next_one(
+    bootstrap_servers: str, queue: Queue, source: str
+) -> None:
+    queue.write(source, 0, b"seen", partition=0)
+    queue.flush()
+    redrive = Redrive(
+        {"bootstrap.servers": bootstrap_servers}, queue.name, LetterFilter(), RedriveOptions()
+    )
+    assert redrive.plan(threading.Event()).total == 1
+    for partition in (0, 1):
+        queue.write(source, 1, b"unseen", partition=partition)
+    queue.flush()
+    assert redrive.run(threading.Event()).total == 1
+    assert values(all_of(bootstrap_servers, source, 1)) == [b"seen"]
+    assert redrive.plan(threading.Event()).total == 2
+    assert redrive.run(threading.Event()).total == 2
+
+
 def test_the_plan_shows_no_control_characters(
     bootstrap_servers: str, queue: Queue, source: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

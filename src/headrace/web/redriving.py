@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from headrace.client.dead_letters.letters import LetterFilter
@@ -83,7 +84,10 @@ def summary(counts: RedriveCounts) -> str:
     parts = [f"{counts.total:,} redriven"]
     if counts.uncompared:
         parts.append(f"{counts.uncompared.total():,} of them {Evidence.UNCOMPARED}")
-    parts += [text for text, _ in skipped(counts)]
+    reasons: Counter[str] = Counter()
+    for (_, reason), count in counts.skipped.items():
+        reasons[reason] += count
+    parts += [f"{count:,} skipped: {reason}" for reason, count in sorted(reasons.items())]
     if counts.stopped:
         parts.append("stopped before its end: the next redrive continues there")
     return "; ".join(parts)

@@ -67,7 +67,7 @@ _CONSEQUENCES = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 _MAX_NAME_CHARS = 249
 """The longest name of a topic; a header may have any text."""
-_MAX_SKIPPED = 1000
+_MAX_SKIPPED = 100
 """The limit of pairs of source and reason: anybody can write letters that name other sources."""
 _SAMPLES_OF_KIND = 3
 _MAX_SAMPLES = 30
@@ -208,16 +208,22 @@ class Redrive:
         self.wanted = wanted
         self.options = options
         self.group_id = options.position_group or position_group(queue)
+        self.planned_ends: Mapping[int, int] | None = None
+        """The exclusive ends of the last plan in each partition; None before the first one."""
 
     def plan(self, stop: threading.Event, progress: Progress | None = None) -> RedriveCounts:
-        """Read the queue, and return what :meth:`run` would do.
+        """Read the queue, and return what :meth:`run` would do. It then does no more than that:
+        letters that come later were not seen by anybody.
 
         :param stop: set it to end early
         :raises ClientError: the queue cannot be read
         """
         with ExitStack() as opened:
+            self.planned_ends = None
             pass_ = _Pass(self._open(opened), opened.enter_context(Originals(self._config)), self)
-            return pass_.over_queue(stop, progress)
+            counts = pass_.over_queue(stop, progress)
+            self.planned_ends = pass_.ends
+            return counts
 
     def run(self, stop: threading.Event, progress: Progress | None = None) -> RedriveCounts:
         """Redrive.
@@ -285,6 +291,9 @@ class _Pass:
         self._reader = reader
         self._originals = originals
         self._wanted = redrive.wanted
+        self._planned_ends = redrive.planned_ends
+        self.ends: Mapping[int, int] = {}
+        """Partition → the exclusive end of what is read."""
         self._options = redrive.options
         self._group_id = redrive.group_id
         self._sender = sender
@@ -301,6 +310,9 @@ class _Pass:
 
     def over_queue(self, stop: threading.Event, progress: Progress | None) -> RedriveCounts:
         starts, ends = limits_of(self._bounds, self._wanted)
+        if self._planned_ends is not None:
+            ends = {n: min(end, self._planned_ends.get(n, 0)) for n, end in ends.items()}
+        self.ends = ends
         starts = {
             number: max(start, self._positions[number].start) for number, start in starts.items()
         }
