@@ -8,6 +8,7 @@ client can cause again and again go through :class:`LimitedLog`: one line per ki
 from __future__ import annotations
 
 import asyncio
+import codecs
 import dataclasses
 import logging
 import re
@@ -37,6 +38,9 @@ MAX_LIMITED_PEERS = 200
 """The pairs of kind and peer that are remembered for an interval. Further peers share one entry for
 each kind: not many more lines than this are logged in an interval, from however many peers.
 """
+
+# Python loads a codec from a file with its first use, when there may be no file descriptor for it.
+codecs.lookup("unicode_escape")
 
 _OTHER_PEERS = "other peers"
 _PLACEHOLDER = re.compile(r"%[a-z]")

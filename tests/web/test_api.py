@@ -18,6 +18,7 @@ from tests.clients.test_dlq import UNCOMPARED, Queue
 from tests.support import unique, wait_until
 from tests.web.serving import HOSTILE, TOKEN, Page, World, acting, begin_sharing, client, commit
 
+JSON = {"Content-Type": "application/json"}
 _TYPES: Mapping[str, Any] = {
     "object": dict,
     "array": list,
@@ -337,12 +338,12 @@ def test_a_group_with_members_keeps_its_offsets(seen_world: World, page: Page) -
         fields = {"group": seen_world.group, "name": "no.such.config", "value": "1"}
         assert actor.post("/api/actions/set-config", json=fields).status_code >= 400
         assert actor.post("/api/actions/nothing", json={}).status_code == 404
-        assert actor.post("/api/actions/produce", content=b"[1]").status_code == 400
-        assert actor.post("/api/actions/produce", content=b"{").status_code == 400
+        assert actor.post("/api/actions/produce", content=b"[1]", headers=JSON).status_code == 400
+        assert actor.post("/api/actions/produce", content=b"{", headers=JSON).status_code == 400
         fields = {"topic": seen_world.topic, "dry_run": "no"}
         assert actor.post("/api/actions/produce", json=fields).status_code == 400
         half = b'{"topic": "%s", "value": "\\ud800"}' % seen_world.topic.encode()
-        assert actor.post("/api/actions/produce", content=half).status_code == 400
+        assert actor.post("/api/actions/produce", content=half, headers=JSON).status_code == 400
         for headers in ("a\0b=c", "a=b\n" * 101):
             fields = {"topic": seen_world.topic, "value": "x", "headers": headers}
             assert actor.post("/api/actions/produce", json=fields).status_code == 400

@@ -21,7 +21,7 @@ from headrace.client.connection import Connection
 from headrace.client.offset_commits import commit_offsets
 from headrace.client.settings import settings
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
-from headrace.web.access import Credentials, Hosts
+from headrace.web.access import Credentials
 from headrace.web.app import create_app
 from headrace.web.limits import MAX_SPANS_OF_PAGE, PARTITIONS_OF_PAGE, ROWS_OF_PAGE
 from headrace.web.observer import Observer
@@ -108,7 +108,7 @@ async def looking(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     """Serve the page in this process, and wait until it has seen the crowd."""
     options = settings({"bootstrap.servers": crowd.bootstrap_servers})
     site = Site(options, Observer(options), Credentials(), producer_config={})
-    transport = httpx.ASGITransport(create_app(site, Hosts([])))
+    transport = httpx.ASGITransport(create_app(site))
     own_thread, exchange = threading.get_ident(), Connection.request
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
         client = Client(http)

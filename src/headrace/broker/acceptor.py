@@ -6,12 +6,15 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from headrace.log_lines import LimitedLog, get_logger
 
-from .connection_rates import ListenerRates
 from .limits import ACCEPT_RETRY_S, ACCEPTS_PER_TURN, MAX_HELD_CONNECTIONS
-from .metrics.registry import Metrics
+
+if TYPE_CHECKING:
+    from .connection_rates import ListenerRates
+    from .metrics.registry import Metrics
 
 log = LimitedLog(get_logger("headrace.server"))
 

@@ -248,21 +248,8 @@ continues.
 """
 
 MAX_SCRAPE_CONNECTIONS = 32
-"""Connections to the metrics port at a time. One more closes the one that has sent no request for
-the longest time.
-"""
-
-MAX_SCRAPE_HANDSHAKES = 32
-"""TLS handshakes on the metrics port that are not complete. One more ends the oldest."""
-
-MAX_SCRAPE_RESPONSES = 8
-"""Pages that are being sent on the metrics port at a time. One more closes the oldest."""
-
-MAX_SCRAPE_REQUEST_BYTES = 8192
-"""The longest head of a request to the metrics port."""
-
-SCRAPE_TIMEOUT_S = 10
-"""The time that a client of the metrics port may take to send its request and to read the response.
+"""Connections to the metrics port at a time, and TLS handshakes. One more closes the oldest that
+has sent no request.
 """
 
 OPENING_WORK_S, OPENING_REST_S = 0.002, 0.001

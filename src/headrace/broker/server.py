@@ -11,10 +11,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from headrace.log_lines import get_logger
+from headrace.open_ports import warn_if_open
 
 from .acceptor import Acceptor, Begin, Connected, ConnectionSlots, listening_sockets
 from .broker import Broker
-from .config.listeners import Listener, is_loopback
+from .config.listeners import Listener
 from .connection import Connection, Connections
 from .connection_rates import ConnectionRates, ListenerRates
 from .control import ControlServer
@@ -91,22 +92,11 @@ class Server:
     def _warn_if_open(self) -> None:
         """Log a warning if clients of other machines reach the broker without authentication."""
         config = self.broker.config
-        opened = [
-            one.name
-            for one in self.listeners
-            if not is_loopback(one.host)
-            and not one.protocol.uses_sasl
-            and not (
-                one.protocol.uses_tls
-                and config.listener_value(one.name, "ssl.client.auth") == "required"
-            )
-        ]
-        if opened:
-            log.warning(
-                "the listeners %s are open to other machines without authentication: whoever "
-                "reaches them is User:ANONYMOUS",
-                ", ".join(opened),
-            )
+        for listener in self.listeners:
+            client_auth = config.listener_value(listener.name, "ssl.client.auth")
+            has_certificates = listener.protocol.uses_tls and client_auth == "required"
+            login = listener.protocol.uses_sasl or has_certificates
+            warn_if_open(f"the listener {listener.name}", listener.host, login=login)
 
     def _tls_beginning(self, tls: TlsListener, connected: Connected) -> Begin:
         """Return the function that begins connections with TLS."""
@@ -139,8 +129,7 @@ class Server:
         from .metrics.server import MetricsServer
 
         self._metrics_server = MetricsServer(lambda: metrics_page(self.broker), access)
-        await self._metrics_server.start(host, port)
-        return self._metrics_server.port
+        return await self._metrics_server.start(host, port)
 
     def _reap(self) -> None:
         """Close the connections that were idle for ``connections.max.idle.ms``."""

@@ -162,15 +162,14 @@ def serve_options(parser: ArgumentParser) -> None:
         "--metrics-port",
         type=port_number,
         metavar="PORT",
-        help=(
-            "port of the metrics for Prometheus, on the host of the first --listen; 0: a free port"
-        ),
+        help=("port of the metrics for Prometheus; 0: a free port"),
     )
     parser.add_argument(
         "--metrics-host",
         type=host_name,
         metavar="HOST",
-        help="another host to serve the metrics on",
+        default=DEFAULT_LISTEN.host,
+        help="host to serve the metrics on (default: %(default)s)",
     )
     file_option(
         parser,
@@ -182,6 +181,13 @@ def serve_options(parser: ArgumentParser) -> None:
         "--metrics-users",
         "a file of NAME:PASSWORD lines: who may read the metrics (default: everybody)",
     )
+    allow_host_option(parser, "the metrics and the page are asked for")
+
+
+def allow_host_option(parser: _ActionsContainer, what: str) -> None:
+    """Declare the further names under which a port is served."""
+    help_text = f"another name of this machine under which {what}; may be repeated"
+    repeated_option(parser, "--allow-host", "NAME", help_text)
 
 
 def address(text: str) -> Address:

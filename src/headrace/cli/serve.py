@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-import resource
 import signal
 import socket
 import sys
@@ -29,6 +27,7 @@ from headrace.log.directory_lock import DirectoryInUse
 from headrace.log.recovery import CorruptLog
 from headrace.log_lines import LIMITER, get_logger
 
+from .descriptors import allow_all_descriptors
 from .errors import BadUsage, Failure, one_line_error
 from .garbage_collection import ShortCollections
 from .log_output import log_to_stderr
@@ -82,7 +81,7 @@ def run(options: Namespace) -> int:
     collections = ShortCollections()
     collections.start()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    _allow_all_descriptors()
+    allow_all_descriptors()
     config = _config(options)
     listeners = _listeners(config, options.listen or [], options.advertise or [])
     check_ui(options, listeners)
@@ -108,13 +107,6 @@ def _exit() -> NoReturn:
     sys.stdout.flush()
     logging.shutdown()
     os._exit(0)
-
-
-def _allow_all_descriptors() -> None:
-    """Use as many file descriptors as the process may have, as the JVM does."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # macOS refuses its own limit
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _config(options: Namespace) -> Config:
@@ -251,10 +243,9 @@ async def _serve(
         metrics_at = None
         if options.metrics_port is not None:
             # Before the listeners start, because its imports take time, and clients would wait.
-            at = Address(options.metrics_host or listeners[0].host, options.metrics_port)
-            metrics_at = await _serve_metrics(
-                server, at, metrics_access(options.metrics_tls, options.metrics_users)
-            )
+            at = Address(options.metrics_host, options.metrics_port)
+            access = metrics_access(options.metrics_tls, options.metrics_users, options.allow_host)
+            metrics_at = await _serve_metrics(server, at, access)
         try:
             await server.start()
         except (OSError, UnicodeError) as error:

@@ -3,21 +3,20 @@
 Everybody who reaches the page may view it, unless ``login_to_view`` is set. Without credentials the
 page is read-only; with credentials, users who log in may act. Each form has a token of its login,
 against forged requests. Requests with ``Authorization: Bearer TOKEN`` or HTTP basic authentication
-need no login, because no browser sends these headers for another site.
+need no login.
 """
 
 from __future__ import annotations
 
 import base64
 import hmac
-import ipaddress
 import secrets
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from .limits import FAILED_LOGINS_S, MAX_FAILED_LOGINS, MAX_SESSIONS, SESSION_S
+from .limits import MAX_SESSIONS, SESSION_IDLE_S, SESSION_S
 
 TOKEN_USER = "token"
 """The name of a user who has logged in with the token."""
@@ -55,11 +54,13 @@ class Session:
     """A login.
 
     :ivar csrf: the token that its forms carry
+    :ivar used_s: when its user did something last
     """
 
     user: str
     csrf: str
     ends_s: float
+    used_s: float
 
 
 class Sessions:
@@ -71,17 +72,6 @@ class Sessions:
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
         self._sessions: OrderedDict[str, Session] = OrderedDict()
-        self._failures: deque[float] = deque(maxlen=MAX_FAILED_LOGINS)
-
-    @property
-    def refuses_logins(self) -> bool:
-        """True after too many wrong passwords, for a while."""
-        full = len(self._failures) == MAX_FAILED_LOGINS
-        return full and self._clock_s() - self._failures[0] < FAILED_LOGINS_S
-
-    def failed(self) -> None:
-        """Note a wrong password."""
-        self._failures.append(self._clock_s())
 
     def begin(self, user: str) -> str:
         """Begin a login, and return its id."""
@@ -89,17 +79,24 @@ class Sessions:
             self._sessions.popitem(last=False)
         session_id = secrets.token_urlsafe(32)
         csrf = secrets.token_urlsafe(32)
-        self._sessions[session_id] = Session(user, csrf, self._clock_s() + SESSION_S)
+        now_s = self._clock_s()
+        self._sessions[session_id] = Session(user, csrf, now_s + SESSION_S, now_s)
         return session_id
 
-    def get(self, session_id: str | None) -> Session | None:
-        """Return a login that is valid, or None."""
+    def get(self, session_id: str | None, *, is_use: bool = True) -> Session | None:
+        """Return a login that is valid, or None.
+
+        :param is_use: the user does something, rather than a page that refreshes itself
+        """
         session = self._sessions.get(session_id or "")
         if session is None:
             return None
-        if self._clock_s() >= session.ends_s:
+        now_s = self._clock_s()
+        if now_s >= min(session.ends_s, session.used_s + SESSION_IDLE_S):
             self.end(session_id)
             return None
+        if is_use:
+            session.used_s = now_s
         return session
 
     def end(self, session_id: str | None) -> None:
@@ -123,29 +120,3 @@ def basic_or_bearer(header: str) -> tuple[str, str] | None:
             return None
         return (name, password) if separator else None
     return None
-
-
-class Hosts:
-    """The host names under which the page is served.
-
-    A request with another name comes from a foreign page whose name resolves to this host (DNS
-    rebinding). IP addresses are always accepted, because nobody can make them resolve elsewhere.
-
-    :param names: besides ``localhost``
-    """
-
-    def __init__(self, names: Collection[str]) -> None:
-        self._names = {"localhost", *(name.lower().rstrip(".") for name in names)}
-
-    def admits(self, host: str) -> bool:
-        """Return whether the Host header of a request names this page."""
-        name = host.strip()
-        if name.startswith("["):
-            name = name[1:].partition("]")[0]
-        elif name.count(":") == 1:
-            name = name.partition(":")[0]
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return name.lower().rstrip(".") in self._names
-        return True

@@ -20,9 +20,20 @@ from .openapi import document
 from .paging import Page
 from .reads import in_thread
 from .records import FoundRecord, cut_record, find_records
-from .requests import BadRequest, more_url, needed, number, records_query, text_of
+from .requests import (
+    BadRequest,
+    WrongType,
+    more_url,
+    needed,
+    number,
+    records_query,
+    require_same_origin,
+    text_of,
+)
 from .site import Site
 from .views import totals
+
+_JSON = "application/json"
 
 
 class Api:
@@ -50,6 +61,7 @@ class Api:
                 "took_ms": seen.took_ms,
                 "cluster_id": seen.cluster_id,
                 "brokers": seen.brokers,
+                "failed_logins": self._site.failed_logins.total,
                 "totals": totals(seen)._asdict(),
                 "notes": [one._asdict() for one in seen.notes],
                 "warnings": list(seen.warnings),
@@ -173,10 +185,16 @@ class Api:
         """Return the plan of an action, and execute it if the body has ``"dry_run": false``.
 
         :raises NotAllowed: the request has no token or password in its Authorization header
+        :raises WrongType: the body is not declared as JSON
         :raises BadRequest: the body is not a JSON object, or a field is missing or wrong
         :raises NotThere: what the body names does not exist
         :raises ClientError: the cluster refuses or does not answer
         """
+        # A browser that has a password for this site sends it with the form of another site, too.
+        # No form can have this type, and a script of another site may not send it.
+        require_same_origin(request)
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
+            raise WrongType(f"An action takes a body of the type {_JSON}.")
         visitor = self._site.visitor(request)
         if visitor.user is None or visitor.session is not None:
             # A login of a browser is not enough: another site could make the browser send it.

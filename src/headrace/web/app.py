@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 from starlette.applications import Starlette
@@ -15,30 +14,19 @@ from starlette.types import ASGIApp
 
 from headrace.client.errors import ClientError, RequestRefused, UnknownTopic, missing_permission
 
-from .access import Hosts
 from .api import Api, NotAllowed
 from .guard import Guard
 from .openapi import document
 from .page import url
 from .reads import Handle, Reads
-from .requests import BadRequest, NotThere, is_part
+from .requests import BadRequest, NotThere, WrongType, is_part
 from .site import Site
 
 
-def create_app(site: Site, hosts: Hosts) -> ASGIApp:
+def create_app(site: Site) -> ASGIApp:
     """Return the application."""
     api = Api(site)
     reads = Reads()
-
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        site.observer.start()
-        try:
-            yield
-        finally:
-            site.observer.close()
-            await site.planner.redrives.close()
-            await site.cluster.close()
 
     def page(path: str, handle: Handle, **options: Any) -> Route:
         return Route(path, _viewed(site, handle, is_api=path.startswith("/api/")), **options)
@@ -77,11 +65,11 @@ def create_app(site: Site, hosts: Hosts) -> ASGIApp:
             Route("/static/{version}/{name}", static),
         ],
         exception_handlers=dict.fromkeys(
-            (BadRequest, NotThere, NotAllowed, ClientError, HTTPException), _failed(site)
+            (BadRequest, NotThere, NotAllowed, WrongType, ClientError, HTTPException),
+            _failed(site),
         ),
-        lifespan=lifespan,
     )
-    return Guard(app, hosts)
+    return Guard(app, site.failed_logins, is_secure=site.is_secure)
 
 
 def _viewed(site: Site, handle: Handle, *, is_api: bool) -> Handle:
@@ -91,15 +79,18 @@ def _viewed(site: Site, handle: Handle, *, is_api: bool) -> Handle:
         if site.may_view(site.visitor(request)):
             return await handle(request)
         if is_api:
-            return JSONResponse(
-                {"error": "this takes a login"},
-                401,
-                headers={"www-authenticate": 'Basic realm="headrace", charset="UTF-8", Bearer'},
-            )
+            return _challenged(JSONResponse({"error": "this takes a login"}, 401))
         query = f"?{request.url.query}" if request.url.query else ""
         return RedirectResponse(url("/login", back=f"{request.url.path}{query}"), 303)
 
     return viewed
+
+
+def _challenged(response: Response) -> Response:
+    """Add the challenges of RFC 9110. Each has a line, as browsers do not know two on one."""
+    response.headers.append("www-authenticate", 'Basic realm="headrace", charset="UTF-8"')
+    response.headers.append("www-authenticate", "Bearer")
+    return response
 
 
 def _failed(site: Site) -> Callable[[Request, Exception], Response]:
@@ -108,7 +99,8 @@ def _failed(site: Site) -> Callable[[Request, Exception], Response]:
     def failed(request: Request, error: Exception) -> Response:
         title, status, text = _explained(error)
         if request.url.path.startswith("/api/"):
-            return JSONResponse({"error": text}, status)
+            answer = JSONResponse({"error": text}, status)
+            return _challenged(answer) if status == 401 else answer
         if is_part(request):  # the browser keeps the part that it shows
             return Response(status_code=status)
         values = {"title": title, "text": text, "tone": "bad", "back": ""}
@@ -122,6 +114,8 @@ def _explained(error: Exception) -> tuple[str, int, str]:
     if isinstance(error, NotAllowed):
         text = "this takes a token or a password in the Authorization header"
         return "Not allowed", 401, text
+    if isinstance(error, WrongType):
+        return "This cannot be asked", 415, str(error)
     if isinstance(error, BadRequest):
         return "This cannot be asked", 400, str(error)
     if isinstance(error, NotThere | UnknownTopic):

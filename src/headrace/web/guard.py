@@ -1,15 +1,14 @@
-"""The outermost layer of the page: hosts, sizes of requests, headers against attacks."""
+"""The outermost layer of the page: methods, addresses, headers against attacks, late answers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headrace.http.failed_logins import FailedLogins
+from headrace.http.messages import Response
 from headrace.log_lines import LimitedLog, get_logger
 
-from .access import Hosts
-from .limits import MAX_REQUEST_BODY_BYTES, MAX_URL_BYTES
+from .limits import MAX_URL_BYTES
 
 log = LimitedLog(get_logger("headrace.ui"))
 
@@ -26,88 +25,53 @@ _HEADERS = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+    (b"cache-control", b"no-store"),
 )
+_TLS_ONLY = (b"strict-transport-security", b"max-age=31536000")
 _METHODS = ("GET", "HEAD", "POST")
 
 
-class BodyTooLarge(Exception):
-    """The body of a request exceeds the limit."""
-
-
 class Guard:
-    """An ASGI layer that refuses large requests and foreign hosts, and adds headers to answers."""
+    """An ASGI layer that refuses odd requests, and adds headers to answers.
 
-    def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
+    :param failed_logins: delays the answers to wrong passwords
+    :param is_secure: the page is served over TLS: browsers are told to come with TLS only
+    """
+
+    def __init__(self, app: ASGIApp, failed_logins: FailedLogins, *, is_secure: bool) -> None:
         self._app = app
-        self._hosts = hosts
+        self._failed_logins = failed_logins
+        self._added = (*_HEADERS, _TLS_ONLY) if is_secure else _HEADERS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        headers = dict(scope["headers"])  # the last one of a name
-        names = [name for name, _ in scope["headers"]]
         begun = False
 
         async def guarded(message: Message) -> None:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                given = {name for name, _ in message["headers"]}
-                message["headers"] = [
-                    *message["headers"],
-                    *(one for one in _HEADERS if one[0] not in given),
-                    *([] if b"cache-control" in given else [(b"cache-control", b"no-store")]),
-                ]
+                names = {name for name, _ in message["headers"]}
+                added = (header for header in self._added if header[0] not in names)
+                message["headers"] = [*message["headers"], *added]
+                if scope.get("state", {}).get("is_late"):
+                    await self._failed_logins.delay()
             await send(message)
 
-        host = headers.get(b"host", b"").decode("latin-1")
-        if names.count(b"host") != 1 or not self._hosts.admits(host):
-            await _refuse(guarded, 421, "This page is not served under this name.")
-        elif scope["method"] not in _METHODS:
+        if scope["method"] not in _METHODS:
             await _refuse(guarded, 405, "This method is not served.")
         elif len(scope["raw_path"]) + len(scope["query_string"]) > MAX_URL_BYTES:
             await _refuse(guarded, 414, "The address is too long.")
-        elif not _fits(headers.get(b"content-length", b"0")):
-            await _refuse(guarded, 413, "The request is too large.")
         else:
             try:
-                await self._app(scope, _limited(receive), guarded)
-            except BodyTooLarge:
-                if begun:
-                    raise
-                await _refuse(guarded, 413, "The request is too large.")
+                await self._app(scope, receive, guarded)
             except Exception as error:
                 log.error("", "cannot serve %s", scope["path"], exc_info=error)
-                if begun:
-                    raise
-                await _refuse(guarded, 500, "The page has failed; its log has the reason.")
-
-
-def _fits(content_length: bytes) -> bool:
-    return content_length.isdigit() and int(content_length) <= MAX_REQUEST_BODY_BYTES
-
-
-def _limited(receive: Receive) -> Receive:
-    """Return a ``receive`` that raises :class:`BodyTooLarge` when a body exceeds the limit."""
-    received = 0
-
-    async def limited() -> Message:
-        nonlocal received
-        message = await receive()
-        received += len(message.get("body", b""))
-        if received > MAX_REQUEST_BODY_BYTES:
-            raise BodyTooLarge
-        return message
-
-    return limited
+                if not begun:
+                    await _refuse(guarded, 500, "The page has failed; its log has the reason.")
 
 
 async def _refuse(send: Send, status: int, text: str) -> None:
-    body = text.encode() + b"\n"
-    headers: Iterable[tuple[bytes, bytes]] = (
-        (b"content-type", b"text/plain; charset=utf-8"),
-        (b"content-length", str(len(body)).encode()),
-    )
-    await send({"type": "http.response.start", "status": status, "headers": list(headers)})
-    await send({"type": "http.response.body", "body": body})
+    response = Response.plain(status, text)
+    headers = list(response.headers)
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body})

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-MAX_REQUEST_BODY_BYTES = 1024 * 1024
-"""The body of a request: a form, with the value of a record to produce."""
-
 MAX_URL_BYTES = 8192
 """The path and the query of a request."""
 
 MAX_FILTERS_BYTES = 2048
 """The filters of a page of records, as part of an address: the link to the next page has them, and
 the link to log in has that one, escaped once more.
+"""
+
+MAX_CONNECTIONS = 256
+"""Connections at a time, and TLS handshakes. One more closes the oldest that has sent no request.
 """
 
 MAX_CONCURRENT_REQUESTS = 64
@@ -22,10 +23,8 @@ MAX_SESSIONS = 100
 SESSION_S = 12 * 3600
 """The time for which a login is valid."""
 
-MAX_FAILED_LOGINS = 10
-"""Wrong passwords within :data:`FAILED_LOGINS_S`; then logins are refused for that time."""
-
-FAILED_LOGINS_S = 60
+SESSION_IDLE_S = 3600
+"""The time after which a login ends if its user does nothing."""
 
 MAX_PLANS = 100
 """Actions that wait for their confirmation; the oldest is forgotten first."""

@@ -64,6 +64,7 @@ SCHEMAS: dict[str, Any] = {
         took_ms={"type": "integer"},
         cluster_id=_TEXT_OR_NULL,
         brokers={"type": "integer"},
+        failed_logins={"type": "integer"},
         totals=_ref("Totals"),
         notes=_array(_ref("Note")),
         warnings=_array(_TEXT),

@@ -1,4 +1,4 @@
-"""Requests that read records: few at a time, each only while its client waits."""
+"""Requests that read records: few at a time, in threads of their own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,8 +15,6 @@ from .limits import MAX_READS
 T = TypeVar("T")
 
 Handle = Callable[[Request], Awaitable[Response]]
-_CLIENT_CLOSED_REQUEST = 499
-"""The status that web servers log for a client that has gone; nobody receives it."""
 
 _THREADS = ThreadPoolExecutor(MAX_READS, "records")
 """Few threads, because each keeps some of the memory that it has used."""
@@ -35,30 +32,10 @@ class Reads:
         self._running = asyncio.Semaphore(MAX_READS)
 
     def __call__(self, handle: Handle) -> Handle:
-        """Return a handler that waits for its turn, and ends when its client has gone."""
+        """Return a handler that waits for its turn. The server cancels it if its client goes."""
 
-        async def take_turn(request: Request) -> Response:
+        async def read(request: Request) -> Response:
             async with self._running:
                 return await handle(request)
 
-        async def read(request: Request) -> Response:
-            reading = asyncio.ensure_future(take_turn(request))
-            leaving = asyncio.ensure_future(_left(request))
-            try:
-                await asyncio.wait((reading, leaving), return_when=asyncio.FIRST_COMPLETED)
-                if reading.done():
-                    return reading.result()
-                leaving.result()
-                raise HTTPException(_CLIENT_CLOSED_REQUEST)
-            finally:
-                reading.cancel()
-                leaving.cancel()
-                await asyncio.gather(reading, leaving, return_exceptions=True)
-
         return read
-
-
-async def _left(request: Request) -> None:
-    """Wait until the client of a request without a body has gone."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -30,6 +30,10 @@ class NotThere(Exception):
     """A group, topic or record does not exist. The page shows the text."""
 
 
+class WrongType(Exception):
+    """The body of a request has another type than it must have. The page shows the text."""
+
+
 def records_query(request: Request) -> Query:
     """Return the query for records that a request has.
 
@@ -177,16 +181,16 @@ async def form_of(request: Request) -> dict[str, str]:
 
 
 def require_same_origin(request: Request) -> None:
-    """Refuse a form of another site.
+    """Refuse a request that another site has made a browser send.
 
     :raises BadRequest: another site has sent it
     """
     origin = request.headers.get("origin")
     site = request.headers.get("sec-fetch-site")
     if site not in (None, "same-origin", "none"):
-        raise BadRequest("The form came from another site.")
+        raise BadRequest("The request came from another site.")
     if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
-        raise BadRequest("The form came from another site.")
+        raise BadRequest("The request came from another site.")
 
 
 def check_form(request: Request, session: Session | None, form: Mapping[str, str]) -> None:

@@ -1,85 +1,101 @@
-"""The web server of the page: uvicorn on a socket of our own."""
+"""The page behind the HTTP server: requests become those of ASGI."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
+import resource
 import ssl
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import unquote
 
-import uvicorn
 from starlette.types import ASGIApp
 
-from .limits import MAX_CONCURRENT_REQUESTS
+from headrace.http.hosts import Hosts
+from headrace.http.messages import Request, Response
+from headrace.http.server import HttpServer
 
-_BACKLOG = 128
-_KEEP_ALIVE_S = 15
+from .app import create_app
+from .limits import MAX_CONCURRENT_REQUESTS, MAX_CONNECTIONS
+from .site import Site
+
 _STOP_S = 2
-_HEAD_BYTES = 32 * 1024
-
-
-def listening_socket(host: str, port: int) -> socket.socket:
-    """Return a listening socket.
-
-    :raises OSError: the address is in use or cannot be bound
-    """
-    family, _, _, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-    listening = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=dual)
-    listening.setblocking(False)
-    return listening
 
 
 async def serve(
-    app: ASGIApp,
-    listening: socket.socket,
+    site: Site,
+    hosts: Hosts,
+    at: tuple[str, int],
     stopping: asyncio.Event,
     *,
-    tls: Path | None = None,
-    ready: Callable[[], object] = lambda: None,
+    tls: ssl.SSLContext | None = None,
+    ready: Callable[[int], object] = lambda port: None,
 ) -> None:
     """Serve until ``stopping`` is set.
 
-    :param tls: a PEM file with a private key and certificates; None for plain HTTP
-    :param ready: called when requests are served
-    :raises OSError: the PEM file cannot be used
+    :param at: host and port; 0 picks a free port
+    :param tls: None for plain HTTP
+    :param ready: called with the port when requests are served
+    :raises OSError: the address is in use or cannot be bound
     """
-    options: dict[str, Any] = {}
-    if tls is not None:
-        options = {"ssl_certfile": str(tls), "ssl_keyfile": str(tls), "ssl_keyfile_password": ""}
-        options["ssl_version"] = ssl.PROTOCOL_TLS_SERVER
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        ws="none",
-        http="h11",
-        lifespan="on",
-        limit_concurrency=MAX_CONCURRENT_REQUESTS,
-        h11_max_incomplete_event_size=_HEAD_BYTES,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=_STOP_S,
-        **options,
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    is_unlimited = descriptors == resource.RLIM_INFINITY
+    server = HttpServer(
+        answering(create_app(site), "http" if tls is None else "https"),
+        hosts,
+        tls,
+        # Handshakes take as many again; the rest is for the connections to the cluster.
+        max_connections=MAX_CONNECTIONS if is_unlimited else min(MAX_CONNECTIONS, descriptors // 4),
+        max_requests=MAX_CONCURRENT_REQUESTS,
     )
-    server = uvicorn.Server(config)
-    # The command has handlers of its own.
-    server.capture_signals = contextlib.nullcontext  # type: ignore
-    serving = asyncio.ensure_future(server.serve([listening]))
-    waiting = asyncio.ensure_future(stopping.wait())
+    await server.start(*at)
+    site.observer.start()
     try:
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.01)
-        if server.started:
-            ready()
-        await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
-        server.should_exit = True
-        await serving
+        ready(server.port)
+        await stopping.wait()
     finally:
-        waiting.cancel()
+        await server.close(_STOP_S)
+        site.observer.close()
+        await site.planner.redrives.close()
+        await site.cluster.close()
+
+
+def answering(app: ASGIApp, scheme: str) -> Callable[[Request], Awaitable[Response]]:
+    """Return the function that has an application answer requests."""
+
+    async def answer(request: Request) -> Response:
+        path, _, query = request.target.partition(b"?")
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": request.method,
+            "scheme": scheme,
+            "path": unquote(path.decode("ascii")),
+            "raw_path": path,
+            "query_string": query,
+            "root_path": "",
+            "headers": list(request.headers),
+            "client": (request.address, 0),
+            "server": None,
+            "state": {},
+        }
+        bodies = [request.body]
+        started: dict[str, Any] = {}
+        sent = bytearray()
+
+        async def receive() -> dict[str, Any]:
+            if not bodies:
+                await asyncio.Event().wait()  # the server cancels the answer if the client goes
+            return {"type": "http.request", "body": bodies.pop()}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                started.update(message)
+            else:
+                sent.extend(message.get("body", b""))
+
+        await app(scope, receive, send)
+        return Response(started["status"], bytes(sent), list(started["headers"]))
+
+    return answer

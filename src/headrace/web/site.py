@@ -18,6 +18,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.lag.group_lines import GroupLine
 from headrace.client.settings import Settings
+from headrace.http.failed_logins import FailedLogins
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 
@@ -59,6 +60,8 @@ from .views import GROUP_SORTS, TOPIC_SORTS, Listing, listing, totals
 log = get_logger("headrace.ui")
 
 COOKIE = "headrace_session"
+_SECURE_COOKIE = f"__Host-{COOKIE}"
+"""Browsers take it over TLS only, and neither from nor for another host."""
 _FIRST_OBSERVATION_S = 0.25
 """The time that a page waits for the first observation; after it, the page is sent without one."""
 _OVERVIEW_ROWS = 15
@@ -109,6 +112,8 @@ class Site:
         self.login_to_view = login_to_view
         self.is_secure = is_secure
         self.sessions = Sessions()
+        self.failed_logins = FailedLogins()
+        self.cookie = _SECURE_COOKIE if is_secure else COOKIE
         self.pages = Pages()
         self.cluster: Cluster = settings.cluster()
         self.plans = Plans()
@@ -127,15 +132,21 @@ class Site:
     def _visitor(self, request: Request) -> Visitor:
         header = request.headers.get("authorization")
         if header is not None and self.credentials:
-            given = basic_or_bearer(header)
-            if given is not None and not self.sessions.refuses_logins:
-                user = self.credentials.admits(*given)
-                if user is None:
-                    self.sessions.failed()
-                return Visitor(user)
-            return Visitor(None)
-        session = self.sessions.get(request.cookies.get(COOKIE))
+            name_and_secret = basic_or_bearer(header)
+            if name_and_secret is None:
+                return Visitor(None)
+            return Visitor(self._admitted(request, *name_and_secret))
+        session = self.sessions.get(request.cookies.get(self.cookie), is_use=not is_part(request))
         return Visitor(None if session is None else session.user, session)
+
+    def _admitted(self, request: Request, name: str, secret: str) -> str | None:
+        """Return the user with this name and password, or of this token; count a wrong one."""
+        user = self.credentials.admits(name, secret)
+        if user is None:
+            address = request.client.host if request.client is not None else ""
+            user_name = name if name in self.credentials.users else None
+            request.state.is_late = self.failed_logins.count(address, user_name)
+        return user
 
     def may_view(self, visitor: Visitor) -> bool:
         """Return whether a visitor may view pages."""
@@ -153,6 +164,7 @@ class Site:
         204, if ``part`` is the digest of what the browser shows already.
         """
         visitor = self.visitor(request)
+        observer = self.observer if self.may_view(visitor) else None
         live_url = ""
         query = {k: v for k, v in request.query_params.items() if k != "part"}
         common = {
@@ -160,9 +172,9 @@ class Site:
             "may_act": bool(self.credentials),
             "acting": visitor.user is not None,
             "csrf": visitor.session.csrf if visitor.session is not None else "",
-            "seen": self.observer.observation,
-            "problem": self.observer.problem,
-            "stale_ms": self.observer.stale_ms(time.time_ns() // 1_000_000),
+            "seen": observer and observer.observation,
+            "problem": observer and observer.problem,
+            "stale_ms": observer and observer.stale_ms(time.time_ns() // 1_000_000),
             "retry_s": _RETRY_S if status == 502 and request.method == "GET" else None,
             "path": request.url.path,
             "address": str(request.url.path)
@@ -578,14 +590,10 @@ class Site:
             require_same_origin(request)
             form = await form_of(request)
             back = form.get("back", "")
-            if self.sessions.refuses_logins:
-                wrong, status = "Too many wrong passwords. Wait a minute, and try again.", 429
-            else:
-                user = self.credentials.admits(form.get("name", ""), form.get("password", ""))
-                if user is not None:
-                    return self._logged_in(user, back)
-                self.sessions.failed()
-                wrong, status = "That is not right.", 401
+            user = self._admitted(request, form.get("name", ""), form.get("password", ""))
+            if user is not None:
+                return self._logged_in(user, back)
+            wrong, status = "That is not right.", 401
         values = {"wrong": wrong, "back": back, "has_users": bool(self.credentials.users)}
         return self.html(request, "login", values, status)
 
@@ -593,7 +601,7 @@ class Site:
         log.info("%s logged in", user)
         response = RedirectResponse(back if _is_path(back) else "/", 303)
         response.set_cookie(
-            COOKIE,
+            self.cookie,
             self.sessions.begin(user),
             httponly=True,
             samesite="strict",
@@ -607,9 +615,9 @@ class Site:
         session = self.visitor(request).session
         form = await form_of(request)
         check_form(request, session, form)
-        self.sessions.end(request.cookies.get(COOKIE))
+        self.sessions.end(request.cookies.get(self.cookie))
         response = RedirectResponse("/", 303)
-        response.delete_cookie(COOKIE, path="/")
+        response.delete_cookie(self.cookie, path="/", secure=self.is_secure, httponly=True)
         return response
 
     def static(self, request: Request) -> Response:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -73,14 +72,6 @@ class Values(Protocol):
 
 ANY_HOSTS = ("", "0.0.0.0", "::")
 """Hosts of listeners to which no client can connect."""
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a host."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def split_address(text: str) -> tuple[str, str, int]:

@@ -9,18 +9,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.cli.client_options import client_config, client_options, connection_settings
+from headrace.cli.descriptors import allow_all_descriptors
 from headrace.cli.errors import Failure, one_line_error
 from headrace.cli.groups.options import GROUP_TYPES, check_pattern, group_types
 from headrace.cli.log_output import log_to_stderr
 from headrace.cli.metrics_access import metrics_access
-from headrace.cli.options import Address, file_option, flag, page_address, seconds_option
+from headrace.cli.options import (
+    Address,
+    allow_host_option,
+    file_option,
+    flag,
+    page_address,
+    seconds_option,
+)
+from headrace.log_lines import log_unhandled
 
 if TYPE_CHECKING:
     from headrace.broker.metrics.server import MetricsAccess
     from headrace.cli.exporter.scraper import Scraper
     from headrace.client.lag.rows import LagQuery
 
-DEFAULT_LISTEN = Address("0.0.0.0", 9308)
+DEFAULT_LISTEN = Address("127.0.0.1", 9308)
 _TIMEOUT_S = 8.0
 _WINDOW_S = 60.0
 _PATTERNS = ("groups-pattern", "exclude-groups", "topics-pattern", "exclude-topics")
@@ -28,7 +37,8 @@ _EPILOG = """\
 examples:
   headrace exporter --bootstrap-server broker:9092
   headrace exporter --exclude-groups 'console-consumer-.*' --topics-pattern 'orders|returns'
-  headrace exporter --command-config client.properties --listen 127.0.0.1:9308
+  headrace exporter --command-config client.properties --listen :9308 \\
+      --metrics-users prometheus.users --metrics-tls exporter.pem
 """
 
 
@@ -44,8 +54,8 @@ def declare(parser: ArgumentParser) -> None:
         default=DEFAULT_LISTEN,
         metavar="[HOST]:PORT",
         help=(
-            "address to serve the metrics on; without a host all addresses, "
-            f"port 0: a free port (default: :{DEFAULT_LISTEN.port})"
+            "address to serve the metrics on; :PORT: all addresses, port 0: a free port "
+            f"(default: {DEFAULT_LISTEN})"
         ),
     )
     for name, what in zip(
@@ -81,6 +91,7 @@ def declare(parser: ArgumentParser) -> None:
         "--metrics-users",
         "a file of NAME:PASSWORD lines: who may read the metrics (default: everybody)",
     )
+    allow_host_option(parser, "the metrics are asked for")
 
 
 def run(options: Namespace) -> int:
@@ -91,7 +102,7 @@ def run(options: Namespace) -> int:
     """
     query = lag_query(options)
     settings = connection_settings(client_config(options))
-    access = metrics_access(options.metrics_tls, options.metrics_users)
+    access = metrics_access(options.metrics_tls, options.metrics_users, options.allow_host)
     try:
         import prometheus_client  # noqa: F401
     except ImportError:
@@ -109,6 +120,7 @@ def run(options: Namespace) -> int:
         window_ms=int(options.window * 1000),
     )
     log_to_stderr()
+    allow_all_descriptors()
     asyncio.run(_serve(scraper, options.listen, access))
     return 0
 
@@ -138,16 +150,18 @@ async def _serve(scraper: Scraper, at: Address, access: MetricsAccess) -> None:
     from headrace.broker.metrics.server import MetricsServer
 
     stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(log_unhandled)
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, stopping.set)
     server = MetricsServer(scraper.page, access)
     try:
         try:
-            await server.start(*at)
+            port = await server.start(*at)
         except OSError as error:
             raise Failure(f"cannot listen on {at}: {one_line_error(error)}") from error
         scheme = "http" if access.tls is None else "https"
-        print(f"metrics are at {scheme}://{Address(at.host, server.port)}/metrics", flush=True)
+        print(f"metrics are at {scheme}://{Address(at.host, port)}/metrics", flush=True)
         await stopping.wait()
     finally:
         await server.close()

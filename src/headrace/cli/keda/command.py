@@ -10,7 +10,6 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.config.listeners import is_loopback
 from headrace.cli.client_options import client_config, client_options, connection_settings
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.log_output import log_to_stderr
@@ -21,12 +20,11 @@ from headrace.cli.options import (
     repeated_option,
     seconds_option,
 )
-from headrace.log_lines import get_logger
+from headrace.open_ports import warn_if_open
 
 if TYPE_CHECKING:
     from .clusters import Clusters
 
-_log = get_logger("headrace.keda")
 
 DEFAULT_LISTEN = Address("127.0.0.1", 6000)
 _INTERVAL_S = 0.5
@@ -124,12 +122,13 @@ def run(options: Namespace) -> int:
         timeout_ms=int(options.timeout * 1000),
     )
     log_to_stderr()
-    if options.grpc_client_ca is None and not is_loopback(options.listen.host):
-        _log.warning(
-            "%s is open to other machines without certificates of clients: whoever reaches it can "
-            "read the lag of all groups: set --grpc-tls and --grpc-client-ca",
-            options.listen,
-        )
+    # Without --grpc-client-ca, anybody who reaches it reads the lag of all groups.
+    warn_if_open(
+        "the scaler",
+        options.listen.host,
+        login=options.grpc_client_ca is not None,
+        tls=credentials is not None,
+    )
     asyncio.run(_serve(clusters, options.listen, credentials))
     return 0
 

@@ -20,11 +20,14 @@ from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.options import Address, file_option, flag, port_number
 from headrace.log_lines import get_logger
 
+from .exposure import check_exposure
+
 log = get_logger("headrace.ui")
 
 _STOP_S = 2.0
+_PAGE_HOST = "127.0.0.1"
 _LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
-_PACKAGES = ("jinja2", "starlette", "uvicorn")
+_PACKAGES = ("jinja2", "starlette")
 _FILES = (
     ("command-config", "a properties file of client configs with which the page connects"),
     ("users", "a file of NAME:PASSWORD lines: who may log in to the page, to act"),
@@ -39,10 +42,14 @@ def declare(parser: ArgumentParser) -> None:
         "--ui-port",
         type=port_number,
         metavar="PORT",
-        help="port of a page with groups, topics and records, on the host of the first --listen; "
-        "0: a free port",
+        help="port of a page with groups, topics and records; 0: a free port",
     )
-    parser.add_argument("--ui-host", metavar="HOST", help="another host to serve the page on")
+    parser.add_argument(
+        "--ui-host",
+        metavar="HOST",
+        default=_PAGE_HOST,
+        help="host to serve the page on (default: %(default)s)",
+    )
     for name, what in _FILES:
         file_option(parser, f"--ui-{name}", what)
     flag(
@@ -51,19 +58,31 @@ def declare(parser: ArgumentParser) -> None:
         "allow changes to those who log in to the page, with a token in a file that is named",
     )
     flag(parser, "--ui-login-to-view", "the page shows nothing without a login")
+    flag(
+        parser,
+        "--ui-open",
+        "let other machines reach the page without --ui-tls and --ui-login-to-view",
+    )
 
 
 def check(options: Namespace, listeners: Sequence[Listener]) -> None:
     """Check the options before the broker starts.
 
     :raises Failure: a package is missing
-    :raises BadUsage: the page could not log in to the broker
+    :raises BadUsage: the page could not log in to the broker, or is open to other machines
     """
     if options.ui_port is None:
         return
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise Failure(f"{missing[0]} is not installed: pip install 'headrace[ui]'")
+    check_exposure(
+        options.ui_host,
+        tls=options.ui_tls is not None,
+        login_to_view=options.ui_login_to_view,
+        is_open=options.ui_open,
+        prefix="--ui-",
+    )
     if options.ui_command_config is None and _plain(listeners) is None:
         raise BadUsage(
             "--ui-port takes --ui-command-config FILE, as no listener is PLAINTEXT: the page "
@@ -84,7 +103,7 @@ def command(options: Namespace, listeners: Sequence[Listener]) -> list[str]:
     plain = None if options.ui_command_config is not None else _plain(listeners)
     to = plain or listeners[0]
     broker = Address(_LOOPBACK.get(to.host, to.host), to.port)
-    at = Address(options.ui_host or listeners[0].host or "0.0.0.0", options.ui_port)
+    at = Address(options.ui_host, options.ui_port)
     words = [sys.executable, "-m", "headrace", "ui", "--stop-with-stdin"]
     words += ["--bootstrap-server", str(broker), "--listen", str(at)]
     for name, _ in _FILES:
@@ -95,6 +114,10 @@ def command(options: Namespace, listeners: Sequence[Listener]) -> list[str]:
         words.append("--actions")
     if options.ui_login_to_view:
         words.append("--login-to-view")
+    if options.ui_open:
+        words.append("--open")
+    for name in options.allow_host:
+        words += ["--allow-host", name]
     return words
 
 

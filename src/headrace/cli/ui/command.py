@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import secrets
 import signal
-import socket
 import sys
 import tempfile
 import threading
@@ -18,10 +16,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.client_options import client_config, client_options, connection_settings
+from headrace.cli.descriptors import allow_all_descriptors
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.log_output import log_to_stderr
-from headrace.cli.options import Address, file_option, flag, page_address, repeated_option
-from headrace.cli.secret_files import secret_file, warn_of_readers
+from headrace.cli.metrics_access import server_tls
+from headrace.cli.options import Address, allow_host_option, file_option, flag, page_address
+from headrace.cli.secret_files import secret_file
+from headrace.log_lines import log_unhandled
+from headrace.open_ports import warn_if_open
+
+from .exposure import check_exposure
 
 if TYPE_CHECKING:
     from headrace.web.access import Credentials
@@ -59,12 +63,13 @@ def declare(parser: ArgumentParser) -> None:
     file_option(parser, "--users", "a file of NAME:PASSWORD lines: who may log in")
     file_option(parser, "--token-file", "a file with a token to log in with")
     flag(parser, "--login-to-view", "show nothing without a login")
-    repeated_option(
+    flag(
         parser,
-        "--allow-host",
-        "NAME",
-        "another name of this machine under which the page is asked for; may be repeated",
+        "--open",
+        "let other machines reach the page without --tls and --login-to-view, for example behind a "
+        "proxy that has both",
     )
+    allow_host_option(parser, "the page is asked for")
     file_option(parser, "--tls", "serve HTTPS, with the private key and certificates of a PEM file")
     flag(
         parser,
@@ -84,26 +89,29 @@ def run(options: Namespace) -> int:
     try:
         import jinja2  # noqa: F401
         import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
     except ImportError as error:
         raise Failure(f"{error.name} is not installed: pip install 'headrace[ui]'") from None
     credentials, token = credentials_of_files(options)
-    if options.tls is not None:
-        warn_of_readers(options.tls)
     if options.login_to_view and not credentials:
         raise BadUsage("--login-to-view takes --users, --token-file or --actions")
+    check_exposure(
+        options.listen.host,
+        tls=options.tls is not None,
+        login_to_view=options.login_to_view,
+        is_open=options.open,
+    )
+    tls = None if options.tls is None else server_tls(options.tls)
     log_to_stderr()
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    allow_all_descriptors()
     settings = replace(
         settings,
         client_id="headrace-ui",
         request_timeout_ms=_TIMEOUT_MS,
         connect_timeout_ms=_TIMEOUT_MS,
     )
-    from headrace.web.access import Hosts
-    from headrace.web.app import create_app
+    from headrace.http.hosts import Hosts
     from headrace.web.observer import Observer
-    from headrace.web.server import listening_socket
+    from headrace.web.server import serve
     from headrace.web.site import Site
 
     site = Site(
@@ -114,39 +122,35 @@ def run(options: Namespace) -> int:
         login_to_view=options.login_to_view,
         is_secure=options.tls is not None,
     )
-    hosts = Hosts([options.listen.host, socket.gethostname(), *options.allow_host])
-    try:
-        listening = listening_socket(*options.listen)
-    except OSError as error:
-        raise Failure(f"cannot listen on {options.listen}: {one_line_error(error)}") from error
-    at = Address(options.listen.host, listening.getsockname()[1])
+    hosts = Hosts([options.listen.host, *options.allow_host])
 
-    def ready() -> None:
-        scheme = "http" if options.tls is None else "https"
-        print(f"the page is at {scheme}://{at}/", flush=True)
+    def ready(port: int) -> None:
+        scheme = "http" if tls is None else "https"
+        print(f"the page is at {scheme}://{Address(options.listen.host, port)}/", flush=True)
         if token is not None:
             where = token if token_file is None else f"in {token_file.name}"
             print(f"to act on it, log in with the token {where}", flush=True)
+        is_closed = bool(credentials) and options.login_to_view
+        warn_if_open("the page", options.listen.host, login=is_closed, tls=tls is not None)
 
     async def serve_all() -> None:
-        from headrace.web.server import serve
-
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(log_unhandled)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
         if options.stop_with_stdin:
             _stop_at_end_of_stdin(loop, stopping)
-        await serve(create_app(site, hosts), listening, stopping, tls=options.tls, ready=ready)
+        try:
+            await serve(site, hosts, options.listen, stopping, tls=tls, ready=ready)
+        except OSError as error:
+            raise Failure(f"cannot listen on {options.listen}: {one_line_error(error)}") from error
 
-    try:
-        with contextlib.ExitStack() as until_end:
-            token_file = None
-            if token is not None and not sys.stdout.isatty():  # a log is kept, and read by others
-                token_file = until_end.enter_context(_token_file(token))
-            asyncio.run(serve_all())
-    except OSError as error:
-        raise Failure(f"cannot serve the page: {one_line_error(error)}") from error
+    with contextlib.ExitStack() as until_end:
+        token_file = None
+        if token is not None and not sys.stdout.isatty():  # a log is kept, and read by others
+            token_file = until_end.enter_context(_token_file(token))
+        asyncio.run(serve_all())
     return 0
 
 

@@ -1,0 +1,362 @@
+"""HTTP/1.1 behind the broker's acceptor.
+
+A connection has a task. It waits for a request, has it answered, sends the response, and waits for
+the next one. Connections are few, and end in time: one more than there may be closes the oldest one
+that has not sent a whole request yet, a *stranger*, or else the one that is idle for the longest
+time. So whoever sends a request at once is answered, whatever others do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, cast
+
+from headrace.broker.acceptor import Acceptor, Begin, listening_sockets
+from headrace.log_lines import LimitedLog, get_logger
+
+from .hosts import Hosts
+from .limits import (
+    BODY_S,
+    DISCARD_S,
+    HEAD_S,
+    IDLE_S,
+    MAX_BODIES,
+    MAX_HEAD_BYTES,
+    MAX_UNSENT_BYTES,
+    SEND_S,
+)
+from .messages import Head, Refused, Request, Response, parse_head, read_chunks
+
+if TYPE_CHECKING:
+    from headrace.broker.tls.transport import Handshakes
+
+log = LimitedLog(get_logger("headrace.http"))
+
+_BUSY = Response.plain(503, "Too many requests at a time.", (b"retry-after", b"1"))
+_BUFFER_BYTES = 16 * 1024
+
+
+class _State(Enum):
+    """The progress of a connection."""
+
+    STRANGER = auto()
+    IDLE = auto()
+    BODY = auto()
+    WAITING = auto()
+    SENDING = auto()
+    LEAVING = auto()
+    """Its request was refused, and the answer sent."""
+
+
+_CLOSED_FIRST = (_State.LEAVING, _State.STRANGER, _State.IDLE, _State.BODY, _State.SENDING)
+"""The connections that are closed for another one. One that waits for its answer is not."""
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    """A connection.
+
+    :ivar is_safe: whether its request changes nothing
+    """
+
+    task: asyncio.Task[None]
+    transport: asyncio.WriteTransport
+    address: str
+    state: _State = _State.STRANGER
+    is_safe: bool = False
+
+
+def _nothing() -> None:
+    pass
+
+
+class _Stream(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
+    """A stream whose transport receives into a buffer.
+
+    :param buffer: shared by all streams, as the bytes are copied out of it at once
+    :param connected: called with the reader and the writer. Nothing here refers to itself, so that
+        the memory of a connection is free when it has ended
+    :ivar gone: called when the client has closed the connection
+    """
+
+    def __init__(
+        self,
+        buffer: bytearray,
+        connected: Callable[[_Stream, asyncio.StreamReader, asyncio.StreamWriter], None],
+    ) -> None:
+        self._new: asyncio.StreamReader | None = asyncio.StreamReader(MAX_HEAD_BYTES)
+        super().__init__(self._new)
+        self._buffer = buffer
+        self._connected = connected
+        self.gone: Callable[[], None] = _nothing
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        reader, self._new = self._new, None
+        assert reader is not None
+        to_client = cast(asyncio.WriteTransport, transport)  # uvloop has classes of its own
+        loop = asyncio.get_running_loop()
+        self._connected(self, reader, asyncio.StreamWriter(to_client, self, reader, loop))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self._buffer)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self._buffer[:nbytes]))
+
+    def eof_received(self) -> bool | None:
+        self.gone()
+        return super().eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.gone()
+        super().connection_lost(exc)
+
+
+class HttpServer:
+    """An HTTP server.
+
+    :param answer: answers requests; it is cancelled if the client of a GET or HEAD goes
+    :param hosts: the names under which the port is served
+    :param tls: None for plain HTTP
+    :param max_connections: at a time, and as many TLS handshakes
+    :param max_requests: at a time; further ones get 503
+    :ivar port: the port it listens on
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[Request], Awaitable[Response]],
+        hosts: Hosts,
+        tls: ssl.SSLContext | None = None,
+        *,
+        max_connections: int,
+        max_requests: int,
+    ) -> None:
+        self._answer = answer
+        self._hosts = hosts
+        self._tls = tls
+        self._max_connections = max_connections
+        self._max_requests = max_requests
+        self._acceptors: list[Acceptor] = []
+        self._handshakes: Handshakes | None = None
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._connections: dict[_Connection, None] = {}
+        """In the order in which they came to their states."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        """The tasks of all connections, also of those that were closed for another one."""
+        self.port = 0
+
+    @property
+    def open_connections(self) -> int:
+        """The number of connections."""
+        return len(self._connections)
+
+    @property
+    def open_handshakes(self) -> int:
+        """The number of TLS handshakes that are not complete."""
+        return 0 if self._handshakes is None else len(self._handshakes)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """The bytes of responses that clients have not read."""
+        return sum(one.transport.get_write_buffer_size() for one in self._in(_State.SENDING))
+
+    async def start(self, host: str, port: int) -> None:
+        """Start to listen. Port 0 picks a free port.
+
+        :raises OSError: when the address is in use or cannot be bound
+        """
+        begin = None if self._tls is None else self._tls_beginning(self._tls)
+        sockets = await listening_sockets(host, port)
+        self.port = sockets[0].getsockname()[1]
+        self._acceptors = [Acceptor(one, None, self._stream, begin) for one in sockets]
+
+    async def close(self, grace_s: float = 0) -> None:
+        """Stop listening, and cancel the requests that are being served.
+
+        :param grace_s: the time that they get to end
+        """
+        for acceptor in self._acceptors:
+            acceptor.close()
+        self._acceptors.clear()
+        if self._handshakes is not None:
+            self._handshakes.close()
+        waiting = [one.task for one in self._in(_State.WAITING)]
+        if grace_s and waiting:
+            await asyncio.wait(waiting, timeout=grace_s)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Connections ----------------------------------------------------------------------------------
+
+    def _tls_beginning(self, context: ssl.SSLContext) -> Begin:
+        """Return the function that begins connections with TLS."""
+        from headrace.broker.tls.transport import Handshakes, TlsTransport
+
+        handshakes = Handshakes(HEAD_S, self._max_connections)
+        self._handshakes = handshakes
+
+        def begin(sock: socket.socket, ended: Callable[[], None]) -> None:
+            TlsTransport(sock, context, self._stream, handshakes, ended)
+
+        return begin
+
+    def _stream(self) -> asyncio.BufferedProtocol:
+        """Return the protocol of a new connection."""
+        return _Stream(self._buffer, self._begin)
+
+    def _begin(
+        self, stream: _Stream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(stream, reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _in(self, state: _State) -> list[_Connection]:
+        return [one for one in self._connections if one.state is state]
+
+    def _enter(self, connection: _Connection, state: _State) -> None:
+        connection.state = state
+        # One that was closed for another one stays away until its task has ended.
+        if self._connections.pop(connection, self) is None:
+            self._connections[connection] = None
+
+    def _close_oldest(self, state: _State) -> bool:
+        """Close the connection that is in a state for the longest time.
+
+        :returns: True if there was one
+        """
+        oldest = next((one for one in self._connections if one.state is state), None)
+        if oldest is not None:
+            self._close_for_another(oldest)
+        return oldest is not None
+
+    def _close_for_another(self, connection: _Connection) -> None:
+        del self._connections[connection]
+        connection.task.cancel()
+        connection.transport.abort()
+
+    async def _serve(
+        self, stream: _Stream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        peer = writer.get_extra_info("peername")
+        connection = _Connection(task, writer.transport, str(peer[0]) if peer else "")
+        has_room = len(self._connections) < self._max_connections or any(
+            map(self._close_oldest, _CLOSED_FIRST)
+        )
+
+        def gone() -> None:
+            if connection.state is _State.WAITING and connection.is_safe:
+                task.cancel()
+
+        stream.gone = gone
+        try:
+            if not has_room:
+                writer.write(_BUSY.head(keeps_open=False) + _BUSY.body)
+                return
+            self._connections[connection] = None
+            while await self._exchange(connection, reader, writer):
+                self._enter(connection, _State.IDLE)
+                # Half of the places stay for strangers.
+                if len(self._in(_State.IDLE)) > self._max_connections // 2:
+                    self._close_oldest(_State.IDLE)
+                await asyncio.sleep(0)  # the next request may be here already: others go first
+        except (TimeoutError, OSError, EOFError, asyncio.CancelledError):
+            pass  # the client sends nothing, receives nothing, or has gone; or this makes room
+        finally:
+            stream.gone = _nothing
+            self._connections.pop(connection, None)
+            writer.transport.close() if not has_room else writer.transport.abort()
+
+    # Requests -------------------------------------------------------------------------------------
+
+    async def _exchange(
+        self, connection: _Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        """Receive a request, and send the response; return whether another one may follow."""
+        method, keeps_open, is_refused = "", False, False
+        try:
+            async with asyncio.timeout(HEAD_S if connection.state is _State.STRANGER else IDLE_S):
+                head = await _read_head(reader)
+            method = head.method
+            if not all(map(self._hosts.admits, head.hosts)):
+                raise Refused(421, "This port is not served under this name: see --allow-host.")
+            body = await self._read_body(connection, head, reader)
+            response = await self._respond(connection, head, body)
+            keeps_open = head.keeps_open
+        except Refused as refused:
+            response = Response.plain(refused.status, refused.text)
+            is_refused = True
+        for sending in self._in(_State.SENDING):
+            if self.unsent_bytes + len(response.body) <= MAX_UNSENT_BYTES:
+                break
+            self._close_for_another(sending)
+        self._enter(connection, _State.SENDING)
+        async with asyncio.timeout(SEND_S):
+            writer.write(response.head(keeps_open=keeps_open))
+            if method != "HEAD":
+                writer.write(response.body)
+            await writer.drain()
+            if is_refused:
+                self._enter(connection, _State.LEAVING)
+                await _discard_rest(reader, writer)
+            if not keeps_open:
+                writer.close()
+                await writer.wait_closed()
+        return keeps_open
+
+    async def _read_body(
+        self, connection: _Connection, head: Head, reader: asyncio.StreamReader
+    ) -> bytes:
+        if head.length == 0:
+            return b""
+        if len(self._in(_State.BODY)) >= MAX_BODIES:
+            self._close_oldest(_State.BODY)
+        self._enter(connection, _State.BODY)
+        if (b"expect", b"100-continue") in head.headers:
+            connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        async with asyncio.timeout(BODY_S):
+            if head.length is None:
+                return await read_chunks(reader)
+            return await reader.readexactly(head.length)
+
+    async def _respond(self, connection: _Connection, head: Head, body: bytes) -> Response:
+        if len(self._in(_State.WAITING)) >= self._max_requests:
+            return _BUSY
+        connection.is_safe = head.method in ("GET", "HEAD")
+        self._enter(connection, _State.WAITING)
+        request = Request(head.method, head.target, head.headers, body, connection.address)
+        try:
+            return await self._answer(request)
+        except Exception as error:
+            log.error("", "cannot answer a request", exc_info=error)
+            return Response.plain(500, "This request has failed; the log has the reason.")
+
+
+async def _read_head(reader: asyncio.StreamReader) -> Head:
+    try:
+        return parse_head(await reader.readuntil(b"\r\n\r\n"))
+    except asyncio.LimitOverrunError:
+        raise Refused(431, "The head of the request is too long.") from None
+
+
+async def _discard_rest(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Receive what a client sends after a request that was refused. A connection that is closed
+    with unread bytes is reset, and the client may lose the answer.
+    """
+    if writer.can_write_eof():
+        writer.write_eof()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DISCARD_S):
+            while await reader.read(MAX_HEAD_BYTES):
+                pass

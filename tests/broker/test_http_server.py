@@ -1,0 +1,337 @@
+"""The HTTP server of the page, the metrics and the exporter: what it reads, and its limits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.http import server as http_server
+from headrace.http.failed_logins import FailedLogins
+from headrace.http.hosts import Hosts
+from headrace.http.limits import (
+    FAILED_LOGINS_S,
+    MAX_BODIES,
+    MAX_BODY_BYTES,
+    MAX_COUNTED_LOGINS,
+    MAX_DELAYED_LOGINS,
+    MAX_FAILED_LOGINS,
+)
+from headrace.http.messages import Refused, Request, Response, parse_head
+from headrace.http.server import HttpServer
+from headrace.log_lines import log_unhandled
+from tests.support import story
+
+GET = b"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n"
+POST = b"POST /x HTTP/1.1\r\nHost: localhost\r\n"
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("host", "is_admitted"),
+    [
+        ("127.0.0.1", True),
+        ("127.0.0.1:80", True),
+        ("[::1]:9380", True),
+        ("localhost:1", True),
+        ("LOCALHOST.", True),
+        ("queues.example.org", True),
+        ("evil.example.org:9380", False),
+        ("", False),
+        ("127.0.0.1.evil.org", False),
+        ("[::1].evil.com", False),
+        ("[127.0.0.1]evil.com", False),
+        ("[127.0.0.1]", False),
+        ("[localhost]", False),
+        ("[::1]/x?", False),
+        ("[::1%lo]", False),
+        ("::1", False),
+        ("localhost:", False),
+        ("localhost:1:1", False),
+        ("localhost evil.com", False),
+        ("evil.com@localhost", False),
+        ("localhost\n", False),
+    ],
+)
+def test_hosts(host: str, is_admitted: bool) -> None:
+    assert Hosts(["queues.example.org"]).admits(host) is is_admitted
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"GET  /x HTTP/1.1\r\nHost: h",
+        b"GET /x HTTP/2.0\r\nHost: h",
+        b"GET http://h/x HTTP/1.1\r\nHost: h",
+        b"get /x HTTP/1.1\r\nHost: h",
+        b"GET /x HTTP/1.1",
+        b"GET /x HTTP/1.1\r\nHost: h\r\nHost: h",
+        b"GET /x HTTP/1.1\r\nHost: h\r\n folded: x",
+        b"GET /x HTTP/1.1\r\nHost : h",
+        b"GET /x HTTP/1.1\r\nHost: h\r\nx: a\nb: c",
+        b"GET /x HTTP/1.1\r\nHost: h\r\nx: a\x00",
+        b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 1",
+        b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: +1",
+        b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 1, 1",
+        b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked",
+        b"POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Length: 1",
+        b"POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: xchunked",
+        b"POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked",
+        b"POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+    ],
+)
+def test_what_could_be_read_in_two_ways_is_refused(lines: bytes) -> None:
+    with pytest.raises(Refused) as refused:
+        parse_head(lines + b"\r\n\r\n")
+    assert refused.value.status == 400
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_request_or_refused(rest: bytes) -> None:
+    for begin in (b"", b"POST / HTTP/1.1\r\nHost: h\r\n"):
+        with contextlib.suppress(Refused):
+            parse_head(begin + rest + b"\r\n\r\n")
+
+
+@asynccontextmanager
+async def serving(
+    answer: Callable[[Request], Awaitable[Response]] | None = None, **limits: int
+) -> AsyncIterator[HttpServer]:
+    """Serve on a free port; by default the answer is the body."""
+
+    async def echo(request: Request) -> Response:
+        return Response.plain(200, request.body.decode())
+
+    asyncio.get_running_loop().set_exception_handler(log_unhandled)
+    limits = {"max_connections": 8, "max_requests": 4, **limits}
+    server = HttpServer(answer or echo, Hosts(), **limits)
+    await server.start("127.0.0.1", 0)
+    try:
+        yield server
+    finally:
+        await server.close()
+    assert server.open_connections == 0
+
+
+async def connect(server: HttpServer, sent: bytes = b"") -> Any:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(sent)
+    return reader, writer
+
+
+async def exchange(server: HttpServer, sent: bytes) -> bytes:
+    """Send bytes, and return all that comes until the server closes, or an answer is there."""
+    reader, writer = await connect(server, sent)
+    try:
+        head: bytes = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
+        body: bytes = await reader.readexactly(length)
+        return head + body
+    finally:
+        writer.close()
+
+
+@story
+async def test_requests_follow_each_other_until_one_is_refused() -> None:
+    async with serving() as server:
+        reader, writer = await connect(
+            server, GET * 2 + CHUNKED + b"2;x\r\nab\r\n0\r\nt: 1\r\n\r\n"
+        )
+        for body in (b"\n", b"\n", b"ab\n"):
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 OK")
+            assert await reader.readexactly(len(body)) == body
+        both = POST + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+        writer.write(both + GET)
+        writer.write_eof()
+        rest = await reader.read()
+        assert rest.startswith(b"HTTP/1.1 400 ")
+        assert rest.count(b"HTTP/1.1") == 1
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (GET.replace(b"localhost", b"evil.com"), b"421"),
+        (GET.replace(b"localhost", b"[::1].evil.com"), b"421"),
+        (POST + b"Content-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1), b"413"),
+        (CHUNKED + b"200000\r\n" + b"a" * 0x200000, b"413"),
+        (CHUNKED + (b"10000\r\n" + b"a" * 0x10000 + b"\r\n") * 17, b"413"),
+        (CHUNKED + b"x\r\n", b"400"),
+        (CHUNKED + b"1\r\naa\r\n", b"400"),
+        (CHUNKED + b"1" * 100_000, b"400"),
+        (b"GET /" + b"x" * 100_000, b"431"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", b"400"),
+    ],
+)
+@story
+async def test_a_refused_request_gets_its_answer(sent: bytes, status: bytes) -> None:
+    async with serving() as server:
+        assert (await exchange(server, sent)).startswith(b"HTTP/1.1 " + status)
+
+
+@story
+async def test_connections_that_do_not_go_on_keep_nobody_out() -> None:
+    async with serving() as server:
+        attackers = []
+        for sent in (b"", b"GET /x", POST + b"Content-Length: 9\r\n\r\nx", GET) * 5:
+            attackers.append(await connect(server, sent))
+            assert (await exchange(server, GET)).startswith(b"HTTP/1.1 200")
+            assert server.open_connections <= 8
+        for _, writer in attackers:
+            writer.close()
+
+
+@story
+async def test_one_that_has_sent_a_request_outlives_strangers() -> None:
+    async with serving() as server:
+        reader, writer = await connect(server, GET)
+        assert (await reader.readuntil(b"\r\n\r\n\n")).startswith(b"HTTP/1.1 200")
+        strangers = [await connect(server) for _ in range(20)]
+        assert await strangers[0][0].read() == b""  # closed, and not the one from before
+        writer.write(GET)
+        assert (await reader.readuntil(b"\r\n\r\n\n")).startswith(b"HTTP/1.1 200")
+        for _, stranger in (*strangers, (reader, writer)):
+            stranger.close()
+
+
+@story
+async def test_requests_are_counted_rather_than_connections() -> None:
+    go_on = asyncio.Event()
+
+    async def slow(_: Request) -> Response:
+        await go_on.wait()
+        return Response.plain(200, "")
+
+    async with serving(slow) as server:
+        waiting = [asyncio.ensure_future(exchange(server, GET)) for _ in range(4)]
+        while server.open_connections < 4:
+            await asyncio.sleep(0.01)
+        strangers = [await connect(server) for _ in range(20)]
+        assert (await exchange(server, GET)).startswith(b"HTTP/1.1 503")
+        go_on.set()
+        for answer in await asyncio.gather(*waiting):
+            assert answer.startswith(b"HTTP/1.1 200")
+        for _, writer in strangers:
+            writer.close()
+
+
+@story
+async def test_bodies_that_do_not_end_are_bounded_in_number_and_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving(max_connections=100) as server:
+        part = POST + b"Content-Length: 1000\r\n\r\nx"
+        attackers = [await connect(server, part) for _ in range(MAX_BODIES + 1)]
+        assert await attackers[0][0].read() == b""
+        for name in ("BODY_S", "HEAD_S", "IDLE_S"):
+            monkeypatch.setattr(http_server, name, 0.1)
+        for sent in (part, b"GET", GET + b"GET"):
+            reader, writer = await connect(server, sent)
+            await reader.read()  # ends
+            writer.close()
+        for _, writer in attackers:
+            writer.close()
+
+
+@story
+async def test_the_work_for_a_client_that_has_gone_ends() -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Request) -> Response:
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+        return Response.plain(200, "")
+
+    async with serving(slow) as server:
+        _, writer = await connect(server, GET)
+        await begun.wait()
+        writer.close()
+        await ended.wait()
+
+
+@story
+async def test_a_change_goes_on_without_its_client() -> None:
+    begun, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def change(request: Request) -> Response:
+        begun.set()
+        await go_on.wait()
+        ended.set()
+        return Response.plain(200, "")
+
+    async with serving(change) as server:
+        _, writer = await connect(server, POST + b"Content-Length: 1\r\n\r\nx")
+        await begun.wait()
+        writer.close()
+        await writer.wait_closed()
+        await asyncio.sleep(0.05)
+        go_on.set()
+        await ended.wait()
+
+
+@story
+async def test_clients_that_go_at_any_moment_leave_no_lines(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def large(request: Request) -> Response:
+        return Response.plain(200, "x" * 1_000_000)
+
+    async with serving(large) as server:
+        for sent in (b"", b"GET", GET, POST + b"Content-Length: 9\r\n\r\nx", CHUNKED + b"9\r\n"):
+            for _ in range(20):
+                _, writer = await connect(server, sent)
+                writer.transport.abort()
+        assert (await exchange(server, GET)).startswith(b"HTTP/1.1 200")
+        await asyncio.sleep(0.05)
+    assert [one for one in caplog.messages if "slow" not in one] == []
+
+
+@story
+async def test_failures_are_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    async def broken(request: Request) -> Response:
+        raise RuntimeError("broken")
+
+    async with serving(broken) as server:
+        for _ in range(20):
+            assert (await exchange(server, GET)).startswith(b"HTTP/1.1 500")
+    assert len(caplog.records) == 1
+
+
+def test_wrong_passwords_are_counted_by_address_and_user_in_bounded_memory() -> None:
+    now_s = 0.0
+    failures = FailedLogins(lambda: now_s)
+    for _ in range(MAX_FAILED_LOGINS):
+        assert not failures.count("10.0.0.1", "ann")
+    assert failures.count("10.0.0.1", None)
+    assert failures.count("10.0.0.2", "ann")
+    assert not failures.count("10.0.0.2", "bob")
+    now_s = FAILED_LOGINS_S
+    assert not failures.count("10.0.0.1", "ann")
+    for number in range(2 * MAX_COUNTED_LOGINS):
+        failures.count(f"10.1.{number >> 8}.{number & 255}", None)
+    assert len(failures) == MAX_COUNTED_LOGINS
+
+
+@story
+async def test_late_answers_are_bounded_in_number() -> None:
+    failures = FailedLogins()
+    late = [asyncio.ensure_future(failures.delay()) for _ in range(MAX_DELAYED_LOGINS)]
+    await asyncio.sleep(0)
+    await failures.delay()  # at once
+    assert not any(one.done() for one in late)
+    for one in late:
+        one.cancel()
