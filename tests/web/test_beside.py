@@ -74,6 +74,50 @@ def test_the_page_ends_with_its_broker(number: signal.Signals) -> None:
         wait_until(lambda: not answers(address), 30, "the page to end", 0.1)
 
 
+def test_the_page_and_the_metrics_are_on_loopback_whatever_the_listeners_are() -> None:
+    process = start(
+        *("serve", "--ephemeral", "--listen", "0.0.0.0:0", "--advertise", "127.0.0.1:9092"),
+        *("--ui-port", "0", "--metrics-port", "0"),
+    )
+    assert process.stdout is not None
+    try:
+        lines = [process.stdout.readline().decode() for _ in range(3)]
+        assert lines[1].startswith("metrics are at http://127.0.0.1:")
+        assert lines[2].startswith("the page is at http://127.0.0.1:")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [
+        ("ui --listen 0.0.0.0:0", "give --tls and --login-to-view, or --open"),
+        ("ui --listen :0 --actions --login-to-view", "give --tls, or --open"),
+        (
+            "serve --ephemeral --listen 127.0.0.1:0 --ui-port 0 --ui-host 0.0.0.0",
+            "give --ui-tls and --ui-login-to-view, or --ui-open",
+        ),
+    ],
+)
+def test_a_page_for_other_machines_is_protected_or_declared_open(
+    command: str, missing: str
+) -> None:
+    status, _, (line,) = run(*command.split())
+    assert status == 2
+    assert missing in line
+
+
+def test_a_page_that_is_declared_open_is_named_in_a_warning() -> None:
+    process = start("ui", "--listen", "0.0.0.0:0", "--open")
+    assert process.stderr is not None
+    try:
+        assert b"the page is open to other machines without a login" in process.stderr.readline()
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_a_secured_broker_takes_a_login_for_its_page() -> None:
     status, _, (line,) = run(
         *("serve", "--ephemeral", "--ui-port", "0", "--listen", "SASL_PLAINTEXT://127.0.0.1:0")

@@ -130,8 +130,6 @@ def run(options: Namespace) -> int:
         if token is not None:
             where = token if token_file is None else f"in {token_file.name}"
             print(f"to act on it, log in with the token {where}", flush=True)
-        is_closed = bool(credentials) and options.login_to_view
-        warn_if_open("the page", options.listen.host, login=is_closed, tls=tls is not None)
 
     async def serve_all() -> None:
         stopping = asyncio.Event()
@@ -146,6 +144,8 @@ def run(options: Namespace) -> int:
         except OSError as error:
             raise Failure(f"cannot listen on {options.listen}: {one_line_error(error)}") from error
 
+    has_tls = tls is not None
+    warn_if_open("the page", options.listen.host, login=options.login_to_view, tls=has_tls)
     with contextlib.ExitStack() as until_end:
         token_file = None
         if token is not None and not sys.stdout.isatty():  # a log is kept, and read by others
