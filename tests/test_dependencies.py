@@ -12,7 +12,6 @@ from tests.support import ROOT
 
 WITHOUT_ADVISORIES = {
     "cryptography": "50.0.0",  # CVE-2026-26007, CVE-2026-39892, CVE-2026-69247
-    "h11": "0.16.0",  # CVE-2025-43859
     "jinja2": "3.1.6",  # CVE-2025-27516
     "protobuf": "5.29.6",  # CVE-2025-4565, CVE-2026-0994
     "pyarrow": "23.0.1",  # CVE-2026-25087

@@ -75,7 +75,7 @@ def test_files_of_users_and_tokens_are_told(
     metrics = written(tmp_path / "metrics", "ann:4711\n", 0o644)
     scram = written(tmp_path / "scram", "SCRAM-SHA-512=[name=a,password=4711]", 0o644)
     credentials_of_files(Namespace(users=users, token_file=token, actions=False))
-    metrics_access(None, metrics)
+    metrics_access(None, metrics, ())
     new_users(scram)
     told = re.findall("warning: (.+) may have secrets", capsys.readouterr().err)
     assert told == [str(path) for path in (users, token, metrics, scram)]

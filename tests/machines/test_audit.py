@@ -152,8 +152,10 @@ def test_changes_of_groups() -> None:
         fields(partition_index=1, start_offset=8, error_code=refused),
     ]
     of_group = fields(
-        group_id="g", topics=[fields(name="t", topic_name="t", partitions=parts)], error_code=0
+        group_id="g", topics=[fields(name="t", topic_name="t", partitions=parts)], releases=()
     )
+    ranges = [fields(first_offset=6, last_offset=7), fields(first_offset=9, last_offset=9)]
+    released = [fields(topic_name="t", partitions=[part]) for part in parts]
     shared = [fields(topic_name="t", partitions=parts)]
     cases = [
         (42, fields(results=[fields(group_id="g"), fields(group_id="h", error_code=refused)]), ""),
@@ -161,6 +163,9 @@ def test_changes_of_groups() -> None:
         (91, fields(responses=shared), "start of t-0 at 7"),
         (92, fields(responses=shared), "offsets of t"),
     ]
+    releases = fields(group_id="g", topics=(), releases=ranges)
+    (change,) = audit.CHANGES[91](releases, fields(responses=released))
+    assert change.detail == "records 6 to 7 of t-0 released"
     for api_key, response, detail in cases:
         (change,) = audit.CHANGES[api_key](of_group, response)
         assert (change.resource_type, change.name, change.detail) == ("GROUP", "g", detail)

@@ -177,7 +177,7 @@ def test_an_unreachable_cluster_fails_the_load_with_one_line(spark: SparkSession
         ),
         (
             {"topicsPattern": "("},
-            "option topicsPattern is not a regular expression: missing ), unterminated",
+            "option topicsPattern is not a regular expression: missing ): (",
         ),
         (
             {"groupTypes": "share,queue"},

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from inspect import iscoroutinefunction
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -68,7 +69,12 @@ def step(
         log_changes(api_name, context, changes(request, _response(response)))
         return response
 
-    return audited
+    # The request of a client that has gone is ended before its first step: then `handle` must not
+    # have been called.
+    async def audited_steps(broker: Broker, request: Any, context: RequestContext) -> Any:
+        return await later(handle(broker, request, context), request, context)
+
+    return audited_steps if iscoroutinefunction(handle) else audited
 
 
 def log_changes(api_name: str, context: RequestContext, changes: Iterator[Change]) -> None:
@@ -183,17 +189,27 @@ def _deleted_offsets(request: Any, response: Any) -> Iterator[Change]:
 
 
 def _altered_share_offsets(request: Any, response: Any) -> Iterator[Change]:
-    if response.error_code == ErrorCode.NONE:
-        starts = {
-            (topic.topic_name, one.partition_index): one.start_offset
-            for topic in request.topics
-            for one in topic.partitions
-        }
-        for topic in response.responses:
+    if response.error_code != ErrorCode.NONE:
+        return
+    if request.releases:
+        for release, topic in zip(request.releases, response.responses, strict=True):
             for one in _done(topic.partitions):
-                start = starts[topic.topic_name, one.partition_index]
-                detail = f"start of {topic.topic_name}-{one.partition_index} at {start}"
+                detail = (
+                    f"records {release.first_offset} to {release.last_offset} of "
+                    f"{topic.topic_name}-{one.partition_index} released"
+                )
                 yield Change(Operation.ALTER, "GROUP", request.group_id, detail)
+        return
+    starts = {
+        (topic.topic_name, one.partition_index): one.start_offset
+        for topic in request.topics
+        for one in topic.partitions
+    }
+    for topic in response.responses:
+        for one in _done(topic.partitions):
+            start = starts[topic.topic_name, one.partition_index]
+            detail = f"start of {topic.topic_name}-{one.partition_index} at {start}"
+            yield Change(Operation.ALTER, "GROUP", request.group_id, detail)
 
 
 def _deleted_share_offsets(request: Any, response: Any) -> Iterator[Change]:
