@@ -357,6 +357,29 @@ def test_a_leader_that_does_not_know_its_end_yet_is_asked_again(
     assert letter["value"] == "original"
 
 
+def test_records_that_are_gone_cost_one_request(
+    bootstrap_servers: str, queue: Queue, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(bootstrap_servers, source, [b"v"], 0)
+    for number in range(100):
+        queue.write(source, number, b"v", partition=0)
+    queue.write(source, 200, b"v", partition=0)
+    queue.flush()
+    ask, requests = originals.fetch, 0
+
+    async def fetch(*arguments: Any, **more: Any) -> Any:
+        nonlocal requests
+        requests += 1
+        return await ask(*arguments, **more)
+
+    monkeypatch.setattr(originals, "fetch", fetch)
+    config = {"bootstrap.servers": bootstrap_servers}
+    counts = Redrive(config, queue.name, LetterFilter(), RedriveOptions()).plan(threading.Event())
+    assert (counts.redriven, counts.uncompared) == ({source: 101}, {source: 100})
+    # The letters may come in several chunks.
+    assert requests < 20
+
+
 def test_a_record_after_the_end_is_gone(dlq: Dlq, queue: Queue, new_source: str) -> None:
     queue.write(new_source, 0, source_partition=1)
     queue.flush()

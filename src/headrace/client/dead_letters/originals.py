@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -11,7 +12,13 @@ from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.coordinators import backing_off
 from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused, check_answer
 from headrace.client.fetch import FetchLimits, FetchPosition, fetch
-from headrace.client.list_offsets import LATEST, LEADER_MOVED, READ_UNCOMMITTED, list_offsets
+from headrace.client.list_offsets import (
+    EARLIEST,
+    LATEST,
+    LEADER_MOVED,
+    READ_UNCOMMITTED,
+    list_offsets,
+)
 from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
@@ -166,7 +173,7 @@ async def _find(
                 raise ConnectionFailed(f"reading topic '{name}': {name}-{number} has no leader")
             problem = None
             try:
-                end = await _end_offset(cluster, place)
+                end = await _offset(cluster, place, LATEST)
                 reached = sorted(offset for offset in numbers if offset < end)
                 await _find_in(cluster, topic, place, leader, reached, end, records)
             except ConnectionFailed:
@@ -184,8 +191,8 @@ async def _find(
     return originals
 
 
-async def _end_offset(cluster: Cluster, place: TopicPartition) -> int:
-    listed = await list_offsets(cluster, {place: LATEST}, timeout_ms=cluster.timeout_ms)
+async def _offset(cluster: Cluster, place: TopicPartition, when: int) -> int:
+    listed = await list_offsets(cluster, {place: when}, timeout_ms=cluster.timeout_ms)
     return listed[place].offset or 0
 
 
@@ -210,7 +217,9 @@ async def _find_in(
     while at < len(offsets):
         answer = await _answer(cluster, topic, place, leader, offsets[at], end)
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            at += 1  # deleted
+            # Deleted, and so may be thousands after it: skip them without a request for each.
+            start = await _offset(cluster, place, EARLIEST)
+            at = max(at + 1, bisect_left(offsets, start))
             continue
         check_answer(what, answer, f"READ on topic '{place[0]}'")
         data = memoryview(bytes(answer.records or b""))
