@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,21 @@ from headrace.spark.ordered import task_reports
 from headrace.spark.ordered.options import Bound, OrderedOptions
 from headrace.spark.ordered.task_reports import ReportServer, TaskReport, Totals, send_report
 from headrace.spark.token_server import exchange
+
+READER = """
+import signal
+from headrace.spark.ordered.options import OrderedOptions
+from headrace.spark.ordered.stream_reader import OrderedStreamReader
+
+given = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "weather"}
+reader = OrderedStreamReader(OrderedOptions.parse(given, streaming=True))
+try:  # as Spark does it
+    reader._report_server()
+    print("listening", flush=True)
+    signal.pause()
+finally:
+    reader.stop()
+"""
 
 REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "weather, flights"}
 
@@ -150,3 +169,18 @@ def test_a_report_that_cannot_be_delivered_is_dropped() -> None:
     server.close()
     assert not Path(address.server.host).parent.exists()
     send_report(address, TaskReport(0, 0, 1, 0, 0, 1))
+
+
+def test_a_reader_that_spark_ends_leaves_no_socket(tmp_path: Path) -> None:
+    """Spark sends SIGTERM to the process of a query that is stopped."""
+    with subprocess.Popen(
+        [sys.executable, "-c", READER],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"listening\n"
+        assert len(list(tmp_path.iterdir())) == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    assert list(tmp_path.iterdir()) == []

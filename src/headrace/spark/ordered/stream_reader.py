@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -224,6 +226,7 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Stop listening for reports of tasks."""
         reports, self._reports = self._reports, None
         if reports is not None:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it may come while the socket is removed
             reports.close()
 
     def _open(self) -> BrokerLog:
@@ -238,6 +241,9 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             addresses = parse_bootstrap(self._options.kafka.bootstrap_servers)
             host, _ = addresses[0]
             self._reports = ReportServer(towards=host)
+            # Spark ends this process with SIGTERM. Exit normally, so that stop() is called: it
+            # removes the socket.
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         return self._reports
 
     def _commit(self, offsets: JsonOffsets) -> None:
