@@ -45,6 +45,7 @@ from headrace.spark.history.group_records import (
     events,
 )
 from headrace.spark.history.source import split
+from headrace.spark.history.tables import is_chosen
 from headrace.spark.reader.columns import Records
 from headrace.spark.reader.read_options import OffsetRange
 
@@ -394,3 +395,10 @@ def test_tasks_together_have_all_ranges(bounds: list[tuple[int, int, int]], size
     assert [
         (r.partition, offset) for parts in work for r in parts for offset in range(r.start, r.end)
     ] == wanted
+
+
+def test_a_record_without_a_group_is_of_none_that_a_pattern_chooses() -> None:
+    commit = record_schemas.encode(OffsetCommit("g", "t", 2, CommittedOffset(1, -1, "", 1)))
+    found = rows([commit, (b"\0\1", b""), (b"", b"")], CONSUMER_OFFSETS)
+    assert [row["group_id"] for row in found] == ["g", None, None]
+    assert [is_chosen("[a-z]*", row["group_id"]) for row in found] == [True, False, False]

@@ -54,8 +54,13 @@ def history(spark: SparkSession, kafka: KafkaOptions | str, groups: str | None =
     events = reader.load()
     if groups is None:
         return events
-    matching = F.udf(partial(matches, groups), "boolean")
+    matching = F.udf(partial(is_chosen, groups), "boolean")
     return events.where(matching("group_id"))
+
+
+def is_chosen(groups: str, group_id: str | None) -> bool:
+    """Return whether a pattern matches a group id; unreadable records may have none."""
+    return group_id is not None and matches(groups, group_id)
 
 
 async def topics_of(kafka: KafkaOptions) -> list[tuple[str, bytearray, int]]:
