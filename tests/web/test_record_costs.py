@@ -150,6 +150,15 @@ def test_a_page_ends_with_its_records_and_with_its_seconds() -> None:
     assert 0 < read.position == read.scanned < 30
 
 
+def test_a_page_whose_seconds_went_by_while_the_broker_answered_advances() -> None:
+    data = b"".join(_batch(offset, b"x", 10) for offset in range(0, 100, 10))
+    read = _page(data, 100, ReadBudget(MIB, 1000, 0))
+    assert read.position == 1
+    late = _Shelf(cut_record, ReadBudget(MIB, 1000, 0))
+    read = _search(_Read(data, read.position, 100, set()), Query("t"), late)
+    assert read.position == 2
+
+
 def test_batches_that_cannot_be_opened_are_counted_and_passed() -> None:
     batches = [_batch(offset, bytes(9 * MIB)) for offset in range(20)]
     read = _page(b"".join(batches), 20, page_budget())

@@ -18,11 +18,19 @@ class ReadBudget:
 
     :param max_bytes: decompressed bytes
     :param max_records: records, shown or not
-    :param max_s: seconds from now on
+    :param max_s: seconds from now on. They end nothing before the first record was read, so that a
+        look advances even if the broker has taken longer to answer
     :param now_s: the clock
     """
 
-    __slots__ = ("_deadline_s", "_is_stopped", "_left_bytes", "_left_records", "_now_s")
+    __slots__ = (
+        "_deadline_s",
+        "_has_begun",
+        "_is_stopped",
+        "_left_bytes",
+        "_left_records",
+        "_now_s",
+    )
 
     def __init__(
         self,
@@ -35,6 +43,7 @@ class ReadBudget:
         self._left_records = max_records
         self._deadline_s = now_s() + max_s
         self._now_s = now_s
+        self._has_begun = False
         self._is_stopped = False
 
     @property
@@ -44,7 +53,7 @@ class ReadBudget:
             self._is_stopped
             or self._left_bytes <= 0
             or self._left_records <= 0
-            or self._now_s() >= self._deadline_s
+            or (self._has_begun and self._now_s() >= self._deadline_s)
         )
 
     def stop(self) -> None:
@@ -53,10 +62,12 @@ class ReadBudget:
 
     def spend(self, size_bytes: int) -> None:
         """Count bytes of batches of which no record is read."""
+        self._has_begun = True
         self._left_bytes -= size_bytes
 
     def spend_record(self, record: Record) -> None:
         """Count a record."""
+        self._has_begun = True
         self._left_records -= 1
         self._left_bytes -= size_of(record)
 
