@@ -46,7 +46,7 @@ def test_a_record_whose_leader_is_away_does_not_count_as_gone(
 ) -> None:
     found = letter_from(topic, monkeypatch)
     with Originals(CONFIG) as originals, pytest.raises(ClientError, match=problem):
-        originals.fill([found])
+        list(originals.fill([found]))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_record_whose_partition_does_not_exist_is_gone(
 ) -> None:
     found = letter_from(topic, monkeypatch)
     with Originals(CONFIG) as originals:
-        assert originals.fill([found]) == [found]
+        assert list(originals.fill([found])) == [found]
 
 
 def test_an_offset_that_no_log_can_have_is_that_of_no_letter() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from headrace.protocol.record_batch import Record
 
@@ -69,12 +69,14 @@ class ReadBudget:
         """Count a record."""
         self._has_begun = True
         self._left_records -= 1
-        self._left_bytes -= size_of(record)
+        self._left_bytes -= size_of(record.key, record.value, record.headers)
 
 
-def size_of(record: Record) -> int:
+def size_of(
+    key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes | None]]
+) -> int:
     """Return the bytes of a record's key, value and headers."""
-    size_bytes = len(record.key or b"") + len(record.value or b"")
-    for name, content in record.headers:
+    size_bytes = len(key or b"") + len(value or b"")
+    for name, content in headers:
         size_bytes += len(name) + len(content or b"") + _HEADER_BYTES
     return size_bytes

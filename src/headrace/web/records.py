@@ -442,7 +442,7 @@ class _Shelf:
     def keep(self, record: Record) -> _KeptRecord:
         """Return what the page keeps of a record."""
         shown = self._cut(record)
-        self._kept_bytes += size_of(shown)
+        self._kept_bytes += size_of(shown.key, shown.value, shown.headers)
         return _KeptRecord(shown, len(record.value or b""), shown != record)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from headrace.client.list_offsets import (
     READ_UNCOMMITTED,
     list_offsets,
 )
+from headrace.client.read_budget import ReadBudget
 from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
@@ -31,17 +32,19 @@ CLOCK_SKEW_MS = 300_000
 topic was deleted and created again.
 """
 
-_FETCH_BYTES = 1 << 20
+_KEPT_BYTES = 8 << 20
+"""Decompressed bytes of the originals that are kept at a time; the one that reaches it is the last.
+"""
+_READ_S = 5.0
+"""The time in which one look reads originals; a redrive that is stopped ends after it."""
+_FIRST_FETCH_BYTES = 16 << 10
+_MAX_FETCH_BYTES = 1 << 20
 _NO_SUCH_TOPIC = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.INVALID_TOPIC_EXCEPTION,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 }
 """Error codes of topics that do not exist, or that the user may not describe."""
-
-
-_NO_END = 1 << 63
-"""Behind the last offset that a log can have: where the end of a partition is not known."""
 
 
 class Original(NamedTuple):
@@ -64,6 +67,19 @@ class Evidence(StrEnum):
     NO_COPY = "no copy in the queue: taken from the topic"
 
 
+class Comparison(NamedTuple):
+    """A letter, compared with its original.
+
+    :param letter: the letter to redrive, or to show
+    :param evidence: what is known of its content
+    :param reason: why it is not redriven; None if it may be
+    """
+
+    letter: DeadLetter
+    evidence: Evidence
+    reason: str | None
+
+
 class Originals:
     """A reader of single records, which connects on first use.
 
@@ -84,17 +100,42 @@ class Originals:
                 self._runner.run(self._cluster.close())
             self._runner.close()
 
-    def find(self, letters: Sequence[DeadLetter]) -> list[Original]:
-        """Return what the topics have in the places of the letters' records.
+    def compare(self, letters: Sequence[DeadLetter]) -> Iterator[Comparison]:
+        """Yield each letter, compared with what the topic has in its place, in order.
 
-        :returns: one for each letter, in order
+        Few stored bytes may open to many. So the originals of as many letters are read at a time
+        as fit a budget, and no original is kept that is not needed.
+
         :raises ClientError: a leader does not answer
         """
-        offsets: dict[TopicPartition, set[int]] = {}
+        first, count = 0, len(letters)
+        while first < len(letters):
+            look = _Look(letters[first : first + count])
+            self._read(look)
+            leading = look.leading_comparisons()
+            first += len(leading)
+            if look.is_over:
+                # Letters behind one that was not reached are read again, so that less is read.
+                count = max(1, len(look.comparisons))
+            else:
+                count *= 2
+            del look
+            leading.reverse()
+            while leading:
+                yield leading.pop()
+
+    def fill(self, letters: Sequence[DeadLetter]) -> Iterator[DeadLetter]:
+        """Yield letters, in order, those that lack it with the content of their original records.
+
+        Those whose record is gone, or cannot be read, are unchanged.
+
+        :raises ClientError: a leader does not answer
+        """
+        comparisons = self.compare([letter for letter in letters if not letter.has_content])
         for letter in letters:
-            offsets.setdefault(letter.source, set()).add(letter.source_offset)
-        if not offsets:
-            return []
+            yield letter if letter.has_content else next(comparisons).letter
+
+    def _read(self, look: _Look) -> None:
         if self._runner is None:
             try:
                 self._cluster = settings(librdkafka_config(self._config)).cluster()
@@ -102,22 +143,54 @@ class Originals:
                 raise ClientError(str(error)) from error
             self._runner = asyncio.Runner()
         assert self._cluster is not None
-        originals = self._runner.run(_find(self._cluster, offsets))
-        return [
-            originals.get((letter.source, letter.source_offset), Original()) for letter in letters
-        ]
+        self._runner.run(_read(self._cluster, look))
 
-    def fill(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-        """Add the content of the original records to letters that lack it.
 
-        :returns: all letters in order; those whose record is gone, or cannot be read, are unchanged
-        :raises ClientError: a leader does not answer
-        """
-        originals = iter(self.find([letter for letter in letters if not letter.has_content]))
-        return [
-            letter if letter.has_content else _filled(letter, next(originals).record)
-            for letter in letters
-        ]
+class _Look:
+    """A look at the originals of letters, until those that are kept spend its budget.
+
+    :ivar comparisons: place in ``letters`` → the letter, compared; some are missing if it is over
+    """
+
+    def __init__(self, letters: Sequence[DeadLetter]) -> None:
+        self._letters = letters
+        self._budget = ReadBudget(_KEPT_BYTES, len(letters) + 1, _READ_S)
+        self.comparisons: dict[int, Comparison] = {}
+        self._letter_numbers: dict[TopicPartition, dict[int, list[int]]] = {}
+        for number, letter in enumerate(letters):
+            of_partition = self._letter_numbers.setdefault(letter.source, {})
+            of_partition.setdefault(letter.source_offset, []).append(number)
+
+    @property
+    def is_over(self) -> bool:
+        """True if the budget is spent; it is enough for at least one letter."""
+        return self._budget.is_spent and bool(self.comparisons)
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions of the originals, in the order of the letters."""
+        return list(self._letter_numbers)
+
+    def offsets(self, partition: TopicPartition) -> list[int]:
+        """Return the offsets of the originals in a partition, ascending."""
+        return sorted(self._letter_numbers[partition])
+
+    def compare(self, partition: TopicPartition, offset: int, original: Original) -> None:
+        """Compare the letters of an offset with what is there, once."""
+        is_kept = False
+        for number in self._letter_numbers[partition].pop(offset, ()):
+            comparison = _compare(self._letters[number], original)
+            self.comparisons[number] = comparison
+            is_kept = is_kept or comparison.reason is None
+        if is_kept and original.record is not None:
+            self._budget.spend_record(original.record)
+
+    def leading_comparisons(self) -> list[Comparison]:
+        """Return the letters before the first one that was not reached, compared."""
+        leading: list[Comparison] = []
+        while (comparison := self.comparisons.get(len(leading))) is not None:
+            leading.append(comparison)
+        return leading
 
 
 def _filled(letter: DeadLetter, record: Record | None) -> DeadLetter:
@@ -126,45 +199,41 @@ def _filled(letter: DeadLetter, record: Record | None) -> DeadLetter:
     return letter.with_content(record.key, record.value, record.headers)
 
 
-def compare(letter: DeadLetter, original: Original) -> tuple[DeadLetter, Evidence, str | None]:
+def _compare(letter: DeadLetter, original: Original) -> Comparison:
     """Compare a letter with its original record.
 
     Who may write to the queue can write any content and any time into a letter. So a record that
     is there decides, and gives the headers, too; Apache Kafka 4.4 copies none into letters.
-
-    :returns: the letter to redrive, what is known of its content, and why it is not redriven
     """
     if not letter.has_content:
         filled = _filled(letter, original.record)
         reason = original.problem
         if reason is None and not filled.has_content:
             reason = "the queue has no copy of the record, and the topic no longer has it"
-        return filled, Evidence.NO_COPY, reason
+        return Comparison(filled, Evidence.NO_COPY, reason)
     if original.problem is not None:
-        return letter, Evidence.UNCOMPARED, original.problem
+        return Comparison(letter, Evidence.UNCOMPARED, original.problem)
     record = original.record
     if record is None:
-        return letter, Evidence.UNCOMPARED, None
+        return Comparison(letter, Evidence.UNCOMPARED, None)
     if (letter.key, letter.value) != (record.key, record.value):
-        return letter, Evidence.EQUAL, "key or value differ from those of the record in the topic"
-    return letter.with_content(record.key, record.value, record.headers), Evidence.EQUAL, None
+        reason = "key or value differ from those of the record in the topic"
+        return Comparison(letter, Evidence.EQUAL, reason)
+    # The letter's own key and value: those of the record would be held beside them.
+    equal = letter.with_content(letter.key, letter.value, record.headers)
+    return Comparison(equal, Evidence.EQUAL, None)
 
 
-async def _find(
-    cluster: Cluster, offsets: Mapping[TopicPartition, Iterable[int]]
-) -> dict[tuple[TopicPartition, int], Original]:
-    """Read the records that exist.
+async def _read(cluster: Cluster, look: _Look) -> None:
+    """Compare letters with the records that exist, until the look is over.
 
     :raises ClientError: a leader does not answer
     """
-    topics = await cluster.metadata(sorted({topic for topic, _ in offsets}))
-    originals: dict[tuple[TopicPartition, int], Original] = {}
-    for place, numbers in offsets.items():
+    topics = await cluster.metadata(sorted({topic for topic, _ in look.partitions}))
+    for place in look.partitions:
         name, number = place
         topic = topics.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         problem: str | None = "the topic does not exist, or the user may not describe it"
-        records: dict[int, Record] = {}
-        end = _NO_END
         if not isinstance(topic, TopicMetadata):
             if topic not in _NO_SUCH_TOPIC:
                 raise RequestRefused(f"looking up topic '{name}'", topic)
@@ -173,9 +242,7 @@ async def _find(
                 raise ConnectionFailed(f"reading topic '{name}': {name}-{number} has no leader")
             problem = None
             try:
-                end = await _offset(cluster, place, LATEST)
-                reached = sorted(offset for offset in numbers if offset < end)
-                await _find_in(cluster, topic, place, leader, reached, end, records)
+                await _read_partition(cluster, topic, place, leader, look)
             except ConnectionFailed:
                 raise
             except ClientError as error:
@@ -183,12 +250,10 @@ async def _find(
                 if isinstance(error, RequestRefused) and error.code in LEADER_MOVED:
                     raise
                 problem = str(error)
-        for offset in numbers:
-            original = Original(records.get(offset), None if offset in records else problem)
-            if offset >= end:  # deleted and created again, or there was never such a record
-                original = Original(problem="the partition ends before the offset of the record")
-            originals[place, offset] = original
-    return originals
+            if look.is_over:
+                return
+        for offset in look.offsets(place):
+            look.compare(place, offset, Original(problem=problem))
 
 
 async def _offset(cluster: Cluster, place: TopicPartition, when: int) -> int:
@@ -196,46 +261,64 @@ async def _offset(cluster: Cluster, place: TopicPartition, when: int) -> int:
     return listed[place].offset or 0
 
 
-async def _find_in(
-    cluster: Cluster,
-    topic: TopicMetadata,
-    place: TopicPartition,
-    leader: int,
-    offsets: Sequence[int],
-    end: int,
-    found: dict[int, Record],
+async def _read_partition(
+    cluster: Cluster, topic: TopicMetadata, place: TopicPartition, leader: int, look: _Look
 ) -> None:
-    """Read the records of one partition that exist.
+    """Compare letters with the records of one partition, until the look is over.
 
-    :param offsets: ascending
-    :param end: the offset after the last record
-    :param found: gets the records
     :raises ClientError: the partition cannot be read
     """
     what = f"reading topic '{place[0]}'"
-    at = 0
-    while at < len(offsets):
-        answer = await _answer(cluster, topic, place, leader, offsets[at], end)
+    end = await _offset(cluster, place, LATEST)
+    for offset in look.offsets(place):
+        if offset >= end:  # deleted and created again, or there was never such a record
+            problem = "the partition ends before the offset of the record"
+            look.compare(place, offset, Original(problem=problem))
+    fetch_bytes = _FIRST_FETCH_BYTES
+    while offsets := look.offsets(place):
+        position = FetchPosition(offsets[0], fetch_bytes)
+        answer = await _answer(cluster, topic, place, leader, position, end)
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             # Deleted, and so may be thousands after it: skip them without a request for each.
             start = await _offset(cluster, place, EARLIEST)
-            at = max(at + 1, bisect_left(offsets, start))
+            for offset in offsets[: max(1, bisect_left(offsets, start))]:
+                look.compare(place, offset, Original())
             continue
         check_answer(what, answer, f"READ on topic '{place[0]}'")
         data = memoryview(bytes(answer.records or b""))
-        wanted, passed = frozenset(offsets[at:]), offsets[at]
+        last = offsets[0]
         try:
             for start, header in headers(data):
-                passed = header.last_offset
-                if header.is_control or not _has_any(offsets, at, header.base_offset, passed):
-                    continue
-                for record in records(data[start : start + header.size_bytes]):
-                    if record.offset in wanted:
-                        found[record.offset] = record
+                last = header.last_offset
+                first, after = bisect_left(offsets, header.base_offset), bisect_right(offsets, last)
+                if first < after and not header.is_control:
+                    batch = data[start : start + header.size_bytes]
+                    _compare_batch(batch, place, frozenset(offsets[first:after]), look)
+                    if look.is_over:
+                        return
         except CorruptBatch as error:
             raise ClientError(f"{what}: {error}") from error
-        while at < len(offsets) and offsets[at] <= passed:
-            at += 1
+        count = bisect_right(offsets, last)
+        for offset in offsets[:count]:
+            look.compare(place, offset, Original())  # the log no longer has those that remain
+        # The broker sends at least one batch. More of them serve letters that are close together.
+        fetch_bytes = min(2 * fetch_bytes, _MAX_FETCH_BYTES) if count > 1 else _FIRST_FETCH_BYTES
+
+
+def _compare_batch(
+    batch: memoryview, place: TopicPartition, offsets: frozenset[int], look: _Look
+) -> None:
+    """Compare the letters of some offsets with the records of a batch, until the look is over."""
+    try:
+        for record in records(batch):
+            if record.offset in offsets:
+                look.compare(place, record.offset, Original(record))
+                if look.is_over:
+                    return
+    except CorruptBatch as error:
+        problem = f"reading topic '{place[0]}': {error}"
+        for offset in offsets:
+            look.compare(place, offset, Original(problem=problem))
 
 
 async def _answer(
@@ -243,10 +326,10 @@ async def _answer(
     topic: TopicMetadata,
     place: TopicPartition,
     leader: int,
-    offset: int,
+    position: FetchPosition,
     end: int,
 ) -> Any:
-    """Return the answer of a leader about the records from an offset on.
+    """Return the answer of a leader about the records from a position on.
 
     :raises ClientError: there is none in time
     """
@@ -254,9 +337,9 @@ async def _answer(
     async def attempt() -> Any | None:
         answers = await fetch(
             await cluster.connection(leader),
-            {place: FetchPosition(offset, _FETCH_BYTES)},
+            {place: position},
             {topic.name: topic.topic_id},
-            FetchLimits(0, 0, _FETCH_BYTES, READ_UNCOMMITTED),
+            FetchLimits(0, 0, position.max_bytes, READ_UNCOMMITTED),
             timeout_ms=cluster.timeout_ms,
         )
         answer = answers.get(place)
@@ -271,7 +354,3 @@ async def _answer(
     if answer is None:
         raise ConnectionFailed(f"reading topic '{place[0]}': broker {leader} sends no records")
     return answer
-
-
-def _has_any(offsets: Sequence[int], at: int, first: int, last: int) -> bool:
-    return any(first <= offset <= last for offset in offsets[at:])

@@ -25,12 +25,13 @@ from confluent_kafka import (
 )
 
 from headrace.client.errors import ClientError, missing_permission
+from headrace.client.read_budget import size_of
 from headrace.client.settings import librdkafka_config
 from headrace.client.share.spans import Span
 
 from .letters import DeadLetter, LetterFilter
 from .librdkafka_errors import client_error, client_errors
-from .originals import Evidence, Original, Originals, compare
+from .originals import Comparison, Evidence, Originals
 from .positions import MAX_METADATA_CHARS, InvalidMetadata, QueuePosition
 from .reading import RECORDS_AT_ONCE, TIMEOUT_S, Bounds, QueueReader, QueueRecord, limits_of
 
@@ -322,7 +323,7 @@ class _Pass:
         most = RECORDS_AT_ONCE if rate is None else min(RECORDS_AT_ONCE, max(1, int(rate)))
         began_s = time.monotonic()
         for chunk in self._reader.chunks(starts, ends, stop, most):
-            for part in _parts(self._decided(chunk)):
+            for part in _parts(self._decided(chunk, stop)):
                 self._settle(part)
                 if progress is not None:
                     read = sum(self._cursors[number] - start for number, start in starts.items())
@@ -340,8 +341,8 @@ class _Pass:
             self._commit([], {number: self._positions[number] for number in self._uncommitted})
         return self._counts
 
-    def _decided(self, chunk: Sequence[QueueRecord]) -> Iterator[_Decision]:
-        """Decide about the records of a chunk, up to ``max_records`` redriven records.
+    def _decided(self, chunk: Sequence[QueueRecord], stop: threading.Event) -> Iterator[_Decision]:
+        """Decide about the records of a chunk, up to ``max_records`` redriven records, or a stop.
 
         Each is counted when it is taken.
         """
@@ -353,15 +354,16 @@ class _Pass:
             and not self._positions[letter.partition].is_done(letter.offset)
             and self._source_obstacle(letter) is None
         ]
-        originals = {
-            (letter.partition, letter.offset): original
-            for letter, original in zip(selected, self._originals.find(selected), strict=True)
-        }
+        compared = {(letter.partition, letter.offset) for letter in selected}
+        comparisons = self._originals.compare(selected)
         left = None
         if self._options.max_records is not None:
             left = self._options.max_records - self._counts.total
         for number, offset, letter in chunk:
             if left == 0:
+                break
+            comparison = next(comparisons) if (number, offset) in compared else None
+            if stop.is_set():
                 break
             one = _Decision(number, offset)
             if self._positions[one.partition].is_done(one.offset):
@@ -372,8 +374,7 @@ class _Pass:
             elif not self._selects(letter):
                 self._counts.unmatched += 1
             else:
-                original = originals.get((one.partition, one.offset), Original())
-                self._decide(one, letter, original)
+                self._decide(one, letter, comparison)
             if one.letter is not None and left is not None:
                 left -= 1
             yield one
@@ -384,10 +385,11 @@ class _Pass:
             not letter.has_content or self._wanted.selects_key(letter)
         )
 
-    def _decide(self, one: _Decision, letter: DeadLetter, original: Original) -> None:
+    def _decide(self, one: _Decision, letter: DeadLetter, comparison: Comparison | None) -> None:
         reason = self._source_obstacle(letter)
         if reason is None:
-            letter, one.evidence, reason = compare(letter, original)
+            assert comparison is not None
+            letter, one.evidence, reason = comparison
         if letter.has_content and not self._wanted.selects_key(letter):
             self._counts.unmatched += 1
             return
@@ -512,7 +514,7 @@ def _parts(decided: Iterable[_Decision]) -> Iterator[list[_Decision]]:
     for one in decided:
         part.append(one)
         if one.letter is not None:
-            size_bytes += len(one.letter.key or b"") + len(one.letter.value or b"")
+            size_bytes += size_of(one.letter.key, one.letter.value, one.letter.headers)
         if size_bytes >= _TRANSACTION_BYTES:
             yield part
             part, size_bytes = [], 0
