@@ -370,6 +370,8 @@ def test_the_command_prints_json_and_replaces_its_folder(story: Story, tmp_path:
     assert "<svg" not in (out / "report.html").read_text()
     assert out.is_symlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "out"]
+    written = [folder, *folder.rglob("*")]
+    assert [path for path in written if path.stat().st_mode & 0o077] == []
     unreachable = ["--bootstrap-server", "127.0.0.1:1"]
     assert main(["lag", "history", "--out", str(out), *unreachable]) == 1  # it is a report
 

@@ -204,6 +204,8 @@ def _session(master: str, log: Path) -> Iterator[SparkSession]:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "OFF",
         "spark.sql.session.timeZone": "UTC",
+        # Hadoop has an umask of its own.
+        "spark.hadoop.fs.permissions.umask-mode": "077",
     }.items():
         builder = builder.config(name, value)
     sys.stderr.flush()

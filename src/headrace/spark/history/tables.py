@@ -54,7 +54,8 @@ def history(spark: SparkSession, kafka: KafkaOptions | str, groups: str | None =
     events = reader.load()
     if groups is None:
         return events
-    matching = F.udf(partial(is_chosen, groups), "boolean")
+    # Spark reads the type hints of a function, and cannot read those of a partial one.
+    matching = F.udf(lambda group_id: is_chosen(groups, group_id), "boolean")
     return events.where(matching("group_id"))
 
 
