@@ -245,7 +245,10 @@ def test_users_and_permissions(reader: Reader) -> None:
 @follows_sections("serve", "backup`, `headrace restore", "verify", "recover")
 @pytest.mark.follows("docs/backup.md")
 def test_data_directories(reader: Reader, page: list[Block]) -> None:
-    reader.follow(Block("", "broker.properties", BROKER_PROPERTIES))
+    reader.follow(
+        Block("", "broker.properties", BROKER_PROPERTIES),
+        Block("", "first-users.txt", "SCRAM-SHA-512=[name=admin,password=change-me]\n"),
+    )
     follow(reader, *section("serve"))
     produced = "headrace topics create orders && seq 3 | headrace produce orders"
 
