@@ -120,15 +120,17 @@ async def serving(
     assert server.open_connections == 0
 
 
-async def connect(server: HttpServer, sent: bytes = b"") -> Any:
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+async def connect(server: HttpServer, sent: bytes = b"", address: str = "127.0.0.1") -> Any:
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", server.port, local_addr=(address, 0)
+    )
     writer.write(sent)
     return reader, writer
 
 
-async def exchange(server: HttpServer, sent: bytes) -> bytes:
+async def exchange(server: HttpServer, sent: bytes, address: str = "127.0.0.1") -> bytes:
     """Send bytes, and return all that comes until the server closes, or an answer is there."""
-    reader, writer = await connect(server, sent)
+    reader, writer = await connect(server, sent, address)
     try:
         head: bytes = await reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
@@ -204,16 +206,42 @@ async def test_one_that_has_sent_a_request_outlives_strangers() -> None:
 
 
 @story
-async def test_requests_are_counted_rather_than_connections() -> None:
+async def test_addresses_are_served_in_turn() -> None:
+    go_on, begun = asyncio.Event(), []
+
+    async def slow(request: Request) -> Response:
+        begun.append(request.address)
+        await go_on.wait()
+        return Response.plain(200, "")
+
+    async with serving(slow, max_connections=100) as server:
+        flood = [asyncio.ensure_future(exchange(server, GET, "127.0.0.2")) for _ in range(30)]
+        while server.open_connections < 30 or len(begun) < 2:
+            await asyncio.sleep(0.01)
+        assert begun == ["127.0.0.2"] * 2  # half of the places
+        visits = [asyncio.ensure_future(exchange(server, GET)) for _ in range(3)]
+        while len(begun) < 4:
+            await asyncio.sleep(0.01)
+        go_on.set()
+        for answer in await asyncio.gather(*visits, *flood):
+            assert answer.startswith(b"HTTP/1.1 200")
+    assert begun[:4] == ["127.0.0.2"] * 2 + ["127.0.0.1"] * 2
+
+
+@story
+async def test_a_request_waits_for_its_turn_in_bounded_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     go_on = asyncio.Event()
 
     async def slow(_: Request) -> Response:
         await go_on.wait()
         return Response.plain(200, "")
 
+    monkeypatch.setattr(http_server, "TURN_S", 0.1)
     async with serving(slow) as server:
-        waiting = [asyncio.ensure_future(exchange(server, GET)) for _ in range(4)]
-        while server.open_connections < 4:
+        waiting = [asyncio.ensure_future(exchange(server, GET)) for _ in range(2)]
+        while server.open_connections < 2:
             await asyncio.sleep(0.01)
         strangers = [await connect(server) for _ in range(20)]
         assert (await exchange(server, GET)).startswith(b"HTTP/1.1 503")
@@ -222,6 +250,39 @@ async def test_requests_are_counted_rather_than_connections() -> None:
             assert answer.startswith(b"HTTP/1.1 200")
         for _, writer in strangers:
             writer.close()
+
+
+@story
+async def test_an_address_has_half_of_the_connections() -> None:
+    async with serving() as server:
+        reader, writer = await connect(server, GET)
+        assert (await reader.readuntil(b"\r\n\r\n\n")).startswith(b"HTTP/1.1 200")
+        for sent in (b"", GET, POST + b"Content-Length: 9\r\n\r\nx"):
+            strangers = [await connect(server, sent, "127.0.0.2") for _ in range(20)]
+            await asyncio.sleep(0.05)
+            assert server.open_connections <= 5
+            writer.write(GET)
+            assert (await reader.readuntil(b"\r\n\r\n\n")).startswith(b"HTTP/1.1 200")
+            for _, stranger in strangers:
+                stranger.close()
+        writer.close()
+
+
+@story
+async def test_an_answer_is_made_when_the_former_was_received() -> None:
+    made = 0
+
+    async def large(_: Request) -> Response:
+        nonlocal made
+        made += 1
+        return Response(200, b"x" * 8_000_000)
+
+    async with serving(large) as server:
+        reader, writer = await connect(server, GET * 100)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        assert (await exchange(server, GET)).startswith(b"HTTP/1.1 200")
+        assert made == 2
+        writer.close()
 
 
 @story

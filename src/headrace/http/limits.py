@@ -9,13 +9,20 @@ MAX_BODY_BYTES = 1024 * 1024
 """The body of a request."""
 
 MAX_BODIES = 16
-"""Bodies that are being received at a time. One more closes the oldest."""
+"""Bodies that are being received, or whose requests wait, at a time; half of them of one address.
+One more closes the oldest.
+"""
 
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
-"""Responses that clients have not read. More closes those that were sent first."""
+"""Responses that clients have not read, half of them of one address. More closes those that were
+sent first.
+"""
 
 HEAD_S = 10
 """The time for the head of the first request on a connection, and for a TLS handshake."""
+
+TURN_S = 10
+"""The time that a request waits until it is served. After it, the answer is 503."""
 
 BODY_S = 30
 """The time for the body of a request."""

@@ -1,9 +1,11 @@
 """HTTP/1.1 behind the broker's acceptor.
 
-A connection has a task. It waits for a request, has it answered, sends the response, and waits for
-the next one. Connections are few, and end in time: one more than there may be closes the oldest one
-that has not sent a whole request yet, a *stranger*, or else the one that is idle for the longest
-time. So whoever sends a request at once is answered, whatever others do.
+A connection has a task. It waits for a request and for its turn, has it answered, sends the
+response, and waits for the next one when the client has received it. Connections are few, and end
+in time: one more than there may be closes the oldest one that has not sent a whole request yet, a
+*stranger*, or else the one that is idle for the longest time. An address has at most half of the
+connections, and addresses are served in turn. So whoever sends a request at once is answered,
+whatever other addresses do.
 """
 
 from __future__ import annotations
@@ -30,15 +32,17 @@ from .limits import (
     MAX_HEAD_BYTES,
     MAX_UNSENT_BYTES,
     SEND_S,
+    TURN_S,
 )
 from .messages import Head, Refused, Request, Response, parse_head, read_chunks
+from .turns import Turns
 
 if TYPE_CHECKING:
     from headrace.broker.tls.transport import Handshakes
 
 log = LimitedLog(get_logger("headrace.http"))
 
-_BUSY = Response.plain(503, "Too many requests at a time.", (b"retry-after", b"1"))
+_BUSY = Response.plain(503, "Too many requests at a time.")
 _BUFFER_BYTES = 16 * 1024
 
 
@@ -47,6 +51,8 @@ class _State(Enum):
 
     STRANGER = auto()
     IDLE = auto()
+    QUEUED = auto()
+    """Its request waits for its turn."""
     BODY = auto()
     WAITING = auto()
     SENDING = auto()
@@ -54,8 +60,15 @@ class _State(Enum):
     """Its request was refused, and the answer sent."""
 
 
-_CLOSED_FIRST = (_State.LEAVING, _State.STRANGER, _State.IDLE, _State.BODY, _State.SENDING)
-"""The connections that are closed for another one. One that waits for its answer is not."""
+_CLOSED_FIRST = (
+    _State.LEAVING,
+    _State.STRANGER,
+    _State.IDLE,
+    _State.BODY,
+    _State.SENDING,
+    _State.QUEUED,
+)
+"""The connections that are closed for another one. One whose request is being answered is not."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +76,7 @@ class _Connection:
     """A connection.
 
     :ivar is_safe: whether its request changes nothing
+    :ivar has_body: whether its request has a body
     """
 
     task: asyncio.Task[None]
@@ -70,6 +84,7 @@ class _Connection:
     address: str
     state: _State = _State.STRANGER
     is_safe: bool = False
+    has_body: bool = False
 
 
 def _nothing() -> None:
@@ -125,8 +140,8 @@ class HttpServer:
     :param answer: answers requests; it is cancelled if the client of a GET or HEAD goes
     :param hosts: the names under which the port is served
     :param tls: None for plain HTTP
-    :param max_connections: at a time, and as many TLS handshakes
-    :param max_requests: at a time; further ones get 503
+    :param max_connections: at a time, half of them of one address, and as many TLS handshakes
+    :param max_requests: at a time, half of them of one address; further ones wait
     :ivar port: the port it listens on
     """
 
@@ -143,7 +158,7 @@ class HttpServer:
         self._hosts = hosts
         self._tls = tls
         self._max_connections = max_connections
-        self._max_requests = max_requests
+        self._turns = Turns(max_requests)
         self._acceptors: list[Acceptor] = []
         self._handshakes: Handshakes | None = None
         self._buffer = bytearray(_BUFFER_BYTES)
@@ -166,7 +181,7 @@ class HttpServer:
     @property
     def unsent_bytes(self) -> int:
         """The bytes of responses that clients have not read."""
-        return sum(one.transport.get_write_buffer_size() for one in self._in(_State.SENDING))
+        return _unsent_bytes(self._in(_State.SENDING))
 
     async def start(self, host: str, port: int) -> None:
         """Start to listen. Port 0 picks a free port.
@@ -220,8 +235,8 @@ class HttpServer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _in(self, state: _State) -> list[_Connection]:
-        return [one for one in self._connections if one.state is state]
+    def _in(self, *states: _State) -> list[_Connection]:
+        return [one for one in self._connections if one.state in states]
 
     def _enter(self, connection: _Connection, state: _State) -> None:
         connection.state = state
@@ -229,15 +244,40 @@ class HttpServer:
         if self._connections.pop(connection, self) is None:
             self._connections[connection] = None
 
-    def _close_oldest(self, state: _State) -> bool:
-        """Close the connection that is in a state for the longest time.
+    def _has_room(self, address: str) -> bool:
+        """Return whether there is room for a connection; close another one if there must be."""
+        of_address = [one for one in self._connections if one.address == address]
+        if len(of_address) >= max(1, self._max_connections // 2):
+            return self._make_room(of_address)
+        return len(self._connections) < self._max_connections or self._make_room(
+            list(self._connections)
+        )
 
-        :returns: True if there was one
-        """
-        oldest = next((one for one in self._connections if one.state is state), None)
-        if oldest is not None:
-            self._close_for_another(oldest)
-        return oldest is not None
+    def _make_room(self, connections: list[_Connection]) -> bool:
+        for state in _CLOSED_FIRST:
+            oldest = next((one for one in connections if one.state is state), None)
+            if oldest is not None:
+                self._close_for_another(oldest)
+                return True
+        return False
+
+    def _close_above(self, limit: int, connections: list[_Connection], newest: _Connection) -> None:
+        """Close the oldest of some connections if they are too many, or too many of an address."""
+        of_address = [one for one in connections if one.address == newest.address]
+        if len(of_address) > max(1, limit // 2):
+            self._close_for_another(of_address[0])
+        elif len(connections) > limit:
+            self._close_for_another(connections[0])
+
+    def _bound_unsent(self, address: str, new_bytes: int) -> None:
+        """Close the oldest of those that do not read, so that there is room for a response."""
+        sending = self._in(_State.SENDING)
+        of_address = [one for one in sending if one.address == address]
+        while of_address and _unsent_bytes(of_address) + new_bytes > MAX_UNSENT_BYTES // 2:
+            self._close_for_another(of_address.pop(0))
+        sending = self._in(_State.SENDING)
+        while sending and _unsent_bytes(sending) + new_bytes > MAX_UNSENT_BYTES:
+            self._close_for_another(sending.pop(0))
 
     def _close_for_another(self, connection: _Connection) -> None:
         del self._connections[connection]
@@ -251,12 +291,12 @@ class HttpServer:
         assert task is not None
         peer = writer.get_extra_info("peername")
         connection = _Connection(task, writer.transport, str(peer[0]) if peer else "")
-        has_room = len(self._connections) < self._max_connections or any(
-            map(self._close_oldest, _CLOSED_FIRST)
-        )
+        has_room = self._has_room(connection.address)
+        # The next answer is made when the client has received this one.
+        writer.transport.set_write_buffer_limits(0)
 
         def gone() -> None:
-            if connection.state is _State.WAITING and connection.is_safe:
+            if connection.state in (_State.QUEUED, _State.WAITING) and connection.is_safe:
                 task.cancel()
 
         stream.gone = gone
@@ -268,9 +308,7 @@ class HttpServer:
             while await self._exchange(connection, reader, writer):
                 self._enter(connection, _State.IDLE)
                 # Half of the places stay for strangers.
-                if len(self._in(_State.IDLE)) > self._max_connections // 2:
-                    self._close_oldest(_State.IDLE)
-                await asyncio.sleep(0)  # the next request may be here already: others go first
+                self._close_above(self._max_connections // 2, self._in(_State.IDLE), connection)
         except (TimeoutError, OSError, EOFError, asyncio.CancelledError):
             pass  # the client sends nothing, receives nothing, or has gone; or this makes room
         finally:
@@ -297,10 +335,7 @@ class HttpServer:
         except Refused as refused:
             response = Response.plain(refused.status, refused.text)
             is_refused = True
-        for sending in self._in(_State.SENDING):
-            if self.unsent_bytes + len(response.body) <= MAX_UNSENT_BYTES:
-                break
-            self._close_for_another(sending)
+        self._bound_unsent(connection.address, len(response.body))
         self._enter(connection, _State.SENDING)
         async with asyncio.timeout(SEND_S):
             writer.write(response.head(keeps_open=keeps_open))
@@ -318,11 +353,12 @@ class HttpServer:
     async def _read_body(
         self, connection: _Connection, head: Head, reader: asyncio.StreamReader
     ) -> bytes:
-        if head.length == 0:
+        connection.has_body = head.length != 0
+        if not connection.has_body:
             return b""
-        if len(self._in(_State.BODY)) >= MAX_BODIES:
-            self._close_oldest(_State.BODY)
         self._enter(connection, _State.BODY)
+        in_memory = self._in(_State.BODY, _State.QUEUED)
+        self._close_above(MAX_BODIES, [one for one in in_memory if one.has_body], connection)
         if (b"expect", b"100-continue") in head.headers:
             connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         async with asyncio.timeout(BODY_S):
@@ -331,16 +367,30 @@ class HttpServer:
             return await reader.readexactly(head.length)
 
     async def _respond(self, connection: _Connection, head: Head, body: bytes) -> Response:
-        if len(self._in(_State.WAITING)) >= self._max_requests:
-            return _BUSY
         connection.is_safe = head.method in ("GET", "HEAD")
+        self._enter(connection, _State.QUEUED)
+        try:
+            async with asyncio.timeout(TURN_S):
+                await self._turns.begin(connection.address)
+        except TimeoutError:
+            raise Refused(503, "Too many requests at a time.") from None
         self._enter(connection, _State.WAITING)
         request = Request(head.method, head.target, head.headers, body, connection.address)
+        try:
+            return await self._answered(request)
+        finally:
+            self._turns.end(connection.address)
+
+    async def _answered(self, request: Request) -> Response:
         try:
             return await self._answer(request)
         except Exception as error:
             log.error("", "cannot answer a request", exc_info=error)
             return Response.plain(500, "This request has failed; the log has the reason.")
+
+
+def _unsent_bytes(connections: list[_Connection]) -> int:
+    return sum(one.transport.get_write_buffer_size() for one in connections)
 
 
 async def _read_head(reader: asyncio.StreamReader) -> Head:

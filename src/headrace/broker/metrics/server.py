@@ -100,7 +100,8 @@ class MetricsServer:
             Hosts((host, *self._access.host_names)),
             self._access.tls,
             max_connections=MAX_SCRAPE_CONNECTIONS,
-            max_requests=MAX_SCRAPE_CONNECTIONS,
+            # Further ones wait, and can be closed for newer ones.
+            max_requests=MAX_SCRAPE_CONNECTIONS // 2,
         )
         await self.http.start(host, port)
         has_tls = self._access.tls is not None
