@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import struct
 import threading
@@ -16,6 +17,7 @@ import httpx
 import pytest
 from starlette.requests import Request
 
+from headrace.client.errors import ClientError
 from headrace.client.lag.group_lines import GroupLine
 from headrace.client.read_budget import ReadBudget
 from headrace.client.settings import settings
@@ -338,7 +340,7 @@ def test_plans_are_confirmed_once_by_their_user_and_in_time() -> None:
     for _ in range(MAX_PLANS):
         plans.keep("bob", plan)
     assert plans.take("ann", first) is None
-    assert asyncio.run(plans.execute("ann", plan)) == "done"
+    assert asyncio.run(plans.execute("ann", "10.0.0.7", plan)) == "done"
     assert (len(ran), plans.done[0].user, plans.done[0].error) == (1, "ann", None)
 
 
@@ -424,6 +426,38 @@ async def test_the_right_token_and_password_are_never_locked_out(
         ] == site.failed_logins.total
     lines = [line for line in caplog.messages if line.startswith("wrong password or token from")]
     assert len(lines) == 1  # for an address and a second
+
+
+@story
+async def test_logins_and_actions_are_logged_with_the_visitors_address(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, "headrace.ui")
+
+    async def execute() -> str:
+        return "it is done"
+
+    async def fail() -> str:
+        raise ClientError("it is refused")
+
+    async def plan(action: str, form: Any) -> Plan:
+        return Plan(action, "Do x\n", [], execute if action == "good" else fail)
+
+    async with _site() as (site, client):
+        monkeypatch.setattr(site.planner, "plan", plan)
+        await client.post("/login", data={"name": "ann", "password": "right"})
+        csrf = site.sessions.get(client.cookies[site.cookie]).csrf
+        assert (await client.post("/logout", data={"csrf": csrf})).status_code == 303
+        for action in ("good", "bad"):
+            await client.post(f"/api/actions/{action}", json={"dry_run": False}, headers=RIGHT)
+    assert [line for line in caplog.messages if line.startswith("User ")] == [
+        "User ann has logged in from host 127.0.0.1",
+        "User ann has logged out from host 127.0.0.1",
+        r"User token has begun good from host 127.0.0.1: Do x\n",
+        r"User token has done good from host 127.0.0.1: Do x\n: it is done",
+        r"User token has begun bad from host 127.0.0.1: Do x\n",
+        r"User token has failed in bad from host 127.0.0.1: Do x\n: it is refused",
+    ]
 
 
 @story

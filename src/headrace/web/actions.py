@@ -112,13 +112,14 @@ class Plans:
         del self._waiting[plan_id]
         return plan if self._clock_s() < until_s else None
 
-    async def execute(self, user: str, plan: Plan) -> str:
+    async def execute(self, user: str, host: str, plan: Plan) -> str:
         """Execute a plan, and log it.
 
+        :param host: the address of the user
         :returns: a sentence about it
         :raises ClientError: the cluster refuses or does not answer
         """
-        log.info("%s: %s", user, plan.title)
+        log_line(user, host, f"has begun {plan.action}", plan.title)
         outcome, error = "", None
         try:
             outcome = await plan.execute()
@@ -132,10 +133,15 @@ class Plans:
             now_ms = time.time_ns() // 1_000_000
             self.done.appendleft(Done(now_ms, user, plan.action, plan.title, outcome, error))
             if error is None:
-                log.info("%s: done: %s: %s", user, plan.title, outcome)
+                log_line(user, host, f"has done {plan.action}", f"{plan.title}: {outcome}")
             else:
-                log.warning("%s: failed: %s: %s", user, plan.title, error)
+                log_line(user, host, f"has failed in {plan.action}", f"{plan.title}: {error}")
         return outcome
+
+
+def log_line(user: str, host: str, deed: str, detail: str = "") -> None:
+    """Log what a user of the page has done; in the form of the broker's log of changes."""
+    log.info("User %s %s from host %s%s", user, deed, host, f": {detail}" if detail else "")
 
 
 Form = Mapping[str, str]

@@ -23,6 +23,7 @@ from .records import FoundRecord, cut_record, find_records
 from .requests import (
     BadRequest,
     WrongType,
+    host_of,
     more_url,
     needed,
     number,
@@ -213,7 +214,7 @@ class Api:
         plan = await self._site.planner.plan(request.path_params["action"], form)
         outcome = None
         if not is_dry:
-            outcome = await self._site.plans.execute(visitor.user, plan)
+            outcome = await self._site.plans.execute(visitor.user, host_of(request), plan)
             self._site.observer.refresh()
         return JSONResponse(
             {

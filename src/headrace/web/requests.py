@@ -167,6 +167,11 @@ def is_part(request: Request) -> bool:
     return "part" in request.query_params
 
 
+def host_of(request: Request) -> str:
+    """Return the address of the visitor who sent a request."""
+    return "" if request.client is None else request.client.host
+
+
 async def form_of(request: Request) -> dict[str, str]:
     """Return the fields of a form; the last one of a name.
 

@@ -19,12 +19,11 @@ from headrace.client.errors import ClientError
 from headrace.client.lag.group_lines import GroupLine
 from headrace.client.settings import Settings
 from headrace.http.failed_logins import FailedLogins
-from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 
 from . import pictures, texts
 from .access import Credentials, Session, Sessions, basic_or_bearer
-from .actions import Planner, Plans
+from .actions import Planner, Plans, log_line
 from .groups import GroupDetail, group_detail
 from .history import Point
 from .limits import (
@@ -44,6 +43,7 @@ from .requests import (
     NotThere,
     check_form,
     form_of,
+    host_of,
     is_part,
     more_url,
     needed,
@@ -56,8 +56,6 @@ from .requests import (
 from .standing import Standing, dead_lettered, standing, standings
 from .topics import TopicDetail, topic_detail
 from .views import GROUP_SORTS, TOPIC_SORTS, Listing, listing, totals
-
-log = get_logger("headrace.ui")
 
 COOKIE = "headrace_session"
 _SECURE_COOKIE = f"__Host-{COOKIE}"
@@ -143,9 +141,8 @@ class Site:
         """Return the user with this name and password, or of this token; count a wrong one."""
         user = self.credentials.admits(name, secret)
         if user is None:
-            address = request.client.host if request.client is not None else ""
             user_name = name if name in self.credentials.users else None
-            request.state.is_late = self.failed_logins.count(address, user_name)
+            request.state.is_late = self.failed_logins.count(host_of(request), user_name)
         return user
 
     def may_view(self, visitor: Visitor) -> bool:
@@ -564,7 +561,7 @@ class Site:
         plan = self.plans.take(visitor.user or "", form.get("plan", ""))
         if plan is None:
             raise BadRequest("This action was executed already, or was shown too long ago.")
-        outcome = await self.plans.execute(visitor.user or "", plan)
+        outcome = await self.plans.execute(visitor.user or "", host_of(request), plan)
         self.observer.refresh()
         values = {"title": plan.title, "text": outcome, "tone": "good", "back": plan.back}
         return self.html(request, "message", values)
@@ -592,13 +589,13 @@ class Site:
             back = form.get("back", "")
             user = self._admitted(request, form.get("name", ""), form.get("password", ""))
             if user is not None:
+                log_line(user, host_of(request), "has logged in")
                 return self._logged_in(user, back)
             wrong, status = "That is not right.", 401
         values = {"wrong": wrong, "back": back, "has_users": bool(self.credentials.users)}
         return self.html(request, "login", values, status)
 
     def _logged_in(self, user: str, back: str) -> Response:
-        log.info("%s logged in", user)
         response = RedirectResponse(back if _is_path(back) else "/", 303)
         response.set_cookie(
             self.cookie,
@@ -616,6 +613,8 @@ class Site:
         form = await form_of(request)
         check_form(request, session, form)
         self.sessions.end(request.cookies.get(self.cookie))
+        if session is not None:
+            log_line(session.user, host_of(request), "has logged out")
         response = RedirectResponse("/", 303)
         response.delete_cookie(self.cookie, path="/", secure=self.is_secure, httponly=True)
         return response
