@@ -152,10 +152,11 @@ def test_changes_of_groups() -> None:
         fields(partition_index=1, start_offset=8, error_code=refused),
     ]
     of_group = fields(
-        group_id="g", topics=[fields(name="t", topic_name="t", partitions=parts)], releases=()
+        group_id="g",
+        topics=[fields(name="t", topic_name="t", partitions=parts)],
+        releases=(),
+        error_code=0,
     )
-    ranges = [fields(first_offset=6, last_offset=7), fields(first_offset=9, last_offset=9)]
-    released = [fields(topic_name="t", partitions=[part]) for part in parts]
     shared = [fields(topic_name="t", partitions=parts)]
     cases = [
         (42, fields(results=[fields(group_id="g"), fields(group_id="h", error_code=refused)]), ""),
@@ -163,15 +164,55 @@ def test_changes_of_groups() -> None:
         (91, fields(responses=shared), "start of t-0 at 7"),
         (92, fields(responses=shared), "offsets of t"),
     ]
-    releases = fields(group_id="g", topics=(), releases=ranges)
-    (change,) = audit.CHANGES[91](releases, fields(responses=released))
-    assert change.detail == "records 6 to 7 of t-0 released"
     for api_key, response, detail in cases:
         (change,) = audit.CHANGES[api_key](of_group, response)
         assert (change.resource_type, change.name, change.detail) == ("GROUP", "g", detail)
         if api_key != 42:
             response.error_code = refused
             assert not list(audit.CHANGES[api_key](of_group, response))
+
+
+def test_records_that_are_released() -> None:
+    """A request that releases records names no topics: each range has an answer."""
+    ranges = [
+        fields(topic_name="t", partition_index=0, first_offset=first, last_offset=first + 1)
+        for first in (6, 9)
+    ]
+    answers = [
+        fields(topic_name="t", partitions=[fields(partition_index=0, error_code=code)])
+        for code in (ErrorCode.NONE, ErrorCode.INVALID_RECORD_STATE)
+    ]
+    request = fields(group_id="g", topics=(), releases=ranges)
+    (change,) = audit.CHANGES[91](request, fields(responses=answers))
+    assert (change.name, change.detail) == ("g", "released 6 to 7 of t-0")
+
+
+def test_quotas_of_an_entity_that_is_named_twice(
+    broker: Broker, lines: Callable[[], list[str]]
+) -> None:
+    """The first changes are made, and the answer is an error."""
+    part = {"entity_type": "user", "entity_name": "eve"}
+    twice = {**quota(False), "entity": [part, {**part, "entity_name": "bob"}]}
+
+    async def alter() -> None:
+        await ask(broker, 49, entries=[quota(False), quota(True)], validate_only=False)
+        await ask(broker, 49, entries=[twice], validate_only=False)
+
+    asyncio.run(alter())
+    assert lines() == [
+        done("ALTER_CONFIGS on CLUSTER kafka-cluster", "alter_client_quotas", f"user bob: {detail}")
+        for detail in (
+            "consumer_byte_rate=1000 (named twice: unless it was refused)",
+            "consumer_byte_rate=1000",
+        )
+    ]
+
+
+def test_an_answer_stays_when_its_line_fails(caplog: pytest.LogCaptureFixture) -> None:
+    context = RequestContext(0, "", "/127.0.0.1", 1, "", 0, principal=ANONYMOUS)
+    serve = audit.step("delete_groups", 42, lambda *_: "no response")
+    assert serve(None, None, context) == "no response"  # type: ignore[arg-type]
+    assert "cannot be told" in caplog.text
 
 
 def test_names_are_escaped_and_no_value_is_logged(

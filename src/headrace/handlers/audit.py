@@ -22,6 +22,7 @@ from headrace.errors import ErrorCode
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.large_responses import Sliced
 from headrace.security.acls import PatternType, Permission, ResourceType
+from headrace.security.quota_entities import Entity, entity_of
 from headrace.security.scram_users import MECHANISM_NUMBERS
 
 from .context import RequestContext
@@ -55,7 +56,7 @@ def step(
             answer = answer.future()
         if isinstance(answer, Awaitable):
             return later(answer, request, context)
-        log_changes(api_name, context, changes(request, _response(answer)))
+        tell(answer, request, context)
         return answer
 
     async def later(answer: Awaitable[Any], request: Any, context: RequestContext) -> Any:
@@ -66,8 +67,21 @@ def step(
                 context, "has sent %s from host %s and gone: it may be done", api_name, context.host
             )
             raise
-        log_changes(api_name, context, changes(request, _response(response)))
+        tell(response, request, context)
         return response
+
+    def tell(answer: Any, request: Any, context: RequestContext) -> None:
+        try:
+            log_changes(api_name, context, changes(request, _response(answer)))
+        except Exception as error:
+            # The change is made: its client must not hear that it has failed.
+            logger.error(
+                "Principal %s has sent %s from host %s, and its changes cannot be told",
+                context.principal,
+                api_name,
+                context.host,
+                exc_info=error,
+            )
 
     # The request of a client that has gone is ended before its first step: then `handle` must not
     # have been called.
@@ -191,25 +205,25 @@ def _deleted_offsets(request: Any, response: Any) -> Iterator[Change]:
 def _altered_share_offsets(request: Any, response: Any) -> Iterator[Change]:
     if response.error_code != ErrorCode.NONE:
         return
-    if request.releases:
-        for release, topic in zip(request.releases, response.responses, strict=True):
+    if request.releases:  # instead of offsets, with an answer for each
+        for asked, topic in zip(request.releases, response.responses, strict=True):
             for one in _done(topic.partitions):
                 detail = (
-                    f"records {release.first_offset} to {release.last_offset} of "
-                    f"{topic.topic_name}-{one.partition_index} released"
+                    f"released {asked.first_offset} to {asked.last_offset} of "
+                    f"{topic.topic_name}-{one.partition_index}"
                 )
                 yield Change(Operation.ALTER, "GROUP", request.group_id, detail)
-        return
-    starts = {
-        (topic.topic_name, one.partition_index): one.start_offset
-        for topic in request.topics
-        for one in topic.partitions
-    }
-    for topic in response.responses:
-        for one in _done(topic.partitions):
-            start = starts[topic.topic_name, one.partition_index]
-            detail = f"start of {topic.topic_name}-{one.partition_index} at {start}"
-            yield Change(Operation.ALTER, "GROUP", request.group_id, detail)
+    else:
+        starts = {
+            (topic.topic_name, one.partition_index): one.start_offset
+            for topic in request.topics
+            for one in topic.partitions
+        }
+        for topic in response.responses:
+            for one in _done(topic.partitions):
+                start = starts[topic.topic_name, one.partition_index]
+                detail = f"start of {topic.topic_name}-{one.partition_index} at {start}"
+                yield Change(Operation.ALTER, "GROUP", request.group_id, detail)
 
 
 def _deleted_share_offsets(request: Any, response: Any) -> Iterator[Change]:
@@ -221,21 +235,30 @@ def _deleted_share_offsets(request: Any, response: Any) -> Iterator[Change]:
 
 
 def _altered_quotas(request: Any, response: Any) -> Iterator[Change]:
-    if not request.validate_only:
-        details: dict[str, list[str]] = {}  # an entity that is named twice is answered once
-        for entry in request.entries:
-            details.setdefault(_entity(entry), []).extend(
-                f"{op.key} removed" if op.remove else f"{op.key}={op.value:g}" for op in entry.ops
-            )
-        for one in _done(response.entries):
-            entity = _entity(one)
-            detail = f"{entity}: {', '.join(details[entity])}"
+    if request.validate_only:
+        return
+    details: dict[Entity, str] = {}
+    repeated: set[Entity] = set()
+    for entry in request.entries:
+        entity = _entity(entry)
+        if entity in details:
+            repeated.add(entity)
+            continue
+        details[entity] = ", ".join(
+            f"{op.key} removed" if op.remove else f"{op.key}={op.value:g}" for op in entry.ops
+        )
+    for one in response.entries:
+        entity = _entity(one)
+        # Of an entity that is named twice the first changes are made, and the answer is an error.
+        if one.error_code == ErrorCode.NONE or entity in repeated:
+            doubt = " (named twice: unless it was refused)" if entity in repeated else ""
+            names = ", ".join(f"{kind} {name or '<default>'}" for kind, name in entity)
+            detail = f"{names}: {details[entity]}{doubt}"
             yield Change(Operation.ALTER_CONFIGS, "CLUSTER", "kafka-cluster", detail)
 
 
-def _entity(entry: Any) -> str:
-    parts = sorted((part.entity_type, part.entity_name or "<default>") for part in entry.entity)
-    return ", ".join(" ".join(part) for part in parts)
+def _entity(entry: Any) -> Entity:
+    return entity_of({part.entity_type: part.entity_name for part in entry.entity})
 
 
 def _altered_users(request: Any, response: Any) -> Iterator[Change]:
