@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -77,6 +78,7 @@ def test_what_others_have_put_beside_the_target_is_left_alone(
     shared = tmp_path / "shared"
     for name in ("nightly.partial", "nightly.partial-1234"):
         (shared / name).mkdir(parents=True)
+        (shared / name).chmod(0o755)
         (shared / name / "incomplete").symlink_to(tmp_path / "created through a link")
     (shared / "nightly.partial-link").symlink_to(tmp_path)
     before = sorted(shared.rglob("*"))
@@ -84,6 +86,18 @@ def test_what_others_have_put_beside_the_target_is_left_alone(
     assert not (tmp_path / "created through a link").exists()
     assert [path for path in before if not path.is_symlink() and not path.exists()] == []
     assert not open_to_others(shared / "nightly")
+
+
+def test_what_a_killed_process_has_left_is_deleted_where_a_group_is_inherited(
+    stopped: Path, tmp_path: Path
+) -> None:
+    """As in a volume of Kubernetes with ``fsGroup``."""
+    tmp_path.chmod(0o2770)
+    left = Path(tempfile.mkdtemp(prefix="nightly.partial-", dir=tmp_path))
+    for name in ("incomplete", "headrace.db"):
+        (left / name).touch()
+    commands.backup(str(stopped), str(tmp_path / "nightly"), no_progress, verify=True)
+    assert not left.exists()
 
 
 def test_a_target_that_is_a_link_is_refused(stopped: Path, tmp_path: Path) -> None:

@@ -122,10 +122,13 @@ def _delete_left(path: str) -> None:
     :raises BackupError: when the process is not dead
     """
     found = os.lstat(path)
-    is_ours = found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == DIRECTORY_MODE
+    # A parent that gives its group to what is in it (setgid) gives its directories that bit, too.
+    is_ours = found.st_uid == os.geteuid() and found.st_mode & 0o777 == DIRECTORY_MODE
     if not stat.S_ISDIR(found.st_mode) or not is_ours:
         return  # anybody may have made it
     with contextlib.closing(Directory(path)) as directory:
+        if not os.path.samestat(found, os.fstat(directory.fd)):
+            return  # somebody has exchanged it
         try:
             mark = directory.open(INCOMPLETE_FILE)
         except FileNotFoundError:
