@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -137,6 +138,45 @@ async def exchange(server: HttpServer, sent: bytes, address: str = "127.0.0.1") 
         body: bytes = await reader.readexactly(length)
         return head + body
     finally:
+        writer.close()
+
+
+@story
+async def test_a_connection_is_not_idle_while_its_response_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client that reads the last bytes late gets them: an idle connection would be closed."""
+    monkeypatch.setattr(http_server, "IDLE_S", 0.2)
+    size_bytes = 60_000  # less than asyncio would keep without a pause
+
+    async def answer(request: Request) -> Response:
+        return Response(200, bytes(size_bytes))
+
+    async with serving(answer) as server:
+        (acceptor,) = server._acceptors
+        acceptor.listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(client, ("127.0.0.1", server.port))
+            await loop.sock_sendall(client, GET)
+            await asyncio.sleep(0.1)
+            assert server.unsent_bytes > 0
+            await asyncio.sleep(0.4)
+            received = b""
+            while part := await loop.sock_recv(client, 65536):
+                received += part
+    assert len(received.partition(b"\r\n\r\n")[2]) == size_bytes
+
+
+@story
+async def test_the_expectation_of_a_client_is_in_any_case() -> None:
+    async with serving() as server:
+        reader, writer = await connect(
+            server, POST + b"Content-Length: 1\r\nExpect: 100-Continue\r\n\r\n"
+        )
+        assert await reader.readline() == b"HTTP/1.1 100 Continue\r\n"
         writer.close()
 
 

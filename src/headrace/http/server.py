@@ -289,11 +289,11 @@ class HttpServer:
     ) -> None:
         task = asyncio.current_task()
         assert task is not None
+        # A response is sent when no byte of it waits any more: an idle connection may be closed.
+        writer.transport.set_write_buffer_limits(0)
         peer = writer.get_extra_info("peername")
         connection = _Connection(task, writer.transport, str(peer[0]) if peer else "")
         has_room = self._has_room(connection.address)
-        # The next answer is made when the client has received this one.
-        writer.transport.set_write_buffer_limits(0)
 
         def gone() -> None:
             if connection.state in (_State.QUEUED, _State.WAITING) and connection.is_safe:
@@ -359,7 +359,7 @@ class HttpServer:
         self._enter(connection, _State.BODY)
         in_memory = self._in(_State.BODY, _State.QUEUED)
         self._close_above(MAX_BODIES, [one for one in in_memory if one.has_body], connection)
-        if (b"expect", b"100-continue") in head.headers:
+        if (b"expect", b"100-continue") in ((name, value.lower()) for name, value in head.headers):
             connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         async with asyncio.timeout(BODY_S):
             if head.length is None:
