@@ -101,6 +101,7 @@ def test_a_damaged_certificate_raises_nothing_else(data: st.DataObject) -> None:
         ("RULE:^CN=(.*?),OU=Service$/$1/,RULE:^.*CN=(.*?)$/$1/", "OU=a,CN=b", "b"),
         ("RULE:^CN=(.*?)\\/.*$/$1\\/x/", "CN=a/b", "a/x"),
         ("RULE:^CN=(.*)\\\\/$1/", "CN=a\\", "a"),
+        ("RULE:^CN=(.*)$/é-$1-雪/", "CN=ü", "é-ü-雪"),
     ],
 )
 def test_mapping_rules(rules: str, name: str, mapped: str) -> None:

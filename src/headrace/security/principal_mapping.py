@@ -97,7 +97,9 @@ def _rule(match: re.Match[str]) -> _Rule:
         references = map(int, _REFERENCE.findall(match["replacement"]))
         if max(references, default=0) > pattern.groups:
             raise InvalidRules(f"Invalid rule: `{match[0].strip()}`: it has no such group")
-        template = _REFERENCE.sub(r"\\g<\1>", match["replacement"].replace(r"\/", "/"))
+        # RE2's module reads the bytes of other characters as Latin-1.
+        replacement = match["replacement"].encode("ascii", "backslashreplace").decode()
+        template = _REFERENCE.sub(r"\\g<\1>", replacement.replace(r"\/", "/"))
         pattern.sub(template, "")
     except (InvalidPattern, re.error, IndexError) as error:
         raise InvalidRules(f"Invalid rule: `{match[0].strip()}`: {error}") from error
