@@ -54,8 +54,8 @@ class Sources:
             return self.unknown[letter.group_id]
         if letter.group_id not in self.consumed:
             return (
-                f"the letter's share group does not use this queue ({TOPIC_NAME}), or the user "
-                "may not describe the group and its configs"
+                f"the letter's share group does not use this queue ({TOPIC_NAME}), was deleted, or "
+                "the user may not describe the group and its configs"
             )
         if topic not in self.consumed[letter.group_id]:
             return "the letter's share group does not consume the topic"
