@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from argparse import _ActionsContainer
 
 
-_SECRET = re.compile(r"password|secret|jaas|token|\.key$|ssl\.key\.pem")
+_SECRET = re.compile(r"password|secret|jaas|\.token$|\.key$|ssl\.key\.pem")
 """Keys of a properties file whose values are for nobody else."""
 DEFAULT_DATA_DIR = Path("headrace-data")
 """The default data directory, relative to the working directory."""
