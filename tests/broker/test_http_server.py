@@ -8,6 +8,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import pytest
@@ -168,6 +169,14 @@ async def test_a_connection_is_not_idle_while_its_response_is_sent(
             while part := await loop.sock_recv(client, 65536):
                 received += part
     assert len(received.partition(b"\r\n\r\n")[2]) == size_bytes
+
+
+@story
+async def test_a_response_has_its_date() -> None:
+    async with serving() as server:
+        head, _, _ = (await exchange(server, GET)).partition(b"\r\n\r\n")
+        (date,) = [line[6:] for line in head.split(b"\r\n") if line.startswith(b"date: ")]
+        assert parsedate_to_datetime(date.decode()).tzinfo is not None
 
 
 @story

@@ -81,6 +81,12 @@ def test_files_of_users_and_tokens_are_told(
     assert told == [str(path) for path in (users, token, metrics, scram)]
 
 
+def test_a_password_may_have_any_characters_but_line_ends(tmp_path: Path) -> None:
+    lines = "# who\r\nSCRAM-SHA-512=[name=a,password=4\u20287\x0b11]\r\n"
+    (user,) = new_users(written(tmp_path / "scram", lines, 0o600))
+    assert user.password == "4\u20287\x0b11"
+
+
 def test_first_users_come_from_a_file_or_standard_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,11 @@ def secret_file(path: Path) -> bytes:
     return data
 
 
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a file, whose passwords may have what ends lines in Unicode only."""
+    return text.replace("\r\n", "\n").split("\n")
+
+
 def warn_of_readers(path: Path) -> None:
     """Warn once on stderr if other users can read a file with secrets."""
     if path not in _told and others_can_read(path):

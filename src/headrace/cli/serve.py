@@ -41,7 +41,7 @@ from .options import (
     properties_file,
     serve_options,
 )
-from .secret_files import secret_file
+from .secret_files import lines_of, secret_file
 from .ui.beside import PageBeside
 from .ui.beside import check as check_ui
 from .ui.beside import command as ui_command
@@ -144,7 +144,7 @@ def new_users(path: Path | None) -> list[NewUser]:
     except (OSError, UnicodeDecodeError) as error:
         raise BadUsage(f"cannot read {path}: {one_line_error(error)}") from None
     users = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(lines_of(text), 1):
         if line.strip() and not line.startswith("#"):
             try:
                 users.append(NewUser.parse(line))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from asyncio import LimitOverrunError, StreamReader
 from collections.abc import Sequence
+from email.utils import formatdate
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -55,7 +56,7 @@ class Request(NamedTuple):
 class Response(NamedTuple):
     """A response.
 
-    :ivar headers: besides ``Content-Length`` and ``Connection``
+    :ivar headers: besides ``Content-Length``, ``Connection`` and ``Date``
     """
 
     status: int
@@ -71,6 +72,7 @@ class Response(NamedTuple):
     def head(self, *, keeps_open: bool) -> bytes:
         """Return the bytes before the body."""
         lines = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}".encode()]
+        lines.append(b"date: " + formatdate(usegmt=True).encode())
         lines += [name + b": " + value for name, value in self.headers]
         names = {name.lower() for name, _ in self.headers}
         if b"content-length" not in names and self.status != HTTPStatus.NO_CONTENT:

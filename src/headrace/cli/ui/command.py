@@ -21,7 +21,7 @@ from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.log_output import log_to_stderr
 from headrace.cli.metrics_access import server_tls
 from headrace.cli.options import Address, allow_host_option, file_option, flag, page_address
-from headrace.cli.secret_files import secret_file
+from headrace.cli.secret_files import lines_of, secret_file
 from headrace.log_lines import log_unhandled
 from headrace.open_ports import warn_if_open
 
@@ -184,7 +184,7 @@ def credentials_of_files(options: Namespace) -> tuple[Credentials, str | None]:
     token = None
     try:
         if options.users is not None:
-            for line in secret_file(options.users).decode().splitlines():
+            for line in lines_of(secret_file(options.users).decode()):
                 if line.strip() and not line.startswith("#"):
                     name, separator, password = line.partition(":")
                     if not separator or not name or not password:
