@@ -93,7 +93,7 @@ COMMANDS = {
     "share-groups": ["share-groups", "list"],
     "lag": ["lag", "show"],
     "lag json": ["lag", "show", "--json"],
-    "top": ["top", "--iterations", "1"],
+    "top": ["top", "--iterations", "1", "--groups-pattern", "(?s).*pwned title.*"],
     "top json": ["top", "--iterations", "1", "--json"],
     "dlq list": ["dlq", "list"],
     "dlq list json": ["dlq", "list", "--json"],
