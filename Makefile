@@ -130,7 +130,7 @@ lowest:
 	@scripts/make-venv out/lowest
 	scripts/lowest-versions > out/lowest.txt
 	out/lowest/bin/python -m pip install --quiet --disable-pip-version-check -c out/lowest.txt -e '.[spark,demo,dev]'
-	out/lowest/bin/python -m pytest -q -n 2 -p no:cacheprovider -m pure tests
+	out/lowest/bin/python -m pytest -q -n 2 $(BY_FILE) -p no:cacheprovider -m pure tests
 
 site: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
