@@ -195,7 +195,9 @@ def validate(token: str, rules: TokenRules = RULES, keys: KeySet | None = KEYS) 
 
 
 @pytest.mark.parametrize(
-    "token", [signed(), signed("ec", "ES256"), signed("rsa", "PS512"), signed(aud="kafka")]
+    "token",
+    [signed(), signed("ec", "ES256"), signed("rsa", "PS512"), signed(aud="kafka")],
+    ids=["RS256", "ES256", "PS512", "one audience"],
 )
 def test_signed_tokens(token: str) -> None:
     assert validate(token) == Token("ann", (NOW_S + 60) * 1000)
@@ -298,6 +300,7 @@ def with_another_body() -> str:
         base64.urlsafe_b64encode(b"[" * 40_000).decode() + ".x.y",
         "x" * 100_000,
     ],
+    ids=[f"token {number}" for number in range(19)],
 )
 def test_tokens_that_are_not_signed_by_a_key(token: str) -> None:
     with pytest.raises(InvalidToken) as refused:
