@@ -206,10 +206,10 @@ def _altered_share_offsets(request: Any, response: Any) -> Iterator[Change]:
     if response.error_code != ErrorCode.NONE:
         return
     if request.releases:  # instead of offsets, with an answer for each
-        for asked, topic in zip(request.releases, response.responses, strict=True):
+        for release, topic in zip(request.releases, response.responses, strict=True):
             for one in _done(topic.partitions):
                 detail = (
-                    f"released {asked.first_offset} to {asked.last_offset} of "
+                    f"released {release.first_offset} to {release.last_offset} of "
                     f"{topic.topic_name}-{one.partition_index}"
                 )
                 yield Change(Operation.ALTER, "GROUP", request.group_id, detail)

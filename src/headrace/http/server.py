@@ -271,13 +271,13 @@ class HttpServer:
 
     def _bound_unsent(self, address: str, new_bytes: int) -> None:
         """Close the oldest of those that do not read, so that there is room for a response."""
-        sending = self._in(_State.SENDING)
-        of_address = [one for one in sending if one.address == address]
-        while of_address and _unsent_bytes(of_address) + new_bytes > MAX_UNSENT_BYTES // 2:
-            self._close_for_another(of_address.pop(0))
-        sending = self._in(_State.SENDING)
-        while sending and _unsent_bytes(sending) + new_bytes > MAX_UNSENT_BYTES:
-            self._close_for_another(sending.pop(0))
+        of_address = [one for one in self._in(_State.SENDING) if one.address == address]
+        self._close_unread(of_address, MAX_UNSENT_BYTES // 2 - new_bytes)
+        self._close_unread(self._in(_State.SENDING), MAX_UNSENT_BYTES - new_bytes)
+
+    def _close_unread(self, connections: list[_Connection], max_bytes: int) -> None:
+        while connections and _unsent_bytes(connections) > max_bytes:
+            self._close_for_another(connections.pop(0))
 
     def _close_for_another(self, connection: _Connection) -> None:
         del self._connections[connection]
