@@ -10,7 +10,7 @@ import numpy as np
 
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.ordered.inputs import Inputs
-from headrace.tasks import OrderedMerge, Readiness
+from headrace.ordered import OrderedMerge, Readiness
 
 
 @dataclass

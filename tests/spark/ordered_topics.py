@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 from pyspark.sql import Row
 
 from headrace.admin import AdminClient as GroupAdmin
-from headrace.tasks import OrderedMerge
+from headrace.ordered import OrderedMerge
 from tests.support import unique, wait_until
 
 Place = tuple[str, int, int]

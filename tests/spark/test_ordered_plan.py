@@ -14,7 +14,7 @@ from headrace.spark.ordered.inputs import Inputs
 from headrace.spark.ordered.limits import slices
 from headrace.spark.ordered.merge import ChunkMerge
 from headrace.spark.ordered.plan import Pacing, plan
-from headrace.tasks import OrderedMerge
+from headrace.ordered import OrderedMerge
 from tests.spark.ordered_model import BruteForce, SimulatedLog, merged
 
 

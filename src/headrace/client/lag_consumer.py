@@ -21,7 +21,7 @@ from confluent_kafka import (
 from headrace.client.errors import missing_permission
 from headrace.client.settings import librdkafka_config
 from headrace.log_lines import get_logger
-from headrace.tasks import CurrentLag
+from headrace.ordered import CurrentLag
 
 logger = get_logger(__name__)
 

@@ -13,7 +13,7 @@ from headrace.client.errors import ConnectionFailed
 from headrace.client.lag_consumer import LagConsumer, PartitionName
 from headrace.client.settings import check_login, librdkafka_config
 from headrace.log_lines import get_logger
-from headrace.tasks import IDLING_DISABLED, OrderedTask, Readiness, TaskMetrics
+from headrace.ordered import IDLING_DISABLED, OrderedTask, Readiness, TaskMetrics
 
 from .topics import InvalidTopics, check_co_partitioned, checked_topics, consumer_config, translated
 
@@ -45,7 +45,7 @@ class OrderedConsumer:
 
     Partition *i* of every topic belongs to task *i*, as in Kafka Streams. Within a task the next
     record is the one with the smallest timestamp. It is returned once no partition can have an
-    earlier one, or ``max_task_idle_ms`` ends the wait for one (docs/behaviour/tasks.md). Records of
+    earlier one, or ``max_task_idle_ms`` ends the wait for one (docs/behaviour/ordered.md). Records of
     different tasks have no order. The members of a group share the tasks::
 
         conf = {"bootstrap.servers": "127.0.0.1:9092"}

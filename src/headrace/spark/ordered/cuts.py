@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headrace.protocol.partitions import TopicPartition
-from headrace.tasks.ordered_merge import NO_TIMESTAMP
+from headrace.ordered.ordered_merge import NO_TIMESTAMP
 
 from .inputs import Inputs, Log
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.protocol.partitions import TopicPartition
-from headrace.tasks import Decision, Readiness
+from headrace.ordered import Decision, Readiness
 
 from .cuts import until_first_is_empty
 from .inputs import Inputs, Log
@@ -21,7 +21,7 @@ from .limits import limited
 class Pacing:
     """The rule of ``max.task.idle.ms`` for all tasks. It remembers only the idle deadlines.
 
-    :param max_task_idle_ms: see :class:`headrace.tasks.Readiness`
+    :param max_task_idle_ms: see :class:`headrace.ordered.Readiness`
     :ivar decisions: the last decision for each task; partitions by name, as in ``flights-0``
     """
 

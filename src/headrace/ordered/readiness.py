@@ -9,7 +9,7 @@ partition is buffered, its next timestamp is unknown, and the rule decides wheth
     decision.ready      # False
     str(decision)       # "Partition payments-0 has current lag 5, but no data …"
 
-docs/behaviour/tasks.md explains the rule and its reasons.
+docs/behaviour/ordered.md explains the rule and its reasons.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.tasks import OrderedMerge, OrderedTask
-from tests.machines.test_tasks_readiness import PARTITIONS, Naive
+from headrace.ordered import OrderedMerge, OrderedTask
+from tests.machines.test_ordered_readiness import PARTITIONS, Naive
 
 partition_logs = st.lists(st.lists(st.integers(-1, 20), max_size=12), min_size=1, max_size=4)
 """Timestamps by offset, late ones among them, of each partition."""
