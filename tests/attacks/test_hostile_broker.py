@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from headrace.admin import groups
-from headrace.client import ClientError, Cluster, ShareConsumer
+from headrace.client import ClientError, Cluster, RangeConsumer
 from headrace.client.connection import Connection
 from headrace.client.errors import ConnectionFailed
 from headrace.client.lag.rows import LagQuery
@@ -212,7 +212,7 @@ def test_a_share_consumer_does_not_heartbeat_without_a_pause() -> None:
         return shape.body("heartbeat_interval", lambda field: bytes(4))
 
     async def attack() -> int:
-        async with ShareConsumer(broker.bootstrap_servers, "g", ["t"], timeout_ms=1000):
+        async with RangeConsumer(broker.bootstrap_servers, "g", ["t"], timeout_ms=1000):
             before = len(broker.asked)
             await asyncio.sleep(1)
             return len(broker.asked) - before
@@ -248,7 +248,7 @@ def test_a_share_consumer_with_odd_responses_raises_clear_errors() -> None:
         await asyncio.gather(*map(one, cases))
 
     async def consume(broker: HostileBroker) -> None:
-        consumer = ShareConsumer(broker.bootstrap_servers, "g", ["t"], timeout_ms=TIMEOUT_MS)
+        consumer = RangeConsumer(broker.bootstrap_servers, "g", ["t"], timeout_ms=TIMEOUT_MS)
         await consumer.start()
         try:
             for _ in range(2):

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headrace.admin import AdminClient
 from headrace.cli.main import main
-from headrace.client import ClientError, ShareConsumer
+from headrace.client import ClientError, RangeConsumer
 from headrace.client.settings import settings
 from headrace.spark.lag import source as lag_source
 from headrace.spark.lag.options import LagOptions
@@ -95,7 +95,7 @@ def test_the_asyncio_client_with_and_without_a_certificate(
         security = settings(config).security
         assert security.tls is not None
         security.tls.minimum_version = security.tls.maximum_version = version
-        async with ShareConsumer(secure_kafka.tls, group_id, [topic_name], security=security):
+        async with RangeConsumer(secure_kafka.tls, group_id, [topic_name], security=security):
             pass
 
     asyncio.run(join("password"))

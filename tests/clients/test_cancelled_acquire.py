@@ -11,7 +11,7 @@ import pytest
 
 from headrace import Broker
 from headrace.admin import AdminClient
-from headrace.client import ShareConsumer
+from headrace.client import RangeConsumer
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError, RequestRefused
 from headrace.client.share.node import ShareNode
@@ -46,8 +46,8 @@ class Answers:
 
 
 @asynccontextmanager
-async def member(servers: str) -> AsyncIterator[ShareConsumer]:
-    async with ShareConsumer(servers, GROUP, [TOPIC]) as consumer:
+async def member(servers: str) -> AsyncIterator[RangeConsumer]:
+    async with RangeConsumer(servers, GROUP, [TOPIC]) as consumer:
         assert await consumer.wait_for_assignment(20_000)
         yield consumer
 
@@ -75,7 +75,7 @@ async def begins(call: asyncio.Task[Any]) -> None:
     assert not call.done()
 
 
-async def arrives(consumer: ShareConsumer) -> list[tuple[int, int, int]]:
+async def arrives(consumer: RangeConsumer) -> list[tuple[int, int, int]]:
     """Return the next records that a member gets, as (first, last, delivery count)."""
     while True:
         acquired = await consumer.acquire(max_wait_ms=100)
@@ -122,14 +122,14 @@ async def test_a_call_that_is_cancelled_as_its_records_are_there_loses_none(
 ):
     async with member(servers) as consumer:
         call = asyncio.create_task(consumer.acquire(max_wait_ms=10_000))
-        handed = ShareConsumer._acquire_at
+        handed = RangeConsumer._acquire_at
 
         async def acquire_at(*arguments: Any) -> Acquired:
             acquired = await handed(*arguments)
             asyncio.get_running_loop().call_soon(call.cancel)  # in the turn after the last
             return acquired
 
-        monkeypatch.setattr(ShareConsumer, "_acquire_at", acquire_at)
+        monkeypatch.setattr(RangeConsumer, "_acquire_at", acquire_at)
         with pytest.raises(asyncio.CancelledError):
             await call
         monkeypatch.undo()
@@ -172,7 +172,7 @@ async def test_a_cancelled_close_releases_what_was_acquired(
         await asyncio.Event().wait()
 
     async with member(servers) as other:
-        consumer = ShareConsumer(servers, GROUP, [TOPIC])
+        consumer = RangeConsumer(servers, GROUP, [TOPIC])
         await consumer.start()
         assert await arrives(consumer) == [(0, 4, 1)]
         with monkeypatch.context() as patch:
@@ -196,7 +196,7 @@ async def test_a_close_ends_a_call_that_waits_for_records(
         return await send(connection, payload, **more)
 
     monkeypatch.setattr(Connection, "request", request)
-    consumer = ShareConsumer(servers, "idle", [TOPIC])  # it begins at the end of the topic
+    consumer = RangeConsumer(servers, "idle", [TOPIC])  # it begins at the end of the topic
     await consumer.start()
     call = asyncio.create_task(consumer.acquire(max_wait_ms=60_000))
     await asks.wait()
@@ -212,7 +212,7 @@ async def test_a_close_ends_a_call_that_waits_for_records(
 
 @story
 async def test_a_closed_consumer_starts_again(servers: str):
-    consumer = ShareConsumer(servers, GROUP, [TOPIC])
+    consumer = RangeConsumer(servers, GROUP, [TOPIC])
     for delivery_count in (1, 2):
         await consumer.start()
         assert await arrives(consumer) == [(0, 4, delivery_count)]
@@ -223,7 +223,7 @@ async def test_a_closed_consumer_starts_again(servers: str):
 async def test_a_cancelled_start_leaves_no_member(servers: str, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as patch:
         answers = Answers(patch, "ShareGroupHeartbeatRequest")
-        consumer = ShareConsumer(servers, GROUP, [TOPIC])
+        consumer = RangeConsumer(servers, GROUP, [TOPIC])
         call = asyncio.create_task(consumer.start())
         await answers.arrived.wait()  # the broker has a member
         answers.let_through()
@@ -237,7 +237,7 @@ async def test_a_second_close_asks_nobody(servers: str, monkeypatch: pytest.Monk
     async with member(servers) as consumer:
         await consumer.close()
         with monkeypatch.context() as patch:
-            patch.setattr(ShareConsumer, "_send_heartbeat", None)
+            patch.setattr(RangeConsumer, "_send_heartbeat", None)
             await consumer.close()
 
 
@@ -245,7 +245,7 @@ async def test_a_second_close_asks_nobody(servers: str, monkeypatch: pytest.Monk
 async def test_a_close_leaves_the_group_though_a_release_is_not_answered(
     servers: str, monkeypatch: pytest.MonkeyPatch
 ):
-    consumer = ShareConsumer(servers, GROUP, [TOPIC])
+    consumer = RangeConsumer(servers, GROUP, [TOPIC])
     await consumer.start()
     acquired = await consumer.acquire(max_wait_ms=20_000)
     answers = Answers(monkeypatch, "ShareAcknowledgeRequest")

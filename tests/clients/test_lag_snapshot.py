@@ -20,8 +20,8 @@ from headrace.client import (
     Cluster,
     Connection,
     ConnectionFailed,
+    RangeConsumer,
     RequestRefused,
-    ShareConsumer,
     TopicMetadata,
 )
 from headrace.client.lag.rows import LagQuery, LagRow
@@ -262,7 +262,7 @@ def test_a_share_group_with_accepted_rejected_and_released_records(
     share_from_earliest(bootstrap_servers, group_id)
 
     async def work() -> dict[tuple[str, str | None, int | None], LagRow]:
-        async with ShareConsumer(
+        async with RangeConsumer(
             bootstrap_servers, group_id, [topic], client_id="packer"
         ) as source:
             assert await source.wait_for_assignment(int(PATIENCE_S * 1000))
@@ -353,7 +353,7 @@ def test_the_numbers_of_a_share_group_agree_while_it_works(
 
     async def work() -> list[LagRow]:
         rows = []
-        async with ShareConsumer(bootstrap_servers, group_id, [name]) as source:
+        async with RangeConsumer(bootstrap_servers, group_id, [name]) as source:
             assert await source.wait_for_assignment(int(PATIENCE_S * 1000))
             snapshots = [asyncio.create_task(asyncio.to_thread(lags, group_id))]
             done = 0

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.client import Cluster, RequestRefused, ShareConsumer
+from headrace.client import Cluster, RangeConsumer, RequestRefused
 from headrace.client.settings import librdkafka_config, settings
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
 from headrace.client.share_inspection import release_records, share_states
@@ -24,7 +24,7 @@ def _group(bootstrap_servers: str, **configs: str) -> tuple[str, str]:
     return group, topic
 
 
-async def _acquired(member: ShareConsumer) -> int:
+async def _acquired(member: RangeConsumer) -> int:
     while not (found := await member.acquire(max_records=10, max_wait_ms=1000)).ranges:
         pass
     return sum(one.last_offset - one.first_offset + 1 for one in found.ranges)
@@ -39,7 +39,7 @@ async def test_every_state_is_told(bootstrap_servers: str, target: str) -> None:
     )
     key = (topic, 0)
     async with Cluster(bootstrap_servers) as cluster:
-        async with ShareConsumer(bootstrap_servers, group, [topic]) as member:
+        async with RangeConsumer(bootstrap_servers, group, [topic]) as member:
             assert await _acquired(member) == 10
             states = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
             accepted = await member.acknowledge(
@@ -83,7 +83,7 @@ async def test_held_records_are_released(bootstrap_servers: str, target: str) ->
     key = (topic, 0)
     async with (
         Cluster(bootstrap_servers) as cluster,
-        ShareConsumer(bootstrap_servers, group, [topic]) as holder,
+        RangeConsumer(bootstrap_servers, group, [topic]) as holder,
     ):
         assert await _acquired(holder) == 10
         if target == "kafka":
@@ -103,7 +103,7 @@ async def test_held_records_are_released(bootstrap_servers: str, target: str) ->
         # The holder's outcome comes too late for them, as after a timeout.
         late = Acknowledgement(topic, 0, 3, 5, AcknowledgeType.ACCEPT)
         assert await holder.acknowledge([late]) == []
-        async with ShareConsumer(bootstrap_servers, group, [topic]) as other:
+        async with RangeConsumer(bootstrap_servers, group, [topic]) as other:
             assert await _acquired(other) == 3
 
 

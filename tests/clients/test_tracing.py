@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from headrace.client import Acknowledgement, AcknowledgeType, Acquired, ShareConsumer, tracing
+from headrace.client import Acknowledgement, AcknowledgeType, Acquired, RangeConsumer, tracing
 from headrace.client.dead_letters.letters import LetterFilter
 from headrace.client.dead_letters.redrive import Redrive, RedriveOptions
 from headrace.client.share.types import AcquiredRange
@@ -83,7 +83,7 @@ def produce(recorded: Recorded, servers: str, topic: str, *values: bytes, **more
 
 
 async def deliver(
-    member: ShareConsumer, outcomes: Sequence[AcknowledgeType], recorded: Recorded
+    member: RangeConsumer, outcomes: Sequence[AcknowledgeType], recorded: Recorded
 ) -> list[int]:
     """Acquire a record for each outcome, in a span of its processing; return the offsets."""
     seen: list[int] = []
@@ -123,7 +123,7 @@ def test_a_record_from_the_producer_to_each_outcome(
     assert reported == [(None, 0)]
 
     async def work() -> None:
-        async with ShareConsumer(
+        async with RangeConsumer(
             bootstrap_servers, group_id, [topic_name], tracing=recorded.tracing
         ) as member:
             outcomes = [AcknowledgeType.RELEASE, AcknowledgeType.ACCEPT]
@@ -201,7 +201,7 @@ def test_the_context_is_kept_into_the_dead_letter_queue_and_back(
     produce(recorded, bootstrap_servers, topic_name, b"x")
 
     async def work(outcome: AcknowledgeType) -> None:
-        async with ShareConsumer(
+        async with RangeConsumer(
             bootstrap_servers, group_id, [topic_name], tracing=recorded.tracing
         ) as member:
             await deliver(member, [outcome], recorded)
@@ -288,7 +288,7 @@ def test_open_deliveries_have_a_limit(recorded: Recorded, monkeypatch: pytest.Mo
 def test_without_tracing_nothing_of_it_is_imported() -> None:
     program = (
         "import sys; sys.modules['opentelemetry'] = None; import headrace.client; "
-        "member = headrace.client.ShareConsumer('127.0.0.1:9', 'g', ['t']); "
+        "member = headrace.client.RangeConsumer('127.0.0.1:9', 'g', ['t']); "
         "member.processing('t', 0, 0).__enter__(); "
         "assert not [one for one in sys.modules if one.startswith('opentelemetry.')]"
     )

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from headrace.client import Acknowledgement, AcknowledgeType, ShareConsumer
+from headrace.client import Acknowledgement, AcknowledgeType, RangeConsumer
 
 
 async def main() -> None:
     bootstrap, topic, group = sys.argv[1:]
-    async with ShareConsumer(bootstrap, group, [topic]) as consumer:
+    async with RangeConsumer(bootstrap, group, [topic]) as consumer:
         while not (held := (await consumer.acquire(max_wait_ms=500)).ranges):
             pass
         times = {run.delivery_count for run in held}

@@ -13,7 +13,7 @@ import asyncio
 import random
 import sys
 
-from headrace.client import Acknowledgement, AcknowledgeType, ClientError, ShareConsumer
+from headrace.client import Acknowledgement, AcknowledgeType, ClientError, RangeConsumer
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 
@@ -44,7 +44,7 @@ def choose(
 
 
 async def consume(bootstrap: str, topic: str, group: str, rng: random.Random | None) -> None:
-    async with ShareConsumer(bootstrap, group, [topic]) as consumer:
+    async with RangeConsumer(bootstrap, group, [topic]) as consumer:
         while True:
             acquired = await consumer.acquire(
                 max_records=rng.choice((1, 10, 50)) if rng else 500, max_wait_ms=200

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 )
 
 from headrace.admin import AdminClient
-from headrace.client import Acknowledgement, AcknowledgeType, ShareConsumer
+from headrace.client import Acknowledgement, AcknowledgeType, RangeConsumer
 from headrace.client.dead_letters.letters import LetterFilter
 from headrace.client.dead_letters.redrive import Redrive, RedriveOptions
 from headrace.protocol import dead_letters
@@ -65,7 +65,7 @@ def use_queue(config: dict[str, Any]) -> None:
 
 def reject_next(config: dict[str, Any]) -> None:
     async def reject() -> None:
-        async with ShareConsumer.from_config(config, "packers", ["orders"]) as member:
+        async with RangeConsumer.from_config(config, "packers", ["orders"]) as member:
             while not (acquired := await member.acquire(max_wait_ms=1000)).ranges:
                 pass
             del acquired

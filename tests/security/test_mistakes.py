@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 import headrace
 from headrace.admin import AdminClient
 from headrace.cli.main import main
-from headrace.client import AuthenticationFailed, ClientError, OrderedConsumer, ShareConsumer
+from headrace.client import AuthenticationFailed, ClientError, OrderedConsumer, RangeConsumer
 from headrace.client.settings import check_access, settings
 from headrace.secure_broker import SecureBroker
 from tests.support import unique, write_properties
@@ -117,7 +117,7 @@ def test_share_consumer(broker: SecureBroker, mistake: str) -> None:
     config, text = mistaken(broker, mistake)
 
     async def join() -> None:
-        async with ShareConsumer.from_config(config, "g", [TOPIC]):
+        async with RangeConsumer.from_config(config, "g", [TOPIC]):
             pass
 
     with pytest.raises(ClientError) as refused:
@@ -180,7 +180,7 @@ def test_names_of_java_are_names_everywhere(broker: SecureBroker) -> None:
         assert consumer.poll(0.1) is None
 
     async def join() -> int:
-        async with ShareConsumer.from_config(java, unique("g"), [TOPIC]) as member:
+        async with RangeConsumer.from_config(java, unique("g"), [TOPIC]) as member:
             await member.wait_for_assignment(10_000)
             return len(member.assignment)
 
@@ -230,7 +230,7 @@ def test_permissions_of_consumers(broker: SecureBroker) -> None:
     def shared(user: str) -> None:
         async def read() -> None:
             config = broker.client_config(user)
-            async with ShareConsumer.from_config(config, user, [OTHER]) as member:
+            async with RangeConsumer.from_config(config, user, [OTHER]) as member:
                 while True:
                     await member.acquire(max_wait_ms=500)
 

@@ -23,7 +23,7 @@ from headrace.client import (
     Connection,
     ConnectionFailed,
     OrderedConsumer,
-    ShareConsumer,
+    RangeConsumer,
 )
 from headrace.client.settings import check_access, librdkafka_config, settings
 from headrace.client.tokens import ALLOWED_URLS
@@ -184,7 +184,7 @@ def test_clients(
         assert record.value() == b"0"
 
     async def join() -> int:
-        async with ShareConsumer.from_config(config, unique("g"), [TOPIC]) as member:
+        async with RangeConsumer.from_config(config, unique("g"), [TOPIC]) as member:
             await member.wait_for_assignment(30_000)
             return len(member.assignment)
 
@@ -251,7 +251,7 @@ async def test_a_session_is_renewed(provider: Provider, monkeypatch: pytest.Monk
 async def test_a_share_session_outlives_a_login(provider: Provider) -> None:
     config = provider.config() | provider.oidc()
     loop = asyncio.get_running_loop()
-    async with ShareConsumer.from_config(config, unique("g"), [TOPIC]) as member:
+    async with RangeConsumer.from_config(config, unique("g"), [TOPIC]) as member:
         await member.wait_for_assignment(30_000)
         assert (await member.acquire(max_wait_ms=1)).ranges == ()
         opened = dict(member.cluster._connections)

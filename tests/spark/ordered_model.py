@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from headrace.ordered import OrderedMerge, Readiness
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.ordered.inputs import Inputs
-from headrace.ordered import OrderedMerge, Readiness
 
 
 @dataclass

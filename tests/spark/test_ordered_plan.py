@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.ordered import OrderedMerge
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.ordered import cuts
 from headrace.spark.ordered.inputs import Inputs
 from headrace.spark.ordered.limits import slices
 from headrace.spark.ordered.merge import ChunkMerge
 from headrace.spark.ordered.plan import Pacing, plan
-from headrace.ordered import OrderedMerge
 from tests.spark.ordered_model import BruteForce, SimulatedLog, merged
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from headrace.client import RequestRefused, ShareConsumer
+from headrace.client import RangeConsumer, RequestRefused
 from headrace.client.offset_commits import commit_offsets, committed_offsets
 from headrace.errors import ErrorCode
 from headrace.spark import SourceError
@@ -79,7 +79,7 @@ def test_a_share_group_has_no_offsets_to_commit(
     topics = Topics.create(bootstrap_servers, 1)
 
     async def join() -> None:
-        async with ShareConsumer(bootstrap_servers, group_id, topics.names) as consumer:
+        async with RangeConsumer(bootstrap_servers, group_id, topics.names) as consumer:
             await consumer.acquire(max_records=1, max_wait_ms=100)
 
     asyncio.run(join())

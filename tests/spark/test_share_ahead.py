@@ -19,7 +19,7 @@ from headrace.client import (
     AcquiredRange,
     ClientError,
     ConnectionFailed,
-    ShareConsumer,
+    RangeConsumer,
 )
 from headrace.client.share.session import HeldRecords
 from headrace.client.share.spans import Span
@@ -120,7 +120,7 @@ def runs(offsets: Iterable[int]) -> Iterator[Span]:
 
 def acquisitions(consumer: FakeConsumer, **more: object) -> Acquisitions:
     options = {**OPTIONS, **{name: str(value) for name, value in more.items()}}
-    return Acquisitions(cast(ShareConsumer, consumer), ShareOptions.parse(options, is_source=True))
+    return Acquisitions(cast(RangeConsumer, consumer), ShareOptions.parse(options, is_source=True))
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from headrace.client import ShareConsumer
+from headrace.client import RangeConsumer
 from tests.spark.conftest import Batches, Queue
 
 Drain = Callable[..., Batches]
@@ -44,7 +44,7 @@ def test_the_last_delivery_is_not_spent(queue: Callable[..., Queue], drain: Drai
 async def hold(orders: Queue) -> None:
     """Acquire all records, and leave the group with them."""
     held = 0
-    async with ShareConsumer(orders.bootstrap_servers, orders.group_id, [orders.topic]) as member:
+    async with RangeConsumer(orders.bootstrap_servers, orders.group_id, [orders.topic]) as member:
         while held < 2:
             acquired = await member.acquire(max_records=2, max_wait_ms=500)
             held += sum(r.count for r in acquired.ranges)

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 import headrace.spark
-from headrace.client import ShareConsumer
+from headrace.client import RangeConsumer
 from headrace.spark import Acknowledged, SourceError, acknowledge
 from tests.spark.conftest import Batches, Queue, finish
 from tests.support import unique, wait_until
@@ -351,7 +351,7 @@ def acquire_all(flights: Queue, count: int, timeout_s: float) -> Counter[int]:
 
     async def acquire() -> Counter[int]:
         seen: Counter[int] = Counter()
-        async with ShareConsumer(
+        async with RangeConsumer(
             flights.bootstrap_servers, flights.group_id, [flights.topic]
         ) as consumer:
             async with asyncio.timeout(timeout_s):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.client import AcquiredRange, ShareConsumer
+from headrace.client import AcquiredRange, RangeConsumer
 from headrace.spark.errors import SourceError
 from headrace.spark.share import acquisitions
 from headrace.spark.share.acquisitions import Acquisitions
@@ -31,11 +31,11 @@ def orders(queue: Callable[..., Queue], monkeypatch: pytest.MonkeyPatch) -> Queu
     return orders
 
 
-def member(orders: Queue) -> ShareConsumer:
-    return ShareConsumer(orders.bootstrap_servers, orders.group_id, [orders.topic])
+def member(orders: Queue) -> RangeConsumer:
+    return RangeConsumer(orders.bootstrap_servers, orders.group_id, [orders.topic])
 
 
-async def acquire(consumer: ShareConsumer, orders: Queue) -> list[AcquiredRange]:
+async def acquire(consumer: RangeConsumer, orders: Queue) -> list[AcquiredRange]:
     query = Acquisitions(consumer, ShareOptions.parse(orders.options(), is_source=True))
     ranges: list[AcquiredRange] = []
     while not ranges:

@@ -17,7 +17,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer
 
-from headrace.client import ShareConsumer
+from headrace.client import RangeConsumer
 from headrace.client.share.types import Acknowledgement, AcknowledgeType, AcquireMode
 from tests.clients.confluent import create_topic, share_from_earliest
 from tests.support import ROOT, HeadraceProcess, wait_until
@@ -115,7 +115,7 @@ class World:
     async def _pack(self, client_id: str) -> None:
         """Finish most records one after the other, some out of order; release and reject a few."""
         chance = random.Random(client_id)
-        async with ShareConsumer(
+        async with RangeConsumer(
             self._servers, "packers", ["orders"], client_id=client_id
         ) as member:
             held: list[tuple[int, int]] = []
@@ -135,7 +135,7 @@ class World:
                 await asyncio.sleep(0.4)
 
     async def _hold(self) -> None:
-        async with ShareConsumer(
+        async with RangeConsumer(
             self._servers, "stuck-scanners", ["scans"], client_id="scanner-1"
         ) as member:
             held = await member.acquire(max_records=200, mode=AcquireMode.RECORD_LIMIT)

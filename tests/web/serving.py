@@ -18,7 +18,7 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from headrace.client import ShareConsumer
+from headrace.client import RangeConsumer
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
 from tests.cli.command import start
 from tests.clients.confluent import create_topic, produce, share_from_earliest
@@ -178,7 +178,7 @@ def holding(
     member_ids: list[str] = []
 
     async def hold() -> None:
-        async with ShareConsumer(bootstrap_servers, group, [topic], **options) as member:
+        async with RangeConsumer(bootstrap_servers, group, [topic], **options) as member:
             acquired = 0
             while acquired < count:
                 for one in (await member.acquire(max_wait_ms=1000)).ranges:
@@ -211,6 +211,6 @@ def commit(bootstrap_servers: str, group: str, topic: str, offset: int) -> str:
 async def begin_sharing(bootstrap_servers: str, group: str, topic: str) -> None:
     """Make a share group that has begun with a topic, and has no members."""
     share_from_earliest(bootstrap_servers, group)
-    async with ShareConsumer(bootstrap_servers, group, [topic]) as member:
+    async with RangeConsumer(bootstrap_servers, group, [topic]) as member:
         while not (await member.acquire(max_wait_ms=1000)).ranges:
             pass

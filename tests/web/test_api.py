@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from headrace.client import ShareConsumer
+from headrace.client import RangeConsumer
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
 from headrace.protocol.dead_letters import REDRIVE_COUNT
 from tests.clients.confluent import create_topic, gone_records, produce, share_from_earliest
@@ -463,7 +463,7 @@ def test_letters_of_the_broker_are_seen_and_redriven(
     produce(servers, topic, [b"0", b"1", b"2"])
 
     async def reject() -> None:
-        async with ShareConsumer(servers, group, [topic]) as member:
+        async with RangeConsumer(servers, group, [topic]) as member:
             while not (found := await member.acquire(max_wait_ms=1000)).ranges:
                 pass
             del found

@@ -1,6 +1,6 @@
 """Clients of headrace and of Apache Kafka.
 
-:class:`ShareConsumer` is a share-group client on asyncio, for Apache Kafka 4.1 or later: it joins
+:class:`RangeConsumer` is a share-group client on asyncio, for Apache Kafka 4.1 or later: it joins
 a group, acquires records, acknowledges them and renews their locks (KIP-932). Two clients extend
 confluent-kafka: :class:`OrderedConsumer` reads several topics in the order of their timestamps, and
 :class:`LagConsumer` adds ``current_lag`` (KIP-695).
@@ -23,7 +23,7 @@ with without_hypothesis():
         ConnectionFailed,
         RequestRefused,
     )
-    from .share.consumer import ShareConsumer
+    from .share.range_consumer import RangeConsumer
     from .share.types import (
         Acknowledgement,
         AcknowledgeType,
@@ -55,8 +55,8 @@ __all__ = [
     "LagConsumer",
     "OrderedConsumer",
     "PartitionLag",
+    "RangeConsumer",
     "RequestRefused",
-    "ShareConsumer",
     "TopicMetadata",
 ]
 

@@ -73,7 +73,7 @@ class Tracing:
         tracing = Tracing()
         tracing.produce(producer, "orders", b"four chairs", headers=[("shop", b"7")])
 
-        async with ShareConsumer(servers, "workers", ["orders"], tracing=tracing) as consumer:
+        async with RangeConsumer(servers, "workers", ["orders"], tracing=tracing) as consumer:
             acquired = await consumer.acquire()
             for record in …:
                 with consumer.processing("orders", partition, record.offset):

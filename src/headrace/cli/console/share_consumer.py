@@ -31,7 +31,7 @@ from headrace.client import (
     AcquireMode,
     ClientError,
     Cluster,
-    ShareConsumer,
+    RangeConsumer,
 )
 from headrace.client.cluster import parse_bootstrap
 from headrace.client.share.spans import Span, normalize, subtract
@@ -184,7 +184,7 @@ class Console:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop_on, number)
         await self._unless_stopped(self._print_hint())
-        consumer = ShareConsumer(
+        consumer = RangeConsumer(
             self._servers,
             self._options.group,
             [self._options.topic],
@@ -215,7 +215,7 @@ class Console:
                 raise Failure(problem)
             print(problem, file=sys.stderr)
 
-    async def _consume(self, consumer: ShareConsumer) -> None:
+    async def _consume(self, consumer: RangeConsumer) -> None:
         loop = asyncio.get_running_loop()
         last_came_s = loop.time()
         while (left := self._left()) > 0:
@@ -238,7 +238,7 @@ class Console:
         return self._max_poll_records if most is None else most - self.processed
 
     async def _acquire(
-        self, consumer: ShareConsumer, max_records: int, wait_ms: int
+        self, consumer: RangeConsumer, max_records: int, wait_ms: int
     ) -> Acquired | None:
         """Acquire records.
 
@@ -266,7 +266,7 @@ class Console:
                 task.cancel()
             await asyncio.gather(calling, stopping, return_exceptions=True)
 
-    async def _show(self, consumer: ShareConsumer, acquired: Acquired) -> None:
+    async def _show(self, consumer: RangeConsumer, acquired: Acquired) -> None:
         """Print the acquired records, then acknowledge the printed ones.
 
         The other records are released when the session ends.
@@ -308,7 +308,7 @@ class Console:
         if problem is not None:
             raise problem
 
-    async def _acknowledge(self, consumer: ShareConsumer, outcomes: list[Acknowledgement]) -> None:
+    async def _acknowledge(self, consumer: RangeConsumer, outcomes: list[Acknowledgement]) -> None:
         taken = set(await consumer.acknowledge(outcomes))
         for outcome in outcomes:
             if outcome.type is AcknowledgeType.GAP:

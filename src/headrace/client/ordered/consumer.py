@@ -45,8 +45,8 @@ class OrderedConsumer:
 
     Partition *i* of every topic belongs to task *i*, as in Kafka Streams. Within a task the next
     record is the one with the smallest timestamp. It is returned once no partition can have an
-    earlier one, or ``max_task_idle_ms`` ends the wait for one (docs/behaviour/ordered.md). Records of
-    different tasks have no order. The members of a group share the tasks::
+    earlier one, or ``max_task_idle_ms`` ends the wait for one (docs/behaviour/ordered.md).
+    Records of different tasks have no order. The members of a group share the tasks::
 
         conf = {"bootstrap.servers": "127.0.0.1:9092"}
         with OrderedConsumer(["orders", "payments"], "matcher", conf=conf) as consumer:

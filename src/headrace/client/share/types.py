@@ -1,4 +1,4 @@
-"""The values that :class:`headrace.client.ShareConsumer` accepts and returns."""
+"""The values that :class:`headrace.client.RangeConsumer` accepts and returns."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class AcquiredRecord:
 
 @dataclass(frozen=True, slots=True)
 class Acquired:
-    """The result of one :meth:`ShareConsumer.acquire`.
+    """The result of one :meth:`RangeConsumer.acquire`.
 
     :param ranges: the acquired runs
     :param data: (topic, partition) → the record batches of the runs, with other records of the same

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from headrace.protocol.partitions import TopicPartition
 from headrace.ordered.ordered_merge import NO_TIMESTAMP
+from headrace.protocol.partitions import TopicPartition
 
 from .inputs import Inputs, Log
 

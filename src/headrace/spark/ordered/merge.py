@@ -1,8 +1,8 @@
 """The executor's merge for ``kafka-ordered``: chunks of Arrow columns in, one sequence out.
 
-It yields the sequence of :class:`headrace.ordered.OrderedMerge`, for whole chunks. Always taking the
-smallest timestamp among the partitions' next records gives the order of (largest timestamp so far
-within the partition, partition, offset). So the keys of a chunk are a running maximum, and
+It yields the sequence of :class:`headrace.ordered.OrderedMerge`, for whole chunks. Always taking
+the smallest timestamp among the partitions' next records gives the order of (largest timestamp so
+far within the partition, partition, offset). So the keys of a chunk are a running maximum, and
 everything up to the last key of the partition that is behind can be yielded.
 """
 

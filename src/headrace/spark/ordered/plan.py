@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.protocol.partitions import TopicPartition
 from headrace.ordered import Decision, Readiness
+from headrace.protocol.partitions import TopicPartition
 
 from .cuts import until_first_is_empty
 from .inputs import Inputs, Log

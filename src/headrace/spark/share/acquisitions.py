@@ -14,7 +14,7 @@ from headrace.client import (
     AcquireMode,
     ClientError,
     ConnectionFailed,
-    ShareConsumer,
+    RangeConsumer,
 )
 from headrace.client.list_offsets import end_offsets
 from headrace.client.share.spans import count, intersect, normalize, subtract
@@ -89,7 +89,7 @@ class Acquisitions:
     :ivar counts: numbers of records since the query began
     """
 
-    def __init__(self, consumer: ShareConsumer, options: ShareOptions) -> None:
+    def __init__(self, consumer: RangeConsumer, options: ShareOptions) -> None:
         self.topics: tuple[str, ...] = ()
         self.counts = Counts()
         self._consumer = consumer

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from headrace.client import AcquiredRange, ClientError, PartitionLag, ShareConsumer
+from headrace.client import AcquiredRange, ClientError, PartitionLag, RangeConsumer
 from headrace.client.cluster import parse_bootstrap
 from headrace.client.errors import is_missing_group
 from headrace.log_lines import get_logger
@@ -54,7 +54,7 @@ class ShareMember:
         self.id = secrets.token_hex(8)
         self._options = options
         connections = options.kafka.connections()
-        self._consumer = ShareConsumer(
+        self._consumer = RangeConsumer(
             connections.bootstrap_servers,
             options.group_id,
             (),

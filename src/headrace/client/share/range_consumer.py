@@ -1,4 +1,4 @@
-"""A member of a share group: acquire and acknowledge records (KIP-932)."""
+"""A member of a share group that acquires and acknowledges runs of offsets (KIP-932)."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ _RETRY_PAUSE_MS = 100
 _CLOSE_TIMEOUT_MS = 3000
 
 
-class ShareConsumer:
+class RangeConsumer:
     """A member of a share group, on asyncio.
 
     ::
 
-        async with ShareConsumer("127.0.0.1:9092", "workers", ["orders"]) as consumer:
+        async with RangeConsumer("127.0.0.1:9092", "workers", ["orders"]) as consumer:
             acquired = await consumer.acquire(max_records=500, max_wait_ms=1000)
             for record in acquired.records():
                 print(record.value)
@@ -127,7 +127,7 @@ class ShareConsumer:
         *,
         rack_id: str | None = None,
         tracing: Tracing | None = None,
-    ) -> ShareConsumer:
+    ) -> RangeConsumer:
         """Create a member from the configuration of a client: addresses, timeouts, TLS and login.
 
         :param conf: names and values of librdkafka, or of Kafka's Java clients
@@ -145,7 +145,7 @@ class ShareConsumer:
             tracing=tracing,
         )
 
-    async def __aenter__(self) -> ShareConsumer:
+    async def __aenter__(self) -> RangeConsumer:
         await self.start()
         return self
 

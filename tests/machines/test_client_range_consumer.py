@@ -12,8 +12,8 @@ import pytest
 
 from headrace.client.cluster import TopicMetadata
 from headrace.client.errors import RequestRefused
-from headrace.client.share.consumer import ShareConsumer
 from headrace.client.share.node import Outcomes, ShareNode
+from headrace.client.share.range_consumer import RangeConsumer
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicIdPartition
@@ -23,11 +23,11 @@ TOPIC_ID = UUID(int=1)
 
 
 @pytest.fixture
-def consumer(monkeypatch: pytest.MonkeyPatch) -> ShareConsumer:
+def consumer(monkeypatch: pytest.MonkeyPatch) -> RangeConsumer:
     """A member that holds the offsets 0 to 9 of a partition at the brokers 1 and 2. With each
     request, it gets to know another broker.
     """
-    consumer = ShareConsumer("nowhere:9092", "g", ["t"])
+    consumer = RangeConsumer("nowhere:9092", "g", ["t"])
     consumer._topics[TOPIC_ID] = TopicMetadata("t", TOPIC_ID, {0: 1, 1: 2})
     for partition in (0, 1):
         consumer._node(partition + 1).held.add((TOPIC_ID, partition), [(0, 9)], 0)
@@ -43,14 +43,14 @@ def consumer(monkeypatch: pytest.MonkeyPatch) -> ShareConsumer:
 
 
 @story
-async def test_acknowledging_while_a_broker_joins(consumer: ShareConsumer):
+async def test_acknowledging_while_a_broker_joins(consumer: RangeConsumer):
     accept = [Acknowledgement("t", partition, 0, 9, AcknowledgeType.ACCEPT) for partition in (0, 1)]
     assert await consumer.acknowledge(accept) == accept
 
 
 @story
 async def test_what_was_acquired_of_a_deleted_topic_says_nothing_about_a_new_one(
-    consumer: ShareConsumer, monkeypatch: pytest.MonkeyPatch
+    consumer: RangeConsumer, monkeypatch: pytest.MonkeyPatch
 ):
     """The new topic has the same name, and the member holds the same offsets of it."""
 
@@ -85,14 +85,14 @@ async def test_what_was_acquired_of_a_deleted_topic_says_nothing_about_a_new_one
 
 
 @story
-async def test_renewing_while_a_broker_joins(consumer: ShareConsumer):
+async def test_renewing_while_a_broker_joins(consumer: RangeConsumer):
     await consumer.renew()
     assert len(consumer._nodes) == 4
 
 
 @story
 async def test_a_broker_that_does_not_answer_does_not_delay_another(
-    consumer: ShareConsumer, monkeypatch: pytest.MonkeyPatch
+    consumer: RangeConsumer, monkeypatch: pytest.MonkeyPatch
 ):
     """The locks at the other one would time out."""
     others: asyncio.Queue[AcknowledgeType] = asyncio.Queue()
@@ -131,7 +131,7 @@ def acquired(partition: int, code: ErrorCode = ErrorCode.NONE) -> Any:
 @pytest.mark.parametrize("is_whole_request", [True, False])
 @story
 async def test_an_error_of_one_broker_does_not_lose_the_records_of_another(
-    consumer: ShareConsumer, monkeypatch: pytest.MonkeyPatch, is_whole_request: bool
+    consumer: RangeConsumer, monkeypatch: pytest.MonkeyPatch, is_whole_request: bool
 ):
     consumer._membership.assignment = frozenset({(TOPIC_ID, 0), (TOPIC_ID, 1)})
     refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -157,7 +157,7 @@ async def test_an_error_of_one_broker_does_not_lose_the_records_of_another(
 
 @story
 async def test_an_error_of_one_partition_does_not_lose_the_records_of_another(
-    consumer: ShareConsumer, monkeypatch: pytest.MonkeyPatch
+    consumer: RangeConsumer, monkeypatch: pytest.MonkeyPatch
 ):
     consumer._topics[TOPIC_ID] = TopicMetadata("t", TOPIC_ID, {0: 1, 1: 1})
     consumer._membership.assignment = frozenset({(TOPIC_ID, 0), (TOPIC_ID, 1)})
@@ -176,7 +176,7 @@ async def test_an_error_of_one_partition_does_not_lose_the_records_of_another(
 
 @story
 async def test_a_broker_that_does_not_answer_does_not_hold_back_the_records_of_another(
-    consumer: ShareConsumer, monkeypatch: pytest.MonkeyPatch
+    consumer: RangeConsumer, monkeypatch: pytest.MonkeyPatch
 ):
     consumer._membership.assignment = frozenset({(TOPIC_ID, 0), (TOPIC_ID, 1)})
     consumer._node(1).lock_timeout_ms = 60
@@ -205,7 +205,7 @@ async def test_a_broker_that_does_not_answer_does_not_hold_back_the_records_of_a
 
 @story
 async def test_a_close_ends_a_request_that_is_not_answered(
-    consumer: ShareConsumer, monkeypatch: pytest.MonkeyPatch
+    consumer: RangeConsumer, monkeypatch: pytest.MonkeyPatch
 ):
     consumer._membership.assignment = frozenset({(TOPIC_ID, 1)})
     consumer._node(1).lock_timeout_ms = 60

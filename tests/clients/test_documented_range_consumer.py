@@ -1,4 +1,4 @@
-"""The example of :class:`headrace.client.ShareConsumer`, as its documentation shows it."""
+"""The example of :class:`headrace.client.RangeConsumer`, as its documentation shows it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 import headrace.client
-from headrace.client import ShareConsumer
+from headrace.client import RangeConsumer
 from tests.clients.confluent import PATIENCE_S, create_topic, share_from_earliest
 from tests.support import unique, wait_until
 
@@ -19,7 +19,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 def example(**names: Any) -> Any:
     """Return the coroutine function of the example."""
-    documentation = inspect.getdoc(ShareConsumer)
+    documentation = inspect.getdoc(RangeConsumer)
     assert documentation is not None
     block = documentation.partition("::\n\n")[2].partition("\n\nA task")[0]
     code = f"async def run():\n{textwrap.indent(textwrap.dedent(block), '    ')}\n"
@@ -40,11 +40,11 @@ def test_the_example_accepts_only_what_it_has_shown(bootstrap_servers: str) -> N
         assert producer.flush(PATIENCE_S) == 0
     shown: list[bytes] = []
 
-    def consumer(address: str, group_id: str, topics: list[str]) -> ShareConsumer:
+    def consumer(address: str, group_id: str, topics: list[str]) -> RangeConsumer:
         assert (address, group_id, topics) == ("127.0.0.1:9092", "workers", ["orders"])
-        return ShareConsumer(bootstrap_servers, group, [topic])
+        return RangeConsumer(bootstrap_servers, group, [topic])
 
-    run = example(ShareConsumer=consumer, print=shown.append)
+    run = example(RangeConsumer=consumer, print=shown.append)
 
     def all_are_shown() -> bool:
         asyncio.run(run())

@@ -1,0 +1,102 @@
+"""An event loop in a thread of its own, for callers that are not asynchronous."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An asyncio event loop in a daemon thread, from the first call until :meth:`close`.
+
+    May be used from several threads.
+
+    :param name: of the thread
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        """True after :meth:`close`."""
+        return self._is_closed
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine on the loop.
+
+        :returns: the future of its result; to cancel it cancels the coroutine
+        :raises RuntimeError: after :meth:`close`
+        """
+        with self._lock:
+            if self._is_closed:
+                work.close()
+                raise RuntimeError(f"{self._name} is closed")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Run a coroutine on the loop and return its result.
+
+        An exception in the waiting thread, such as Ctrl-C, cancels the coroutine.
+
+        :param timeout: in seconds; None waits for ever
+        :raises TimeoutError: it takes longer, and is cancelled
+        """
+        future = self.submit(work)
+        try:
+            return future.result(timeout)
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self, timeout: float = 5.0, last: Coroutine[Any, Any, None] | None = None) -> None:
+        """Cancel unfinished work, run ``last``, and end the thread. May be called again.
+
+        :param timeout: seconds to wait for the thread
+        :param last: closes what belongs to the loop
+        """
+        with self._lock:
+            self._is_closed = True
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        if loop is None or thread is None:
+            if last is not None:
+                last.close()
+            return
+        asyncio.run_coroutine_threadsafe(_finish(last), loop).add_done_callback(
+            lambda _: loop.call_soon_threadsafe(loop.stop)
+        )
+        if thread is not threading.current_thread():  # a finalizer may run on any thread
+            thread.join(timeout)
+
+    def _run(self) -> None:
+        loop = self._loop
+        assert loop is not None
+        try:
+            loop.run_forever()
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+
+async def _finish(last: Coroutine[Any, Any, None] | None) -> None:
+    """Cancel all other tasks of the running loop, then await ``last``."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    if last is not None:
+        await last
