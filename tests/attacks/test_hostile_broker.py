@@ -16,10 +16,12 @@ from confluent_kafka import TopicPartition
 
 from headrace.admin import groups
 from headrace.client import ClientError, Cluster, RangeConsumer
+from headrace.client.configs import ConfigType, alter_configs, describe_config
 from headrace.client.connection import Connection
 from headrace.client.errors import ConnectionFailed
 from headrace.client.lag.rows import LagQuery
 from headrace.client.lag.snapshot import lag_snapshot, wanted_groups
+from headrace.client.offsets import share_offsets_of_topics
 from tests.attacks.harness import MIB, forget_peak, peak_bytes, resident_bytes
 from tests.attacks.hostile_broker import API_VERSIONS, HostileBroker, Reply
 from tests.protocol.shapes import Case
@@ -41,9 +43,9 @@ async def lag_of_all_groups(cluster: Cluster) -> list[Any]:
 CALLS: dict[str, Call] = {
     "metadata": lambda c: c.metadata(["t"]),
     "topics": lambda c: c.topics(["t"]),
-    "share lag": lambda c: c.share_lag("g", ["t"]),
-    "group configs": lambda c: c.group_configs("g", ["s"]),
-    "set group configs": lambda c: c.set_group_configs("g", {"s": "1"}),
+    "share lag": lambda c: share_offsets_of_topics(c, "g", ["t"]),
+    "group configs": lambda c: describe_config(c, ConfigType.GROUP, "g", ["s"]),
+    "set group configs": lambda c: alter_configs(c, ConfigType.GROUP, "g", {"s": "1"}),
     "list groups": lambda c: groups.list_all(c, (), (), TIMEOUT_MS),
     "describe consumer groups": lambda c: groups.describe_consumer(c, ["g"], False, TIMEOUT_MS),
     "describe share groups": lambda c: groups.describe_share(c, ["g"], False, TIMEOUT_MS),

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headrace.client import Cluster, RangeConsumer, RequestRefused
 from headrace.client.settings import librdkafka_config, settings
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
-from headrace.client.share_inspection import release_records, share_states
+from headrace.client.share_state import release_records, share_states
 from headrace.protocol.share_inspection import SpanState
 from headrace.secure_broker import SecureBroker
 from tests.clients.confluent import create_topic, produce, share_from_earliest
@@ -93,7 +93,10 @@ async def test_held_records_are_released(bootstrap_servers: str, target: str) ->
         await release_records(cluster, group, key, 3, 5)
         state = (await share_states(cluster, group, [key]))[key]
         assert state.spans is not None
-        assert [one[:4] for one in state.spans] == [
+        assert [
+            (span.first_offset, span.last_offset, span.state, span.delivery_count)
+            for span in state.spans
+        ] == [
             (0, 2, SpanState.LOCKED, 1),
             (3, 5, SpanState.AVAILABLE, 1),
             (6, 9, SpanState.LOCKED, 1),

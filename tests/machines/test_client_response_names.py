@@ -29,6 +29,7 @@ TOPICS = {
     "offset_fetch": {"groups.topics.name"},
     "create_topics": {"topics.name"},
     "delete_topics": {"responses.name"},
+    "delete_records": {"topics.name"},
     "create_partitions": {"results.name"},
     "offset_delete": {"topics.name"},
     "describe_transactions": {"transaction_states.topics.topic"},

@@ -17,8 +17,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import headrace.spark
-from headrace.client import Cluster, PartitionLag
-from headrace.client.share_inspection import share_states
+from headrace.client import Cluster
+from headrace.client.configs import ConfigType, describe_config
+from headrace.client.offsets import ShareOffset, share_offsets_of_topics
+from headrace.client.share_state import share_states
 from headrace.spark.pyspark_capabilities import HAS_ADMISSION_CONTROL, PYSPARK_VERSION
 from tests.spark.application import SHORT_LIVED, application
 from tests.support import unique
@@ -84,12 +86,18 @@ class Queue:
         }
         return {name: str(value) for name, value in options.items() if value is not None}
 
-    def group_configs(self, *names: str) -> dict[str, str]:
+    def group_configs(self, *names: str) -> dict[str, str | None]:
         """Return configs of the group."""
-        return self.ask(lambda cluster: cluster.group_configs(self.group_id, names))
+        return self.ask(
+            lambda cluster: describe_config(cluster, ConfigType.GROUP, self.group_id, names)
+        )
 
-    def lag(self) -> list[PartitionLag]:
-        return self.ask(lambda cluster: cluster.share_lag(self.group_id, [self.topic]))
+    def lag(self) -> list[ShareOffset]:
+        """Return the progress in each partition of the topic."""
+        progress = self.ask(
+            lambda cluster: share_offsets_of_topics(cluster, self.group_id, [self.topic])
+        )
+        return list(progress.values())
 
     def ask(self, question: Callable[[Cluster], Awaitable[T]]) -> T:
         """Return the answer of a call on the cluster."""

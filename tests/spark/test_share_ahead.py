@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Any, TypeVar, cast
 
@@ -24,6 +24,7 @@ from headrace.client import (
 from headrace.client.share.session import HeldRecords
 from headrace.client.share.spans import Span
 from headrace.protocol.partitions import TopicPartition
+from headrace.spark.share import acquisitions as acquisitions_module
 from headrace.spark.share.acquisitions import Acquisitions
 from headrace.spark.share.ahead import still_held
 from headrace.spark.share.options import ShareOptions
@@ -33,6 +34,17 @@ from tests.support import story
 pytestmark = pytest.mark.pure
 
 T = TypeVar("T")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _configs_of_the_fake() -> Iterator[None]:
+    async def describe_config(consumer: Any, *_: object) -> dict[str, str]:
+        return consumer.configs  # type: ignore[no-any-return]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(acquisitions_module, "describe_config", describe_config)
+        yield
+
 
 OPTIONS = {
     "kafka.bootstrap.servers": "127.0.0.1:9092",
@@ -96,9 +108,6 @@ class FakeConsumer:
         for n in offsets(ranges):
             self._held.remove(n)
             self._deliveries[n] -= 1
-
-    async def group_configs(self, group_id: str, names: Sequence[str]) -> dict[str, str]:
-        return self.configs
 
     @property
     def cluster(self) -> FakeConsumer:
@@ -311,7 +320,7 @@ async def test_without_the_limits_the_query_goes_on_and_warns_once(
 
     consumer = FakeConsumer(end=4)
     consumer._deliveries = {1: 4, 2: 7}
-    monkeypatch.setattr(consumer, "group_configs", refuse)
+    monkeypatch.setattr(acquisitions_module, "describe_config", refuse)
     queue = acquisitions(consumer, maxRecordsPerTrigger=3)
     assert offsets(await queue.acquire()) == [0, 1, 2]
     await queue.close()

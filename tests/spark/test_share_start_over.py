@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from headrace.client import AcquiredRange, RangeConsumer
+from headrace.client.configs import ConfigType, alter_configs
 from headrace.spark.errors import SourceError
 from headrace.spark.share import acquisitions
 from headrace.spark.share.acquisitions import Acquisitions
@@ -26,7 +27,7 @@ def orders(queue: Callable[..., Queue], monkeypatch: pytest.MonkeyPatch) -> Queu
     monkeypatch.setattr(Acquisitions, "_broker_can_uncount", cannot)
     orders = queue(2, partitions=1)
     configs = {"share.auto.offset.reset": "earliest", "share.delivery.count.limit": "3"}
-    orders.ask(lambda cluster: cluster.set_group_configs(orders.group_id, configs))
+    orders.ask(lambda cluster: alter_configs(cluster, ConfigType.GROUP, orders.group_id, configs))
     asyncio.run(fail(orders))
     return orders
 

@@ -21,7 +21,7 @@ from headrace.client.errors import ClientError
 from headrace.client.lag.group_lines import GroupLine
 from headrace.client.read_budget import ReadBudget
 from headrace.client.settings import settings
-from headrace.client.share_inspection import SharePartitionState, Span
+from headrace.client.share_state import SharePartitionState, Span
 from headrace.http.failed_logins import FailedLogins
 from headrace.http.limits import FAILED_LOGIN_DELAY_S, MAX_FAILED_LOGINS
 from headrace.protocol.record_batch import (
@@ -269,8 +269,8 @@ def test_where_a_record_stands() -> None:
     assert standing("g", state, 4).kind == "done"
     assert standing("g", state, 6).text == "held by m for 1.0 s more, delivered 1 time"
     assert standing("g", state, 7).kind == "ahead"
-    assert standing("g", state._replace(is_cut=True), 7).kind == "unknown"
-    assert standing("g", state._replace(spans=None), 6).kind == "unknown"
+    assert standing("g", replace(state, is_cut=True), 7).kind == "unknown"
+    assert standing("g", replace(state, spans=None), 6).kind == "unknown"
     assert standing("g", None, 6).kind == "unknown"
 
 

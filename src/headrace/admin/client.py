@@ -18,7 +18,7 @@ from confluent_kafka import (
 from confluent_kafka import admin as confluent
 
 from headrace.client import AuthenticationFailed, ClientError, Cluster
-from headrace.client.quota_requests import alter_quotas, describe_quotas
+from headrace.client.quotas import alter_quotas, describe_quotas
 from headrace.client.settings import (
     Settings,
     UnsupportedSetting,
@@ -26,7 +26,7 @@ from headrace.client.settings import (
     librdkafka_config,
     settings,
 )
-from headrace.security.quota_entities import ANY, DEFAULT, EXACT, Entity, Part, entity_of
+from headrace.security.quota_entities import Entity, entity_of
 
 from . import groups, security
 from .arguments import checked_names, checked_partitions, checked_request
@@ -458,13 +458,10 @@ class AdminClient(confluent.AdminClient):
         :param strict: without entities that have other types
         :returns: a future of the quotas by entity, a tuple of types and names
         """
-        parts = [
-            Part(kind, DEFAULT if name is None else EXACT, name)
-            for kind, name in (entity or {}).items()
-        ]
-        parts += [Part(kind, ANY, None) for kind in any_of]
-        timeout_ms = self._timeout_ms(request_timeout)
-        return self._future(lambda c: describe_quotas(c, parts, timeout_ms, strict=strict))
+        timeout = self._timeout_ms(request_timeout) / 1000
+        return self._future(
+            lambda c: describe_quotas(c, entity, any_of=any_of, strict=strict, timeout=timeout)
+        )
 
     def alter_client_quotas(
         self,
@@ -484,8 +481,8 @@ class AdminClient(confluent.AdminClient):
             or value
         """
         ordered = {entity_of(dict(entity)): values for entity, values in changes.items()}
-        timeout_ms = self._timeout_ms(request_timeout)
-        return self._futures(ordered, lambda c: alter_quotas(c, ordered, timeout_ms))
+        timeout = self._timeout_ms(request_timeout) / 1000
+        return self._futures(ordered, lambda c: alter_quotas(c, ordered, timeout=timeout))
 
     # -- futures
 

@@ -255,8 +255,8 @@ def _coordinator(cluster: Cluster, group_id: str) -> Node:
     node_id = cluster.coordinators.node_id(group_id)
     if node_id is None:
         return Node(-1, "", -1)
-    host, port = cluster.nodes.get(node_id, ("", -1))
-    return Node(node_id, host, port)
+    broker = cluster.nodes.get(node_id)
+    return Node(node_id, "", -1) if broker is None else Node(node_id, broker.host, broker.port)
 
 
 def _operations(bits: int) -> tuple[AclOperation, ...] | None:

@@ -23,7 +23,6 @@ from headrace.client.group_requests import (
     describe_share_groups,
     describe_streams_groups,
 )
-from headrace.client.offset_commits import ask_until_stable
 from headrace.errors import ErrorCode
 from headrace.protocol.consumer_protocol import PROTOCOL_TYPE
 from headrace.protocol.message_types import request_type
@@ -139,7 +138,8 @@ async def list_committed_offsets(
         groups = await ask_all(connection, ids, timeout_ms)
         return _converted(groups, descriptions.committed_offsets)
 
-    return await ask_until_stable(cluster, wanted, ask, timeout_ms)
+    unstable = (ErrorCode.UNSTABLE_OFFSET_COMMIT,)
+    return await cluster.coordinators.ask(wanted, ask, timeout_ms, retried=unstable)
 
 
 async def list_share_offsets(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 
 from headrace.client import Cluster, RequestRefused
+from headrace.client.configs import ConfigType, describe_config
+from headrace.client.offsets import share_offsets_of_topics
 from headrace.errors import ErrorCode
 
 _RESET_CONFIG = "share.auto.offset.reset"
@@ -19,14 +21,15 @@ async def starting_point(
     :raises ClientError: the topic does not exist, or a broker refuses or does not answer
     """
     try:
-        lags = await cluster.share_lag(group_id, [topic])
+        progress = await share_offsets_of_topics(cluster, group_id, [topic])
     except RequestRefused as refusal:
         if refusal.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-        lags = []
-    if any(lag.start_offset is not None for lag in lags):
+        progress = {}
+    if any(offset.start_offset is not None for offset in progress.values()):
         return None
-    reset = await cluster.group_config(group_id, _RESET_CONFIG)
+    configs = await describe_config(cluster, ConfigType.GROUP, group_id, [_RESET_CONFIG])
+    reset = configs.get(_RESET_CONFIG)
     if reset in (None, "earliest"):
         return None
     where = "at its end" if reset == "latest" else f"at the offset of {reset}"

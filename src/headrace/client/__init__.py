@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.imports import without_hypothesis
 
 with without_hypothesis():
-    from .cluster import Cluster, PartitionLag, TopicMetadata
+    from .cluster import Cluster, TopicMetadata
     from .connection import Connection
     from .errors import (
         ApiMissing,
@@ -54,7 +54,6 @@ __all__ = [
     "InvalidTopics",
     "LagConsumer",
     "OrderedConsumer",
-    "PartitionLag",
     "RangeConsumer",
     "RequestRefused",
     "TopicMetadata",

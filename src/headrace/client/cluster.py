@@ -1,24 +1,20 @@
-"""The connections, brokers, topics and group configs of a cluster."""
+"""The connections, brokers and topics of a cluster."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from headrace.errors import ErrorCode
 
-from .configs import ConfigType, alter_configs, describe_configs, only
 from .connection import Connection
-from .coordinators import MOVED, TRANSACTION, Coordinators
-from .errors import ClientError, ConnectionFailed, RequestRefused, UnknownTopic
-from .group_requests import asking_for_share_offsets
+from .coordinators import TRANSACTION, Coordinators
+from .errors import ConnectionFailed, RequestRefused, UnknownTopic
 from .security import PLAINTEXT, Security
-
-T = TypeVar("T")
 
 _MIN_CONNECT_MS = 1000
 
@@ -37,17 +33,16 @@ class TopicMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionLag:
-    """The progress of a share group in one partition (KIP-1226).
+class BrokerNode:
+    """A broker of a cluster.
 
-    :param start_offset: the share-partition start offset; None if the group has no state there
-    :param lag: records not yet accepted, rejected or archived; None while unknown
+    :param rack: None if it has none, or while it is unknown
     """
 
-    topic: str
-    partition: int
-    start_offset: int | None
-    lag: int | None
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
 
 
 def parse_bootstrap(bootstrap_servers: str) -> list[tuple[str, int]]:
@@ -91,7 +86,7 @@ class Cluster:
         self._connect_timeout_ms = connect_timeout_ms
         self._connections: dict[tuple[int | None, str], Connection] = {}
         self._opening: defaultdict[tuple[int | None, str], asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._nodes: dict[int, tuple[str, int]] = {}
+        self._nodes: dict[int, BrokerNode] = {}
         self.cluster_id: str | None = None
         """The cluster id; None before the first :meth:`metadata`."""
         self.timeout_ms = timeout_ms
@@ -121,9 +116,11 @@ class Cluster:
         if node_id is not None:
             if node_id not in self._nodes:
                 raise ConnectionFailed(f"broker {node_id} is not in the cluster's metadata")
-            return await self._connect(*self._nodes[node_id], self._connect_timeout_ms)
+            node = self._nodes[node_id]
+            return await self._connect(node.host, node.port, self._connect_timeout_ms)
         failures = []
-        candidates = list(dict.fromkeys([*self._bootstrap, *self._nodes.values()]))
+        learned = ((node.host, node.port) for node in self._nodes.values())
+        candidates = list(dict.fromkeys([*self._bootstrap, *learned]))
         for host, port in candidates:
             # Share the timeout: a silent broker must leave time for the others.
             share_ms = max(_MIN_CONNECT_MS, self._connect_timeout_ms // len(candidates))
@@ -151,11 +148,20 @@ class Cluster:
 
     def learn(self, node_id: int, host: str, port: int) -> None:
         """Remember the address of a broker."""
-        self._nodes[node_id] = (host, port)
+        known = self._nodes.get(node_id)
+        if known is None or (known.host, known.port) != (host, port):
+            self._nodes[node_id] = BrokerNode(node_id, host, port)
+
+    def limit_ms(self, timeout: float | None) -> int:
+        """Return the timeout of a call in milliseconds.
+
+        :param timeout: in seconds; None for :attr:`timeout_ms`
+        """
+        return self.timeout_ms if timeout is None else int(timeout * 1000)
 
     @property
-    def nodes(self) -> Mapping[int, tuple[str, int]]:
-        """Node id → host and port of the known brokers; :meth:`metadata` updates it."""
+    def nodes(self) -> Mapping[int, BrokerNode]:
+        """The brokers by node id, as far as they are known; :meth:`metadata` updates it."""
         return self._nodes
 
     async def metadata(
@@ -190,7 +196,13 @@ class Cluster:
         response = await connection.request(request, timeout_ms=self.timeout_ms)
         self.cluster_id = response.cluster_id
         self._nodes = {
-            int(broker.node_id): (str(broker.host), int(broker.port)) for broker in response.brokers
+            int(broker.node_id): BrokerNode(
+                int(broker.node_id),
+                str(broker.host),
+                int(broker.port),
+                None if broker.rack is None else str(broker.rack),
+            )
+            for broker in response.brokers
         }
         return {
             topic.name: _topic_metadata(topic)
@@ -224,98 +236,6 @@ class Cluster:
                     f"looking up topic '{name}'", topic, needs=f"DESCRIBE on topic '{name}'"
                 )
         return found
-
-    async def coordinator_call(
-        self,
-        group_id: str,
-        build: Callable[[Connection], Any],
-        code_of: Callable[[Any], int] = lambda r: r.error_code,
-    ) -> Any:
-        """Send a request to the coordinator of ``group_id``; retry if the coordinator has moved.
-
-        :param build: makes the request
-        :param code_of: returns the error code of a response
-        :returns: the response, which may have an error code
-        :raises ConnectionFailed: the coordinator was not reached in time
-        """
-
-        async def ask(connection: Connection, _: Sequence[str], timeout_ms: int) -> dict[str, Any]:
-            response = await connection.request(build(connection), timeout_ms=timeout_ms)
-            code = code_of(response)
-            return {group_id: RequestRefused("asking it", code) if code in MOVED else response}
-
-        answer = (await self.coordinators.ask([group_id], ask, self.timeout_ms))[group_id]
-        if isinstance(answer, ClientError):
-            raise answer
-        return answer
-
-    async def set_group_configs(
-        self, group_id: str, configs: Mapping[str, str], *, validate_only: bool = False
-    ) -> None:
-        """Set configs of a group, such as ``share.auto.offset.reset``; others keep their values.
-
-        :param validate_only: have the broker check the values without setting them
-        :raises RequestRefused: the broker refuses one of them
-        """
-        await alter_configs(
-            await self.connection(),
-            ConfigType.GROUP,
-            group_id,
-            configs,
-            validate_only=validate_only,
-            timeout_ms=self.timeout_ms,
-        )
-
-    async def group_config(self, group_id: str, name: str) -> str | None:
-        """Return the value of a group's config, or its default; None if the broker lacks it.
-
-        :raises RequestRefused: the broker refuses
-        """
-        return (await self.group_configs(group_id, [name])).get(name)
-
-    async def group_configs(self, group_id: str, names: Sequence[str]) -> dict[str, str]:
-        """Return the values of a group's configs, or their defaults; leave out unknown configs.
-
-        :raises RequestRefused: the broker refuses
-        """
-        found = await describe_configs(
-            await self.connection(),
-            ConfigType.GROUP,
-            [group_id],
-            keys=names,
-            timeout_ms=self.timeout_ms,
-        )
-        return {
-            config.name: str(config.value)
-            for config in only(list(found.values()))
-            if config.name in names
-        }
-
-    async def share_lag(self, group_id: str, topics: Sequence[str]) -> list[PartitionLag]:
-        """Return a share group's progress in every partition of ``topics`` (KIP-1226).
-
-        :returns: ordered by topic and partition
-        :raises UnknownTopic: a topic does not exist
-        :raises ClientError: the coordinator refuses or does not answer
-        """
-        partitions = {
-            name: sorted(topic.leaders) for name, topic in (await self.topics(topics)).items()
-        }
-        ask = asking_for_share_offsets({group_id: partitions})
-        answer = (await self.coordinators.ask([group_id], ask, self.timeout_ms))[group_id]
-        if isinstance(answer, ClientError):
-            raise answer
-        lags = [
-            PartitionLag(
-                str(topic.topic_name),
-                int(p.partition_index),
-                int(p.start_offset) if p.start_offset >= 0 else None,
-                int(p.lag) if getattr(p, "lag", -1) >= 0 else None,
-            )
-            for topic in answer.topics
-            for p in topic.partitions
-        ]
-        return sorted(lags, key=lambda lag: (lag.topic, lag.partition))
 
 
 def _topic_metadata(topic: Any) -> TopicMetadata | ErrorCode:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any
 
+from .cluster import Cluster
 from .connection import Connection
-from .errors import InvalidResponse, RequestRefused, check_answer, refused
-
-T = TypeVar("T")
+from .errors import ClientError, InvalidResponse, check_answer, raised, refused
 
 _SET, _DELETE = 0, 1
 
@@ -70,84 +69,92 @@ class Config:
 
 
 async def describe_configs(
-    connection: Connection,
+    cluster: Cluster,
     resource_type: ConfigType,
-    names: Sequence[str],
+    names: Iterable[str],
     *,
     keys: Sequence[str] | None = None,
     synonyms: bool = False,
-    timeout_ms: int,
-) -> dict[str, list[Config]]:
-    """Return the configs of resources; the parameters are :func:`try_describe_configs`'s.
+    timeout: float | None = None,
+) -> dict[str, tuple[Config, ...] | ClientError]:
+    """Return the configs of resources (DescribeConfigs).
 
-    :returns: resource name → configs by name
-    :raises RequestRefused: the broker refuses one of them
+    :param names: of topics and groups; the node ids of brokers, empty for the brokers' default
+    :param keys: names of configs; None for all
+    :param timeout: in seconds; None for the cluster's
+    :returns: resource name → configs by name, or the error
+    :raises ClientError: no broker answers
     """
-    described: dict[str, list[Config]] = {}
-    answers = await try_describe_configs(
-        connection, resource_type, names, keys=keys, synonyms=synonyms, timeout_ms=timeout_ms
-    )
-    for name, answer in answers.items():
-        if isinstance(answer, RequestRefused):
-            raise answer
-        described[name] = answer
+    described: dict[str, tuple[Config, ...] | ClientError] = {}
+    for node_id, of_node in _by_node(resource_type, names).items():
+        connection = await _connection(cluster, node_id)
+        messages = connection.messages("describe_configs")
+        request = messages.DescribeConfigsRequest(
+            resources=tuple(
+                messages.DescribeConfigsResource(
+                    resource_type=int(resource_type),
+                    resource_name=name,
+                    configuration_keys=None if keys is None else tuple(keys),
+                )
+                for name in of_node
+            ),
+            include_synonyms=synonyms,
+        )
+        response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
+        for result in response.results:
+            where = _named(resource_type, str(result.resource_name))
+            described[str(result.resource_name)] = refused(
+                f"describing configs of {where}", result, f"DESCRIBE_CONFIGS on {where}"
+            ) or tuple(sorted(map(_config, result.configs), key=lambda config: config.name))
+        missing = InvalidResponse("the broker's answer about configs does not mention it")
+        for name in of_node:
+            described.setdefault(name, missing)
     return described
 
 
-async def try_describe_configs(
-    connection: Connection,
+async def describe_config(
+    cluster: Cluster,
     resource_type: ConfigType,
-    names: Sequence[str],
-    *,
+    name: str,
     keys: Sequence[str] | None = None,
-    synonyms: bool = False,
-    timeout_ms: int,
-) -> dict[str, list[Config] | RequestRefused]:
-    """Return the configs of each resource, or its refusal.
+    *,
+    timeout: float | None = None,
+) -> dict[str, str | None]:
+    """Return the values of configs of one resource, or their defaults; leave out unknown configs.
 
-    :param connection: to any broker; for the configs of a broker or its loggers, to that one
     :param keys: names of configs; None for all
-    :returns: resource name → configs by name, or the refusal
+    :param timeout: in seconds; None for the cluster's
+    :raises ClientError: the broker refuses or does not answer
     """
-    messages = connection.messages("describe_configs")
-    request = messages.DescribeConfigsRequest(
-        resources=tuple(
-            messages.DescribeConfigsResource(
-                resource_type=int(resource_type),
-                resource_name=name,
-                configuration_keys=None if keys is None else tuple(keys),
-            )
-            for name in names
-        ),
-        include_synonyms=synonyms,
+    described = raised(
+        await describe_configs(cluster, resource_type, [name], keys=keys, timeout=timeout)
     )
-    response = await connection.request(request, timeout_ms=timeout_ms)
-    answers: dict[str, list[Config] | RequestRefused] = {}
-    for answer in response.results:
-        name = str(answer.resource_name)
-        where = _named(resource_type, name)
-        refusal = refused(f"describing configs of {where}", answer, f"DESCRIBE_CONFIGS on {where}")
-        configs = map(_config, answer.configs)
-        answers[name] = refusal or sorted(configs, key=lambda config: config.name)
-    return answers
+    return {
+        config.name: config.value
+        for config in described[name]
+        if keys is None or config.name in keys
+    }
 
 
 async def alter_configs(
-    connection: Connection,
+    cluster: Cluster,
     resource_type: ConfigType,
     name: str,
     changes: Mapping[str, str | None],
     *,
     validate_only: bool = False,
-    timeout_ms: int,
+    timeout: float | None = None,
 ) -> None:
-    """Set or delete configs of one resource; others keep their values.
+    """Set or delete configs of one resource; others keep their values (IncrementalAlterConfigs).
 
-    :param connection: to any broker; for the configs of a broker or its loggers, to that one
+    :param name: as in :func:`describe_configs`
     :param changes: name → value; None to delete it
     :param validate_only: have the broker check the changes without making them
-    :raises RequestRefused: the broker refuses one of them; then none is made
+    :param timeout: in seconds; None for the cluster's
+    :raises ClientError: the broker refuses one of them, and then none is made; or does not answer
     """
+    ((node_id, _),) = _by_node(resource_type, [name]).items()
+    connection = await _connection(cluster, node_id)
     messages = connection.messages("incremental_alter_configs")
     resource = messages.AlterConfigsResource(
         resource_type=int(resource_type),
@@ -162,20 +169,53 @@ async def alter_configs(
     request = messages.IncrementalAlterConfigsRequest(
         resources=(resource,), validate_only=validate_only
     )
-    answer = only((await connection.request(request, timeout_ms=timeout_ms)).responses)
+    response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
+    if len(response.responses) != 1:
+        raise InvalidResponse(
+            f"the broker sent {len(response.responses)} answers to one change of configs"
+        )
     where = _named(resource_type, name)
     what = f"changing {', '.join(changes)} of {where}"
-    check_answer(what, answer, f"ALTER_CONFIGS on {where}")
+    check_answer(what, response.responses[0], f"ALTER_CONFIGS on {where}")
 
 
-def only(answers: Sequence[T]) -> T:
-    """Return the one answer of a response to one question.
+async def list_config_resources(
+    cluster: Cluster, resource_type: ConfigType, *, timeout: float | None = None
+) -> list[str]:
+    """Return the names of the resources of a type that have configs (KIP-1142), sorted.
 
-    :raises InvalidResponse: there is none, or more than one
+    :param timeout: in seconds; None for the cluster's
+    :raises ClientError: the broker refuses or does not answer
     """
-    if len(answers) != 1:
-        raise InvalidResponse(f"the broker sent {len(answers)} answers to one question")
-    return answers[0]
+    connection = await cluster.connection()
+    messages = connection.messages("list_config_resources")
+    request = messages.ListConfigResourcesRequest(resource_types=(int(resource_type),))
+    response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
+    kind = resource_type.name.lower().replace("_", " ")
+    check_answer(f"listing {kind} configs", response, "DESCRIBE_CONFIGS on the cluster")
+    return sorted(str(resource.resource_name) for resource in response.config_resources)
+
+
+def _by_node(resource_type: ConfigType, names: Iterable[str]) -> dict[int | None, list[str]]:
+    """Group resources by the broker that must answer: None for any.
+
+    Only the broker itself answers for its configs and loggers.
+    """
+    is_of_broker = resource_type in (ConfigType.BROKER, ConfigType.BROKER_LOGGER)
+    grouped: dict[int | None, list[str]] = {}
+    for name in names:
+        node_id = int(name) if is_of_broker and name.isdecimal() else None
+        grouped.setdefault(node_id, []).append(name)
+    return grouped
+
+
+async def _connection(cluster: Cluster, node_id: int | None) -> Connection:
+    if node_id is not None and node_id not in cluster.nodes:
+        await cluster.metadata()
+        if node_id not in cluster.nodes:
+            nodes = ", ".join(map(str, sorted(cluster.nodes)))
+            raise ClientError(f"there is no broker {node_id}: the cluster has {nodes}")
+    return await cluster.connection(node_id)
 
 
 def _named(resource_type: ConfigType, name: str) -> str:
@@ -191,9 +231,11 @@ def _config(answer: Any) -> Config:
         bool(answer.read_only),
         tuple(
             Synonym(
-                str(one.name), None if one.value is None else str(one.value), _source(one.source)
+                str(synonym.name),
+                None if synonym.value is None else str(synonym.value),
+                _source(synonym.source),
             )
-            for one in answer.synonyms
+            for synonym in answer.synonyms
         ),
     )
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
 
 from headrace.errors import ErrorCode
 from headrace.log_lines import printable
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _MAX_TEXT_CHARS = 4000
 _AUTHORIZATION_FAILED = frozenset(
@@ -16,6 +21,11 @@ _AUTHORIZATION_FAILED = frozenset(
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
+
+_ADVICE: dict[int, str] = {
+    ErrorCode.SECURITY_DISABLED: "set authorizer.class.name on the brokers",
+}
+"""What to change."""
 
 
 class ClientError(Exception):
@@ -49,6 +59,10 @@ class AuthenticationFailed(ClientError):
     """The broker's certificate is invalid, or the broker refuses the credentials."""
 
 
+class UnsupportedSetting(ClientError, ValueError):
+    """A client setting is wrong, or our own connections do not support it."""
+
+
 class RequestRefused(ClientError):
     """A broker answered with an error code.
 
@@ -66,7 +80,7 @@ class RequestRefused(ClientError):
     ) -> None:
         self.code = code
         self.message = message
-        self.advice = missing_permission(code, needs)
+        self.advice = missing_permission(code, needs) or _ADVICE.get(code)
         text = f"{what}: {error_name(code)}" + (f" ({message})" if message else "")
         super().__init__(f"{text}: {self.advice}" if self.advice else text)
 
@@ -119,6 +133,50 @@ def error_name(code: int) -> str:
         return f"error {code}"
 
 
+def has_code(answer: object, *codes: int) -> bool:
+    """Return whether an answer, or an error, is a refusal with one of these error codes."""
+    return isinstance(answer, RequestRefused) and answer.code in codes
+
+
 def is_missing_group(answer: object) -> bool:
     """Return whether an answer, or an error, says that a group does not exist."""
-    return isinstance(answer, RequestRefused) and answer.code == ErrorCode.GROUP_ID_NOT_FOUND
+    return has_code(answer, ErrorCode.GROUP_ID_NOT_FOUND)
+
+
+def raised(answers: Mapping[K, V | ClientError]) -> dict[K, V]:
+    """Return the answers about several keys if there is one about each.
+
+    :raises ClientError: the first error among them
+    """
+    for answer in answers.values():
+        if isinstance(answer, ClientError):
+            raise answer
+    return cast("dict[K, V]", dict(answers))
+
+
+def error_line(error: BaseException) -> str:
+    """Return the text of an error on one line, as people see it: what failed, and what to change.
+
+    Control characters are escaped. Takes any error, also a ``KafkaException`` or ``KafkaError`` of
+    confluent-kafka, without its prefixes, and an ``OSError``, without its number.
+    """
+    if isinstance(error, ClientError):
+        return str(error)
+    text = str(error)
+    reason = error.args[0] if error.args else None
+    if isinstance(error, OSError) and error.errno is not None:
+        # The numbers of failed look-ups of names are negative: the system has no text for them.
+        text = str(error.strerror) if error.errno < 0 else os.strerror(error.errno)
+        if error.filename is not None:
+            text += f": {error.filename}"
+    elif hasattr(error, "code") and hasattr(error, "str"):  # a KafkaError
+        text = _librdkafka_text(error)
+    elif hasattr(reason, "code") and hasattr(reason, "str"):
+        text = _librdkafka_text(reason)
+    return printable(" ".join(text.split()), _MAX_TEXT_CHARS)
+
+
+def _librdkafka_text(error: Any) -> str:
+    text = str(error.str()).removeprefix("Broker: ").removeprefix("Local: ")
+    advice = _ADVICE.get(int(error.code()))
+    return f"{text.rstrip('.')}: {advice}" if advice and advice not in text else text

@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .settings import UnsupportedSetting, librdkafka_config
+from .config import librdkafka_config
+from .errors import UnsupportedSetting
 
 
 def _names(text: str) -> frozenset[str]:

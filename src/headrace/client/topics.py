@@ -1,15 +1,21 @@
-"""Topics: describe them with their partitions, create them, add partitions, delete them."""
+"""Topics: describe them with their partitions, create them, add partitions, delete them and their
+records.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from headrace.protocol.partitions import TopicPartition, by_topic
+
 from .cluster import Cluster
-from .errors import ClientError, RequestRefused, check_answer, refused
+from .connection import Connection
+from .coordinators import CoordinatorRequest, Leaders, ask_brokers
+from .errors import ClientError, check_answer, refused
 
 PARTITIONS_AT_ONCE = 2_000
 """The limit of partitions in one response."""
@@ -32,38 +38,44 @@ class PartitionInfo:
     last_known_elr: tuple[int, ...] | None
 
 
-@dataclass(slots=True)
-class TopicInfo:
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
     """A topic with its partitions, by number."""
 
     name: str
     topic_id: UUID
     is_internal: bool
-    partitions: list[PartitionInfo] = field(default_factory=list)
+    partitions: tuple[PartitionInfo, ...] = ()
 
 
 async def describe_topics(
-    cluster: Cluster, names: Iterable[str]
-) -> dict[str, TopicInfo | RequestRefused]:
+    cluster: Cluster, names: Iterable[str], *, timeout: float | None = None
+) -> dict[str, TopicDescription | ClientError]:
     """Describe topics (DescribeTopicPartitions, KIP-966).
 
-    :returns: name → topic, or the refusal, by name
+    :param timeout: in seconds, of each 2,000 partitions; None for the cluster's
+    :returns: name → topic, or the error, by name
     :raises ClientError: no broker answers
     """
-    found: dict[str, TopicInfo | RequestRefused] = {}
-    wanted = sorted(set(names))
+    described: dict[str, TopicDescription | ClientError] = {}
+    partitions: dict[str, list[PartitionInfo]] = {}
+    pending = sorted(set(names))
     connection = await cluster.connection()
     messages = connection.messages("describe_topic_partitions")
     cursor = None
-    while wanted:
+    while pending:
         request = messages.DescribeTopicPartitionsRequest(
-            topics=tuple(messages.TopicRequest(name=name) for name in wanted),
+            topics=tuple(messages.TopicRequest(name=name) for name in pending),
             response_partition_limit=PARTITIONS_AT_ONCE,
             cursor=cursor,
         )
-        response = await connection.request(request, timeout_ms=cluster.timeout_ms)
+        response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
         for topic in response.topics:
-            _add(found, topic)
+            name = str(topic.name)
+            described[name] = refused(
+                f"describing topic '{name}'", topic, f"DESCRIBE on topic '{name}'"
+            ) or TopicDescription(name, topic.topic_id, bool(topic.is_internal))
+            partitions.setdefault(name, []).extend(map(_partition, topic.partitions))
         after = response.next_cursor
         if after is None:
             break
@@ -73,29 +85,23 @@ async def describe_topics(
         ):
             raise ClientError(f"{connection.address} repeats its answer about topics")
         cursor = messages.Cursor(topic_name=after.topic_name, partition_index=after.partition_index)
-        wanted = [name for name in wanted if name >= after.topic_name]
-    return found
+        pending = [name for name in pending if name >= after.topic_name]
+    return {
+        name: topic
+        if isinstance(topic, ClientError)
+        else replace(topic, partitions=tuple(partitions[name]))
+        for name, topic in described.items()
+    }
 
 
-def _add(found: dict[str, TopicInfo | RequestRefused], answer: Any) -> None:
-    name = str(answer.name)
-    refusal = refused(f"describing topic '{name}'", answer, f"DESCRIBE on topic '{name}'")
-    if refusal is not None:
-        found[name] = refusal
-        return
-    topic = found.get(name)
-    if not isinstance(topic, TopicInfo):
-        topic = found[name] = TopicInfo(name, answer.topic_id, bool(answer.is_internal))
-    topic.partitions += (
-        PartitionInfo(
-            int(one.partition_index),
-            int(one.leader_id),
-            _nodes(one.replica_nodes) or (),
-            _nodes(one.isr_nodes) or (),
-            _nodes(one.eligible_leader_replicas),
-            _nodes(one.last_known_elr),
-        )
-        for one in answer.partitions
+def _partition(answer: Any) -> PartitionInfo:
+    return PartitionInfo(
+        int(answer.partition_index),
+        int(answer.leader_id),
+        _nodes(answer.replica_nodes) or (),
+        _nodes(answer.isr_nodes) or (),
+        _nodes(answer.eligible_leader_replicas),
+        _nodes(answer.last_known_elr),
     )
 
 
@@ -119,15 +125,22 @@ class NewTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
-async def create_topic(cluster: Cluster, topic: NewTopic, *, validate_only: bool = False) -> None:
-    """Create a topic.
+async def create_topic(
+    cluster: Cluster,
+    topic: NewTopic,
+    *,
+    validate_only: bool = False,
+    timeout: float | None = None,
+) -> None:
+    """Create a topic (CreateTopics).
 
     :param validate_only: have the broker check it without creating it
-    :raises RequestRefused: the broker refuses
+    :param timeout: in seconds; None for the cluster's
+    :raises ClientError: the broker refuses or does not answer
     """
     connection = await cluster.connection()
     messages = connection.messages("create_topics")
-    made = messages.CreatableTopic(
+    new_topic = messages.CreatableTopic(
         name=topic.name,
         num_partitions=-1 if topic.assignment else topic.partitions,
         replication_factor=-1 if topic.assignment else topic.replication_factor,
@@ -140,13 +153,13 @@ async def create_topic(cluster: Cluster, topic: NewTopic, *, validate_only: bool
             for name, value in topic.configs.items()
         ),
     )
+    timeout_ms = cluster.limit_ms(timeout)
     request = messages.CreateTopicsRequest(
-        topics=(made,), timeout=_timeout(cluster), validate_only=validate_only
+        topics=(new_topic,), timeout=timedelta(milliseconds=timeout_ms), validate_only=validate_only
     )
-    response = await connection.request(request, timeout_ms=cluster.timeout_ms)
-    needs = f"CREATE on topic '{topic.name}'"
+    response = await connection.request(request, timeout_ms=timeout_ms)
     for answer in response.topics:
-        check_answer(f"creating topic '{topic.name}'", answer, needs)
+        check_answer(f"creating topic '{topic.name}'", answer, f"CREATE on topic '{topic.name}'")
 
 
 async def create_partitions(
@@ -156,13 +169,15 @@ async def create_partitions(
     assignment: Sequence[Sequence[int]] | None = None,
     *,
     validate_only: bool = False,
+    timeout: float | None = None,
 ) -> None:
-    """Add partitions to a topic.
+    """Add partitions to a topic (CreatePartitions).
 
     :param count: the total number of partitions afterwards
     :param assignment: the replicas of each new partition
     :param validate_only: have the broker check it without a change
-    :raises RequestRefused: the broker refuses
+    :param timeout: in seconds; None for the cluster's
+    :raises ClientError: the broker refuses or does not answer
     """
     connection = await cluster.connection()
     messages = connection.messages("create_partitions")
@@ -172,35 +187,82 @@ async def create_partitions(
             messages.CreatePartitionsAssignment(broker_ids=tuple(replicas))
             for replicas in assignment
         )
+    timeout_ms = cluster.limit_ms(timeout)
     request = messages.CreatePartitionsRequest(
         topics=(messages.CreatePartitionsTopic(name=topic, count=count, assignments=assignments),),
-        timeout=_timeout(cluster),
+        timeout=timedelta(milliseconds=timeout_ms),
         validate_only=validate_only,
     )
-    response = await connection.request(request, timeout_ms=cluster.timeout_ms)
-    needs = f"ALTER on topic '{topic}'"
+    response = await connection.request(request, timeout_ms=timeout_ms)
     for answer in response.results:
-        check_answer(f"adding partitions to topic '{topic}'", answer, needs)
+        check_answer(f"adding partitions to topic '{topic}'", answer, f"ALTER on topic '{topic}'")
 
 
-async def delete_topics(cluster: Cluster, names: Sequence[str]) -> dict[str, RequestRefused | None]:
-    """Delete topics.
+async def delete_topics(
+    cluster: Cluster, names: Iterable[str], *, timeout: float | None = None
+) -> dict[str, ClientError | None]:
+    """Delete topics (DeleteTopics).
 
-    :returns: name → the refusal, or None if it is deleted
+    :param timeout: in seconds; None for the cluster's
+    :returns: name → None if it is deleted, or the error
     :raises ClientError: no broker answers
     """
     connection = await cluster.connection()
     messages = connection.messages("delete_topics")
+    timeout_ms = cluster.limit_ms(timeout)
     request = messages.DeleteTopicsRequest(
         topics=tuple(messages.DeleteTopicState(name=name, topic_id=None) for name in names),
-        timeout=_timeout(cluster),
+        timeout=timedelta(milliseconds=timeout_ms),
     )
-    response = await connection.request(request, timeout_ms=cluster.timeout_ms)
+    response = await connection.request(request, timeout_ms=timeout_ms)
     return {
-        str(one.name): refused(f"deleting topic '{one.name}'", one, f"DELETE on topic '{one.name}'")
-        for one in response.responses
+        str(topic.name): refused(
+            f"deleting topic '{topic.name}'", topic, f"DELETE on topic '{topic.name}'"
+        )
+        for topic in response.responses
     }
 
 
-def _timeout(cluster: Cluster) -> timedelta:
-    return timedelta(milliseconds=cluster.timeout_ms)
+async def delete_records(
+    cluster: Cluster, offsets: Mapping[TopicPartition, int], *, timeout: float | None = None
+) -> dict[TopicPartition, int | ClientError]:
+    """Delete the first records of partitions (DeleteRecords).
+
+    :param offsets: partition → the first offset to keep; -1 to delete all
+    :param timeout: in seconds; None for the cluster's
+    :returns: partition → its new first offset, or the error
+    """
+
+    def build(connection: Connection, partitions: Sequence[TopicPartition]) -> Any:
+        messages = connection.messages("delete_records")
+        return messages.DeleteRecordsRequest(
+            topics=tuple(
+                messages.DeleteRecordsTopic(
+                    name=name,
+                    partitions=tuple(
+                        messages.DeleteRecordsPartition(
+                            partition_index=number, offset=offsets[name, number]
+                        )
+                        for number in numbers
+                    ),
+                )
+                for name, numbers in by_topic(partitions).items()
+            ),
+            timeout=timedelta(milliseconds=timeout_ms),
+        )
+
+    def parse(response: Any) -> dict[TopicPartition, int | ClientError]:
+        return {
+            (str(topic.name), int(answer.partition_index)): refused(
+                f"deleting records of {topic.name}-{answer.partition_index}",
+                answer,
+                f"DELETE on topic '{topic.name}'",
+            )
+            or int(answer.low_watermark)
+            for topic in response.topics
+            for answer in topic.partitions
+        }
+
+    timeout_ms = cluster.limit_ms(timeout)
+    request = CoordinatorRequest(build, parse)
+    return await ask_brokers(cluster, Leaders(cluster), offsets, request, timeout_ms)

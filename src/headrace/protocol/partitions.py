@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from uuid import UUID
 
 TopicPartition = tuple[str, int]
@@ -9,3 +10,11 @@ TopicPartition = tuple[str, int]
 
 TopicIdPartition = tuple[UUID, int]
 """(topic id, partition number)"""
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return topic → partition numbers, in the order given."""
+    grouped: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        grouped.setdefault(topic, []).append(partition)
+    return grouped

@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka import TopicPartition as AdminPartition
 
-from headrace.admin import groups as admin_groups
 from headrace.client.cluster import Cluster
-from headrace.client.configs import ConfigType, alter_configs, describe_configs
+from headrace.client.configs import ConfigType, alter_configs, describe_config
 from headrace.client.dead_letters.letters import LetterFilter
 from headrace.client.dead_letters.originals import Evidence
 from headrace.client.dead_letters.redrive import RedriveOptions
@@ -23,7 +21,8 @@ from headrace.client.errors import ClientError
 from headrace.client.lag.rows import LagRow
 from headrace.client.list_offsets import EARLIEST, LATEST, list_offsets
 from headrace.client.offset_commits import commit_offsets
-from headrace.client.share_inspection import release_records, share_states
+from headrace.client.offsets import alter_share_offsets, delete_offsets, delete_share_offsets
+from headrace.client.share_state import release_records, share_states
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.share_inspection import SpanState
@@ -229,10 +228,7 @@ class Planner:
 
         async def execute() -> str:
             if kind == "share":
-                partitions = [AdminPartition(*key, at) for key, at in targets.items()]
-                answers = await admin_groups.alter_share_offsets(
-                    self._cluster, group_id, partitions, self._cluster.timeout_ms
-                )
+                answers = await alter_share_offsets(self._cluster, group_id, targets)
                 _raise_first(answers.values())
             else:
                 await commit_offsets(self._cluster, group_id, targets)
@@ -295,17 +291,12 @@ class Planner:
         numbers = [row.partition or 0 for row in rows]
 
         async def execute() -> str:
-            timeout_ms = self._cluster.timeout_ms
             answers: Mapping[Any, ClientError | None]
             if kind == "share":
-                answers = await admin_groups.delete_share_offsets(
-                    self._cluster, group_id, [topic], timeout_ms
-                )
+                answers = await delete_share_offsets(self._cluster, group_id, [topic])
             else:
-                partitions = [AdminPartition(topic, number) for number in numbers]
-                answers = await admin_groups.delete_committed_offsets(
-                    self._cluster, group_id, partitions, timeout_ms
-                )
+                partitions = [(topic, number) for number in numbers]
+                answers = await delete_offsets(self._cluster, group_id, partitions)
             _raise_first(answers.values())
             return f"the offsets of {count_of(len(numbers), 'partition')} are deleted"
 
@@ -331,32 +322,15 @@ class Planner:
         group_id, name = _field(form, "group"), _field(form, "name").strip()
         value = form.get("value", "").strip()
         changes = {name: value or None}
-        connection = await self._cluster.connection()
-        timeout_ms = self._cluster.timeout_ms
-        described = await describe_configs(
-            connection, ConfigType.GROUP, [group_id], keys=[name], timeout_ms=timeout_ms
-        )
-        known = described.get(group_id, [])
-        await alter_configs(
-            connection,
-            ConfigType.GROUP,
-            group_id,
-            changes,
-            validate_only=True,
-            timeout_ms=timeout_ms,
-        )
+        cluster = self._cluster
+        described = await describe_config(cluster, ConfigType.GROUP, group_id, [name])
+        before = described.get(name)
+        await alter_configs(cluster, ConfigType.GROUP, group_id, changes, validate_only=True)
 
         async def execute() -> str:
-            await alter_configs(
-                await self._cluster.connection(),
-                ConfigType.GROUP,
-                group_id,
-                changes,
-                timeout_ms=timeout_ms,
-            )
+            await alter_configs(cluster, ConfigType.GROUP, group_id, changes)
             return f"{name} is {value or 'at its default'}"
 
-        before = known[0].value if known else None
         return Plan(
             "set-config",
             f"Set {name} of group {group_id!r}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -281,7 +282,7 @@ def _group(detail: GroupDetail) -> dict[str, Any]:
                 "in_flight": None
                 if one.share is None or one.share.spans is None
                 else [
-                    {**span._asdict(), "state": span.state.name.lower()} for span in one.share.spans
+                    {**asdict(span), "state": span.state.name.lower()} for span in one.share.spans
                 ],
             }
             for one in detail.partitions

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
 from headrace.client.configs import Config, ConfigType, describe_configs
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, raised
 from headrace.client.group_listing import ListedGroup
 from headrace.client.lag.group_lines import GroupLine
 from headrace.client.lag.partition_leaders import PartitionLeaders
@@ -26,7 +26,7 @@ from headrace.client.lag.snapshot import (
     read_progress,
     wanted_groups,
 )
-from headrace.client.share_inspection import (
+from headrace.client.share_state import (
     SPANS_OF_PARTITION,
     SharePartitionState,
     share_states,
@@ -233,12 +233,10 @@ async def configs_of(
 ) -> Sequence[Config] | None:
     """Return the configs of a group or topic; None, with a warning, if the broker refuses."""
     try:
-        connection = await cluster.connection()
-        found = await describe_configs(connection, kind, [name], timeout_ms=cluster.timeout_ms)
+        return raised(await describe_configs(cluster, kind, [name]))[name]
     except ClientError as error:
         warnings.append(f"the configs are unknown: {error}")
         return None
-    return found.get(name, [])
 
 
 def members_of(progress: Progress) -> list[MemberOfGroup]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.configs import ConfigType, describe_configs
 from headrace.client.dead_letters import sources
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, raised
 from headrace.client.lag.group_lines import GroupLine, group_line
 from headrace.client.lag.rows import LagQuery
 from headrace.client.lag.watch import LagWatch
@@ -335,16 +335,12 @@ class Observer:
             return
         found: dict[str, str] = {}
         try:
-            connection = await cluster.connection()
             for at in range(0, len(group_ids), _GROUPS_AT_ONCE):
+                some = group_ids[at : at + _GROUPS_AT_ONCE]
                 described = await describe_configs(
-                    connection,
-                    ConfigType.GROUP,
-                    group_ids[at : at + _GROUPS_AT_ONCE],
-                    keys=[sources.TOPIC_NAME],
-                    timeout_ms=cluster.timeout_ms,
+                    cluster, ConfigType.GROUP, some, keys=[sources.TOPIC_NAME]
                 )
-                for group_id, configs in described.items():
+                for group_id, configs in raised(described).items():
                     if configs and configs[0].value:
                         found[group_id] = configs[0].value
         except ClientError as error:

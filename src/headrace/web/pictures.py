@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from headrace.client.share_inspection import Span
+from headrace.client.share_state import Span
 from headrace.protocol.share_inspection import SpanState
 
 from .texts import count_of, duration, moment

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from headrace.client.cluster import Cluster
 from headrace.client.dead_letters.letters import parse_letter
 from headrace.client.errors import ClientError
-from headrace.client.share_inspection import SharePartitionState, Span, share_states
+from headrace.client.share_state import SharePartitionState, Span, share_states
 from headrace.protocol.dead_letters import HEADERS
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import Record

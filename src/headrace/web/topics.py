@@ -10,7 +10,7 @@ from typing import NamedTuple
 from headrace.client.cluster import Cluster
 from headrace.client.configs import Config, ConfigType
 from headrace.client.dead_letters import queues
-from headrace.client.errors import RequestRefused
+from headrace.client.errors import ClientError, has_code
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.list_offsets import EARLIEST, LATEST
 from headrace.client.topics import PartitionInfo, describe_topics
@@ -76,13 +76,11 @@ async def topic_detail(
     :raises ClientError: the cluster cannot be reached, or refuses
     """
     topic = (await describe_topics(cluster, [name])).get(name)
-    if isinstance(topic, RequestRefused):
-        missing = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
-        if topic.code in missing:
-            return None
-        raise topic
-    if topic is None:
+    missing = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if topic is None or has_code(topic, *missing):
         return None
+    if isinstance(topic, ClientError):
+        raise topic
     partitions = sorted(topic.partitions, key=lambda one: one.number)
     shown = page_of(partitions, page, PARTITIONS_OF_PAGE)
     leaders = PartitionLeaders(cluster)

@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.cli.cluster_run import on_cluster
-from headrace.cli.errors import Failure
 from headrace.cli.tables import as_json, one_line
-from headrace.client import Cluster, Connection
-from headrace.client.configs import Config, ConfigType, alter_configs, describe_configs
-from headrace.client.errors import check_answer
+from headrace.client import Cluster
+from headrace.client.configs import (
+    Config,
+    ConfigType,
+    alter_configs,
+    describe_configs,
+    list_config_resources,
+)
+from headrace.client.errors import raised
 from headrace.errors import ErrorCode
 
 _TYPES = {
@@ -34,17 +39,6 @@ def execute(options: Namespace) -> int:
     return 0
 
 
-async def _connection(cluster: Cluster, kind: ConfigType, name: str) -> Connection:
-    """Return a connection to the broker that answers for a resource."""
-    if kind in (ConfigType.BROKER, ConfigType.BROKER_LOGGER) and name:
-        await cluster.metadata()
-        if int(name) not in cluster.nodes:
-            known = ", ".join(map(str, sorted(cluster.nodes)))
-            raise Failure(f"there is no broker {name}: the cluster has {known}")
-        return await cluster.connection(int(name))
-    return await cluster.connection()
-
-
 async def _names(cluster: Cluster, options: Namespace, kind: ConfigType) -> Sequence[str]:
     """Return the names of the resources: the one in the options, or all of the type."""
     if options.name is not None:
@@ -57,34 +51,14 @@ async def _names(cluster: Cluster, options: Namespace, kind: ConfigType) -> Sequ
     await cluster.metadata()
     if kind in (ConfigType.BROKER, ConfigType.BROKER_LOGGER):
         return [str(number) for number in sorted(cluster.nodes)]
-    return await _with_configs(cluster, kind)
-
-
-async def _with_configs(cluster: Cluster, kind: ConfigType) -> Sequence[str]:
-    """Return the groups, or subscriptions of client metrics, that have configs (KIP-1142)."""
-    connection = await cluster.connection()
-    api = "list_config_resources"
-    messages = connection.messages(api)
-    request: Any = messages.ListConfigResourcesRequest(resource_types=(int(kind),))
-    response = await connection.request(request, timeout_ms=cluster.timeout_ms)
-    check_answer(
-        f"listing {kind.name.lower()} configs", response, "DESCRIBE_CONFIGS on the cluster"
-    )
-    return sorted(str(one.resource_name) for one in response.config_resources)
+    return await list_config_resources(cluster, kind)
 
 
 async def _describe(cluster: Cluster, options: Namespace) -> None:
     kind = _TYPES[options.type]
     rows: list[dict[str, Any]] = []
     for name in await _names(cluster, options, kind):
-        described = await describe_configs(
-            await _connection(cluster, kind, name),
-            kind,
-            [name],
-            synonyms=True,
-            timeout_ms=cluster.timeout_ms,
-        )
-        found = described.get(name, [])
+        found = raised(await describe_configs(cluster, kind, [name], synonyms=True))[name]
         shown = found if options.all else [one for one in found if _is_set(one, kind, name)]
         if options.json:
             rows += (_row(options.type, name, one) for one in shown)
@@ -142,14 +116,7 @@ async def _alter(cluster: Cluster, options: Namespace) -> None:
     kind, name = _TYPES[options.type], options.name
     if kind is ConfigType.TOPIC:
         await cluster.topics([name])
-    await alter_configs(
-        await _connection(cluster, kind, name),
-        kind,
-        name,
-        options.changes,
-        validate_only=options.dry_run,
-        timeout_ms=cluster.timeout_ms,
-    )
+    await alter_configs(cluster, kind, name, options.changes, validate_only=options.dry_run)
     if options.json:
         print(
             as_json(

@@ -13,11 +13,11 @@ from headrace.cli.progress import in_steps
 from headrace.cli.tables import as_json, one_line
 from headrace.client import Cluster, RequestRefused
 from headrace.client.configs import Config, ConfigType, describe_configs
-from headrace.client.errors import UnknownTopic
+from headrace.client.errors import ClientError, UnknownTopic, has_code
 from headrace.client.topics import (
     NewTopic,
     PartitionInfo,
-    TopicInfo,
+    TopicDescription,
     create_partitions,
     create_topic,
     delete_topics,
@@ -87,13 +87,15 @@ async def _describe(cluster: Cluster, options: Namespace) -> None:
     topics = await _chosen(cluster, options)
     if options.exclude_internal:
         topics = {name: internal for name, internal in topics.items() if not internal}
-    described: list[TopicInfo] = []
+    described: list[TopicDescription] = []
     refused: list[str] = []
     for some in in_steps(list(topics), TOPICS_AT_ONCE, "describing topics"):
         for answer in (await describe_topics(cluster, some)).values():
-            if isinstance(answer, TopicInfo):
+            if isinstance(answer, TopicDescription):
                 described.append(answer)
-            elif answer.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # else deleted meanwhile
+            elif not has_code(
+                answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            ):  # else deleted meanwhile
                 refused.append(str(answer))
     if options.topic_id is not None:
         described = [one for one in described if uuid_text(one.topic_id) == options.topic_id]
@@ -118,16 +120,15 @@ async def _describe(cluster: Cluster, options: Namespace) -> None:
 
 
 async def _configs(cluster: Cluster, names: Sequence[str]) -> Mapping[str, Sequence[Config]]:
-    found: dict[str, list[Config]] = {}
-    connection = await cluster.connection()
+    found: dict[str, Sequence[Config]] = {}
     for start in range(0, len(names), TOPICS_AT_ONCE):
         some = names[start : start + TOPICS_AT_ONCE]
-        try:
-            found |= await describe_configs(
-                connection, ConfigType.TOPIC, some, timeout_ms=cluster.timeout_ms
-            )
-        except RequestRefused as error:  # as Kafka's tool: show the rest
-            print(f"Warn: the configs are not shown: {one_line(str(error))}", file=sys.stderr)
+        described = await describe_configs(cluster, ConfigType.TOPIC, some)
+        for name, configs in described.items():
+            if isinstance(configs, ClientError):  # as Kafka's tool: show the rest
+                print(f"Warn: the configs are not shown: {one_line(str(configs))}", file=sys.stderr)
+            else:
+                found[name] = configs
     return found
 
 
@@ -138,7 +139,7 @@ def _is_wanted(partition: PartitionInfo, options: Namespace) -> bool:
 
 
 def _print(
-    topic: TopicInfo,
+    topic: TopicDescription,
     configs: Sequence[Config],
     partitions: Sequence[PartitionInfo],
     options: Namespace,
@@ -169,7 +170,7 @@ def _nodes(nodes: Iterable[int] | None) -> str:
 
 
 def _row(
-    topic: TopicInfo, configs: Sequence[Config], partitions: Sequence[PartitionInfo]
+    topic: TopicDescription, configs: Sequence[Config], partitions: Sequence[PartitionInfo]
 ) -> dict[str, Any]:
     return {
         "topic": topic.name,
@@ -232,7 +233,7 @@ async def _alter(cluster: Cluster, options: Namespace) -> None:
         if len(options.replica_assignment) != options.partitions:
             raise BadUsage("--replica-assignment names the brokers of all --partitions")
         for name, topic in (await describe_topics(cluster, names)).items():
-            if isinstance(topic, TopicInfo):
+            if isinstance(topic, TopicDescription):
                 assignments[name] = options.replica_assignment[len(topic.partitions) :]
     for validate_only in (True, False):
         if options.dry_run and not validate_only:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.client.cluster import Cluster, TopicMetadata
-from headrace.client.configs import ConfigType, try_describe_configs
+from headrace.client.configs import ConfigType, describe_configs
 from headrace.client.errors import ClientError, RequestRefused
 from headrace.client.group_listing import list_groups
 from headrace.client.group_requests import asking_for_share_offsets
@@ -113,15 +113,10 @@ async def config_values(
     """
     values = {}
     for start in range(0, len(names), _NAMES_AT_ONCE):
-        described = await try_describe_configs(
-            await cluster.connection(),
-            kind,
-            names[start : start + _NAMES_AT_ONCE],
-            keys=[key],
-            timeout_ms=cluster.timeout_ms,
-        )
+        some = names[start : start + _NAMES_AT_ONCE]
+        described = await describe_configs(cluster, kind, some, keys=[key])
         for name, configs in described.items():
-            if isinstance(configs, RequestRefused):
+            if isinstance(configs, ClientError):
                 continue
             for config in configs:
                 if config.name == key and config.value:

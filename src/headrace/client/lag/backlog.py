@@ -13,7 +13,13 @@ from typing import Any, NamedTuple
 
 from headrace.client.cluster import Cluster
 from headrace.client.configs import ConfigType, describe_configs
-from headrace.client.errors import ClientError, RequestRefused, UnknownTopic, is_missing_group
+from headrace.client.errors import (
+    ClientError,
+    RequestRefused,
+    UnknownTopic,
+    is_missing_group,
+    raised,
+)
 from headrace.client.group_requests import (
     Describe,
     asking_for_commits,
@@ -168,12 +174,8 @@ async def _starting_early(cluster: Cluster, group_ids: Sequence[str]) -> frozens
     if not group_ids:
         return frozenset()
     try:
-        configs = await describe_configs(
-            await cluster.connection(),
-            ConfigType.GROUP,
-            group_ids,
-            keys=[_RESET],
-            timeout_ms=cluster.timeout_ms,
+        configs = raised(
+            await describe_configs(cluster, ConfigType.GROUP, group_ids, keys=[_RESET])
         )
     except RequestRefused:
         return frozenset()

@@ -588,7 +588,8 @@ class RangeConsumer:
                 subscribed_topic_names=names,
             )
 
-        return await self.cluster.coordinator_call(self.group_id, build)
+        cluster = self.cluster
+        return await cluster.coordinators.ask_one(self.group_id, build, cluster.timeout_ms)
 
     async def _learn_topics(self) -> None:
         try:

@@ -16,9 +16,11 @@ from headrace.client import (
     ConnectionFailed,
     RangeConsumer,
 )
+from headrace.client.configs import ConfigType, describe_config
 from headrace.client.list_offsets import end_offsets
+from headrace.client.offsets import share_offsets_of_topics
 from headrace.client.share.spans import count, intersect, normalize, subtract
-from headrace.client.share_inspection import share_states
+from headrace.client.share_state import share_states
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import SourceError
@@ -222,7 +224,9 @@ class Acquisitions:
         names = (DELIVERY_COUNT_LIMIT, DEAD_LETTER_QUEUE)
         group_id = self._options.group_id
         try:
-            configs = await self._consumer.cluster.group_configs(group_id, names)
+            configs = await describe_config(
+                self._consumer.cluster, ConfigType.GROUP, group_id, names
+            )
         except ClientError as error:
             self._warn(
                 None,
@@ -231,8 +235,8 @@ class Acquisitions:
             )
             return self._limits
         limits = GroupLimits(keeps_given_up=bool(configs.get(DEAD_LETTER_QUEUE)))
-        if DELIVERY_COUNT_LIMIT in configs:
-            limits = limits._replace(delivery_count_limit=int(configs[DELIVERY_COUNT_LIMIT]))
+        if limit := configs.get(DELIVERY_COUNT_LIMIT):
+            limits = limits._replace(delivery_count_limit=int(limit))
         self._limits = limits
         return limits
 
@@ -384,10 +388,11 @@ class Acquisitions:
     async def _unfinished(self) -> list[TopicPartition]:
         """Return the partitions with unfinished records from before the run began."""
         seen_empty = self._consumer.assignment
-        lags = await self._consumer.cluster.share_lag(self._options.group_id, self.topics)
+        progress = await share_offsets_of_topics(
+            self._consumer.cluster, self._options.group_id, self.topics
+        )
         unfinished = []
-        for lag in lags:
-            partition = (lag.topic, lag.partition)
+        for partition, lag in progress.items():
             if lag.lag is None or lag.start_offset is None:
                 # The lag is unknown before the first acknowledgement.
                 is_finished = partition in seen_empty

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.client import Cluster
+from headrace.client.configs import ConfigType, alter_configs, describe_config
 from headrace.spark.errors import SourceError
 from headrace.spark.group_lookup import SHARE, find_group
 
@@ -37,16 +38,20 @@ async def ensure_group_settings(
     found = await find_group(cluster, group_id, _TIMEOUT_MS)
     if found is None:
         if settings:
-            await cluster.set_group_configs(group_id, settings, validate_only=validate_only)
+            await alter_configs(
+                cluster, ConfigType.GROUP, group_id, settings, validate_only=validate_only
+            )
         return
     if found.group_type != SHARE:
         raise SourceError(
             f"'{group_id}' is a {found.group_type} group, not a share group: "
             "choose another kafka.group.id, or delete that group"
         )
-    current = await cluster.group_configs(group_id, list(settings)) if settings else {}
+    current: Mapping[str, str | None] = {}
+    if settings:
+        current = await describe_config(cluster, ConfigType.GROUP, group_id, list(settings))
     for name, wanted in settings.items():
-        if wanted.lower() != current.get(name, "").lower():
+        if wanted.lower() != (current.get(name) or "").lower():
             has = f"has {name}={current[name]}" if name in current else f"has no config {name}"
             raise SourceError(
                 f"share group '{group_id}' exists and {has}, which the option {name}={wanted} "

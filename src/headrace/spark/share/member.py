@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from headrace.client import AcquiredRange, ClientError, PartitionLag, RangeConsumer
+from headrace.client import AcquiredRange, ClientError, RangeConsumer
 from headrace.client.cluster import parse_bootstrap
 from headrace.client.errors import is_missing_group
+from headrace.client.offsets import ShareOffset, share_offsets_of_topics
 from headrace.log_lines import get_logger
+from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import SourceError, describe
 from headrace.spark.event_loop_thread import EventLoopThread
 from headrace.spark.own_address import own_address
@@ -120,10 +122,10 @@ class ShareMember:
         """
         cluster, topics = self._consumer.cluster, self._acquisitions.topics
         try:
-            lags = self._run(cluster.share_lag(self._options.group_id, topics))
+            group_id = self._options.group_id
+            return _by_topic(self._run(share_offsets_of_topics(cluster, group_id, topics)))
         except ClientError:
             return {}
-        return _by_topic(lags)
 
     def close(self) -> None:
         """Leave the group; the broker releases at once what is held. May be called twice."""
@@ -216,12 +218,12 @@ class ShareMember:
                 self._acquisitions.subscribe(topics)
 
 
-def _by_topic(lags: Sequence[PartitionLag]) -> dict[str, dict[str, int]]:
-    known = [(lag.topic, str(lag.partition), lag.lag) for lag in lags if lag.lag is not None]
+def _by_topic(progress: Mapping[TopicPartition, ShareOffset]) -> dict[str, dict[str, int]]:
+    known = {key: offset.lag for key, offset in progress.items() if offset.lag is not None}
     by_topic: dict[str, dict[str, int]] = {}
-    for topic, partition, records in known:
+    for (topic, partition), records in known.items():
         of_topic = by_topic.setdefault(topic, {})
-        name = partition if len(known) <= _LAGS_IN_PROGRESS else "sum"
+        name = str(partition) if len(known) <= _LAGS_IN_PROGRESS else "sum"
         of_topic[name] = of_topic.get(name, 0) + records
     return by_topic
 

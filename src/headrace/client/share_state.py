@@ -6,17 +6,14 @@ Other brokers do not report them: their responses have no such fields (see
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from kio.schema.describe_share_group_offsets.v1.request import (
-    DescribeShareGroupOffsetsRequestGroup,
-    DescribeShareGroupOffsetsRequestTopic,
-)
 from kio.static.primitive import i32, i64
 
 from headrace.errors import ErrorCode
-from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.partitions import TopicPartition, by_topic
 from headrace.protocol.share_inspection import (
     AlterShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequest,
@@ -26,14 +23,17 @@ from headrace.protocol.share_inspection import (
 
 from .cluster import Cluster
 from .connection import Connection
-from .errors import ClientError, RequestRefused, check_answer, refused
-from .group_requests import asking_for_share_offsets
+from .coordinators import CoordinatorRequest
+from .errors import ClientError, RequestRefused, check_answer, raised, refused
+
+_API = "describe_share_group_offsets"
 
 SPANS_OF_PARTITION = 500
 """The default limit of spans of one partition in a response."""
 
 
-class Span(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Span:
     """A run of records in one state.
 
     :param last_offset: inclusive
@@ -55,7 +55,8 @@ class Span(NamedTuple):
         return self.last_offset - self.first_offset + 1
 
 
-class SharePartitionState(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SharePartitionState:
     """The state of a share-partition; None for an unknown value.
 
     :param spans: the records in flight, ascending
@@ -79,43 +80,49 @@ async def share_states(
     group_id: str,
     partitions: Iterable[TopicPartition],
     spans_of_partition: int = SPANS_OF_PARTITION,
+    *,
+    timeout: float | None = None,
 ) -> dict[TopicPartition, SharePartitionState]:
     """Return the states of share-partitions, with their first spans.
 
-    :returns: (topic, partition) → state
+    :param timeout: in seconds; None for the cluster's
     :raises ClientError: the coordinator refuses or does not answer
     """
-    by_topic: dict[str, list[i32]] = {}
-    for topic, number in partitions:
-        by_topic.setdefault(topic, []).append(i32(number))
+    topics = by_topic(partitions)
 
-    async def ask(
-        connection: Connection, group_ids: Sequence[str], timeout_ms: int
-    ) -> Mapping[str, Any]:
-        if connection.version("describe_share_group_offsets") == 0:  # without the lag
-            ask_plainly = asking_for_share_offsets({group_id: by_topic})
-            return await ask_plainly(connection, group_ids, timeout_ms)
-        topics = tuple(
-            DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=tuple(numbers))
-            for name, numbers in by_topic.items()
+    def build(connection: Connection, group_ids: Sequence[str]) -> Any:
+        version = connection.version(_API)
+        plain = connection.messages(_API)
+        parts = tuple(
+            plain.DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=tuple(numbers))
+            for name, numbers in topics.items()
         )
-        group = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=topics)
-        request = DescribeShareGroupOffsetsRequest(
-            groups=(group,), in_flight_limit=i32(spans_of_partition)
+        groups = tuple(
+            plain.DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=parts)
+            for name in group_ids
         )
-        response = await connection.request(request, timeout_ms=timeout_ms)
+        if version == 0:  # without the lag
+            return plain.DescribeShareGroupOffsetsRequest(groups=groups)
+        return DescribeShareGroupOffsetsRequest(
+            groups=groups, in_flight_limit=i32(spans_of_partition)
+        )
+
+    def parse(response: Any) -> dict[str, dict[TopicPartition, SharePartitionState] | ClientError]:
         what = f"asking for the offsets of share group '{group_id}'"
         needs = f"DESCRIBE on group '{group_id}'"
-        return {str(one.group_id): refused(what, one, needs) or one for one in response.groups}
+        return {
+            str(group.group_id): refused(what, group, needs)
+            or {
+                (str(topic.topic_name), int(p.partition_index)): _state(p, spans_of_partition)
+                for topic in group.topics
+                for p in topic.partitions
+            }
+            for group in response.groups
+        }
 
-    answer = (await cluster.coordinators.ask([group_id], ask, cluster.timeout_ms))[group_id]
-    if isinstance(answer, ClientError):
-        raise answer
-    return {
-        (str(topic.topic_name), int(p.partition_index)): _state(p, spans_of_partition)
-        for topic in answer.topics
-        for p in topic.partitions
-    }
+    request = CoordinatorRequest(build, parse)
+    answers = await cluster.coordinators.ask([group_id], request, cluster.limit_ms(timeout))
+    return raised(answers)[group_id]
 
 
 def _state(answer: Any, spans_limit: int) -> SharePartitionState:
@@ -149,13 +156,20 @@ def _span(answer: Any) -> Span:
 
 
 async def release_records(
-    cluster: Cluster, group_id: str, partition: TopicPartition, first_offset: int, last_offset: int
+    cluster: Cluster,
+    group_id: str,
+    partition: TopicPartition,
+    first_offset: int,
+    last_offset: int,
+    *,
+    timeout: float | None = None,
 ) -> None:
     """Release the records of a range from the members that hold them.
 
     Only headrace's broker can: call it only if :func:`share_states` returns spans.
 
     :param last_offset: inclusive
+    :param timeout: in seconds; None for the cluster's
     :raises RequestRefused: no member holds any of them, or the user may not release them
     :raises ClientError: the coordinator does not answer
     """
@@ -166,18 +180,13 @@ async def release_records(
         first_offset=i64(first_offset),
         last_offset=i64(last_offset),
     )
-
-    def build(_: Connection) -> AlterShareGroupOffsetsRequest:
-        return AlterShareGroupOffsetsRequest(
-            group_id=group_id,
-            topics=(),
-            releases=(release,),
-        )
-
-    response = await cluster.coordinator_call(group_id, build)
+    request = AlterShareGroupOffsetsRequest(group_id=group_id, topics=(), releases=(release,))
+    response = await cluster.coordinators.ask_one(
+        group_id, lambda _: request, cluster.limit_ms(timeout)
+    )
     what = f"releasing {topic}-{number} {first_offset}-{last_offset} of share group '{group_id}'"
     check_answer(what, response, f"READ on group '{group_id}'")
-    answers = [one for answer in response.responses for one in answer.partitions]
+    answers = [answer for result in response.responses for answer in result.partitions]
     if not answers:
         reason = "the broker does not know this request"
         raise RequestRefused(what, ErrorCode.INVALID_REQUEST, reason)

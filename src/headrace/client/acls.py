@@ -1,0 +1,150 @@
+"""ACLs (KIP-11, KIP-290): list, create, delete.
+
+:class:`~headrace.security.acls.Acl` and :class:`~headrace.security.acls.AclFilter` have Kafka's
+numbers; :class:`~headrace.security.acls.ResourceType` and so on name them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.security.acls import Acl, AclFilter
+
+from .cluster import Cluster
+from .errors import ClientError, InvalidResponse, check_answer, refused
+
+EVERY_ACL = AclFilter()
+_NEEDS_ALTER = "ALTER on the cluster"
+
+
+async def describe_acls(
+    cluster: Cluster, acl_filter: AclFilter = EVERY_ACL, *, timeout: float | None = None
+) -> list[Acl]:
+    """Return the ACLs that match a filter (DescribeAcls).
+
+    :param timeout: in seconds; None for the cluster's
+    :raises ClientError: the broker refuses or does not answer; SECURITY_DISABLED if it has no
+        authorizer
+    """
+    connection = await cluster.connection()
+    request = connection.messages("describe_acls").DescribeAclsRequest(
+        resource_type_filter=acl_filter.resource_type,
+        resource_name_filter=acl_filter.name,
+        pattern_type_filter=acl_filter.pattern_type,
+        principal_filter=acl_filter.principal,
+        host_filter=acl_filter.host,
+        operation=acl_filter.operation,
+        permission_type=acl_filter.permission,
+    )
+    response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
+    check_answer("listing ACLs", response, "DESCRIBE on the cluster")
+    return [
+        Acl(
+            int(resource.resource_type),
+            str(resource.resource_name),
+            int(resource.pattern_type),
+            str(acl.principal),
+            str(acl.host),
+            int(acl.operation),
+            int(acl.permission_type),
+        )
+        for resource in response.resources
+        for acl in resource.acls
+    ]
+
+
+async def create_acls(
+    cluster: Cluster, acls: Sequence[Acl], *, timeout: float | None = None
+) -> dict[Acl, ClientError | None]:
+    """Create ACLs (CreateAcls).
+
+    :param timeout: in seconds; None for the cluster's
+    :returns: ACL → None if it exists now, or the error
+    :raises ClientError: no broker answers
+    """
+    connection = await cluster.connection()
+    messages = connection.messages("create_acls")
+    request = messages.CreateAclsRequest(
+        creations=tuple(
+            messages.AclCreation(
+                resource_type=acl.resource_type,
+                resource_name=acl.name,
+                resource_pattern_type=acl.pattern_type,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission,
+            )
+            for acl in acls
+        )
+    )
+    response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
+    results = _as_many(response.results, acls)
+    return {
+        acl: refused("creating an ACL", result, _NEEDS_ALTER)
+        for acl, result in zip(acls, results, strict=True)
+    }
+
+
+async def delete_acls(
+    cluster: Cluster, filters: Sequence[AclFilter], *, timeout: float | None = None
+) -> dict[AclFilter, list[Acl] | ClientError]:
+    """Delete the ACLs that match filters (DeleteAcls).
+
+    :param timeout: in seconds; None for the cluster's
+    :returns: filter → the ACLs that were deleted, or the error
+    :raises ClientError: no broker answers
+    """
+    connection = await cluster.connection()
+    messages = connection.messages("delete_acls")
+    request = messages.DeleteAclsRequest(
+        filters=tuple(
+            messages.DeleteAclsFilter(
+                resource_type_filter=acl_filter.resource_type,
+                resource_name_filter=acl_filter.name,
+                pattern_type_filter=acl_filter.pattern_type,
+                principal_filter=acl_filter.principal,
+                host_filter=acl_filter.host,
+                operation=acl_filter.operation,
+                permission_type=acl_filter.permission,
+            )
+            for acl_filter in filters
+        )
+    )
+    response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
+    results = _as_many(response.filter_results, filters)
+    return {
+        acl_filter: _deleted(result) for acl_filter, result in zip(filters, results, strict=True)
+    }
+
+
+def _deleted(result: Any) -> list[Acl] | ClientError:
+    refusal = refused("deleting ACLs", result, _NEEDS_ALTER)
+    if refusal is not None:
+        return refusal
+    deleted = []
+    for match in result.matching_acls:
+        refusal = refused("deleting an ACL", match, _NEEDS_ALTER)
+        if refusal is not None:
+            return refusal
+        deleted.append(
+            Acl(
+                int(match.resource_type),
+                str(match.resource_name),
+                int(match.pattern_type),
+                str(match.principal),
+                str(match.host),
+                int(match.operation),
+                int(match.permission_type),
+            )
+        )
+    return deleted
+
+
+def _as_many(results: Sequence[Any], keys: Sequence[Any]) -> Sequence[Any]:
+    if len(results) != len(keys):
+        raise InvalidResponse(
+            f"the broker sent {len(results)} results about {len(keys)} changes of ACLs"
+        )
+    return results

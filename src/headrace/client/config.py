@@ -1,0 +1,387 @@
+"""The configuration of clients under librdkafka's names, read in one place."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+from urllib.parse import urlsplit
+
+from .cluster import Cluster, parse_bootstrap
+from .errors import ConnectionFailed, UnsupportedSetting
+from .java_settings import from_java
+from .security import SASL_MECHANISMS, Sasl, Security
+from .tokens import Fetch, TokenCallback, TokenFile, TokenSource, UnsecuredTokens
+
+_CHECK_TIMEOUT_MS = 10_000
+_PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
+_UNSUPPORTED = (
+    "ssl.engine.location",
+    "ssl.keystore.location",
+    "ssl.provider",
+    "ssl.providers",
+    "ssl.crl.location",
+    "ssl.certificate.verify_cb",
+    "ssl_engine",
+    "ssl.curves.list",
+    "ssl.sigalgs.list",
+    "ssl.key",
+    "ssl.certificate",
+    "ssl_key",
+    "ssl_certificate",
+    "ssl_ca",
+    "ssl.ca",
+    "ssl.ca.certificate.stores",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """The addresses, timeouts and security of connections to a cluster.
+
+    :param bootstrap_servers: ``"host:port,host:port"``
+    :param client_id: appears in the broker's logs
+    :param request_timeout_ms: timeout of one call, retries included
+    :param connect_timeout_ms: timeout of opening a connection
+    """
+
+    bootstrap_servers: str
+    client_id: str
+    request_timeout_ms: int
+    connect_timeout_ms: int
+    security: Security
+
+    def cluster(self) -> Cluster:
+        """Return a cluster with these settings, without opening a connection."""
+        return Cluster(
+            self.bootstrap_servers,
+            client_id=self.client_id,
+            timeout_ms=self.request_timeout_ms,
+            connect_timeout_ms=self.connect_timeout_ms,
+            security=self.security,
+        )
+
+
+async def check_access(read: ClientConfig) -> None:
+    """Send a request to a broker, with the configured TLS and login.
+
+    :raises AuthenticationFailed: the brokers do not accept the security settings; the text says
+        which one to change
+    :raises ConnectionFailed: no broker answers
+    """
+    async with read.cluster() as cluster:
+        await cluster.metadata()
+
+
+def check_login(conf: Mapping[str, Any]) -> None:
+    """Check that the brokers accept the security settings of a client of librdkafka.
+
+    librdkafka retries a refused login without end, and reports it to a callback only. May be called
+    in a thread with a running event loop. Do nothing if no broker answers, or if only librdkafka
+    supports the settings.
+
+    :raises AuthenticationFailed: see :func:`check_access`
+    """
+    try:
+        read = read_config(librdkafka_config(conf))
+    except UnsupportedSetting:
+        return
+    read = replace(read, connect_timeout_ms=min(read.connect_timeout_ms, _CHECK_TIMEOUT_MS))
+    with ThreadPoolExecutor(1) as pool, suppress(ConnectionFailed):
+        pool.submit(asyncio.run, check_access(read)).result()
+
+
+def check_token(read: ClientConfig) -> None:
+    """Check that OAUTHBEARER has a token.
+
+    librdkafka reports a missing token after ten seconds, and without the reason. May be called in a
+    thread with a running event loop. Do nothing for other mechanisms, or if the token endpoint does
+    not answer.
+
+    :raises AuthenticationFailed: there is no token
+    """
+    tokens = read.security.sasl and read.security.sasl.tokens
+    if tokens:
+        with ThreadPoolExecutor(1) as pool, suppress(ConnectionFailed):
+            pool.submit(asyncio.run, tokens.current()).result()
+
+
+def librdkafka_config(conf: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration for librdkafka.
+
+    Every client and command reads its configuration with this function: names of Kafka's Java
+    clients become librdkafka's, and lists of bootstrap servers become strings.
+    """
+    config = from_java(conf)
+    for key in ("bootstrap.servers", "metadata.broker.list"):
+        if isinstance(config.get(key), list | tuple):
+            config[key] = ",".join(map(str, config[key]))
+    return config
+
+
+def read_config(config: Mapping[str, Any]) -> ClientConfig:
+    """Read a configuration with librdkafka's names.
+
+    Names that only librdkafka uses are ignored.
+
+    :raises UnsupportedSetting: the servers or a timeout are malformed, or security is wrong or not
+        supported
+    """
+    servers = str(config.get("bootstrap.servers") or config.get("metadata.broker.list") or "")
+    try:
+        parse_bootstrap(_with_ports(servers))
+    except ValueError as error:
+        raise UnsupportedSetting(f"bootstrap.servers: {error}") from None
+    return ClientConfig(
+        bootstrap_servers=_with_ports(servers),
+        client_id=str(config.get("client.id", "rdkafka")),
+        request_timeout_ms=_milliseconds(config, "socket.timeout.ms", 60_000),
+        connect_timeout_ms=_milliseconds(config, "socket.connection.setup.timeout.ms", 30_000),
+        security=_security(config),
+    )
+
+
+def _milliseconds(config: Mapping[str, Any], name: str, default: int) -> int:
+    text = config.get(name, default)
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        raise UnsupportedSetting(f"{name} is '{text}', not a number of milliseconds") from None
+
+
+def _with_ports(servers: str) -> str:
+    """Drop protocols and add missing ports: librdkafka accepts both."""
+    whole = []
+    for server in filter(None, (part.strip() for part in servers.split(","))):
+        bare = server.rpartition("://")[2]
+        has_port = bare.rpartition(":")[2].isdigit() and not bare.endswith("]")
+        whole.append(bare if has_port else f"{bare}:9092")
+    return ",".join(whole)
+
+
+def _security(config: Mapping[str, Any]) -> Security:
+    protocol = str(config.get("security.protocol", "plaintext")).lower()
+    if protocol not in _PROTOCOLS:
+        raise UnsupportedSetting(
+            f"security.protocol is '{protocol}', not one of {', '.join(_PROTOCOLS)}"
+        )
+    tls = _tls(config) if protocol.endswith("ssl") else None
+    return Security(tls, _sasl(config) if protocol.startswith("sasl") else None)
+
+
+def _sasl(config: Mapping[str, Any]) -> Sasl:
+    mechanism = str(
+        config.get("sasl.mechanism") or config.get("sasl.mechanisms") or "GSSAPI"
+    ).upper()
+    if mechanism not in SASL_MECHANISMS:
+        offered = ", ".join(SASL_MECHANISMS)
+        raise UnsupportedSetting(
+            f"sasl.mechanism {mechanism} is not supported here: use one of {offered}"
+        )
+    if mechanism == "OAUTHBEARER":
+        return Sasl(mechanism, tokens=_tokens(config))
+    _require(config, mechanism, "sasl.username", "sasl.password")
+    return Sasl(mechanism, str(config["sasl.username"]), str(config["sasl.password"]))
+
+
+def _require(config: Mapping[str, Any], mechanism: str, *names: str) -> None:
+    missing = [name for name in names if name not in config]
+    if missing:
+        raise UnsupportedSetting(
+            f"{' and '.join(missing)} must be set for sasl.mechanism {mechanism}"
+        )
+
+
+def _tokens(config: Mapping[str, Any]) -> TokenSource:
+    """Return the tokens of OAUTHBEARER, under librdkafka's names."""
+    callback = config.get("oauth_cb")
+    if isinstance(callback, TokenFile):
+        return TokenSource(callback.fetch, renewal=0)  # others renew the file
+    text = str(config.get("sasl.oauthbearer.config") or "")
+    if callback is not None:
+        return TokenSource(TokenCallback(callback, text))
+    if str(config.get("sasl.oauthbearer.method", "default")).lower() == "oidc":
+        return TokenSource(_endpoint(config))
+    if _is_true(config.get("enable.sasl.oauthbearer.unsecure.jwt", "false")):
+        return TokenSource(_unsecured_tokens(text))
+    raise UnsupportedSetting(
+        "sasl.mechanism OAUTHBEARER needs tokens: set sasl.oauthbearer.token.endpoint.url and "
+        "sasl.oauthbearer.method=oidc, or oauth_cb; in development "
+        "enable.sasl.oauthbearer.unsecure.jwt=true and sasl.oauthbearer.config"
+    )
+
+
+def _endpoint(config: Mapping[str, Any]) -> Fetch:
+    from .token_endpoint import TokenEndpoint  # HTTP takes a while to import
+
+    given = dict(config)
+    for part in ("id", "secret"):  # librdkafka's names, and those of Kafka 4.1
+        other = f"sasl.oauthbearer.client.credentials.client.{part}"
+        if other in given:
+            given.setdefault(f"sasl.oauthbearer.client.{part}", given[other])
+    names = ("token.endpoint.url", "client.id", "client.secret")
+    url, client_id, client_secret = (f"sasl.oauthbearer.{name}" for name in names)
+    _require(given, "OAUTHBEARER", url, client_id, client_secret)
+    grant = str(given.get("sasl.oauthbearer.grant.type", "client_credentials"))
+    if grant != "client_credentials":
+        raise UnsupportedSetting(
+            f"sasl.oauthbearer.grant.type {grant} is not supported here: use client_credentials"
+        )
+    with _named(url):
+        address = urlsplit(str(given[url]))
+        if address.scheme not in ("https", "http") or not address.hostname:
+            raise ValueError("it is not a URL with https or http")
+    extensions = str(given.get("sasl.oauthbearer.extensions") or "")
+    return TokenEndpoint(
+        str(given[url]),
+        str(given[client_id]),
+        str(given[client_secret]),
+        str(given.get("sasl.oauthbearer.scope") or "") or None,
+        _pairs("sasl.oauthbearer.extensions", extensions.split(",") if extensions else []),
+        _trusting(config, "https") if address.scheme == "https" else None,
+    )
+
+
+def _unsecured_tokens(text: str) -> UnsecuredTokens:
+    """Read ``sasl.oauthbearer.config``, in librdkafka's form."""
+    setting = "sasl.oauthbearer.config"
+    words = _pairs(setting, text.split())
+    extensions = {
+        name.removeprefix("extension_"): words.pop(name)
+        for name in tuple(words)
+        if name.startswith("extension_")
+    }
+    with _named(setting):
+        tokens = UnsecuredTokens(
+            principal=words.pop("principal", ""),
+            principal_claim=words.pop("principalClaimName", "sub"),
+            scope=tuple(filter(None, words.pop("scope", "").split(","))),
+            scope_claim=words.pop("scopeClaimName", "scope"),
+            life_s=float(words.pop("lifeSeconds", 3600)),
+            extensions=extensions,
+        )
+        if words:
+            raise ValueError(f"{min(words)} is unknown")
+        if not tokens.principal:
+            raise ValueError("it has no principal=NAME")
+        if not 0 < tokens.life_s < inf:
+            raise ValueError("lifeSeconds is not above 0")
+    return tokens
+
+
+def _pairs(setting: str, words: Iterable[str]) -> dict[str, str]:
+    """Split words of the form NAME=VALUE.
+
+    :raises UnsupportedSetting: a word has another form
+    """
+    pairs = {}
+    for word in words:
+        name, sign, value = word.strip().partition("=")
+        if not (name and sign and value):
+            raise UnsupportedSetting(f"{setting} cannot be used: expected NAME=VALUE")
+        pairs[name] = value
+    return pairs
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() in ("true", "1")
+
+
+def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:
+    unsupported = [key for key in _UNSUPPORTED if config.get(key)]
+    if unsupported:
+        raise UnsupportedSetting(
+            f"{unsupported[0]} is not supported here: give PEM with ssl.ca.*, "
+            f"ssl.certificate.* and ssl.key.*"
+        )
+    context = _trusting(config)
+    _show_certificate(context, config)
+    if config.get("ssl.cipher.suites"):
+        with _named("ssl.cipher.suites"):
+            context.set_ciphers(str(config["ssl.cipher.suites"]))
+    verified = _is_true(config.get("enable.ssl.certificate.verification", "true"))
+    named = str(config.get("ssl.endpoint.identification.algorithm", "https")).lower() == "https"
+    context.check_hostname = verified and named
+    context.verify_mode = ssl.CERT_REQUIRED if verified else ssl.CERT_NONE
+    return context
+
+
+@contextmanager
+def _named(setting: str) -> Iterator[None]:
+    """Name the setting in errors raised inside.
+
+    :raises UnsupportedSetting: an OSError or ValueError was raised inside
+    """
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or (
+            error.args[0] if error.args else error
+        )
+        raise UnsupportedSetting(f"{setting} cannot be used: {reason}") from None
+
+
+def _trusting(config: Mapping[str, Any], prefix: str = "ssl") -> ssl.SSLContext:
+    """Return a context that trusts the configured certificate authorities, or the system's.
+
+    :param prefix: of the settings: ``ssl`` for brokers, ``https`` for token endpoints
+    """
+    location, pem = config.get(f"{prefix}.ca.location"), config.get(f"{prefix}.ca.pem")
+    if location and location != "probe":
+        with _named(f"{prefix}.ca.location"):
+            if Path(str(location)).is_dir():
+                return ssl.create_default_context(capath=str(location))
+            return ssl.create_default_context(cafile=str(location))
+    with _named(f"{prefix}.ca.pem"):
+        return ssl.create_default_context(cadata=str(pem) if pem else None)
+
+
+def _show_certificate(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
+    """Load the client's certificate and key, if they are configured.
+
+    :raises UnsupportedSetting: one is missing, or they cannot be loaded
+    """
+    parts = ("ssl.certificate", "ssl.key")
+    names = [
+        next((n for n in (f"{part}.location", f"{part}.pem") if config.get(n)), None)
+        for part in parts
+    ]
+    certificate, key = names
+    if certificate is None or key is None:
+        for name, part in zip(reversed(names), parts, strict=True):
+            if name is not None:
+                raise UnsupportedSetting(
+                    f"{name} is set alone: also set {part}.location or {part}.pem"
+                )
+        return
+    password = str(config.get("ssl.key.password") or "")
+    texts = {}
+    for name in (certificate, key):
+        with _named(name):
+            texts[name] = (
+                Path(str(config[name])).read_text()
+                if name.endswith(".location")
+                else str(config[name])
+            )
+    # Without a password, OpenSSL would ask for it on the terminal.
+    if "ENCRYPTED" in texts[key] and not password:
+        raise UnsupportedSetting(f"{key} is encrypted: set ssl.key.password")
+    # Python loads certificates from files only. This one is private, and deleted at once.
+    with NamedTemporaryFile("w", prefix="headrace-", suffix=".pem") as file:
+        file.write(f"{texts[key]}\n{texts[certificate]}\n")
+        file.flush()
+        try:
+            context.load_cert_chain(file.name, password=password)
+        except ssl.SSLError as error:
+            is_mismatch = "KEY_VALUES_MISMATCH" in str(error)
+            reason = "they do not belong together" if is_mismatch else "they are not PEM"
+            if password:
+                reason += ", or ssl.key.password is wrong"
+            raise UnsupportedSetting(f"{certificate} and {key} cannot be used: {reason}") from None

@@ -1,0 +1,569 @@
+"""Groups of all types: list them, describe them with their members, delete them.
+
+A classic, a consumer (KIP-848), a share (KIP-932) and a streams group (KIP-1071) have one
+description. What a type does not have is None or empty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.errors import ErrorCode
+from headrace.protocol.authorized_operations import NOT_ASKED, Operation
+from headrace.protocol.consumer_protocol import read_assignment
+from headrace.protocol.message_types import request_type
+from headrace.protocol.partitions import TopicPartition
+
+from .cluster import BrokerNode, Cluster
+from .connection import Connection
+from .coordinators import CoordinatorRequest, EveryBroker, ask_brokers, until_answered
+from .errors import (
+    ApiMissing,
+    ClientError,
+    RequestRefused,
+    check_answer,
+    is_missing_group,
+    refused,
+)
+
+CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
+"""The types of groups, by Kafka's names."""
+TYPES = (CONSUMER, CLASSIC, SHARE, STREAMS)
+
+_DELETE_GROUPS = 42
+_MISSING_GROUPS = (
+    "groups may be missing: the user needs the permission DESCRIBE on the cluster, or on each group"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """A group of any type in a list, by Kafka's names.
+
+    :param type: "classic", "consumer", "share" or "streams"
+    :param protocol_type: "consumer", "share", "connect" …; empty for a group that has only
+        committed offsets
+    :param state: "Empty", "Stable", "PreparingRebalance" …
+    :param node_id: the broker that coordinates it
+    """
+
+    group_id: str
+    type: str
+    protocol_type: str
+    state: str
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupList:
+    """The groups of a cluster.
+
+    :param groups: by id
+    :param errors: an error for each broker that refused or did not answer
+    :param advice: a line that says which permission to give, if groups may be missing for lack of
+        it: brokers leave out what the user may not describe. None otherwise
+    """
+
+    groups: tuple[ListedGroup, ...]
+    errors: tuple[ClientError, ...] = ()
+    advice: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsTasks:
+    """Tasks of a member of a streams group: task numbers by subtopology id."""
+
+    active: Mapping[str, tuple[int, ...]]
+    standby: Mapping[str, tuple[int, ...]]
+    warmup: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Subtopology:
+    """A subtopology of a streams group, with the names of its topics."""
+
+    subtopology_id: str
+    source_topics: tuple[str, ...]
+    repartition_source_topics: tuple[str, ...]
+    repartition_sink_topics: tuple[str, ...]
+    state_changelog_topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a group.
+
+    :param host: its address with a leading slash, as in Kafka's tools
+    :param epoch: None in a classic group
+    :param assignment: the partitions that it reads. In a streams group those of its active tasks,
+        which may not exist: a topic may have fewer partitions than the subtopology has tasks
+    :param target_assignment: None if the type has none
+    :param subscribed_topics: empty for a classic group
+    :param uses_new_protocol: in a consumer group, False for a member of the classic protocol; None
+        if unknown
+    :param process_id: the Kafka Streams instance
+    """
+
+    member_id: str
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...] = ()
+    target_assignment: tuple[TopicPartition, ...] | None = None
+    epoch: int | None = None
+    instance_id: str | None = None
+    rack_id: str | None = None
+    subscribed_topics: tuple[str, ...] = ()
+    subscribed_regex: str | None = None
+    uses_new_protocol: bool | None = None
+    process_id: str | None = None
+    topology_epoch: int | None = None
+    tasks: StreamsTasks | None = None
+    target_tasks: StreamsTasks | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A description of a group of any type.
+
+    :param state: Kafka's name: "Empty", "Stable", "Assigning", "Reconciling", "NotReady" …
+    :param protocol_type: as in :class:`ListedGroup`
+    :param coordinator: None if it is unknown
+    :param assignor: the server's assignor, or the protocol that a classic group has chosen
+    :param group_epoch: None in a classic group, and so the assignment epoch
+    :param subtopologies: None if it has no topology
+    :param authorized_operations: what this client may do with it; None if it was not asked for, or
+        the broker sends none
+    """
+
+    group_id: str
+    type: str
+    protocol_type: str
+    state: str
+    coordinator: BrokerNode | None
+    members: tuple[GroupMember, ...]
+    assignor: str = ""
+    group_epoch: int | None = None
+    assignment_epoch: int | None = None
+    topology_epoch: int | None = None
+    subtopologies: tuple[Subtopology, ...] | None = None
+    authorized_operations: frozenset[Operation] | None = None
+
+
+# Listing ------------------------------------------------------------------------------------------
+
+
+async def list_groups(
+    cluster: Cluster,
+    *,
+    types: Collection[str] = (),
+    states: Collection[str] = (),
+    timeout: float | None = None,
+) -> GroupList:
+    """Ask every broker for the groups that it coordinates (ListGroups).
+
+    :param types: Kafka's names of the types to list; empty for all
+    :param states: Kafka's names of the states to list; empty for all
+    :param timeout: in seconds; None for the cluster's
+    :raises ClientError: the brokers of the cluster cannot be looked up
+    """
+    timeout_ms = cluster.limit_ms(timeout)
+    await until_answered(cluster.metadata, timeout_ms, "the cluster")
+
+    async def send(
+        connection: Connection, node_ids: Sequence[int], timeout_ms: int
+    ) -> dict[int, list[ListedGroup] | ClientError]:
+        request = connection.messages("list_groups").ListGroupsRequest(
+            states_filter=tuple(sorted(states)), types_filter=tuple(sorted(types))
+        )
+        response = await connection.request(request, timeout_ms=timeout_ms)
+        refusal = refused(f"listing the groups of {connection.address}", response)
+        (node_id,) = node_ids
+        return {node_id: refusal or [_listed(group, node_id) for group in response.groups]}
+
+    answers, may_describe = await asyncio.gather(
+        ask_brokers(cluster, EveryBroker(), tuple(cluster.nodes), send, timeout_ms),
+        _may_describe_cluster(cluster, timeout_ms),
+    )
+    groups = {
+        group.group_id: group
+        for answer in answers.values()
+        if not isinstance(answer, ClientError)
+        for group in answer
+    }
+    return GroupList(
+        tuple(groups[group_id] for group_id in sorted(groups)),
+        tuple(answer for answer in answers.values() if isinstance(answer, ClientError)),
+        None if may_describe else _MISSING_GROUPS,
+    )
+
+
+def _listed(group: Any, node_id: int) -> ListedGroup:
+    return ListedGroup(
+        str(group.group_id),
+        str(group.group_type),
+        str(group.protocol_type),
+        str(group.group_state),
+        node_id,
+    )
+
+
+async def _may_describe_cluster(cluster: Cluster, timeout_ms: int) -> bool:
+    """Return False if the user lacks DESCRIBE on the cluster: the broker names no operations then.
+
+    Without this right ListGroups leaves out, without an error, what the user may not describe.
+    """
+    try:
+        connection = await cluster.connection()
+        messages = connection.messages("describe_cluster")
+        request = messages.DescribeClusterRequest(include_cluster_authorized_operations=True)
+        response = await connection.request(request, timeout_ms=timeout_ms)
+    except ClientError:
+        return True  # the list has its own errors
+    return bool(response.error_code or response.cluster_authorized_operations)
+
+
+# Describing ---------------------------------------------------------------------------------------
+
+
+async def describe_groups(
+    cluster: Cluster,
+    group_ids: Iterable[str],
+    types: Sequence[str] = TYPES,
+    *,
+    authorized_operations: bool = False,
+    timeout: float | None = None,
+) -> dict[str, GroupDescription | ClientError]:
+    """Describe groups with their members.
+
+    :param types: the types that the groups may have, which are asked for in this order
+    :param timeout: in seconds, of each type; None for the cluster's
+    :returns: group id → description, or the error that stands in its place: GROUP_ID_NOT_FOUND if
+        there is no group of these types
+    """
+    timeout_ms = cluster.limit_ms(timeout)
+    pending = list(dict.fromkeys(group_ids))
+    answers: dict[str, GroupDescription | ClientError] = {}
+    for group_type in types:
+        request = _describing(cluster, group_type, authorized_operations)
+        described = await cluster.coordinators.ask(pending, request, timeout_ms)
+        for group_id, answer in described.items():
+            is_second_error = isinstance(answer, ClientError) and is_missing_group(
+                answers.get(group_id)
+            )
+            if not is_second_error:
+                answers[group_id] = answer
+        pending = [group_id for group_id in pending if _may_have_other_type(answers[group_id])]
+        if not pending:
+            break
+    return answers
+
+
+async def describe_group(
+    cluster: Cluster, group_id: str, types: Sequence[str] = TYPES, *, timeout: float | None = None
+) -> GroupDescription | None:
+    """Describe one group; None if there is none of these types.
+
+    :raises ClientError: the coordinator refuses or does not answer
+    """
+    answer = (await describe_groups(cluster, [group_id], types, timeout=timeout))[group_id]
+    if is_missing_group(answer) or isinstance(answer, ApiMissing):
+        return None
+    if isinstance(answer, ClientError):
+        raise answer
+    return answer
+
+
+def _may_have_other_type(answer: object) -> bool:
+    # The newer protocols reject the empty group id, which a classic group may have.
+    return isinstance(answer, ApiMissing) or (
+        isinstance(answer, RequestRefused)
+        and answer.code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID)
+    )
+
+
+def _describing(
+    cluster: Cluster, group_type: str, authorized_operations: bool
+) -> CoordinatorRequest[str, GroupDescription]:
+    api, request_name, field, read = _APIS[group_type]
+
+    def build(connection: Connection, group_ids: Sequence[str]) -> Any:
+        return getattr(connection.messages(api), request_name)(
+            **{field: tuple(group_ids)}, include_authorized_operations=authorized_operations
+        )
+
+    def parse(response: Any) -> dict[str, GroupDescription | ClientError]:
+        return {
+            str(group.group_id): _description(cluster, group, read) for group in response.groups
+        }
+
+    return CoordinatorRequest(build, parse)
+
+
+def _description(
+    cluster: Cluster, group: Any, read: Callable[[Any], dict[str, Any]]
+) -> GroupDescription | RequestRefused:
+    group_id = str(group.group_id)
+    what = f"describing group '{group_id}'"
+    if group.error_code:
+        return RequestRefused(
+            what, int(group.error_code), group.error_message, f"DESCRIBE on group '{group_id}'"
+        )
+    if group.group_state == "Dead":  # DescribeGroups 5 describes a missing group as dead
+        return RequestRefused(what, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    bits = int(group.authorized_operations)
+    node_id = cluster.coordinators.node_id(group_id)
+    return GroupDescription(
+        group_id=group_id,
+        state=str(group.group_state),
+        coordinator=None if node_id is None else cluster.nodes.get(node_id),
+        authorized_operations=None
+        if bits == NOT_ASKED
+        else frozenset(operation for operation in Operation if bits >> operation & 1),
+        **read(group),
+    )
+
+
+def _classic(group: Any) -> dict[str, Any]:
+    return {
+        "type": CLASSIC,
+        "protocol_type": str(group.protocol_type),
+        "assignor": str(group.protocol_data),
+        "members": tuple(
+            GroupMember(
+                str(member.member_id),
+                str(member.client_id),
+                str(member.client_host),
+                _classic_assignment(member.member_assignment),
+                instance_id=member.group_instance_id,
+            )
+            for member in group.members
+        ),
+    }
+
+
+def _classic_assignment(data: bytes) -> tuple[TopicPartition, ...]:
+    """Return the partitions of a member of a classic group.
+
+    None if the bytes are not an assignment of the consumer protocol: other kinds of groups have
+    formats of their own.
+    """
+    try:
+        assignment = read_assignment(data)
+    except ValueError:
+        return ()
+    return tuple((topic, number) for topic, numbers in assignment.items() for number in numbers)
+
+
+def _consumer(group: Any) -> dict[str, Any]:
+    return _with_epochs(group, CONSUMER) | {
+        "assignor": str(group.assignor_name),
+        "members": tuple(
+            _member(
+                member,
+                assignment=_assignment(member.assignment),
+                target_assignment=_assignment(member.target_assignment),
+                instance_id=member.instance_id,
+                subscribed_topics=tuple(map(str, member.subscribed_topic_names)),
+                subscribed_regex=member.subscribed_topic_regex or None,
+                # Version 0 has no member type.
+                uses_new_protocol={0: False, 1: True}.get(getattr(member, "member_type", -1)),
+            )
+            for member in group.members
+        ),
+    }
+
+
+def _share(group: Any) -> dict[str, Any]:
+    return _with_epochs(group, SHARE) | {
+        "assignor": str(group.assignor_name),
+        "members": tuple(
+            _member(
+                member,
+                assignment=_assignment(member.assignment),
+                subscribed_topics=tuple(map(str, member.subscribed_topic_names)),
+            )
+            for member in group.members
+        ),
+    }
+
+
+def _streams(group: Any) -> dict[str, Any]:
+    topology = group.topology
+    subtopologies = topology.subtopologies if topology is not None else None
+    read_by = {
+        str(part.subtopology_id): (
+            *map(str, part.source_topics),
+            *(str(topic.name) for topic in part.repartition_source_topics),
+        )
+        for part in subtopologies or ()
+    }
+    return _with_epochs(group, STREAMS) | {
+        "topology_epoch": None if topology is None else int(topology.epoch),
+        "subtopologies": None if subtopologies is None else tuple(map(_subtopology, subtopologies)),
+        "members": tuple(
+            _member(
+                member,
+                assignment=_task_partitions(read_by, member.assignment.active_tasks),
+                target_assignment=_task_partitions(read_by, member.target_assignment.active_tasks),
+                instance_id=member.instance_id,
+                process_id=str(member.process_id),
+                topology_epoch=int(member.topology_epoch),
+                tasks=_tasks(member.assignment),
+                target_tasks=_tasks(member.target_assignment),
+            )
+            for member in group.members
+        ),
+    }
+
+
+def _with_epochs(group: Any, group_type: str) -> dict[str, Any]:
+    return {
+        "type": group_type,
+        "protocol_type": group_type,
+        "group_epoch": int(group.group_epoch),
+        "assignment_epoch": int(group.assignment_epoch),
+    }
+
+
+def _member(member: Any, **fields: Any) -> GroupMember:
+    return GroupMember(
+        str(member.member_id),
+        str(member.client_id),
+        str(member.client_host),
+        epoch=int(member.member_epoch),
+        rack_id=member.rack_id,
+        **fields,
+    )
+
+
+def _assignment(assignment: Any) -> tuple[TopicPartition, ...]:
+    return tuple(
+        (str(topic.topic_name), int(number))
+        for topic in assignment.topic_partitions
+        for number in topic.partitions
+    )
+
+
+def _task_partitions(
+    read_by: Mapping[str, Iterable[str]], tasks: Iterable[Any]
+) -> tuple[TopicPartition, ...]:
+    """Return the partitions that tasks read: task *n* of a subtopology reads partition *n* of each
+    of its source topics.
+    """
+    partitions = {
+        (topic, int(number)): None
+        for task in tasks
+        for topic in read_by.get(str(task.subtopology_id), ())
+        for number in task.partitions
+    }
+    return tuple(partitions)
+
+
+def _tasks(assignment: Any) -> StreamsTasks:
+    return StreamsTasks(
+        *(
+            {str(task.subtopology_id): tuple(map(int, task.partitions)) for task in tasks}
+            for tasks in (
+                assignment.active_tasks,
+                assignment.standby_tasks,
+                assignment.warmup_tasks,
+            )
+        )
+    )
+
+
+def _subtopology(part: Any) -> Subtopology:
+    return Subtopology(
+        subtopology_id=str(part.subtopology_id),
+        source_topics=tuple(map(str, part.source_topics)),
+        repartition_source_topics=tuple(
+            str(topic.name) for topic in part.repartition_source_topics
+        ),
+        repartition_sink_topics=tuple(map(str, part.repartition_sink_topics)),
+        state_changelog_topics=tuple(str(topic.name) for topic in part.state_changelog_topics),
+    )
+
+
+_APIS: Mapping[str, tuple[str, str, str, Callable[[Any], dict[str, Any]]]] = {
+    CLASSIC: ("describe_groups", "DescribeGroupsRequest", "groups", _classic),
+    CONSUMER: ("consumer_group_describe", "ConsumerGroupDescribeRequest", "group_ids", _consumer),
+    SHARE: ("share_group_describe", "ShareGroupDescribeRequest", "group_ids", _share),
+    STREAMS: ("streams_group_describe", "StreamsGroupDescribeRequest", "group_ids", _streams),
+}
+"""Type → kio's name of the API, of its request and of the field of group ids; the reader."""
+
+
+# Deleting -----------------------------------------------------------------------------------------
+
+
+async def delete_groups(
+    cluster: Cluster,
+    group_ids: Iterable[str],
+    types: Sequence[str] = (),
+    *,
+    timeout: float | None = None,
+) -> dict[str, ClientError | None]:
+    """Delete groups without members, with their offsets or state (DeleteGroups).
+
+    :param types: a group of another type is refused with GROUP_ID_NOT_FOUND, because DeleteGroups
+        deletes any; empty for all types
+    :param timeout: in seconds; None for the cluster's
+    :returns: group id → None if it was deleted, or the error
+    """
+    timeout_ms = cluster.limit_ms(timeout)
+    outcomes: dict[str, ClientError | None] = dict.fromkeys(group_ids)
+    if types:
+        described = await describe_groups(cluster, outcomes, types, timeout=timeout)
+        outcomes.update(
+            (group_id, answer)
+            for group_id, answer in described.items()
+            if isinstance(answer, ClientError)
+        )
+    deleted = [group_id for group_id, error in outcomes.items() if error is None]
+    outcomes.update(await cluster.coordinators.ask(deleted, _DELETE, timeout_ms))
+    return outcomes
+
+
+def _build_delete(connection: Connection, group_ids: Sequence[str]) -> Any:
+    version = connection.version("delete_groups")
+    return request_type(_DELETE_GROUPS, version)(groups_names=tuple(group_ids))
+
+
+def _parse_delete(response: Any) -> dict[str, RequestRefused | None]:
+    return {
+        str(result.group_id): refused(
+            f"deleting group '{result.group_id}'", result, f"DELETE on group '{result.group_id}'"
+        )
+        for result in response.results
+    }
+
+
+_DELETE: CoordinatorRequest[str, None] = CoordinatorRequest(_build_delete, _parse_delete)
+
+
+async def remove_members(
+    cluster: Cluster, group_id: str, member_ids: Iterable[str], *, timeout: float | None = None
+) -> dict[str, ClientError | None]:
+    """Remove members of the classic protocol from a group (LeaveGroup), which rebalances.
+
+    :param timeout: in seconds; None for the cluster's
+    :returns: member id → None if it was removed, or the error
+    :raises ClientError: the coordinator refuses or does not answer
+    """
+    ids = tuple(dict.fromkeys(member_ids))
+
+    def build(connection: Connection) -> Any:
+        messages = connection.messages("leave_group")
+        members = tuple(messages.MemberIdentity(member_id=member_id) for member_id in ids)
+        return messages.LeaveGroupRequest(group_id=group_id, members=members)
+
+    response = await cluster.coordinators.ask_one(group_id, build, cluster.limit_ms(timeout))
+    what, needs = f"removing members of group '{group_id}'", f"READ on group '{group_id}'"
+    check_answer(what, response, needs)
+    return {
+        str(member.member_id): refused(f"removing member '{member.member_id}'", member, needs)
+        for member in response.members
+    }

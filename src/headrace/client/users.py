@@ -1,0 +1,127 @@
+"""The SCRAM credentials of users (KIP-554)."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from .cluster import Cluster
+from .errors import ClientError, check_answer, refused
+
+SCRAM_SHA_256, SCRAM_SHA_512 = 1, 2
+"""Kafka's numbers of the mechanisms."""
+MECHANISMS = {"SCRAM-SHA-256": SCRAM_SHA_256, "SCRAM-SHA-512": SCRAM_SHA_512}
+DEFAULT_ITERATIONS = 4096
+_HASHES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
+_SALT_BYTES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredential:
+    """The credential of a user for one mechanism, without secrets.
+
+    :param mechanism: a number of :data:`MECHANISMS`
+    """
+
+    mechanism: int
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScramUpsertion:
+    """A password to set. Only its salted hash is sent.
+
+    :param mechanism: a number of :data:`MECHANISMS`
+    :param salt: None for a random one
+    """
+
+    user: str
+    mechanism: int
+    password: bytes = field(repr=False)
+    iterations: int = DEFAULT_ITERATIONS
+    salt: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ScramDeletion:
+    """A credential to delete.
+
+    :param mechanism: a number of :data:`MECHANISMS`
+    """
+
+    user: str
+    mechanism: int
+
+
+async def describe_users(
+    cluster: Cluster, names: Iterable[str] = (), *, timeout: float | None = None
+) -> dict[str, tuple[ScramCredential, ...] | ClientError]:
+    """Return the SCRAM credentials of users (DescribeUserScramCredentials).
+
+    :param names: the users; all if it is empty
+    :param timeout: in seconds; None for the cluster's
+    :returns: user → credentials, or the error: RESOURCE_NOT_FOUND for a user without any
+    :raises ClientError: the broker refuses the request or does not answer
+    """
+    needs = "DESCRIBE on the cluster"
+    connection = await cluster.connection()
+    messages = connection.messages("describe_user_scram_credentials")
+    users = tuple(messages.UserName(name=name) for name in names)
+    request = messages.DescribeUserScramCredentialsRequest(users=users or None)
+    response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
+    check_answer("describing users", response, needs)
+    return {
+        str(result.user): refused(f"describing user '{result.user}'", result, needs)
+        or tuple(
+            ScramCredential(int(info.mechanism), int(info.iterations))
+            for info in result.credential_infos
+        )
+        for result in response.results
+    }
+
+
+async def alter_users(
+    cluster: Cluster,
+    changes: Sequence[ScramUpsertion | ScramDeletion],
+    *,
+    timeout: float | None = None,
+) -> dict[str, ClientError | None]:
+    """Set and delete SCRAM credentials (AlterUserScramCredentials).
+
+    :param timeout: in seconds; None for the cluster's
+    :returns: user → None if all changes of this user were made, or the error
+    :raises ClientError: no broker answers
+    """
+    connection = await cluster.connection()
+    messages = connection.messages("alter_user_scram_credentials")
+    upsertions = []
+    for change in changes:
+        if isinstance(change, ScramUpsertion):
+            salt = change.salt or secrets.token_bytes(_SALT_BYTES)
+            salted_password = hashlib.pbkdf2_hmac(
+                _HASHES[change.mechanism], change.password, salt, change.iterations
+            )
+            upsertions.append(
+                messages.ScramCredentialUpsertion(
+                    name=change.user,
+                    mechanism=change.mechanism,
+                    iterations=change.iterations,
+                    salt=salt,
+                    salted_password=salted_password,
+                )
+            )
+    request = messages.AlterUserScramCredentialsRequest(
+        deletions=tuple(
+            messages.ScramCredentialDeletion(name=change.user, mechanism=change.mechanism)
+            for change in changes
+            if isinstance(change, ScramDeletion)
+        ),
+        upsertions=tuple(upsertions),
+    )
+    response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
+    return {
+        str(result.user): refused(f"altering user '{result.user}'", result, "ALTER on the cluster")
+        for result in response.results
+    }
