@@ -20,7 +20,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from headrace.client import Acknowledgement, AcknowledgeType, Acquired, RangeConsumer, tracing
+from headrace.client import (
+    Acknowledgement,
+    AcknowledgeType,
+    Acquired,
+    RangeConsumer,
+    decode,
+    tracing,
+)
 from headrace.client.dead_letters.letters import LetterFilter
 from headrace.client.dead_letters.redrive import Redrive, RedriveOptions
 from headrace.client.share.types import AcquiredRange
@@ -89,7 +96,11 @@ async def deliver(
     seen: list[int] = []
     while len(seen) < len(outcomes):
         acquired = await member.acquire(max_wait_ms=1000)
-        with_data = {record.offset for record in acquired.records()}
+        with_data = {
+            record.offset
+            for place, ranges in acquired.ranges_by_partition().items()
+            for record in decode(acquired.data[place], ranges)
+        }
         for one in acquired.ranges:
             for offset in range(one.first_offset, one.last_offset + 1):
                 kind = AcknowledgeType.GAP  # the marker of a transaction

@@ -350,8 +350,10 @@ def test_batches_decoded_at_once_are_replayed_like_others(
     def only_a(
         batch: memoryview, header: record_batch.BatchHeader
     ) -> list[tuple[int, tuple[str, int]]] | None:
-        found = record_batch.plain_records(batch, header) or []
-        decoded = [(offset, (str(key, "ascii"), int(value))) for offset, key, value in found]
+        decoded = [
+            (record.offset, (str(record.key, "ascii"), int(record.value)))
+            for record in record_batch.records(batch)
+        ]
         return decoded if decoded[0][1][0] == "a" else None
 
     sceptic = Sceptic()

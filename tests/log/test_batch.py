@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import cramjam
 import pytest
 from hypothesis import given, settings
@@ -17,7 +15,6 @@ from headrace.protocol.record_batch import (
     has_right_crc,
     header_at,
     headers,
-    plain_records,
     records,
     seal,
     whole_batches,
@@ -123,22 +120,3 @@ def test_sequences_start_again_after_the_largest():
 def test_a_batch_needs_a_record():
     with pytest.raises(ValueError):
         build([], timestamp_ms=1)
-
-
-@given(
-    st.lists(
-        st.tuples(st.none() | st.binary(max_size=9000), st.none() | st.binary(max_size=9000)),
-        min_size=1,
-        max_size=70,
-    ),
-    st.integers(0, 2**40),
-)
-def test_plain_records_are_those_of_the_slow_reader(pairs: list[Any], base_offset: int) -> None:
-    data = build(pairs, timestamp_ms=1, base_offset=base_offset)
-    plain = plain_records(data, header_at(data))
-    expected = [(one.offset, one.key, one.value) for one in records(data)]
-    assert plain is None or plain == expected
-    if all(len(key or b"") + len(value or b"") < 8000 for key, value in pairs):
-        assert plain == expected
-    for end in (len(data) - 1, HEADER_BYTES + 1):
-        assert plain_records(data[:end], header_at(data)) is None

@@ -23,13 +23,13 @@ with without_hypothesis():
         ConnectionFailed,
         RequestRefused,
     )
+    from .records import Record, UnreadableBatch, decode
     from .share.range_consumer import RangeConsumer
     from .share.types import (
         Acknowledgement,
         AcknowledgeType,
         Acquired,
         AcquiredRange,
-        AcquiredRecord,
         AcquireMode,
     )
 
@@ -44,7 +44,6 @@ __all__ = [
     "AcquireMode",
     "Acquired",
     "AcquiredRange",
-    "AcquiredRecord",
     "ApiMissing",
     "AuthenticationFailed",
     "ClientError",
@@ -55,8 +54,11 @@ __all__ = [
     "LagConsumer",
     "OrderedConsumer",
     "RangeConsumer",
+    "Record",
     "RequestRefused",
     "TopicMetadata",
+    "UnreadableBatch",
+    "decode",
 ]
 
 _OVER_LIBRDKAFKA = {

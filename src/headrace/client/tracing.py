@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from itertools import chain
 from typing import Any
 
 from opentelemetry import metrics, propagate, trace
@@ -18,9 +19,8 @@ from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import Getter, Setter
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 
-from headrace.protocol.record_batch import CorruptBatch
-
-from .share.types import Acknowledgement, AcknowledgeType, Acquired, AcquiredRecord
+from .records import Record, UnreadableBatch, decode_lists
+from .share.types import Acknowledgement, AcknowledgeType, Acquired
 
 MAX_OPEN_DELIVERIES = 10_000
 """The limit of deliveries of a member with an open span. Further deliveries get no span."""
@@ -174,8 +174,9 @@ class MemberTracing:
         for place, ranges in by_place.items():
             count = sum(one.count for one in ranges)
             self._tracing.consumed.add(count, self._described("acquire", place[0]))
-            with suppress(CorruptBatch):  # the reader of the records reports it
-                for record in acquired.records_of(place):
+            with suppress(UnreadableBatch):  # the reader of the records reports it
+                data = acquired.data.get(place, b"")
+                for record in chain.from_iterable(decode_lists(data, ranges)):
                     context = propagate.extract(record.headers, Context(), _GETTER)
                     creation = trace.get_current_span(context).get_span_context()
                     if creation.is_valid and len(links) < MAX_LINKS:
@@ -202,7 +203,7 @@ class MemberTracing:
         )
         span.end(end_ns)
 
-    def _begin(self, record: AcquiredRecord, context: Context) -> None:
+    def _begin(self, record: Record, context: Context) -> None:
         at = (record.topic, record.partition, record.offset)
         self._end(at, _LOST)  # it was delivered before, and its lock has expired
         if len(self._open) >= MAX_OPEN_DELIVERIES:

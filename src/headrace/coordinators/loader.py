@@ -78,10 +78,8 @@ def _replay(
     """Replay one batch; skip the records that cannot be replayed."""
     header = found.header
     producer_id = _transaction_of(header)
-    plain = record_batch.plain_records(found.data, header)
-    records = _readable_records(found) if plain is None else plain
     is_control, decode, replay = header.is_control, coordinator.decode, coordinator.replay
-    for offset, key, value in records:
+    for offset, _, key, value, _ in _readable_records(found):
         if key is None:
             continue
         try:
@@ -113,15 +111,13 @@ def _skipped(found: FoundBatch, offset: int, key: bytes, error: Exception) -> No
     )
 
 
-def _readable_records(found: FoundBatch) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    """Yield offset, key and value of the records of a batch, up to the first one that cannot be
-    read.
-    """
+def _readable_records(found: FoundBatch) -> Iterator[record_batch.Record]:
+    """Yield the records of a batch, up to the first one that cannot be read."""
     offset = found.header.base_offset
     try:
-        for record in record_batch.records(found.data):
-            yield record.offset, record.key, record.value
-            offset = record.offset + 1
+        for records in record_batch.record_lists(found.data, found.header):
+            yield from records
+            offset = records[-1].offset + 1
     except record_batch.CorruptBatch as error:
         message = "skipped the records of %s from offset %d on: %s"
         limited.warning(found.path, message, found.path, offset, error)

@@ -32,11 +32,12 @@ from headrace.client import (
     ClientError,
     Cluster,
     RangeConsumer,
+    UnreadableBatch,
+    decode,
 )
 from headrace.client.cluster import parse_bootstrap
 from headrace.client.share.spans import Span, normalize, subtract
 from headrace.protocol.partitions import TopicPartition
-from headrace.protocol.record_batch import CorruptBatch
 
 from .formatting import formatter_options, message_formatter, write_out
 from .message_formatter import Delivered, MessageFormatter, Undecodable
@@ -328,6 +329,7 @@ def _delivered(acquired: Acquired, place: TopicPartition) -> list[Delivered]:
 
     :raises Failure: a batch is corrupt
     """
+    data, ranges = acquired.data.get(place, b""), acquired.ranges_by_partition()[place]
     try:
         return [
             Delivered(
@@ -341,8 +343,7 @@ def _delivered(acquired: Acquired, place: TopicPartition) -> list[Delivered]:
                 record.key,
                 record.value,
             )
-            for record in acquired.records_of(place)
+            for record in decode(data, ranges)
         ]
-    except CorruptBatch as error:
-        topic, partition = place
-        raise Failure(f"cannot read a record batch of {topic}-{partition}: {error}") from error
+    except UnreadableBatch as error:
+        raise Failure(str(error)) from error

@@ -58,8 +58,9 @@ class RangeConsumer:
 
         async with RangeConsumer("127.0.0.1:9092", "workers", ["orders"]) as consumer:
             acquired = await consumer.acquire(max_records=500, max_wait_ms=1000)
-            for record in acquired.records():
-                print(record.value)
+            for place, ranges in acquired.ranges_by_partition().items():
+                for record in decode(acquired.data[place], ranges):
+                    print(record.value)
             await consumer.acknowledge(
                 Acknowledgement(r.topic, r.partition, r.first_offset, r.last_offset,
                 AcknowledgeType.ACCEPT, r.topic_id) for r in acquired.ranges

@@ -3,7 +3,7 @@
 A start reads every commit that compaction has left, and nearly all of them have the same layout but
 for the length of the key: a topic id, no metadata, no timestamp of their own, no headers. So one
 :class:`struct.Struct` reads frame, key and value of a record. This takes 40 % of the time of
-reading the records first (:func:`headrace.protocol.record_batch.plain_records`) and decoding each
+reading the records first (:func:`headrace.protocol.record_batch.record_lists`) and decoding each
 (:func:`headrace.groups.record_schemas.decode`), which is how all other batches are read.
 """
 

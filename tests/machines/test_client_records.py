@@ -1,13 +1,15 @@
-"""The records in what a share consumer has acquired."""
+"""The records in the batches that a share consumer has acquired."""
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
-from headrace.client.share.types import Acquired, AcquiredRange
+from headrace.client.records import Record, UnreadableBatch, decode
+from headrace.client.share.types import AcquiredRange
 from headrace.protocol import record_batch
 from headrace.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from headrace.protocol.record_batch import CorruptBatch
 
 PLACE = ("t", 0)
 
@@ -29,7 +31,7 @@ def run(first_offset: int, last_offset: int, delivery_count: int = 1) -> Acquire
 
 def read(data: bytes, *ranges: AcquiredRange) -> list[tuple[int, int]]:
     """Return offset and delivery count of the records."""
-    records = list(Acquired(ranges, {PLACE: data}).records())
+    records = decode(data, ranges)
     assert all(record.value == b"%d" % record.offset for record in records)
     return [(record.offset, record.delivery_count) for record in records]
 
@@ -73,29 +75,41 @@ def test_runs_that_overlap() -> None:
     ]
 
 
-def test_several_partitions() -> None:
-    other = AcquiredRange("u", 1, 5, 5, 1)
-    acquired = Acquired((run(0, 0), other), {PLACE: batch(0, 1), ("u", 1): batch(4, 2)})
-    assert [(r.topic, r.partition, r.offset) for r in acquired.records()] == [
-        ("t", 0, 0),
-        ("u", 1, 5),
-    ]
-
-
 @pytest.mark.parametrize("data", [b"", batch(0, 3), batch(0, 3) + batch(3, 2)[:-1]])
 def test_records_that_did_not_come_are_an_error(data: bytes) -> None:
-    with pytest.raises(CorruptBatch, match="did not come"):
+    with pytest.raises(UnreadableBatch, match="did not come") as caught:
         read(data, run(0, 4))
+    assert caught.value.offset == (3 if data else 0)
+    assert caught.value.last_offset == 4
+    assert [record.offset for record in caught.value.records] == list(range(caught.value.offset))
 
 
-def test_a_damaged_batch_is_an_error_after_the_records_before_it() -> None:
-    data = bytearray(batch(0, 1) + batch(1, 1, GZIP))
-    data[-8] ^= 0xFF
-    records = Acquired((run(0, 1),), {PLACE: bytes(data)}).records()
-    assert next(records).offset == 0
-    with pytest.raises(CorruptBatch):
-        next(records)
+def test_a_damaged_batch_is_an_error_with_the_records_before_it() -> None:
+    data = bytearray(batch(0, 2) + batch(2, 3, GZIP) + batch(5, 2))
+    data[-len(batch(5, 2)) - 8] ^= 0xFF
+    with pytest.raises(UnreadableBatch, match=r"t-0 .*offset 2 .*checksum") as caught:
+        decode(bytes(data), [run(1, 6)])
+    error = caught.value
+    assert (error.topic, error.partition, error.offset, error.last_offset) == ("t", 0, 2, 4)
+    assert [record.offset for record in error.records] == [1]
+    assert read(bytes(data), run(5, 6)) == [(5, 1), (6, 1)]
 
 
 def test_nothing_was_acquired() -> None:
-    assert list(Acquired().records()) == []
+    assert decode(batch(0, 1), []) == []
+
+
+def test_a_record_is_immutable_and_compared_without_the_id_of_its_topic() -> None:
+    (record,) = decode(batch(7, 1), [AcquiredRange("t", 0, 7, 7, 2, UUID(int=1))])
+    assert repr(record) == (
+        "Record(topic='t', partition=0, offset=7, key=None, value=b'7', headers=(), "
+        "timestamp_ms=1007, timestamp_type='CreateTime', delivery_count=2)"
+    )
+    same = Record("t", 0, 7, None, b"7", (), 1007, "CreateTime", 2, UUID(int=2))
+    assert record == same
+    assert not (record != same)  # noqa: SIM202 - the operator is its own
+    assert len({record, same, same._replace(offset=8)}) == 2
+    with pytest.raises(AttributeError):
+        record.offset = 8  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        record.other = 8  # type: ignore[attr-defined]
