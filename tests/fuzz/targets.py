@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 MOST_DECOMPRESSED_BYTES = 300 * 1024 * 1024
@@ -97,11 +98,26 @@ def batch(data: bytes) -> None:
                 record_batch.marker_in(whole)
             for _ in record_batch.records(whole):
                 pass
+    acquired(data)
     with only(record_batch.CorruptBatch):
         ranges, positions = record_batch.offset_ranges(data)
         if len(positions) != len(ranges) + 1:
             raise Crash("offset ranges and positions differ in number")
         record_batch.whole_batches(data)
+
+
+def acquired(data: bytes) -> None:
+    """Read the records of a share consumer, who has acquired some offsets."""
+    from headrace.client.records import UnreadableBatch, decode_lists
+    from headrace.client.share.types import AcquiredRange
+
+    ranges = [AcquiredRange("t", 0, *run, 1) for run in ((0, 3), (5, 5), (2**40, 2**62))]
+    offsets: list[int] = []
+    with only(UnreadableBatch):
+        for records in decode_lists(data, ranges):
+            offsets += [record.offset for record in records]
+    if any(offset >= following for offset, following in pairwise(offsets)):
+        raise Crash("the records are not in order")
 
 
 @cache

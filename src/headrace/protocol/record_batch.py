@@ -676,8 +676,11 @@ def record_lists(
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
     new, record_type, read = tuple.__new__, Record, read_varint
     count, index = header.record_count, 0
+    listed: list[Record] = []
     for first in range(0, count, _LISTED_RECORDS):
-        listed: list[Record] = []
+        if listed:
+            yield listed
+        listed = []
         append = listed.append
         try:
             # Varints of one and of two bytes are read here: calls would double the time.
@@ -750,10 +753,10 @@ def record_lists(
                 yield listed
             message = "it is cut off" if isinstance(error, IndexError) else str(error)
             raise _corrupt(header, index, message) from error
-        if listed:
-            yield listed
     if whole:
         _refuse_more(data, position, header, source)
+    if listed:
+        yield listed
 
 
 def _read_headers(data: bytes, position: int) -> tuple[tuple[Header, ...], int]:
