@@ -711,6 +711,8 @@ def record_lists(
                     timestamp, at = read(data, at)
                 if (byte := data[at]) < 0x80:
                     offset, at = (byte >> 1) ^ -(byte & 1), at + 1
+                elif (high := data[at + 1]) < 0x80:
+                    offset, at = ((byte & 0x7F | high << 7) >> 1) ^ -(byte & 1), at + 2
                 else:
                     offset, at = read(data, at)
                 if (byte := data[at]) < 0x80:
