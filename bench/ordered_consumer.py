@@ -87,9 +87,8 @@ def unordered(bootstrap: str, topics: Sequence[str], records: int) -> Times:
 
 def ordered(bootstrap: str, topics: Sequence[str], records: int) -> Times:
     """Read all records with :class:`OrderedConsumer`, and each record's timestamp."""
-    with OrderedConsumer(
-        topics, unique("ordered"), conf={"bootstrap.servers": bootstrap}
-    ) as consumer:
+    conf = {"bootstrap.servers": bootstrap, "group.id": unique("ordered")}
+    with OrderedConsumer(conf, topics) as consumer:
         assert consumer.poll(60) is not None
         start, last = now(), 0
         for _ in range(records - 1):

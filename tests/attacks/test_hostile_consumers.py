@@ -49,18 +49,19 @@ def peak_bytes():
 
 kind, servers = sys.argv[1:]
 conf = {
-    "bootstrap.servers": servers, "socket.timeout.ms": 1000, "session.timeout.ms": 6000,
-    "log_level": 0,
+    "bootstrap.servers": servers, "group.id": "g", "socket.timeout.ms": 1000,
+    "session.timeout.ms": 6000, "log_level": 0,
 }
 before = peak_bytes()
 consumer = None
 try:
     part = TopicPartition("t", 0, 0)
     if kind == "OrderedConsumer":
-        consumer = OrderedConsumer(["t"], "g", conf=conf)
+        consumer = OrderedConsumer(conf, ["t"])
     else:
-        consumer = LagConsumer({**conf, "group.id": "g"})
-        consumer.subscribe(["t"]) if kind == "subscribed LagConsumer" else consumer.assign([part])
+        consumer = LagConsumer(conf, ["t"] if kind == "subscribed LagConsumer" else None)
+        if kind == "assigned LagConsumer":
+            consumer.assign([part])
     until = time.monotonic() + 3
     while time.monotonic() < until:
         message = consumer.poll(0.2)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client import OrderedConsumer, lag_consumer
+from headrace.client import OrderedConsumer
+from headrace.client.ordered import lag_consumer
 from tests.clients.confluent import PATIENCE_S, create_topic, produce
 from tests.support import HeadraceProcess, unique
 
@@ -21,8 +22,12 @@ def test_closing_ends_although_a_broker_stands_still(
     with HeadraceProcess(tmp_path / "data") as server:
         topic = create_topic(server.bootstrap_servers, unique("topic"))
         produce(server.bootstrap_servers, topic, [b"1", b"2"], 0)
-        conf = {"bootstrap.servers": server.bootstrap_servers, "log_level": 0}
-        consumer = OrderedConsumer([topic], unique("group"), conf=conf)
+        conf = {
+            "bootstrap.servers": server.bootstrap_servers,
+            "group.id": unique("group"),
+            "log_level": 0,
+        }
+        consumer = OrderedConsumer(conf, [topic])
         assert consumer.poll(PATIENCE_S)
         assert consumer.poll(PATIENCE_S)
         os.kill(server.pid, signal.SIGSTOP)

@@ -107,8 +107,7 @@ def test_it_never_waits_for_a_broker(topic):
 def test_an_empty_fetch_proves_that_there_is_no_lag(bootstrap_servers, topic_name):
     create_topic(bootstrap_servers, topic_name)
     partition = TopicPartition(topic_name, 0)
-    with LagConsumer(conf_of(bootstrap_servers, "read_committed")) as consumer:
-        consumer.subscribe([topic_name])
+    with LagConsumer(conf_of(bootstrap_servers, "read_committed"), [topic_name]) as consumer:
         wait_until(
             lambda: consumer.poll(0.1) is None and consumer.assignment(),
             PATIENCE_S,

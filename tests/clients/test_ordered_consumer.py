@@ -12,12 +12,12 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
-from headrace.client import ConnectionFailed, InvalidTopics, OrderedConsumer
+from headrace.client import ClientError, ConnectionFailed, InvalidTopics, OrderedConsumer
 from headrace.client.ordered import topics as ordered_topics
 from tests.clients.compacted import CompactedTopic
 from tests.clients.confluent import PATIENCE_S, admin, create_topic
@@ -46,6 +46,10 @@ def conf(bootstrap_servers: str) -> dict[str, object]:
         "session.timeout.ms": 10_000,
         "heartbeat.interval.ms": 500,
     }
+
+
+def in_group(conf: Mapping[str, object], group_id: str) -> dict[str, object]:
+    return {**conf, "group.id": group_id}
 
 
 def what(record) -> tuple[str, int, int]:
@@ -111,7 +115,7 @@ def test_the_order_is_that_of_brute_force(bootstrap_servers, conf, group_id):
         buffered = chance.choice([1, 10, 10_000])
         while len(taken) < total:
             with OrderedConsumer(
-                names, group, conf=conf, max_buffered_records=buffered
+                in_group(conf, group), names, max_buffered_records=buffered
             ) as consumer:
                 taken += take(consumer, min(total - len(taken), chance.randrange(1, 400)))
         found = by_partition(taken)
@@ -126,7 +130,7 @@ def test_idle_0_takes_what_the_broker_has_and_waits_for_nothing_else(
 ):
     left, right = topics
     write(bootstrap_servers, left, 0, [10, 30])
-    with OrderedConsumer(topics, group_id, conf=conf) as consumer:
+    with OrderedConsumer(in_group(conf, group_id), topics) as consumer:
         assert take(consumer, 2) == [(left, 0, 0), (left, 0, 1)]
         assert consumer.poll(0) is None
         assert consumer.metrics()[0].enforced_processing_total == 2
@@ -148,13 +152,13 @@ def test_idle_waits_for_producers_no_longer_than_its_time(
 ):
     left, right = topics
     write(bootstrap_servers, left, 0, [10, 30])
-    with OrderedConsumer(topics, group_id, max_task_idle_ms=3_600_000, conf=conf) as consumer:
+    with OrderedConsumer(in_group(conf, group_id), topics, max_task_idle=3_600) as consumer:
         assert nothing(consumer)
         write(bootstrap_servers, right, 0, [20, 40])
         assert take(consumer, 3) == [(left, 0, 0), (right, 0, 0), (left, 0, 1)]
         assert nothing(consumer)
         assert consumer.metrics()[0].enforced_processing_total == 0
-    with OrderedConsumer(topics, group_id, max_task_idle_ms=300, conf=conf) as consumer:
+    with OrderedConsumer(in_group(conf, group_id), topics, max_task_idle=0.3) as consumer:
         started = time.monotonic()
         assert take(consumer, 1) == [(right, 0, 1)]
         assert time.monotonic() - started >= 0.3
@@ -163,7 +167,7 @@ def test_idle_waits_for_producers_no_longer_than_its_time(
 
 def test_idling_disabled_gives_what_is_at_hand(bootstrap_servers, conf, topics, group_id):
     write(bootstrap_servers, topics[0], 0, [10])
-    with OrderedConsumer(topics, group_id, max_task_idle_ms=-1, conf=conf) as consumer:
+    with OrderedConsumer(in_group(conf, group_id), topics, max_task_idle=None) as consumer:
         assert take(consumer, 1) == [(topics[0], 0, 0)]
         assert consumer.metrics()[0].enforced_processing_total == 0
         assert consumer.metrics()[0].time_current_idling_started_ms is None
@@ -174,10 +178,10 @@ def test_caught_up_is_known_after_a_restart_too(bootstrap_servers, conf, topics,
     left, right = topics
     write(bootstrap_servers, right, 0, [5, 6])
     write(bootstrap_servers, left, 0, [1])
-    with OrderedConsumer(topics, group_id, conf=conf) as consumer:
+    with OrderedConsumer(in_group(conf, group_id), topics) as consumer:
         assert take(consumer, 3) == [(left, 0, 0), (right, 0, 0), (right, 0, 1)]
     write(bootstrap_servers, left, 0, [7])
-    with OrderedConsumer(topics, group_id, conf=conf) as consumer:
+    with OrderedConsumer(in_group(conf, group_id), topics) as consumer:
         assert take(consumer, 1) == [(left, 0, 1)]
 
 
@@ -200,7 +204,7 @@ def test_read_committed_waits_behind_no_open_transaction(bootstrap_servers, conf
     aborted.abort_transaction(PATIENCE_S)
     write(bootstrap_servers, left, 0, [20, 30])
     with OrderedConsumer(
-        topics, group_id, conf={**conf, "isolation.level": "read_committed"}
+        in_group(conf, group_id) | {"isolation.level": "read_committed"}, topics
     ) as consumer:
         assert take(consumer, 2) == [(left, 0, 0), (left, 0, 1)]
         assert consumer.metrics()[0].enforced_processing_total == 2
@@ -218,7 +222,7 @@ def test_read_committed_waits_behind_no_open_transaction(bootstrap_servers, conf
             "the end",
         )
     with OrderedConsumer(
-        topics, group_id, conf={**conf, "isolation.level": "read_uncommitted"}
+        in_group(conf, group_id) | {"isolation.level": "read_uncommitted"}, topics
     ) as consumer:
         assert nothing(consumer)
         committed = consumer._consumer.committed([TopicPartition(right, 0)], timeout=PATIENCE_S)
@@ -230,13 +234,13 @@ def test_what_is_buffered_is_not_committed(bootstrap_servers, conf, topics, grou
     write(bootstrap_servers, left, 0, range(1, 101))
     write(bootstrap_servers, right, 0, range(1, 101))
     conf = {**conf, "enable.auto.commit": False}
-    with OrderedConsumer(topics, group_id, conf=conf) as consumer:
+    with OrderedConsumer(in_group(conf, group_id), topics) as consumer:
         taken = take(consumer, 7)
         consumer.commit()
         assert take(consumer, 5)
         lags = [consumer.current_lag(TopicPartition(topic, 0)) for topic in topics]
         assert lags == [94, 94]
-    with OrderedConsumer(topics, group_id, conf=conf) as consumer:
+    with OrderedConsumer(in_group(conf, group_id), topics) as consumer:
         rest = take(consumer, 193)
     assert taken + rest == expected_order(topics, 0, [range(1, 101)] * 2)
 
@@ -248,13 +252,13 @@ def test_the_record_in_hand_when_work_fails_comes_again(
     write(bootstrap_servers, topics[0], 0, [1, 2, 3])
 
     def work() -> None:
-        with OrderedConsumer(topics, group_id, conf=conf) as consumer:
+        with OrderedConsumer(in_group(conf, group_id), topics) as consumer:
             for record in consumer:
                 assert record.offset() != bad, "bad record"
 
     with pytest.raises(AssertionError, match="bad record"):
         work()
-    with OrderedConsumer(topics, group_id, conf=conf) as consumer:
+    with OrderedConsumer(in_group(conf, group_id), topics) as consumer:
         assert take(consumer, 3 - bad) == [(topics[0], 0, offset) for offset in range(bad, 3)]
 
 
@@ -273,7 +277,7 @@ class Member(threading.Thread):
     def run(self) -> None:
         names, group_id, conf = self._arguments
         try:
-            with OrderedConsumer(names, group_id, conf=conf) as consumer:
+            with OrderedConsumer(in_group(conf, group_id), names) as consumer:
                 while not self.leave.is_set():
                     record = consumer.poll(0.1)
                     self.tasks = {p.partition for p in consumer.assignment()}
@@ -339,7 +343,7 @@ def test_a_task_goes_over_with_all_that_was_processed(bootstrap_servers, conf, g
     for index in range(2):
         write(bootstrap_servers, names[0], index, range(1, 15_001))
     taken = []
-    with OrderedConsumer(names, group_id, conf=conf) as first:
+    with OrderedConsumer(in_group(conf, group_id), names) as first:
         taken += take(first, 10)
         with Member(names, group_id, conf) as second:
             while len(first.assignment()) != 2:
@@ -360,7 +364,7 @@ def test_buffers_are_bounded_and_nothing_is_lost_by_pausing(
     left, right = topics
     write(bootstrap_servers, left, 0, range(1, 5_001))
     write(bootstrap_servers, right, 0, range(1, 5_001, 500))
-    with OrderedConsumer(topics, group_id, conf=conf, max_buffered_records=100) as consumer:
+    with OrderedConsumer(in_group(conf, group_id), topics, max_buffered_records=100) as consumer:
         assert take(consumer, 5_010) == expected_order(
             topics, 0, [range(1, 5_001), range(1, 5_001, 500)]
         )
@@ -372,7 +376,7 @@ def test_topics_that_do_not_fit_together(bootstrap_servers, conf, topics, group_
         InvalidTopics,
         match=rf"not co-partitioned: of partitions, '{topics[0]}' has 1, '{wide}' has 3",
     ):
-        OrderedConsumer([topics[0], wide], group_id, conf=conf)
+        OrderedConsumer(in_group(conf, group_id), [topics[0], wide])
 
 
 def test_a_missing_topic_is_an_error_and_is_not_created(conf, topics, group_id):
@@ -381,7 +385,7 @@ def test_a_missing_topic_is_an_error_and_is_not_created(conf, topics, group_id):
         with pytest.raises(
             InvalidTopics, match=f"topic '{missing}' cannot be read: .*[Uu]nknown topic"
         ):
-            OrderedConsumer([topics[0], missing], group_id, conf=conf)
+            OrderedConsumer(in_group(conf, group_id), [topics[0], missing])
 
 
 def test_members_with_other_topics_do_not_fit_in(bootstrap_servers, conf, group_id):
@@ -392,7 +396,7 @@ def test_members_with_other_topics_do_not_fit_in(bootstrap_servers, conf, group_
             pytest.raises(
                 InvalidTopics, match=r"was not assigned .* all members must subscribe to exactly"
             ),
-            OrderedConsumer(names, group_id, conf=conf) as consumer,
+            OrderedConsumer(in_group(conf, group_id), names) as consumer,
         ):
             consumer.poll(PATIENCE_S)
 
@@ -400,24 +404,25 @@ def test_members_with_other_topics_do_not_fit_in(bootstrap_servers, conf, group_
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"max_task_idle_ms": -2}, "max_task_idle_ms is -2"),
+        ({"max_task_idle": -1}, "max_task_idle is -1"),
+        ({"max_task_idle": float("nan")}, "max_task_idle is nan"),
         ({"topics": "orders"}, "topics is 'orders': give a list"),
         ({"topics": ["a", "a"]}, "different names"),
         ({"topics": []}, "one or more"),
         ({"max_buffered_records": 0}, "max_buffered_records is 0"),
         (
-            {"conf": {"partition.assignment.strategy": "roundrobin"}},
+            {"conf": {"group.id": "g", "partition.assignment.strategy": "roundrobin"}},
             "is 'roundrobin': it must be 'range'",
         ),
+        ({"conf": {"bootstrap.servers": "127.0.0.1:1"}}, r"group\.id is missing"),
     ],
 )
 def test_wrong_arguments(arguments, says):
     with pytest.raises(ValueError, match=says):
         OrderedConsumer(
             **{
+                "conf": {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"},
                 "topics": ["a"],
-                "group_id": "g",
-                "conf": {"bootstrap.servers": "127.0.0.1:1"},
                 **arguments,
             }
         )
@@ -426,15 +431,15 @@ def test_wrong_arguments(arguments, says):
 def test_a_broker_that_is_not_there(monkeypatch):
     monkeypatch.setattr(ordered_topics, "METADATA_TIMEOUT_S", 0.2)
     with pytest.raises(ConnectionFailed, match=r"127.0.0.1:1 cannot be reached"):
-        OrderedConsumer(["a"], "g", conf={"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+        OrderedConsumer(in_group({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, "g"), ["a"])
 
 
 def test_ctrl_c_ends_it_while_it_waits(bootstrap_servers, topics, group_id):
     program = "\n".join(
         (
             "from headrace.client import OrderedConsumer",
-            f"conf = {{'bootstrap.servers': {bootstrap_servers!r}}}",
-            f"with OrderedConsumer({topics!r}, {group_id!r}, conf=conf) as consumer:",
+            f"conf = {{'bootstrap.servers': {bootstrap_servers!r}, 'group.id': {group_id!r}}}",
+            f"with OrderedConsumer(conf, {topics!r}) as consumer:",
             "    consumer.poll(1)",
             "    print('waiting', flush=True)",
             "    for record in consumer: pass",
@@ -453,14 +458,13 @@ def test_ctrl_c_ends_it_while_it_waits(bootstrap_servers, topics, group_id):
 
 
 def test_current_lag_of_what_is_not_assigned(conf, topics, group_id):
-    with OrderedConsumer(topics, group_id, conf=conf) as consumer:
-        with pytest.raises(
-            KafkaException, match=f"No current assignment for partition {topics[0]}-7"
-        ):
+    with OrderedConsumer(in_group(conf, group_id), topics) as consumer:
+        with pytest.raises(ClientError, match=f"No current assignment for partition {topics[0]}-7"):
             consumer.current_lag(TopicPartition(topics[0], 7))
         assert consumer.poll(0) is None
-    with pytest.raises(RuntimeError, match="closed"):
-        consumer.poll(0)
+    for call in (lambda: consumer.poll(0), consumer.commit):
+        with pytest.raises(ClientError, match=f"the consumer of group '{group_id}' is closed"):
+            call()
     assert list(consumer) == []
 
 
@@ -485,9 +489,9 @@ def test_compacted_inputs_are_read_to_their_ends(
     producer.abort_transaction(PATIENCE_S)
     conf = {**conf, "isolation.level": isolation_level}
     aborted = len(sent) if isolation_level == "read_uncommitted" else 0
-    with OrderedConsumer(names, group_id, conf=conf) as consumer:
+    with OrderedConsumer(in_group(conf, group_id), names) as consumer:
         taken = take(consumer, 5)
-    with OrderedConsumer(names, group_id, conf=conf) as consumer:
+    with OrderedConsumer(in_group(conf, group_id), names) as consumer:
         taken += take(consumer, sum(map(len, found)) + aborted - len(taken))
         for name, left in zip(names, found, strict=True):
             offsets = [offset for topic, _, offset in taken if topic == name]
@@ -503,7 +507,7 @@ def test_compacted_inputs_are_read_to_their_ends(
             "the other input is caught up: nothing holds this record"
         )
         consumer.commit()
-    with OrderedConsumer(names, group_id, conf=conf) as consumer:
+    with OrderedConsumer(in_group(conf, group_id), names) as consumer:
         assert nothing(consumer)
         wait_until(
             lambda: consumer.poll(0.05) is None and at_end(),

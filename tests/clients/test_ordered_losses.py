@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
-from headrace.client import InvalidTopics, OrderedConsumer
+from headrace.client import ClientError, InvalidTopics, OrderedConsumer
 from headrace.client.ordered import consumer as ordered_consumer
 from tests.clients.confluent import PATIENCE_S, admin, consumer, create_topic
-from tests.clients.test_ordered_consumer import PROTOCOLS, take, write
+from tests.clients.test_ordered_consumer import PROTOCOLS, in_group, take, write
 from tests.support import unique, wait_until
 
 
@@ -91,7 +91,7 @@ def test_a_topic_is_deleted(inputs: Inputs, group_id: str, protocol: dict[str, s
     """The other topic alone would have another order: none of its records is returned."""
     inputs.write(0, [10, 30])
     inputs.write(1, [20])
-    with OrderedConsumer(inputs.names, group_id, conf={**inputs.conf, **protocol}) as source:
+    with OrderedConsumer(in_group(inputs.conf | protocol, group_id), inputs.names) as source:
         assert len(take(source, 3)) == 3
         assert source.poll(0) is None
         inputs.drop(1)
@@ -103,7 +103,7 @@ def test_one_topic_gets_more_partitions(
     inputs: Inputs, group_id: str, protocol: dict[str, str]
 ) -> None:
     left, right = inputs.names
-    with OrderedConsumer(inputs.names, group_id, conf={**inputs.conf, **protocol}) as source:
+    with OrderedConsumer(in_group(inputs.conf | protocol, group_id), inputs.names) as source:
         wait_until(
             lambda: source.poll(0.1) is None and len(source.assignment()) == 2,
             PATIENCE_S,
@@ -121,7 +121,7 @@ def test_a_topic_is_made_again_with_fewer_records(inputs: Inputs, group_id: str)
     inputs.write(0, [10])
     inputs.write(1, [20, 30])
     unaware = {**inputs.conf, "topic.metadata.refresh.interval.ms": 300_000}
-    with OrderedConsumer(inputs.names, group_id, conf=unaware) as source:
+    with OrderedConsumer(in_group(unaware, group_id), inputs.names) as source:
         assert len(take(source, 3)) == 3
         inputs.make_again(1)
         inputs.write(1, [40])
@@ -134,7 +134,7 @@ def test_records_go_beneath_its_position(inputs: Inputs, group_id: str) -> None:
     inputs.write(1, [15, 35])
     inputs.commit(group_id, 1, 0)
     inputs.drop_records(0, 3)
-    with OrderedConsumer(inputs.names, group_id, conf=inputs.conf) as source:
+    with OrderedConsumer(in_group(inputs.conf, group_id), inputs.names) as source:
         assert take(source, 3) == [(right, 0, 0), (right, 0, 1), (left, 0, 3)]
 
 
@@ -147,12 +147,11 @@ def test_an_offset_out_of_range_without_a_reset(
     inputs.write(1, [15, 35])
     inputs.commit(group_id, position, 0)
     inputs.drop_records(0, 3)
-    with OrderedConsumer(
-        inputs.names, group_id, conf={**inputs.conf, "auto.offset.reset": "error"}
-    ) as source:
+    conf = in_group(inputs.conf | {"auto.offset.reset": "error"}, group_id)
+    with OrderedConsumer(conf, inputs.names) as source:
         says = (
             f"{inputs.names[0]}-0 cannot be read from its position: .*reset the group's "
             f"offsets, or set auto.offset"
         )
-        fails_each_time(source, KafkaException, says)
+        fails_each_time(source, ClientError, says)
     assert inputs.committed(group_id) == [position, 0]

@@ -108,7 +108,7 @@ def test_admin(broker: SecureBroker, mistake: str) -> None:
 def test_ordered_consumer(broker: SecureBroker, mistake: str) -> None:
     config, text = mistaken(broker, mistake)
     with pytest.raises(ClientError) as refused:
-        OrderedConsumer([TOPIC], "g", conf={"log_level": 0, **config})
+        OrderedConsumer({"log_level": 0, "group.id": "g", **config}, [TOPIC])
     assert text in str(refused.value)
 
 
@@ -133,9 +133,9 @@ def test_a_password_that_is_changed_meanwhile() -> None:
         broker.allow("alice", "READ", "TOPIC", TOPIC)
         broker.allow("alice", "READ", "GROUP", "g")
         # librdkafka waits for the end of its session when it closes.
-        short = {"log_level": 0, "session.timeout.ms": 6000}
+        short = {"log_level": 0, "group.id": "g", "session.timeout.ms": 6000}
         conf = {**short, **broker.client_config("alice")}
-        with OrderedConsumer([TOPIC], "g", conf=conf) as consumer:
+        with OrderedConsumer(conf, [TOPIC]) as consumer:
             assert consumer.poll(0.1) is None
             info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
             change = UserScramCredentialUpsertion("alice", info, b"another")
@@ -176,7 +176,7 @@ def test_names_of_java_are_names_everywhere(broker: SecureBroker) -> None:
         missing = admin.delete_topics(["missing"])["missing"].exception(30)
         assert isinstance(missing, KafkaException), "librdkafka is not closed yet"
         assert missing.args[0].name() == "UNKNOWN_TOPIC_OR_PART"
-    with OrderedConsumer([TOPIC], unique("g"), conf=java) as consumer:
+    with OrderedConsumer(java | {"group.id": unique("g")}, [TOPIC]) as consumer:
         assert consumer.poll(0.1) is None
 
     async def join() -> int:
@@ -224,7 +224,7 @@ def test_permissions_of_consumers(broker: SecureBroker) -> None:
     """Each next permission is named. The groups have the names of their users."""
 
     def ordered(user: str) -> None:
-        with OrderedConsumer([OTHER], user, conf=broker.client_config(user)) as consumer:
+        with OrderedConsumer(broker.client_config(user) | {"group.id": user}, [OTHER]) as consumer:
             consumer.poll(20)
 
     def shared(user: str) -> None:

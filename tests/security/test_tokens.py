@@ -178,7 +178,7 @@ def test_clients(
     with AdminClient(config) as admin:
         assert admin.list_all_groups().result(30).errors == []
         assert TOPIC in admin.list_topics(timeout=30).topics
-    with OrderedConsumer([TOPIC], unique("g"), conf=config) as consumer:
+    with OrderedConsumer(config | {"group.id": unique("g")}, [TOPIC]) as consumer:
         record = consumer.poll(30)
         assert record is not None
         assert record.value() == b"0"

@@ -34,8 +34,8 @@ with without_hypothesis():
     )
 
 if TYPE_CHECKING:
-    from .lag_consumer import LagConsumer
     from .ordered.consumer import OrderedConsumer
+    from .ordered.lag_consumer import LagConsumer
     from .ordered.topics import InvalidTopics
 
 __all__ = [
@@ -63,7 +63,7 @@ __all__ = [
 
 _OVER_LIBRDKAFKA = {
     "InvalidTopics": ".ordered.topics",
-    "LagConsumer": ".lag_consumer",
+    "LagConsumer": ".ordered.lag_consumer",
     "OrderedConsumer": ".ordered.consumer",
 }
 

@@ -20,7 +20,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 P = TypeVar("P", bound=Hashable)
-"""A partition: anything hashable whose ``str`` names it, such as ``"orders-0"``."""
+"""A partition: ``("orders", 0)``, or anything hashable whose ``str`` names it."""
 
 IDLING_DISABLED = -1
 """The ``max_task_idle_ms`` with which a task never waits."""
@@ -85,13 +85,19 @@ class Decision(Generic[P]):
 
     def __str__(self) -> str:
         return self.reason.value.format(
-            partition=self.partition,
+            partition=_text(self.partition),
             lag=self.lag,
             now_ms=self.now_ms,
             max_task_idle_ms=self.max_task_idle_ms,
             deadline_ms=self.deadline_ms,
-            enforced=", ".join(f"{p} (deadline {ms})" for p, ms in (self.enforced or {}).items()),
+            enforced=", ".join(
+                f"{_text(p)} (deadline {ms})" for p, ms in (self.enforced or {}).items()
+            ),
         )
+
+
+def _text(partition: object) -> str:
+    return "-".join(map(str, partition)) if isinstance(partition, tuple) else str(partition)
 
 
 class Readiness(Generic[P]):

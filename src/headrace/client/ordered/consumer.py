@@ -7,15 +7,27 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ConfluentPartition
 
-from headrace.client.errors import ConnectionFailed
-from headrace.client.lag_consumer import LagConsumer, PartitionName
+from headrace.client.errors import ClientError, ConnectionFailed
 from headrace.client.settings import check_login, librdkafka_config
 from headrace.log_lines import get_logger
-from headrace.ordered import IDLING_DISABLED, OrderedTask, Readiness, TaskMetrics
+from headrace.ordered import IDLING_DISABLED, OrderedTask, TaskMetrics
+from headrace.protocol.partitions import TopicPartition
 
-from .topics import InvalidTopics, check_co_partitioned, checked_topics, consumer_config, translated
+from .lag_consumer import LagConsumer, partition_key
+from .topics import (
+    InvalidTopics,
+    check_co_partitioned,
+    checked_group,
+    checked_idle_ms,
+    checked_topics,
+    consumer_config,
+    is_lasting,
+    translated,
+    translated_errors,
+)
 
 logger = get_logger(__name__)
 
@@ -45,11 +57,11 @@ class OrderedConsumer:
 
     Partition *i* of every topic belongs to task *i*, as in Kafka Streams. Within a task the next
     record is the one with the smallest timestamp. It is returned once no partition can have an
-    earlier one, or ``max_task_idle_ms`` ends the wait for one (docs/behaviour/ordered.md).
+    earlier one, or ``max_task_idle`` ends the wait for one (docs/behaviour/ordered.md).
     Records of different tasks have no order. The members of a group share the tasks::
 
-        conf = {"bootstrap.servers": "127.0.0.1:9092"}
-        with OrderedConsumer(["orders", "payments"], "matcher", conf=conf) as consumer:
+        conf = {"bootstrap.servers": "127.0.0.1:9092", "group.id": "matcher"}
+        with OrderedConsumer(conf, ["orders", "payments"]) as consumer:
             for record in consumer:
                 print(record.timestamp()[1], record.topic(), record.value())
 
@@ -58,64 +70,63 @@ class OrderedConsumer:
     partitions are revoked, and at the end. So each record is processed at least once, and exactly
     once unless a member fails. With ``enable.auto.commit`` false, only :meth:`commit` commits.
 
-    Use it from one thread at a time.
+    Use it from one thread at a time. Its methods raise :class:`headrace.client.ClientError`.
 
-    :param topics: topics with equal numbers of partitions, which must exist. Their order breaks
-        ties of timestamps
-    :param group_id: a group whose members all subscribe to these topics
-    :param max_task_idle_ms: -1: never wait, return available records. 0: wait for records that the
-        broker has. n: wait another n ms for new records of a partition that was read to its end
-    :param conf: librdkafka's configuration properties. The defaults are librdkafka's
+    :param conf: librdkafka's configuration properties; ``group.id`` is a group whose members all
+        subscribe to these topics. The defaults are librdkafka's
         (``isolation.level`` is ``read_committed``), except that ``auto.offset.reset`` is
         ``earliest``, ``fetch.wait.max.ms`` 100, ``fetch.queue.backoff.ms`` 5,
         ``queued.min.messages`` 10,000 and ``topic.metadata.refresh.interval.ms`` 10,000
+    :param topics: topics with equal numbers of partitions, which must exist. Their order breaks
+        ties of timestamps
+    :param max_task_idle: seconds. 0: wait for records that the broker has. More: wait as much
+        longer for new records of a partition that was read to its end. None: never wait, return
+        available records
     :param max_buffered_records: the number of buffered records at which a partition is paused,
         until half of them are processed
+    :raises ValueError: an argument or a property is wrong
     :raises InvalidTopics: a topic is missing, or the topics are not co-partitioned
-    :raises ValueError: an argument is wrong
     :raises ConnectionFailed: no broker can be reached
     :raises AuthenticationFailed: the brokers do not accept the security settings
     """
 
     def __init__(
         self,
-        topics: Sequence[str],
-        group_id: str,
-        max_task_idle_ms: int = 0,
-        *,
         conf: Mapping[str, Any],
+        topics: Sequence[str],
+        *,
+        max_task_idle: float | None = 0,
         max_buffered_records: int = MAX_BUFFERED_RECORDS,
     ) -> None:
         self.topics = checked_topics(topics)
-        Readiness(self.topics, max_task_idle_ms)
+        self._idle_ms = checked_idle_ms(max_task_idle)
         if max_buffered_records < 1:
             raise ValueError(
                 f"max_buffered_records is {max_buffered_records}: it must be at least 1"
             )
-        self._group_id = group_id
-        self._idle_ms = max_task_idle_ms
         self._max_buffered = max_buffered_records
         self._stores_offsets = str(conf.get("enable.auto.commit", "true")).lower() == "true"
         self._is_incremental = str(conf.get("group.protocol", "classic")).lower() == "consumer"
-        self._tasks: dict[int, OrderedTask[PartitionName, Message]] = {}
+        self._tasks: dict[int, OrderedTask[TopicPartition, Message]] = {}
         self._turns: deque[int] = deque()
-        self._assigned: set[PartitionName] = set()
-        self._paused: set[PartitionName] = set()
-        self._handed_out: tuple[PartitionName, Message] | None = None
-        self._processed: dict[PartitionName, Message] = {}
-        self._stored: dict[PartitionName, int] = {}
+        self._assigned: set[TopicPartition] = set()
+        self._paused: set[TopicPartition] = set()
+        self._handed_out: tuple[TopicPartition, Message] | None = None
+        self._processed: dict[TopicPartition, Message] = {}
+        self._stored: dict[TopicPartition, int] = {}
         self._left_in_turn = 0
         self._last_poll_s = self._last_store_s = self._next_check_s = 0.0
         self._problem: Exception | None = None
         self._is_closed = False
         self._clock_offset_s = time.time() - time.monotonic()
-        conf = librdkafka_config(conf)
-        self._servers = str(conf.get("bootstrap.servers"))
-        config = consumer_config(conf, group_id, self._is_incremental)
-        check_login(conf)
-        self._conf = conf
+        self._conf = librdkafka_config(conf)
+        self._group_id = checked_group(self._conf)
+        self._servers = str(self._conf.get("bootstrap.servers"))
+        config = consumer_config(self._conf, self._is_incremental)
+        check_login(self._conf)
         self._is_login_in_doubt = False
-        self._consumer = LagConsumer({**config, "error_cb": self._on_error})
+        with translated_errors(self._group_id):
+            self._consumer = LagConsumer({**config, "error_cb": self._on_error})
         try:
             check_co_partitioned(self._consumer, self.topics, self._servers)
             self._consumer.subscribe(
@@ -134,20 +145,24 @@ class OrderedConsumer:
         """Return the next record; None if there is none within ``timeout`` seconds.
 
         :param timeout: None waits without limit
-        :raises KafkaException: an error that librdkafka does not recover from. If a partition is
-            not read any more, further calls raise it again
         :raises InvalidTopics: the topics or the assignment are not co-partitioned any more; further
             calls raise it again
         :raises AuthenticationFailed: the brokers do not accept the login any more
-        :raises RuntimeError: the consumer is closed
+        :raises ClientError: an error that librdkafka does not recover from; if a partition is not
+            read any more, further calls raise it again. Or the consumer is closed
         """
-        if self._handed_out is not None:
-            self._processed[self._handed_out[0]] = self._handed_out[1]
-            self._handed_out = None
+        self._finish_record()
         if not self._left_in_turn:
             self._poll_broker_if_due()
         record = self._take()
         return record if record is not None else self._wait(timeout)
+
+    def _finish_record(self) -> None:
+        """Count the last returned record as processed."""
+        if self._handed_out is not None:
+            key, record = self._handed_out
+            self._processed[key] = record
+            self._handed_out = None
 
     def _wait(self, timeout: float | None) -> Message | None:
         deadline_s = None if timeout is None else time.monotonic() + timeout
@@ -171,34 +186,39 @@ class OrderedConsumer:
         assert record is not None
         return record
 
-    def current_lag(self, partition: TopicPartition) -> int | None:
+    def current_lag(self, partition: ConfluentPartition) -> int | None:
         """Return the number of offsets from the last returned record to the end of a partition.
 
         None if it is unknown. It never waits for a broker; see :meth:`LagConsumer.current_lag`.
 
-        :raises KafkaException: the partition is not assigned to this member (``_STATE``)
+        :raises ClientError: the partition is not assigned to this member, or the consumer is closed
         """
-        lag = self._consumer.current_lag(partition)
-        if lag is None:
-            return None
-        name = PartitionName(partition.topic, partition.partition)
-        position, next_offset = self._consumer.position_of(name), self._position(name)
-        return lag if position is None or next_offset is None else lag + position - next_offset
+        self._check_open()
+        key = partition_key(partition)
+        with translated_errors(self._group_id):
+            lag = self._consumer.current_lag(partition)
+            position, next_offset = self._consumer.position_of(key), self._position(key)
+        if lag is None or position is None or next_offset is None:
+            return lag
+        return lag + position - next_offset
 
     def commit(self) -> None:
         """Commit the offsets after all returned records, and wait for the response.
 
-        :raises KafkaException: the coordinator refuses, or cannot be reached
+        :raises ClientError: the coordinator refuses, or cannot be reached; or the consumer is
+            closed
         """
+        self._check_open()
         if self._handed_out is not None:
             self._processed[self._handed_out[0]] = self._handed_out[1]
         offsets = self._offsets(self._assigned)
         if offsets:
-            self._consumer.commit(offsets=offsets, asynchronous=False)
+            with translated_errors(self._group_id):
+                self._consumer.commit(offsets=offsets, asynchronous=False)
 
-    def assignment(self) -> list[TopicPartition]:
+    def assignment(self) -> list[ConfluentPartition]:
         """Return the assigned partitions."""
-        return [TopicPartition(*name) for name in sorted(self._assigned)]
+        return [ConfluentPartition(*key) for key in sorted(self._assigned)]
 
     def metrics(self) -> dict[int, TaskMetrics]:
         """Return the metrics of each task since its assignment, by partition number."""
@@ -222,10 +242,13 @@ class OrderedConsumer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None and self._handed_out is not None:
-            self._processed[self._handed_out[0]] = self._handed_out[1]
-            self._handed_out = None
+        if kind is None:
+            self._finish_record()
         self.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientError(f"the consumer of group '{self._group_id}' is closed")
 
     # -- records
 
@@ -259,22 +282,21 @@ class OrderedConsumer:
 
         :param wait_s: longest wait for the first record
         """
-        if self._is_closed:
-            raise RuntimeError("Consumer closed")
+        self._check_open()
         now_s = time.monotonic()
         if now_s - self._last_store_s >= POLL_INTERVAL_S:
             self._store()
             self._last_store_s = now_s
-        found = self._consume(wait_s)
+        messages_of = self._consume(wait_s)
         if self._is_login_in_doubt:
             self._is_login_in_doubt = False
             check_login(self._conf)
-        for name, messages in found.items():
-            if name in self._assigned:
-                self._tasks[name.partition].add(
-                    name, [(message.timestamp()[1], message) for message in messages]
+        for key, messages in messages_of.items():
+            if key in self._assigned:
+                self._tasks[key[1]].add(
+                    key, [(message.timestamp()[1], message) for message in messages]
                 )
-        self._pause_and_resume(found)
+        self._pause_and_resume(messages_of)
         if self._problem is None and self._is_incremental:
             self._check_inputs()
         if self._problem is not None:
@@ -285,9 +307,9 @@ class OrderedConsumer:
             if task.merge.empty_queues and self._idle_ms != IDLING_DISABLED:
                 task.update_lags(
                     {
-                        name: self._consumer.known_lag(name)
-                        for name in task.partitions
-                        if name in self._assigned and not task.merge.count(name)
+                        key: self._consumer.known_lag(key)
+                        for key in task.partitions
+                        if key in self._assigned and not task.merge.count(key)
                     }
                 )
                 if (text := task.to_log(now_ms)) is not None:
@@ -296,12 +318,12 @@ class OrderedConsumer:
                     logger.debug("%s", task.decision)
         self._left_in_turn, self._last_poll_s = RECORDS_PER_TURN, time.monotonic()
 
-    def _consume(self, wait_s: float) -> dict[PartitionName, list[Message]]:
+    def _consume(self, wait_s: float) -> dict[TopicPartition, list[Message]]:
         try:
             return self._consumer.consume_by_partition(MAX_POLL_RECORDS, wait_s)
         except KafkaException as error:
-            problem, is_lasting = translated(error, self._group_id)
-            if not is_lasting:
+            problem = translated(error, self._group_id)
+            if not is_lasting(error):
                 raise problem from None
             self._problem = self._problem or problem
             return {}
@@ -315,63 +337,60 @@ class OrderedConsumer:
             [POLL_INTERVAL_S, *(max(0.001, (ms - self._now_ms()) / 1000) for ms in deadlines)]
         )
 
-    def _pause_and_resume(self, grown: Iterable[PartitionName]) -> None:
-        names = self._paused.union(grown) & self._assigned
-        counts = {name: self._tasks[name.partition].merge.count(name) for name in names}
+    def _pause_and_resume(self, grown: Iterable[TopicPartition]) -> None:
+        keys = self._paused.union(grown) & self._assigned
+        counts = {key: self._tasks[key[1]].merge.count(key) for key in keys}
         full = [
-            name
-            for name, count in counts.items()
-            if count >= self._max_buffered and name not in self._paused
+            key
+            for key, count in counts.items()
+            if count >= self._max_buffered and key not in self._paused
         ]
-        drained = [name for name in self._paused if counts[name] <= self._max_buffered // 2]
+        drained = [key for key in self._paused if counts[key] <= self._max_buffered // 2]
         if full:
-            self._consumer.pause([TopicPartition(*name) for name in full])
+            self._consumer.pause([ConfluentPartition(*key) for key in full])
             self._paused.update(full)
         if drained:
-            self._consumer.resume([TopicPartition(*name) for name in drained])
+            self._consumer.resume([ConfluentPartition(*key) for key in drained])
             self._paused.difference_update(drained)
 
     def _on_error(self, error: KafkaError) -> None:
         """Note an error that librdkafka retries without end, and may be about the login."""
         if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
             self._is_login_in_doubt = True
-        given = self._conf.get("error_cb")
-        if given is not None:
-            given(error)
+        callback = self._conf.get("error_cb")
+        if callback is not None:
+            callback(error)
 
     # -- positions
 
-    def _position(self, name: PartitionName) -> int | None:
-        """Return the offset after the returned records of ``name``."""
-        task = self._tasks[name.partition]
-        head = task.merge.peek(name)
-        return self._consumer.position_of(name) if head is None else head.offset()
+    def _position(self, key: TopicPartition) -> int | None:
+        """Return the offset after the returned records of a partition."""
+        head = self._tasks[key[1]].merge.peek(key)
+        return self._consumer.position_of(key) if head is None else head.offset()
 
-    def _offsets(self, names: set[PartitionName]) -> list[TopicPartition]:
+    def _offsets(self, keys: Iterable[TopicPartition]) -> list[ConfluentPartition]:
         """Return the offsets to commit: those after the processed records."""
         offsets = []
-        for name in names:
-            processed = self._processed.get(name)
-            held = (
+        for key in keys:
+            processed = self._processed.get(key)
+            is_in_hand = (
                 self._handed_out is not None
-                and self._handed_out[0] == name
+                and self._handed_out[0] == key
                 and processed is not self._handed_out[1]
             )
             # Without buffered records, the position is also after transaction markers.
-            position = (
-                None
-                if held or self._tasks[name.partition].merge.count(name)
-                else self._position(name)
-            )
+            is_buffered = self._tasks[key[1]].merge.count(key)
+            position = None if is_in_hand or is_buffered else self._position(key)
             after = None if processed is None else (processed.offset() or 0) + 1
             if (
                 processed is not None
                 and after is not None
                 and (position is None or position <= after)
             ):
-                offsets.append(TopicPartition(*name, after, leader_epoch=processed.leader_epoch()))
+                epoch = processed.leader_epoch()
+                offsets.append(ConfluentPartition(*key, after, leader_epoch=epoch))
             elif position is not None:
-                offsets.append(TopicPartition(*name, position))
+                offsets.append(ConfluentPartition(*key, position))
         return offsets
 
     def _store(self) -> None:
@@ -381,7 +400,7 @@ class OrderedConsumer:
         changed = [
             offset
             for offset in self._offsets(self._assigned)
-            if self._stored.get(PartitionName(offset.topic, offset.partition)) != offset.offset
+            if self._stored.get(partition_key(offset)) != offset.offset
         ]
         if changed:
             try:
@@ -389,7 +408,7 @@ class OrderedConsumer:
             except KafkaException as error:
                 logger.warning("cannot store processed offsets for the next commit: %s", error)
                 return
-            self._stored.update((PartitionName(o.topic, o.partition), o.offset) for o in changed)
+            self._stored.update((partition_key(offset), offset.offset) for offset in changed)
 
     def _send_commit(self) -> None:
         """Send a commit of the processed offsets, before librdkafka leaves the group.
@@ -406,12 +425,12 @@ class OrderedConsumer:
 
     # -- the group
 
-    def _on_assign(self, _: Any, partitions: list[TopicPartition]) -> None:
-        names = {PartitionName(p.topic, p.partition) for p in partitions}
-        self._assigned |= names
-        for index in sorted({name.partition for name in names} - self._tasks.keys()):
+    def _on_assign(self, _: Any, partitions: list[ConfluentPartition]) -> None:
+        keys = set(map(partition_key, partitions))
+        self._assigned |= keys
+        for index in sorted({number for _, number in keys} - self._tasks.keys()):
             self._tasks[index] = OrderedTask(
-                [PartitionName(topic, index) for topic in self.topics], self._idle_ms
+                [(topic, index) for topic in self.topics], self._idle_ms
             )
             self._turns.append(index)
         self._left_in_turn = 0
@@ -424,13 +443,12 @@ class OrderedConsumer:
                 self._problem = problem
 
     def _check_assignment(self) -> None:
-        missing = {
-            name for task in self._tasks.values() for name in task.partitions
-        } - self._assigned
+        missing = {key for task in self._tasks.values() for key in task.partitions} - self._assigned
         if missing:
             check_co_partitioned(self._consumer, self.topics, self._servers)
+            topic, number = min(missing)
             raise InvalidTopics(
-                f"this member of group '{self._group_id}' was not assigned {min(missing)}, which "
+                f"this member of group '{self._group_id}' was not assigned {topic}-{number}, which "
                 f"belongs to one of its tasks: all members must subscribe to exactly "
                 f"{', '.join(self.topics)}"
             )
@@ -452,20 +470,19 @@ class OrderedConsumer:
             except ConnectionFailed as error:
                 logger.warning("cannot look up the topics: %s", error)
 
-    def _on_revoke(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+    def _on_revoke(self, consumer: Any, partitions: list[ConfluentPartition]) -> None:
         self._store()  # librdkafka commits it before it revokes the partitions
         self._on_lost(consumer, partitions)
 
-    def _on_lost(self, _: Any, partitions: list[TopicPartition]) -> None:
+    def _on_lost(self, _: Any, partitions: list[ConfluentPartition]) -> None:
         self._consumer.resume(partitions)  # a later assignment would find them paused
-        for partition in partitions:
-            name = PartitionName(partition.topic, partition.partition)
-            self._assigned.discard(name)
-            self._paused.discard(name)
-            self._processed.pop(name, None)
-            self._stored.pop(name, None)
-            if name.partition in self._tasks:
-                self._tasks[name.partition].discard(name)
-        for index in self._tasks.keys() - {name.partition for name in self._assigned}:
+        for key in map(partition_key, partitions):
+            self._assigned.discard(key)
+            self._paused.discard(key)
+            self._processed.pop(key, None)
+            self._stored.pop(key, None)
+            if key[1] in self._tasks:
+                self._tasks[key[1]].discard(key)
+        for index in self._tasks.keys() - {number for _, number in self._assigned}:
             del self._tasks[index]
             self._turns.remove(index)

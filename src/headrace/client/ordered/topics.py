@@ -1,16 +1,33 @@
-"""The checks of :class:`headrace.client.OrderedConsumer` on its topics and settings."""
+"""The checks of :class:`headrace.client.OrderedConsumer`, and its errors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from headrace.client.errors import ClientError, ConnectionFailed, missing_permission
+from headrace.client.errors import (
+    ClientError,
+    ConnectionFailed,
+    RequestRefused,
+    missing_permission,
+)
+from headrace.ordered import IDLING_DISABLED
 
 METADATA_TIMEOUT_S = 10.0
 """The timeout of looking up one topic."""
+
+_CONNECTION_ERRORS = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._WAIT_COORD,
+    }
+)
 
 
 class InvalidTopics(ClientError):
@@ -27,7 +44,33 @@ def checked_topics(topics: Sequence[str]) -> tuple[str, ...]:
     return tuple(topics)
 
 
-def consumer_config(conf: Mapping[str, Any], group_id: str, is_incremental: bool) -> dict[str, Any]:
+def checked_idle_ms(max_task_idle: float | None) -> int:
+    """Return ``max.task.idle.ms`` for a time in seconds.
+
+    :raises ValueError: the time is negative
+    """
+    if max_task_idle is None:
+        return IDLING_DISABLED
+    if not max_task_idle >= 0:
+        raise ValueError(
+            f"max_task_idle is {max_task_idle}: it may be None (never wait), 0 (wait for what the "
+            "broker has) or a number of seconds to wait for producers, too"
+        )
+    return round(max_task_idle * 1000)
+
+
+def checked_group(conf: Mapping[str, Any]) -> str:
+    """Return ``group.id``.
+
+    :raises ValueError: it is missing
+    """
+    group_id = conf.get("group.id")
+    if not group_id:
+        raise ValueError("group.id is missing: set it in conf to the group to join")
+    return str(group_id)
+
+
+def consumer_config(conf: Mapping[str, Any], is_incremental: bool) -> dict[str, Any]:
     """Return the configuration of the inner consumer.
 
     :param is_incremental: whether the consumer protocol is used (KIP-848)
@@ -51,7 +94,6 @@ def consumer_config(conf: Mapping[str, Any], group_id: str, is_incremental: bool
         # Detect deleted topics and new partitions sooner than librdkafka's default of 5 minutes.
         "topic.metadata.refresh.interval.ms": 10_000,
         **conf,
-        "group.id": group_id,
         "enable.auto.offset.store": False,
         assignor: "range",
     }
@@ -83,16 +125,35 @@ def check_co_partitioned(consumer: Consumer, topics: Sequence[str], servers: str
         )
 
 
-def translated(error: KafkaException, group_id: str) -> tuple[Exception, bool]:
-    """Translate an error of the inner consumer.
+def translated(error: KafkaException, group_id: str) -> ClientError:
+    """Return an error of the inner consumer as one of headrace's."""
+    kafka_error: KafkaError = error.args[0]
+    code, text = kafka_error.code(), kafka_error.str()
+    if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        return InvalidTopics(text)
+    if code in _CONNECTION_ERRORS:
+        return ConnectionFailed(text)
+    if code > 0:
+        is_about_group = code == KafkaError.GROUP_AUTHORIZATION_FAILED
+        needs = f"READ on group '{group_id}'" if is_about_group else None
+        return RequestRefused(f"reading as group '{group_id}'", code, text, needs)
+    return ClientError(text)
 
-    :returns: the exception to raise, and whether it is lasting: a partition is not read any more
-    """
-    kafka_error = error.args[0]
-    if kafka_error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-        return InvalidTopics(kafka_error.str()), True
-    if kafka_error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-        needs = missing_permission(kafka_error.code(), f"READ on group '{group_id}'")
-        named = KafkaError(kafka_error.code(), f"{kafka_error.str()}: {needs}")
-        return KafkaException(named), True
-    return error, kafka_error.fatal() or kafka_error.code() == KafkaError._AUTO_OFFSET_RESET
+
+def is_lasting(error: KafkaException) -> bool:
+    """Return whether a partition is not read any more after an error of the inner consumer."""
+    kafka_error: KafkaError = error.args[0]
+    return kafka_error.fatal() or kafka_error.code() in (
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError._AUTO_OFFSET_RESET,
+    )
+
+
+@contextmanager
+def translated_errors(group_id: str) -> Iterator[None]:
+    """Raise errors of the inner consumer in the block as headrace's."""
+    try:
+        yield
+    except KafkaException as error:
+        raise translated(error, group_id) from None

@@ -7,25 +7,20 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any
 
-from confluent_kafka import (
-    OFFSET_END,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ConfluentPartition
 
 from headrace.client.errors import missing_permission
 from headrace.client.settings import librdkafka_config
 from headrace.log_lines import get_logger
 from headrace.ordered import CurrentLag
+from headrace.protocol.partitions import TopicPartition
 
 logger = get_logger(__name__)
 
-ListedEnd = tuple["PartitionName", int | None, int | None]
+ListedEnd = tuple[TopicPartition, int | None, int | None]
 """(partition, position at the time of the request, end offset or None if the request failed)"""
 
 _LIST_OFFSETS_TIMEOUT_S = 1.0
@@ -35,40 +30,38 @@ CLOSE_TIMEOUT_S = 30.0
 """The longest time that closing waits for librdkafka: the default of Kafka's own consumer."""
 
 
-class PartitionName(NamedTuple):
-    """A partition as a key, and in log lines: ``orders-0``."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+def partition_key(partition: Any) -> TopicPartition:
+    """Return the key of one of confluent-kafka's partitions."""
+    return partition.topic, partition.partition
 
 
-def _name_of(message: Any) -> PartitionName:
-    return PartitionName(message.topic(), message.partition())
-
-
-def _name(partition: Any) -> PartitionName:
-    return PartitionName(partition.topic, partition.partition)
+def _key_of(message: Any) -> TopicPartition:
+    return message.topic(), message.partition()
 
 
 class LagConsumer(Consumer):
     """``confluent_kafka.Consumer`` with :meth:`current_lag`::
 
-        consumer = LagConsumer({"bootstrap.servers": "127.0.0.1:9092", "group.id": "g"})
-        consumer.subscribe(["orders"])
-        message = consumer.poll(1.0)
-        consumer.current_lag(TopicPartition("orders", 0))    # 41, or None while unknown
+        conf = {"bootstrap.servers": "127.0.0.1:9092", "group.id": "billing"}
+        with LagConsumer(conf, ["orders"]) as consumer:
+            message = consumer.poll(1.0)
+            consumer.current_lag(TopicPartition("orders", 0))    # 41, or None while unknown
 
     It takes end offsets from fetch responses, with or without records. For that it sets
     ``enable.partition.eof``, and drops the events unless ``conf`` sets it too.
 
+    It is a ``confluent_kafka.Consumer``, so that code for one can use it: its errors are
+    ``KafkaException``, and RuntimeError after :meth:`close`.
+
     :param conf: librdkafka's configuration properties
+    :param topics: to subscribe to; None leaves that to :meth:`subscribe` or :meth:`assign`
+    :param more: other arguments of ``confluent_kafka.Consumer``, such as ``logger``
     """
 
-    def __init__(self, conf: Mapping[str, Any], **more: Any) -> None:
-        self._lags: dict[PartitionName, CurrentLag] = {}
+    def __init__(
+        self, conf: Mapping[str, Any], topics: Sequence[str] | None = None, **more: Any
+    ) -> None:
+        self._lags: dict[TopicPartition, CurrentLag] = {}
         self._read_committed = (
             str(conf.get("isolation.level", "read_committed")) == "read_committed"
         )
@@ -78,8 +71,10 @@ class LagConsumer(Consumer):
         self._is_closed = False
         config = {**librdkafka_config(conf), "enable.partition.eof": True}
         super().__init__(config, **more)
+        if topics is not None:
+            self.subscribe(list(topics))
 
-    def current_lag(self, partition: TopicPartition) -> int | None:
+    def current_lag(self, partition: ConfluentPartition) -> int | None:
         """Return the number of offsets from the position to the end of a partition.
 
         It never waits for a broker: if the end is unknown, it starts a background request, and a
@@ -92,49 +87,49 @@ class LagConsumer(Consumer):
         """
         if self._is_closed:
             raise RuntimeError("Consumer closed")
-        name = _name(partition)
+        key = partition_key(partition)
         if self._asker is not None:
             self._asker.hand_over(self._learn_end)
-        lag = self.known_lag(name)
+        lag = self.known_lag(key)
         if lag is None:
             if self._asker is None:
                 self._asker = _EndOffsets(self)
-            self._asker.ask(name, self._lags[name].position)
+            self._asker.ask(key, self._lags[key].position)
         return lag
 
-    def known_lag(self, name: tuple[str, int]) -> int | None:
+    def known_lag(self, key: TopicPartition) -> int | None:
         """Return the lag of (topic, partition) like :meth:`current_lag`, but without a request.
 
         :raises KafkaException: the partition is not assigned to this consumer (``_STATE``)
         """
-        lag = self._assigned(name)
-        high_watermark = self._cached_high_watermark(name)
+        lag = self._assigned(key)
+        high_watermark = self._cached_high_watermark(key)
         if high_watermark is not None:
             lag.see_high_watermark(high_watermark)
         return lag.lag()
 
-    def position_of(self, name: tuple[str, int]) -> int | None:
+    def position_of(self, key: TopicPartition) -> int | None:
         """Return the offset after the last returned record of (topic, partition), or after the
         transaction markers behind it; None while unknown.
 
         :raises KafkaException: the partition is not assigned to this consumer (``_STATE``)
         """
-        return self._assigned(name).position
+        return self._assigned(key).position
 
-    def _assigned(self, name: tuple[str, int]) -> CurrentLag:
-        lag = self._lags.get(PartitionName(*name))
+    def _assigned(self, key: TopicPartition) -> CurrentLag:
+        lag = self._lags.get(key)
         if lag is None:
-            message = f"No current assignment for partition {PartitionName(*name)}"
+            message = f"No current assignment for partition {key[0]}-{key[1]}"
             raise KafkaException(KafkaError(KafkaError._STATE, message))
         return lag
 
-    def _learn_end(self, name: PartitionName, asked_at: int | None, end: int | None) -> None:
-        if name in self._lags and end is not None:
-            self._lags[name].learn_end(end, asked_at)
+    def _learn_end(self, key: TopicPartition, asked_at: int | None, end: int | None) -> None:
+        if key in self._lags and end is not None:
+            self._lags[key].learn_end(end, asked_at)
 
-    def _cached_high_watermark(self, name: tuple[str, int]) -> int | None:
+    def _cached_high_watermark(self, key: TopicPartition) -> int | None:
         try:
-            watermarks = self.get_watermark_offsets(TopicPartition(*name), cached=True)
+            watermarks = self.get_watermark_offsets(ConfluentPartition(*key), cached=True)
         except KafkaException:
             return None  # librdkafka does not know the partition yet
         return watermarks[1] if watermarks is not None and watermarks[1] >= 0 else None
@@ -170,7 +165,7 @@ class LagConsumer(Consumer):
 
     def consume_by_partition(
         self, num_messages: int, timeout: float
-    ) -> dict[PartitionName, list[Message]]:
+    ) -> dict[TopicPartition, list[Message]]:
         """Return available messages by partition; wait for the first one up to ``timeout`` seconds.
 
         :raises KafkaException: an error that librdkafka does not recover from, once the records
@@ -180,74 +175,75 @@ class LagConsumer(Consumer):
         if not messages and timeout > 0 and self._failure is None:
             first = super().poll(timeout)
             messages = [] if first is None else [first, *super().consume(num_messages, 0)]
-        found: dict[PartitionName, list[Message]] = {}
-        at_end: dict[PartitionName, int] = {}
+        messages_of: dict[TopicPartition, list[Message]] = {}
+        at_end: dict[TopicPartition, int] = {}
         topic, partition, run = None, None, []
         for message in messages:
             if message.error() is not None:
-                name = self._handle_event(message)
-                at_end[name] = len(found.get(name, ()))
+                key = self._handle_event(message)
+                at_end[key] = len(messages_of.get(key, ()))
                 continue
             if message.partition() != partition or message.topic() != topic:
                 topic, partition = message.topic(), message.partition()
-                run = found.setdefault(PartitionName(topic, partition), [])  # type: ignore[arg-type]
+                run = messages_of.setdefault((topic, partition), [])  # type: ignore[arg-type]
             run.append(message)
-        for name, run in found.items():
-            if at_end.get(name) != len(run):
-                self._advance(name, run[-1])
-        if self._failure is not None and not found:
+        for key, run in messages_of.items():
+            if at_end.get(key) != len(run):
+                self._advance(key, run[-1])
+        if self._failure is not None and not messages_of:
             failure, self._failure = self._failure, None
             raise failure
-        return found
+        return messages_of
 
     def _track_positions(self, messages: Iterable[Message]) -> list[Message]:
         """Update the positions; return the messages for the application."""
         shown = []
-        last: dict[PartitionName, Message] = {}
+        last: dict[TopicPartition, Message] = {}
         for message in messages:
-            error, name = message.error(), _name_of(message)
+            error, key = message.error(), _key_of(message)
             if error is None:
-                last[name] = message
+                last[key] = message
             elif error.code() == KafkaError._PARTITION_EOF:
-                last.pop(name, None)
-                self._reach_end(name, message)
+                last.pop(key, None)
+                self._reach_end(key, message)
                 if not self._shows_eof:
                     continue
             shown.append(message)
-        for name, message in last.items():
-            self._advance(name, message)
+        for key, message in last.items():
+            self._advance(key, message)
         return shown
 
-    def _handle_event(self, message: Any) -> PartitionName:
-        error, name = message.error(), _name_of(message)
-        if error.code() == KafkaError._PARTITION_EOF:
-            self._reach_end(name, message)
+    def _handle_event(self, message: Any) -> TopicPartition:
+        error, key = message.error(), _key_of(message)
+        code, text = error.code(), error.str()
+        if code == KafkaError._PARTITION_EOF:
+            self._reach_end(key, message)
         elif self._failure is None and (
-            error.fatal() or not (error.retriable() or error.code() in _TRANSIENT_ERRORS)
+            error.fatal() or not (error.retriable() or code in _TRANSIENT_ERRORS)
         ):
-            if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            name = f"{key[0]}-{key[1]}"
+            if code == KafkaError._AUTO_OFFSET_RESET:
                 error = KafkaError(
-                    error.code(),
-                    f"{name} cannot be read from its position: {error.str()}; {_NO_RESET}",
+                    code, f"{name} cannot be read from its position: {text}; {_NO_RESET}"
                 )
-            elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                needs = missing_permission(error.code(), f"READ on topic '{name.topic}'")
-                error = KafkaError(error.code(), f"{name} cannot be read: {error.str()}: {needs}")
+            elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                needs = missing_permission(code, f"READ on topic '{key[0]}'")
+                error = KafkaError(code, f"{name} cannot be read: {text}: {needs}")
             self._failure = KafkaException(error)
-        return name
+        return key
 
-    def _reach_end(self, name: PartitionName, message: Any) -> None:
-        if name in self._lags:
-            self._lags[name].reach_end(message.offset())
+    def _reach_end(self, key: TopicPartition, message: Any) -> None:
+        if key in self._lags:
+            self._lags[key].reach_end(message.offset())
 
-    def _advance(self, name: PartitionName, last: Any) -> None:
-        if name in self._lags:
-            self._lags[name].advance(last.offset() + 1)
+    def _advance(self, key: TopicPartition, last: Any) -> None:
+        if key in self._lags:
+            self._lags[key].advance(last.offset() + 1)
 
-    def seek(self, partition: TopicPartition) -> None:
+    def seek(self, partition: ConfluentPartition) -> None:
         """See ``confluent_kafka.Consumer``."""
         super().seek(partition)
-        lag = self._lags.get(_name(partition))
+        lag = self._lags.get(partition_key(partition))
         if lag is not None:
             lag.position = partition.offset if partition.offset >= 0 else None
 
@@ -256,36 +252,36 @@ class LagConsumer(Consumer):
     def subscribe(
         self,
         topics: list[str],
-        on_assign: Callable[[Any, list[TopicPartition]], None] | None = None,
-        on_revoke: Callable[[Any, list[TopicPartition]], None] | None = None,
-        on_lost: Callable[[Any, list[TopicPartition]], None] | None = None,
+        on_assign: Callable[[Any, list[ConfluentPartition]], None] | None = None,
+        on_revoke: Callable[[Any, list[ConfluentPartition]], None] | None = None,
+        on_lost: Callable[[Any, list[ConfluentPartition]], None] | None = None,
     ) -> None:
         """See ``confluent_kafka.Consumer``."""
 
-        def assigned(_: Any, partitions: list[TopicPartition]) -> None:
+        def assigned(_: Any, partitions: list[ConfluentPartition]) -> None:
             if on_assign is not None:
                 on_assign(self, partitions)
-            self._track([p for p in partitions if _name(p) not in self._lags])
+            self._track([p for p in partitions if partition_key(p) not in self._lags])
 
-        def revoked(_: Any, partitions: list[TopicPartition]) -> None:
+        def revoked(_: Any, partitions: list[ConfluentPartition]) -> None:
             if on_revoke is not None:
                 on_revoke(self, partitions)
             self._forget(partitions)
 
-        def lost(_: Any, partitions: list[TopicPartition]) -> None:
+        def lost(_: Any, partitions: list[ConfluentPartition]) -> None:
             if (callback := on_lost or on_revoke) is not None:
                 callback(self, partitions)
             self._forget(partitions)
 
         super().subscribe(topics, on_assign=assigned, on_revoke=revoked, on_lost=lost)
 
-    def assign(self, partitions: list[TopicPartition]) -> None:
+    def assign(self, partitions: list[ConfluentPartition]) -> None:
         """See ``confluent_kafka.Consumer``."""
         super().assign(partitions)
         self._lags = {}
         self._track(partitions)
 
-    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+    def incremental_assign(self, partitions: list[ConfluentPartition]) -> None:
         """See ``confluent_kafka.Consumer``."""
         super().incremental_assign(partitions)
         self._track(partitions)
@@ -295,22 +291,22 @@ class LagConsumer(Consumer):
         super().unassign()
         self._lags = {}
 
-    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+    def incremental_unassign(self, partitions: list[ConfluentPartition]) -> None:
         """See ``confluent_kafka.Consumer``."""
         super().incremental_unassign(partitions)
         self._forget(partitions)
 
-    def _track(self, partitions: Sequence[TopicPartition]) -> None:
+    def _track(self, partitions: Sequence[ConfluentPartition]) -> None:
         for partition in partitions:
-            name = _name(partition)
+            key = partition_key(partition)
             start = partition.offset if partition.offset >= 0 else None
-            self._lags[name] = CurrentLag(
-                self._read_committed, start, self._cached_high_watermark(name)
+            self._lags[key] = CurrentLag(
+                self._read_committed, start, self._cached_high_watermark(key)
             )
 
-    def _forget(self, partitions: Sequence[TopicPartition]) -> None:
+    def _forget(self, partitions: Sequence[ConfluentPartition]) -> None:
         for partition in partitions:
-            self._lags.pop(_name(partition), None)
+            self._lags.pop(partition_key(partition), None)
 
     def close(self) -> None:
         """See ``confluent_kafka.Consumer``; it returns after 30 s at the latest.
@@ -367,28 +363,28 @@ class _EndOffsets:
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
-        self._questions: SimpleQueue[tuple[PartitionName, int | None] | None] = SimpleQueue()
+        self._questions: SimpleQueue[tuple[TopicPartition, int | None] | None] = SimpleQueue()
         self._answers: SimpleQueue[ListedEnd] = SimpleQueue()
-        self._asked: set[PartitionName] = set()
+        self._asked: set[TopicPartition] = set()
         self._thread = threading.Thread(target=self._work, name="headrace-end-offsets", daemon=True)
         self._thread.start()
 
-    def ask(self, name: PartitionName, position: int | None) -> None:
+    def ask(self, key: TopicPartition, position: int | None) -> None:
         """Queue a request for the end of a partition, unless there is one.
 
         :param position: the position now
         """
-        if name not in self._asked:
-            logger.info("Requesting the log end offset for %s in order to compute lag", name)
-            self._asked.add(name)
-            self._questions.put((name, position))
+        if key not in self._asked:
+            logger.info("Requesting the log end offset for %s-%d in order to compute lag", *key)
+            self._asked.add(key)
+            self._questions.put((key, position))
 
-    def hand_over(self, receive: Callable[[PartitionName, int | None, int | None], None]) -> None:
+    def hand_over(self, receive: Callable[[TopicPartition, int | None, int | None], None]) -> None:
         """Call ``receive`` for each answer: partition, position at the request, end offset."""
         while not self._answers.empty():
-            name, asked_at, end = self._answers.get()
-            self._asked.discard(name)
-            receive(name, asked_at, end)
+            key, asked_at, end = self._answers.get()
+            self._asked.discard(key)
+            receive(key, asked_at, end)
 
     def close(self) -> None:
         """End the thread, and wait for its end."""
@@ -397,25 +393,29 @@ class _EndOffsets:
 
     def _work(self) -> None:
         while (question := self._questions.get()) is not None:
-            wanted = dict([question])
+            positions = dict([question])
             try:
                 while (question := self._questions.get_nowait()) is not None:
-                    wanted[question[0]] = question[1]
+                    positions[question[0]] = question[1]
             except Empty:
                 pass
             else:
                 return
-            found = self._list_ends(list(wanted))
-            for name, position in wanted.items():
-                self._answers.put((name, position, found.get(name)))
+            ends = self._list_ends(list(positions))
+            for key, position in positions.items():
+                self._answers.put((key, position, ends.get(key)))
 
-    def _list_ends(self, names: Sequence[PartitionName]) -> dict[PartitionName, int]:
+    def _list_ends(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         # OFFSET_END is -1, which as a timestamp of ListOffsets means the end at the consumer's
         # isolation level.
-        partitions = [TopicPartition(*name, OFFSET_END) for name in names]
+        partitions = [ConfluentPartition(*key, OFFSET_END) for key in keys]
         try:
-            found = self._consumer.offsets_for_times(partitions, timeout=_LIST_OFFSETS_TIMEOUT_S)
+            listed = self._consumer.offsets_for_times(partitions, timeout=_LIST_OFFSETS_TIMEOUT_S)
         except KafkaException as error:
             logger.debug("cannot look up log end offsets: %s", error)
             return {}
-        return {_name(end): end.offset for end in found if end.error is None and end.offset >= 0}
+        return {
+            partition_key(end): end.offset
+            for end in listed
+            if end.error is None and end.offset >= 0
+        }
