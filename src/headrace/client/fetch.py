@@ -28,6 +28,29 @@ class FetchPosition(NamedTuple):
     max_bytes: int
 
 
+class AbortedTransaction(NamedTuple):
+    """An aborted transaction among fetched batches, from its first offset there on."""
+
+    producer_id: int
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPartition:
+    """The answer about a partition.
+
+    :param error_code: Kafka's error code; 0 for none
+    :param records: batches, the last of which may be incomplete; empty after an error
+    :param aborted_transactions: those that ``read_committed`` leaves out
+    """
+
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    records: bytes
+    aborted_transactions: tuple[AbortedTransaction, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
     """The limits of a request, over all partitions.
@@ -49,47 +72,48 @@ async def fetch(
     limits: FetchLimits,
     *,
     timeout_ms: int,
-) -> dict[TopicPartition, Any]:
+) -> dict[TopicPartition, FetchedPartition]:
     """Read partitions that a broker leads. Wait if the client exceeds its quota.
 
     :param topic_ids: topic name → id, as far as known; if one is missing, the request names topics
-    :returns: partition → its part of kio's response
     :raises ClientError: the broker refuses the request as a whole, or does not answer
     """
-    by_topic: dict[str, list[TopicPartition]] = {}
-    for key in positions:
-        by_topic.setdefault(key[0], []).append(key)
-    has_ids = all(topic_ids.get(topic) for topic in by_topic)
+    numbers: dict[str, list[int]] = {}
+    for topic, number in positions:
+        numbers.setdefault(topic, []).append(number)
     version = connection.version("fetch")
-    if version > _LAST_WITH_NAMES and not has_ids:
-        version = _LAST_WITH_NAMES
+    if not all(topic_ids.get(topic) for topic in numbers):
+        version = min(version, _LAST_WITH_NAMES)
+    has_ids = version > _LAST_WITH_NAMES
     messages = connection.messages("fetch", version)
-    names_by_id = {topic_ids.get(topic): topic for topic in by_topic}
-
-    def fetch_topic(topic: str) -> Any:
-        partitions = tuple(
-            messages.FetchPartition(
-                partition=key[1],
-                fetch_offset=positions[key].offset,
-                partition_max_bytes=positions[key].max_bytes,
-            )
-            for key in by_topic[topic]
-        )
-        if version > _LAST_WITH_NAMES:
-            return messages.FetchTopic(topic_id=topic_ids[topic], partitions=partitions)
-        return messages.FetchTopic(topic=topic, partitions=partitions)
-
     request = messages.FetchRequest(
         max_wait=timedelta(milliseconds=limits.max_wait_ms),
         min_bytes=limits.min_bytes,
         max_bytes=limits.max_bytes,
         isolation_level=limits.isolation_level,
-        topics=tuple(map(fetch_topic, by_topic)),
+        topics=tuple(
+            messages.FetchTopic(
+                **({"topic_id": topic_ids[topic]} if has_ids else {"topic": topic}),
+                partitions=tuple(
+                    messages.FetchPartition(
+                        partition=number,
+                        fetch_offset=positions[topic, number].offset,
+                        partition_max_bytes=positions[topic, number].max_bytes,
+                    )
+                    for number in of_topic
+                ),
+            )
+            for topic, of_topic in numbers.items()
+        ),
         forgotten_topics_data=(),
     )
     response = await _unthrottled(connection, request, timeout_ms)
+    names_by_id = {topic_ids.get(topic): topic for topic in numbers}
     return {
-        (_name(topic, names_by_id), int(partition.partition_index)): partition
+        (
+            names_by_id[topic.topic_id] if has_ids else str(topic.topic),
+            int(partition.partition_index),
+        ): _fetched(partition)
         for topic in response.responses
         for partition in topic.partitions
     }
@@ -119,6 +143,14 @@ async def _unthrottled(connection: Connection, request: Any, timeout_ms: int) ->
         await asyncio.sleep(throttle_s)
 
 
-def _name(topic: Any, names_by_id: Mapping[UUID | None, str]) -> str:
-    """Return the name of a topic in a response of any version."""
-    return str(topic.topic) if hasattr(topic, "topic") else names_by_id[topic.topic_id]
+def _fetched(partition: Any) -> FetchedPartition:
+    return FetchedPartition(
+        int(partition.error_code),
+        int(partition.high_watermark),
+        int(partition.last_stable_offset),
+        bytes(partition.records or b""),
+        tuple(
+            AbortedTransaction(int(aborted.producer_id), int(aborted.first_offset))
+            for aborted in partition.aborted_transactions or ()
+        ),
+    )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from contextlib import suppress
+from operator import attrgetter
+from typing import NamedTuple
 from uuid import UUID
 
 from headrace.errors import ErrorCode
@@ -21,7 +23,7 @@ from headrace.protocol.record_batch import (
 
 from .cluster import Cluster, TopicMetadata
 from .errors import ClientError, ConnectionFailed, RequestRefused, UnknownTopic, check_answer
-from .fetch import FetchLimits, FetchPosition, fetch
+from .fetch import FetchedPartition, FetchLimits, FetchPosition, fetch
 from .list_offsets import EARLIEST, LEADER_MOVED, list_offsets
 from .read_budget import ReadBudget
 
@@ -49,13 +51,6 @@ class ReadRecord(NamedTuple):
     record: Record
 
 
-class _Fetched(NamedTuple):
-    place: TopicPartition
-    data: bytes
-    aborted: list[tuple[int, int]]
-    """(producer id, first offset) of aborted transactions."""
-
-
 class PartitionReader:
     """A reader of partitions, which joins no group. It retries while brokers cannot be reached, and
     skips offsets whose records were deleted.
@@ -79,7 +74,7 @@ class PartitionReader:
         self._leaders: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, UUID] = {}
         self._absent_since_s: float | None = None
-        self._fetched: deque[_Fetched] = deque()
+        self._fetched: deque[tuple[TopicPartition, FetchedPartition]] = deque()
         self._decoding: Iterator[ReadRecord] = iter(())
         self._problem: ClientError | None = None
         """An error behind records that were returned; the next call raises it."""
@@ -107,92 +102,78 @@ class PartitionReader:
         while not budget.is_spent:
             try:
                 record = next(self._decoding, None)
-                if record is not None:
-                    records.append(record)
-                    budget.spend_record(record.record)
-                elif self._fetched:
-                    self._decoding = self._records(self._fetched.popleft())
-                else:
-                    break
             except ClientError as error:
                 if not records:
                     raise
                 self._problem = error
                 break
+            if record is not None:
+                records.append(record)
+                budget.spend_record(record.record)
+            elif self._fetched:
+                self._decoding = self._records(*self._fetched.popleft())
+            else:
+                break
         return records
 
-    def _records(self, fetched: _Fetched) -> Iterator[ReadRecord]:
+    def _records(
+        self, partition: TopicPartition, fetched: FetchedPartition
+    ) -> Iterator[ReadRecord]:
         """Yield the records of batches, and advance the position of the partition.
 
         :raises ClientError: a batch is corrupt
         """
-        topic, partition = fetched.place
-        end = self._ends.get(fetched.place)
-        begun = deque(sorted(fetched.aborted, key=lambda transaction: transaction[1]))
+        topic, number = partition
+        end = self._ends.get(partition)
+        aborted = deque(sorted(fetched.aborted_transactions, key=attrgetter("first_offset")))
         aborting: set[int] = set()
-        position = self._positions.get(fetched.place)
-        view = memoryview(fetched.data)
+        view = memoryview(fetched.records)
         try:
             for at, header in headers(view):
-                if position is None:
+                position = self._positions.get(partition)
+                if position is None:  # the end was reached
                     return
-                batch = view[at : at + header.size_bytes]
-                while begun and begun[0][1] <= header.last_offset:
-                    aborting.add(begun.popleft()[0])
+                while aborted and aborted[0].first_offset <= header.last_offset:
+                    aborting.add(aborted.popleft().producer_id)
                 if header.is_control:
                     aborting.discard(header.producer_id)
                 elif not (header.is_transactional and header.producer_id in aborting):
-                    for record in _checked(batch, header):
+                    for record in _checked(view[at : at + header.size_bytes], header):
                         if record.offset >= position and (end is None or record.offset < end):
-                            yield ReadRecord(topic, partition, header.timestamp_type, record)
-                position = max(position, header.last_offset + 1)
-                self._advance(fetched.place, position)
-                if fetched.place not in self._positions:
-                    return
+                            yield ReadRecord(topic, number, header.timestamp_type, record)
+                self._advance(partition, max(position, header.last_offset + 1))
         except CorruptBatch as error:
-            raise ClientError(f"reading {topic}-{partition}: {error}") from error
+            raise ClientError(f"reading {topic}-{number}: {error}") from error
 
-    def _advance(self, place: TopicPartition, position: int) -> None:
-        end = self._ends.get(place)
+    def _advance(self, partition: TopicPartition, position: int) -> None:
+        end = self._ends.get(partition)
         if end is None or position < end:
-            self._positions[place] = position
+            self._positions[partition] = position
         else:
-            del self._positions[place]
+            del self._positions[partition]
 
     async def _fetch(self, wait_s: float) -> None:
         """Fetch from all leaders at once.
 
         :raises ClientError: a broker refuses, or a topic does not exist
         """
-        try:
-            await self._find_leaders()
-        except ConnectionFailed:
-            await asyncio.sleep(_RETRY_S)
-            return
         by_leader: dict[int, list[TopicPartition]] = {}
-        for place in self._positions:
-            if (leader := self._leaders.get(place, -1)) >= 0:
-                by_leader.setdefault(leader, []).append(place)
-        if not by_leader:
-            await asyncio.sleep(_RETRY_S)
-            return
+        with suppress(ConnectionFailed):
+            await self._find_leaders()
+            for partition in self._positions:
+                if (leader := self._leaders.get(partition)) is not None:
+                    by_leader.setdefault(leader, []).append(partition)
         # The answer of one leader must not wait for a record at another.
         max_wait_ms = int(wait_s * 1000) if len(by_leader) == 1 else 0
-        answers: dict[TopicPartition, Any] = {}
-        results = await asyncio.gather(
-            *(self._ask(node_id, places, max_wait_ms) for node_id, places in by_leader.items())
-        )
-        for result in results:
-            answers.update(result)
-        out_of_range = [
-            place
-            for place, answer in answers.items()
-            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-        ]
-        for place in await self._skip_deleted(out_of_range) if out_of_range else ():
-            del answers[place]
-        for place, answer in answers.items():
-            self._take(place, answer)
+        fetched: dict[TopicPartition, FetchedPartition] = {}
+        for answers in await asyncio.gather(
+            *(self._ask(node_id, led, max_wait_ms) for node_id, led in by_leader.items())
+        ):
+            fetched |= answers
+        for partition in await self._skip_deleted(fetched):
+            del fetched[partition]
+        for partition, answer in fetched.items():
+            self._take(partition, answer)
         # Only the first partition of a request is sure to get a batch larger than it asks for.
         if self._positions:
             first = next(iter(self._positions))
@@ -202,14 +183,14 @@ class PartitionReader:
             await asyncio.sleep(min(wait_s, _RETRY_S))
 
     async def _ask(
-        self, node_id: int, places: list[TopicPartition], max_wait_ms: int
-    ) -> dict[TopicPartition, Any]:
+        self, node_id: int, partitions: Sequence[TopicPartition], max_wait_ms: int
+    ) -> dict[TopicPartition, FetchedPartition]:
         try:
             return await fetch(
                 await self._cluster.connection(node_id, "records"),
                 {
-                    place: FetchPosition(self._positions[place], _PARTITION_BYTES)
-                    for place in places
+                    partition: FetchPosition(self._positions[partition], _PARTITION_BYTES)
+                    for partition in partitions
                 },
                 self._topic_ids,
                 FetchLimits(max_wait_ms, 1, _FETCH_BYTES, self._isolation_level),
@@ -217,43 +198,49 @@ class PartitionReader:
             )
         except ConnectionFailed:
             self._leaders.clear()
-            await asyncio.sleep(_RETRY_S)
             return {}
 
-    async def _skip_deleted(self, places: Sequence[TopicPartition]) -> list[TopicPartition]:
+    async def _skip_deleted(
+        self, fetched: Mapping[TopicPartition, FetchedPartition]
+    ) -> list[TopicPartition]:
         """Continue with the oldest record where the one at the position was deleted.
 
-        :returns: the partitions where it was; in the others the position is behind the end
+        :returns: the partitions where it was; in others that are out of range the position is
+            behind the end
         :raises ClientError: a broker refuses, or no leader answers in time
         """
+        out_of_range = [
+            partition
+            for partition, answer in fetched.items()
+            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        ]
+        if not out_of_range:
+            return []
         oldest = await list_offsets(
-            self._cluster, dict.fromkeys(places, EARLIEST), timeout_ms=self._cluster.timeout_ms
+            self._cluster,
+            dict.fromkeys(out_of_range, EARLIEST),
+            timeout_ms=self._cluster.timeout_ms,
         )
         deleted = []
-        for place, listed in oldest.items():
-            if listed.offset is not None and listed.offset > self._positions[place]:
-                self._advance(place, listed.offset)
-                deleted.append(place)
+        for partition, listed in oldest.items():
+            if listed.offset is not None and listed.offset > self._positions[partition]:
+                self._advance(partition, listed.offset)
+                deleted.append(partition)
         return deleted
 
-    def _take(self, place: TopicPartition, answer: Any) -> None:
+    def _take(self, partition: TopicPartition, answer: FetchedPartition) -> None:
         """Take the answer about a partition.
 
         :raises RequestRefused: it is an error that does not pass
         """
         if answer.error_code in LEADER_MOVED:
-            self._leaders.pop(place, None)
+            self._leaders.pop(partition, None)
             return
-        topic, partition = place
-        what = f"reading {topic}-{partition} from offset {self._positions[place]} on"
+        topic, number = partition
+        what = f"reading {topic}-{number} from offset {self._positions[partition]} on"
         check_answer(what, answer, f"READ on topic '{topic}'")
-        data = bytes(answer.records or b"")
-        if data:
-            aborted = [
-                (int(transaction.producer_id), int(transaction.first_offset))
-                for transaction in answer.aborted_transactions or ()
-            ]
-            self._fetched.append(_Fetched(place, data, aborted))
+        if answer.records:
+            self._fetched.append((partition, answer))
 
     async def _find_leaders(self) -> None:
         """Look up the leaders that are unknown.
