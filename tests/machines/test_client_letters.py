@@ -9,11 +9,11 @@ import pytest
 
 from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.dead_letters.letters import DeadLetter, parse_letter
-from headrace.client.dead_letters.originals import Originals
+from headrace.client.dead_letters.reading import QueueReader
 from headrace.client.errors import ClientError
 from headrace.errors import ErrorCode
 
-CONFIG = {"bootstrap.servers": "127.0.0.1:1"}
+CONFIG = {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 1000}
 
 
 def letter(offset: int) -> DeadLetter | None:
@@ -37,7 +37,7 @@ def letter_from(topic: TopicMetadata | ErrorCode, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("topic", "problem"),
     [
-        (TopicMetadata("t", UUID(int=1), {0: -1}), "t-0 has no leader"),
+        (TopicMetadata("t", UUID(int=1), {0: -1}), "they have no leader"),
         (ErrorCode.LEADER_NOT_AVAILABLE, "LEADER_NOT_AVAILABLE"),
     ],
 )
@@ -45,8 +45,8 @@ def test_a_record_whose_leader_is_away_does_not_count_as_gone(
     monkeypatch: pytest.MonkeyPatch, topic: Any, problem: str
 ) -> None:
     found = letter_from(topic, monkeypatch)
-    with Originals(CONFIG) as originals, pytest.raises(ClientError, match=problem):
-        list(originals.fill([found]))
+    with QueueReader(CONFIG, "dlq") as reader, pytest.raises(ClientError, match=problem):
+        list(reader.filled([found]))
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_a_record_whose_partition_does_not_exist_is_gone(
     monkeypatch: pytest.MonkeyPatch, topic: Any
 ) -> None:
     found = letter_from(topic, monkeypatch)
-    with Originals(CONFIG) as originals:
-        assert list(originals.fill([found])) == [found]
+    with QueueReader(CONFIG, "dlq") as reader:
+        assert list(reader.filled([found])) == [found]
 
 
 def test_an_offset_that_no_log_can_have_is_that_of_no_letter() -> None:

@@ -11,10 +11,13 @@ from uuid import UUID
 
 import pytest
 
+from headrace.client import partition_reader
 from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.dead_letters import originals
 from headrace.client.dead_letters.letters import DeadLetter
-from headrace.client.dead_letters.originals import Evidence, Originals
+from headrace.client.dead_letters.originals import Evidence
+from headrace.client.dead_letters.reading import QueueReader
+from headrace.client.fetch import FetchedPartition
 from headrace.errors import ErrorCode
 from headrace.protocol.compression import NONE, ZSTD
 from headrace.protocol.partitions import TopicPartition
@@ -43,7 +46,7 @@ class Log:
                 break
             data += batch
         self.sent_bytes += len(data)
-        return SimpleNamespace(error_code=ErrorCode.NONE, records=data, high_watermark=1 << 40)
+        return FetchedPartition(ErrorCode.NONE, 1 << 40, 1 << 40, data, ())
 
 
 @pytest.fixture
@@ -68,13 +71,14 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     monkeypatch.setattr(Cluster, "metadata", metadata)
     monkeypatch.setattr(Cluster, "connection", connection)
     monkeypatch.setattr(originals, "list_offsets", list_offsets)
-    monkeypatch.setattr(originals, "fetch", fetch)
+    monkeypatch.setattr(partition_reader, "list_offsets", list_offsets)
+    monkeypatch.setattr(partition_reader, "fetch", fetch)
     return log
 
 
 @pytest.fixture
-def reader(log: Log) -> Iterator[Originals]:
-    with Originals({"bootstrap.servers": "127.0.0.1:1"}) as opened:
+def reader(log: Log) -> Iterator[QueueReader]:
+    with QueueReader({"bootstrap.servers": "127.0.0.1:1"}, "dlq") as opened:
         yield opened
 
 
@@ -99,13 +103,13 @@ def letter(offset: int, partition: int = 0, value: bytes | None = None) -> DeadL
 
 
 def test_few_stored_bytes_that_open_to_many_are_not_kept_together(
-    log: Log, reader: Originals
+    log: Log, reader: QueueReader
 ) -> None:
     log.batches = {0: opening(60, 8 * MIB - 200)}
     count = 0
     tracemalloc.start()
     try:
-        for filled in reader.fill([letter(offset) for offset in range(60)]):
+        for filled in reader.filled([letter(offset) for offset in range(60)]):
             assert len(filled.value or b"") == 8 * MIB - 200
             assert filled.source_offset == count
             count += 1
@@ -116,14 +120,14 @@ def test_few_stored_bytes_that_open_to_many_are_not_kept_together(
     assert peak_bytes < 60 * MIB
 
 
-def test_letters_of_many_partitions_keep_their_order(log: Log, reader: Originals) -> None:
+def test_letters_of_many_partitions_keep_their_order(log: Log, reader: QueueReader) -> None:
     log.batches = {
         0: [batch(n, b"a%d" % n) for n in range(40)],
         1: opening(10, 3 * MIB),
         2: [batch(n, b"c%d" % n) for n in range(0, 40, 2)],
     }
     letters = [letter(n, partition) for n in range(40) for partition in (2, 0, 1)]
-    comparisons = list(reader.compare(letters))
+    comparisons = list(reader.compared(letters))
     places = [(one.letter.source, one.letter.source_offset) for one in comparisons]
     assert places == [(one.source, one.source_offset) for one in letters]
     values = {
@@ -139,28 +143,28 @@ def test_letters_of_many_partitions_keep_their_order(log: Log, reader: Originals
 
 
 def test_the_original_of_a_letter_with_a_copy_is_not_held_beside_it(
-    log: Log, reader: Originals
+    log: Log, reader: QueueReader
 ) -> None:
     log.batches = {0: opening(3, MIB)}
     value = bytes(MIB)
-    equal, forged = reader.compare([letter(0, value=value), letter(1, value=b"forged")])
+    equal, forged = reader.compared([letter(0, value=value), letter(1, value=b"forged")])
     assert (equal.evidence, equal.reason) == (Evidence.EQUAL, None)
     assert equal.letter.value is value
     assert forged.reason is not None
 
 
-def test_a_damaged_batch_concerns_its_own_letters_alone(log: Log, reader: Originals) -> None:
+def test_a_damaged_batch_concerns_its_own_letters_alone(log: Log, reader: QueueReader) -> None:
     damaged = batch_of(b"\0" * 40, 1, ZSTD, base_offset=1)
     log.batches = {0: [batch(0, b"a"), damaged, batch(2, b"c")]}
-    comparisons = list(reader.compare([letter(n) for n in range(3)]))
+    comparisons = list(reader.compared([letter(n) for n in range(3)]))
     assert [one.letter.value for one in comparisons] == [b"a", None, b"c"]
     assert [one.reason is None for one in comparisons] == [True, False, True]
 
 
 def test_letters_that_are_far_apart_do_not_read_what_is_between(
-    log: Log, reader: Originals
+    log: Log, reader: QueueReader
 ) -> None:
     log.batches = {0: [batch(n, bytes(8000)) for n in range(5000)]}
-    comparisons = list(reader.compare([letter(n) for n in range(0, 5000, 500)]))
+    comparisons = list(reader.compared([letter(n) for n in range(0, 5000, 500)]))
     assert all(one.reason is None for one in comparisons)
     assert log.sent_bytes < MIB

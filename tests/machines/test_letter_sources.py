@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.client.dead_letters.letters import DeadLetter
-from headrace.client.dead_letters.originals import CLOCK_SKEW_MS, Evidence, Original, _compare
+from headrace.client.dead_letters.originals import CLOCK_SKEW_MS, Evidence, Original, compare
 from headrace.client.dead_letters.redrive import RedriveCounts
 from headrace.client.dead_letters.sources import Sources
 from headrace.protocol.record_batch import Record, build, records
@@ -86,7 +86,7 @@ EMPTY = {"has_content": False, "key": None, "value": None}
 def test_a_record_that_is_there_decides(
     changes: Any, original: Original, evidence: Evidence, reason: str | None
 ) -> None:
-    compared, *rest = _compare(letter(**changes), original)
+    compared, *rest = compare(letter(**changes), original)
     assert rest == [evidence, reason]
     if reason is None and original.record is not None:
         assert (compared.key, compared.value) == (b"k", b"v")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +12,7 @@ import pytest
 from headrace.client import partition_reader
 from headrace.client.cluster import TopicMetadata
 from headrace.client.errors import RequestRefused, UnknownTopic
+from headrace.client.fetch import FetchedPartition
 from headrace.client.list_offsets import ListedOffset
 from headrace.client.partition_reader import PartitionReader
 from headrace.errors import ErrorCode
@@ -28,6 +28,7 @@ class Brokers:
     :ivar leader: its leader; None while the topic does not exist
     :ivar batches: its log
     :ivar refusals: error codes of the next fetches
+    :ivar end_after: the number of fetches after which the leader knows its end
     :ivar fetches: (broker, offset) of each fetch
     """
 
@@ -37,6 +38,7 @@ class Brokers:
         self.leader: int | None = 1
         self.batches: list[tuple[int, bytes]] = []
         self.log_start = 0
+        self.end_after = 0
         self.refusals: Iterator[ErrorCode] = iter(())
         self.fetches: list[tuple[int, int]] = []
 
@@ -64,10 +66,8 @@ class Brokers:
         elif node_id != self.leader:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         data = next((batch for last, batch in self.batches if last >= offset), b"")
-        answer = SimpleNamespace(
-            error_code=code, error_message=None, records=data, aborted_transactions=()
-        )
-        return {PLACE: answer}
+        high_watermark = 1 << 40 if len(self.fetches) > self.end_after else 0
+        return {PLACE: FetchedPartition(code, high_watermark, -1, b"" if code else data, ())}
 
     async def list_offsets(self, *_: Any, **__: Any) -> dict[TopicPartition, ListedOffset]:
         return {PLACE: ListedOffset(self.log_start, None, None)}
@@ -127,6 +127,14 @@ def test_compacted_offsets_are_passed_over(brokers: Brokers) -> None:
     brokers.append(3, b"a")
     brokers.append(8, b"b")
     assert read_all(brokers, 7) == [(3, b"a")]
+
+
+def test_an_end_behind_the_last_record_is_reached(brokers: Brokers) -> None:
+    """Compaction may leave no record there. While the leader does not know its end, it may come."""
+    brokers.append(0, b"a")
+    brokers.end_after = 3
+    assert read_all(brokers, 3) == [(0, b"a")]
+    assert len(brokers.fetches) == 4
 
 
 def test_deleted_records_are_skipped(brokers: Brokers) -> None:

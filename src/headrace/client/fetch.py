@@ -109,14 +109,15 @@ async def fetch(
     )
     response = await _unthrottled(connection, request, timeout_ms)
     names_by_id = {topic_ids.get(topic): topic for topic in numbers}
-    return {
+    fetched = {
         (
-            names_by_id[topic.topic_id] if has_ids else str(topic.topic),
+            names_by_id.get(topic.topic_id, "") if has_ids else str(topic.topic),
             int(partition.partition_index),
         ): _fetched(partition)
         for topic in response.responses
         for partition in topic.partitions
     }
+    return {partition: fetched[partition] for partition in positions if partition in fetched}
 
 
 async def _unthrottled(connection: Connection, request: Any, timeout_ms: int) -> Any:

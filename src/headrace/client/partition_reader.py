@@ -51,6 +51,17 @@ class ReadRecord(NamedTuple):
     record: Record
 
 
+class CorruptRecords(ClientError):
+    """A batch cannot be read.
+
+    :param last_offset: the last offset of the batch; the records after it may be sound
+    """
+
+    def __init__(self, text: str, last_offset: int) -> None:
+        super().__init__(text)
+        self.last_offset = last_offset
+
+
 class PartitionReader:
     """A reader of partitions, which joins no group. It retries while brokers cannot be reached, and
     skips offsets whose records were deleted.
@@ -58,6 +69,7 @@ class PartitionReader:
     :param positions: the offset of each partition to begin with
     :param ends: the offsets before which to end, of all partitions or of none
     :param isolation_level: 0 read_uncommitted, 1 read_committed
+    :param fetch_bytes: of a partition in one request
     """
 
     def __init__(
@@ -66,11 +78,13 @@ class PartitionReader:
         positions: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
         isolation_level: int,
+        fetch_bytes: int = _PARTITION_BYTES,
     ) -> None:
         self._cluster = cluster
         self._positions = dict(positions)
         self._ends = ends
         self._isolation_level = isolation_level
+        self._fetch_bytes = fetch_bytes
         self._leaders: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, UUID] = {}
         self._absent_since_s: float | None = None
@@ -95,6 +109,15 @@ class PartitionReader:
             await self._fetch(wait_s)
             records = self._decoded(max_records)
         return records
+
+    def skip_to(self, partition: TopicPartition, offset: int) -> None:
+        """Open no batch that ends before an offset of a partition."""
+        if self._positions.get(partition, offset) < offset:
+            self._advance(partition, offset)
+
+    def close(self) -> None:
+        """Drop the batch that is open, which may be large: reader and batch refer to each other."""
+        self._decoding = iter(())
 
     def _decoded(self, max_records: int) -> list[ReadRecord]:
         records: list[ReadRecord] = []
@@ -137,13 +160,31 @@ class PartitionReader:
                     aborting.add(aborted.popleft().producer_id)
                 if header.is_control:
                     aborting.discard(header.producer_id)
-                elif not (header.is_transactional and header.producer_id in aborting):
-                    for record in _checked(view[at : at + header.size_bytes], header):
+                elif header.last_offset >= position and not (
+                    header.is_transactional and header.producer_id in aborting
+                ):
+                    for record in self._opened(partition, view[at:], header):
                         if record.offset >= position and (end is None or record.offset < end):
                             yield ReadRecord(topic, number, header.timestamp_type, record)
-                self._advance(partition, max(position, header.last_offset + 1))
+                self.skip_to(partition, header.last_offset + 1)
         except CorruptBatch as error:
             raise ClientError(f"reading {topic}-{number}: {error}") from error
+
+    def _opened(
+        self, partition: TopicPartition, data: memoryview, header: BatchHeader
+    ) -> Iterator[Record]:
+        """Yield the records of the first batch.
+
+        :raises CorruptRecords: they cannot be read, or were damaged
+        """
+        batch = data[: header.size_bytes]
+        try:
+            if not has_right_crc(batch, header):
+                raise CorruptBatch(f"the batch at offset {header.base_offset} has a wrong checksum")
+            yield from records(batch)
+        except CorruptBatch as error:
+            text = f"reading {partition[0]}-{partition[1]}: {error}"
+            raise CorruptRecords(text, header.last_offset) from error
 
     def _advance(self, partition: TopicPartition, position: int) -> None:
         end = self._ends.get(partition)
@@ -172,8 +213,9 @@ class PartitionReader:
             fetched |= answers
         for partition in await self._skip_deleted(fetched):
             del fetched[partition]
+        firsts = {led[0] for led in by_leader.values()}
         for partition, answer in fetched.items():
-            self._take(partition, answer)
+            self._take(partition, answer, is_first=partition in firsts)
         # Only the first partition of a request is sure to get a batch larger than it asks for.
         if self._positions:
             first = next(iter(self._positions))
@@ -189,7 +231,7 @@ class PartitionReader:
             return await fetch(
                 await self._cluster.connection(node_id, "records"),
                 {
-                    partition: FetchPosition(self._positions[partition], _PARTITION_BYTES)
+                    partition: FetchPosition(self._positions[partition], self._fetch_bytes)
                     for partition in partitions
                 },
                 self._topic_ids,
@@ -228,9 +270,10 @@ class PartitionReader:
                 deleted.append(partition)
         return deleted
 
-    def _take(self, partition: TopicPartition, answer: FetchedPartition) -> None:
+    def _take(self, partition: TopicPartition, answer: FetchedPartition, *, is_first: bool) -> None:
         """Take the answer about a partition.
 
+        :param is_first: whether it was the first partition of its request
         :raises RequestRefused: it is an error that does not pass
         """
         if answer.error_code in LEADER_MOVED:
@@ -241,6 +284,11 @@ class PartitionReader:
         check_answer(what, answer, f"READ on topic '{topic}'")
         if answer.records:
             self._fetched.append((partition, answer))
+            return
+        end = answer.last_stable_offset if self._isolation_level else answer.high_watermark
+        # Without a batch for the first partition there is none: compaction may leave no record.
+        if is_first and end >= self._ends.get(partition, end + 1):
+            del self._positions[partition]
 
     async def _find_leaders(self) -> None:
         """Look up the leaders that are unknown.
@@ -265,13 +313,3 @@ class PartitionReader:
                 self._absent_since_s = now_s
             elif now_s - self._absent_since_s >= _ABSENT_S:
                 raise UnknownTopic(name)
-
-
-def _checked(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
-    """Return the records of a batch.
-
-    :raises CorruptBatch: they cannot be read, or were damaged
-    """
-    if not has_right_crc(batch, header):
-        raise CorruptBatch(f"the batch at offset {header.base_offset} has a wrong checksum")
-    return records(batch)

@@ -436,12 +436,8 @@ class Planner:
             for source, count in sorted(counts.redriven.items())
         ]
         changes += [
-            Change(source, "", f"{count:,} of them {evidence}")
-            for evidence, kind in (
-                (Evidence.UNCOMPARED, counts.uncompared),
-                (Evidence.NO_COPY, counts.without_copy),
-            )
-            for source, count in sorted(kind.items())
+            Change(source, "", f"{count:,} of them {Evidence.UNCOMPARED}")
+            for source, count in sorted(counts.uncompared.items())
         ]
         changes += [Change(source, "", text) for text, source in skipped(counts)]
         changes += [

@@ -249,7 +249,6 @@ def _result(options: Namespace, redrive: Redrive, counts: RedriveCounts) -> dict
         "position_group": redrive.group_id,
         "redriven": dict(sorted(counts.redriven.items())),
         "not_compared": dict(sorted(counts.uncompared.items())),
-        "without_copy": dict(sorted(counts.without_copy.items())),
         "samples": [
             {
                 "source": sample.source,
@@ -279,10 +278,7 @@ def _print_result(options: Namespace, counts: RedriveCounts) -> None:
     ]
     rows += [
         [source, count, f"of these {evidence}"]
-        for evidence, kind in (
-            (Evidence.UNCOMPARED, counts.uncompared),
-            (Evidence.NO_COPY, counts.without_copy),
-        )
+        for evidence, kind in ((Evidence.UNCOMPARED, counts.uncompared),)
         for source, count in sorted(kind.items())
     ]
     rows += [

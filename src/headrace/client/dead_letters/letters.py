@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -48,10 +48,8 @@ class DeadLetter(NamedTuple):
 
     def with_content(self, key: bytes | None, value: bytes | None, headers: Headers) -> DeadLetter:
         """Return the letter with the content of the original record."""
-        kept, redrives = _without_count(headers)
-        return self._replace(
-            has_content=True, key=key, value=value, headers=kept, redrives=redrives
-        )
+        own, redrives = _without_count(headers)
+        return self._replace(has_content=True, key=key, value=value, headers=own, redrives=redrives)
 
     def redriven_headers(self) -> list[tuple[str, bytes | None]]:
         """Return the headers of the record when it is redriven once more."""
@@ -60,7 +58,7 @@ class DeadLetter(NamedTuple):
 
 
 def parse_letter(
-    place: TopicPartition,
+    partition: TopicPartition,
     offset: int,
     timestamp_ms: int,
     key: bytes | None,
@@ -72,43 +70,45 @@ def parse_letter(
     A letter about another letter has each header twice. Only the last of each is removed, so that
     the content is the other letter.
     """
-    rest = list(headers)
-    found: dict[str, str | None] = {}
+    own = list(headers)
+    fields: dict[str, str | None] = {}
     for name in dead_letters.HEADERS:
-        index = next((i for i in reversed(range(len(rest))) if rest[i][0] == name), None)
-        found[name] = None if index is None else _text(rest.pop(index)[1])
-    topic = found[dead_letters.TOPIC]
-    partition, source_offset, deliveries = (
-        _number(found[name])
+        index = next((i for i in reversed(range(len(own))) if own[i][0] == name), None)
+        fields[name] = None if index is None else _text(own.pop(index)[1])
+    topic = fields[dead_letters.TOPIC]
+    source_partition, source_offset, deliveries = (
+        _number(fields[name])
         for name in (dead_letters.PARTITION, dead_letters.OFFSET, dead_letters.DELIVERY_COUNT)
     )
-    if not topic or partition is None or source_offset is None:
+    if not topic or source_partition is None or source_offset is None:
         return None
-    kept, redrives = _without_count(tuple(rest))
+    content, redrives = _without_count(own)
     return DeadLetter(
-        *place,
+        *partition,
         offset,
         timestamp_ms,
-        (topic, partition),
+        (topic, source_partition),
         source_offset,
-        found[dead_letters.GROUP],
+        fields[dead_letters.GROUP],
         deliveries,
-        found[dead_letters.MESSAGE],
-        key is not None or value is not None or bool(rest),
+        fields[dead_letters.MESSAGE],
+        key is not None or value is not None or bool(own),
         key,
         value,
-        kept,
+        content,
         redrives,
     )
 
 
-def _without_count(headers: Headers) -> tuple[Headers, int]:
-    counts = [_number(_text(value)) for name, value in headers if _is_count(name)]
-    return tuple(one for one in headers if not _is_count(one[0])), counts[-1] or 0 if counts else 0
-
-
-def _is_count(name: str) -> bool:
-    return name == dead_letters.REDRIVE_COUNT
+def _without_count(headers: Iterable[tuple[str, bytes | None]]) -> tuple[Headers, int]:
+    own: list[tuple[str, bytes | None]] = []
+    redrives = 0
+    for name, value in headers:
+        if name == dead_letters.REDRIVE_COUNT:
+            redrives = _number(_text(value)) or 0
+        else:
+            own.append((name, value))
+    return tuple(own), redrives
 
 
 def _text(value: bytes | None) -> str | None:

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from headrace.client.cluster import Cluster, TopicMetadata
-from headrace.client.coordinators import backing_off
-from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused, check_answer
-from headrace.client.fetch import FetchLimits, FetchPosition, fetch
-from headrace.client.list_offsets import (
-    EARLIEST,
-    LATEST,
-    LEADER_MOVED,
-    READ_UNCOMMITTED,
-    list_offsets,
-)
+from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused
+from headrace.client.list_offsets import LATEST, READ_UNCOMMITTED, list_offsets
+from headrace.client.partition_reader import CorruptRecords, PartitionReader
 from headrace.client.read_budget import ReadBudget
-from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
-from headrace.protocol.record_batch import CorruptBatch, Record, headers, records
+from headrace.protocol.record_batch import Record
 
 from .letters import DeadLetter
 
@@ -31,14 +23,16 @@ CLOCK_SKEW_MS = 300_000
 """A record whose timestamp is later than its letter's by more than this is not the original: the
 topic was deleted and created again.
 """
+NO_TOPIC = "the topic does not exist, or the user may not describe it"
 
 _KEPT_BYTES = 8 << 20
 """Decompressed bytes of the originals that are kept at a time; the one that reaches it is the last.
 """
 _READ_S = 5.0
 """The time in which one look reads originals; a redrive that is stopped ends after it."""
-_FIRST_FETCH_BYTES = 16 << 10
-_MAX_FETCH_BYTES = 1 << 20
+_FETCH_BYTES = 64 << 10
+"""The bytes of one fetch: letters may be far apart, and what is between them is of no use."""
+_WAIT_S = 0.2
 _NO_SUCH_TOPIC = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -64,7 +58,7 @@ class Evidence(StrEnum):
 
     EQUAL = "as in the topic"
     UNCOMPARED = "not compared: the topic no longer has the record"
-    NO_COPY = "no copy in the queue: taken from the topic"
+    NO_COPY = "from the topic"
 
 
 class Comparison(NamedTuple):
@@ -80,73 +74,7 @@ class Comparison(NamedTuple):
     reason: str | None
 
 
-class Originals:
-    """A reader of single records, which connects on first use.
-
-    :param config: librdkafka's configuration properties
-    """
-
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self._config = config
-        self._runner: asyncio.Runner | None = None
-        self._cluster: Cluster | None = None
-
-    def __enter__(self) -> Originals:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._runner is not None:
-            if self._cluster is not None:
-                self._runner.run(self._cluster.close())
-            self._runner.close()
-
-    def compare(self, letters: Sequence[DeadLetter]) -> Iterator[Comparison]:
-        """Yield each letter, compared with what the topic has in its place, in order.
-
-        Few stored bytes may open to many. So the originals of as many letters are read at a time
-        as fit a budget, and no original is kept that is not needed.
-
-        :raises ClientError: a leader does not answer
-        """
-        first, count = 0, len(letters)
-        while first < len(letters):
-            look = _Look(letters[first : first + count])
-            self._read(look)
-            leading = look.leading_comparisons()
-            first += len(leading)
-            if look.is_over:
-                # Letters behind one that was not reached are read again, so that less is read.
-                count = max(1, len(look.comparisons))
-            else:
-                count *= 2
-            del look
-            leading.reverse()
-            while leading:
-                yield leading.pop()
-
-    def fill(self, letters: Sequence[DeadLetter]) -> Iterator[DeadLetter]:
-        """Yield letters, in order, those that lack it with the content of their original records.
-
-        Those whose record is gone, or cannot be read, are unchanged.
-
-        :raises ClientError: a leader does not answer
-        """
-        comparisons = self.compare([letter for letter in letters if not letter.has_content])
-        for letter in letters:
-            yield letter if letter.has_content else next(comparisons).letter
-
-    def _read(self, look: _Look) -> None:
-        if self._runner is None:
-            try:
-                self._cluster = settings(librdkafka_config(self._config)).cluster()
-            except UnsupportedSetting as error:
-                raise ClientError(str(error)) from error
-            self._runner = asyncio.Runner()
-        assert self._cluster is not None
-        self._runner.run(_read(self._cluster, look))
-
-
-class _Look:
+class Look:
     """A look at the originals of letters, until those that are kept spend its budget.
 
     :ivar comparisons: place in ``letters`` → the letter, compared; some are missing if it is over
@@ -156,9 +84,10 @@ class _Look:
         self._letters = letters
         self._budget = ReadBudget(_KEPT_BYTES, len(letters) + 1, _READ_S)
         self.comparisons: dict[int, Comparison] = {}
-        self._letter_numbers: dict[TopicPartition, dict[int, list[int]]] = {}
+        self.pending: dict[TopicPartition, dict[int, list[int]]] = {}
+        """Partition of the originals → offset → places in ``letters`` that are not compared yet."""
         for number, letter in enumerate(letters):
-            of_partition = self._letter_numbers.setdefault(letter.source, {})
+            of_partition = self.pending.setdefault(letter.source, {})
             of_partition.setdefault(letter.source_offset, []).append(number)
 
     @property
@@ -166,20 +95,11 @@ class _Look:
         """True if the budget is spent; it is enough for at least one letter."""
         return self._budget.is_spent and bool(self.comparisons)
 
-    @property
-    def partitions(self) -> list[TopicPartition]:
-        """The partitions of the originals, in the order of the letters."""
-        return list(self._letter_numbers)
-
-    def offsets(self, partition: TopicPartition) -> list[int]:
-        """Return the offsets of the originals in a partition, ascending."""
-        return sorted(self._letter_numbers[partition])
-
     def compare(self, partition: TopicPartition, offset: int, original: Original) -> None:
         """Compare the letters of an offset with what is there, once."""
         is_kept = False
-        for number in self._letter_numbers[partition].pop(offset, ()):
-            comparison = _compare(self._letters[number], original)
+        for number in self.pending[partition].pop(offset, ()):
+            comparison = compare(self._letters[number], original)
             self.comparisons[number] = comparison
             is_kept = is_kept or comparison.reason is None
         if is_kept and original.record is not None:
@@ -193,164 +113,123 @@ class _Look:
         return leading
 
 
-def _filled(letter: DeadLetter, record: Record | None) -> DeadLetter:
-    if record is None or record.timestamp_ms > letter.timestamp_ms + CLOCK_SKEW_MS:
-        return letter
-    return letter.with_content(record.key, record.value, record.headers)
+def compared(letters: Sequence[DeadLetter], read: Callable[[Look], None]) -> Iterator[Comparison]:
+    """Yield each letter, compared with what the topic has in its place, in order.
+
+    Few stored bytes may open to many. So the originals of as many letters are read at a time as fit
+    a budget, and no original is kept that is not needed.
+
+    :param read: compares the letters of a look until it is over, as :func:`read_originals` does
+    """
+    first, count = 0, len(letters)
+    while first < len(letters):
+        look = Look(letters[first : first + count])
+        read(look)
+        leading = look.leading_comparisons()
+        first += len(leading)
+        # Letters behind one that was not reached are read again, so that less is read.
+        count = max(1, len(look.comparisons)) if look.is_over else 2 * count
+        del look
+        leading.reverse()
+        while leading:
+            yield leading.pop()
 
 
-def _compare(letter: DeadLetter, original: Original) -> Comparison:
+def compare(letter: DeadLetter, original: Original) -> Comparison:
     """Compare a letter with its original record.
 
     Who may write to the queue can write any content and any time into a letter. So a record that
     is there decides, and gives the headers, too; Apache Kafka 4.4 copies none into letters.
     """
+    record, reason = original
     if not letter.has_content:
-        filled = _filled(letter, original.record)
-        reason = original.problem
-        if reason is None and not filled.has_content:
+        if record is not None and record.timestamp_ms <= letter.timestamp_ms + CLOCK_SKEW_MS:
+            letter = letter.with_content(record.key, record.value, record.headers)
+        elif reason is None:
             reason = "the queue has no copy of the record, and the topic no longer has it"
-        return Comparison(filled, Evidence.NO_COPY, reason)
-    if original.problem is not None:
-        return Comparison(letter, Evidence.UNCOMPARED, original.problem)
-    record = original.record
+        return Comparison(letter, Evidence.NO_COPY, reason)
     if record is None:
-        return Comparison(letter, Evidence.UNCOMPARED, None)
+        return Comparison(letter, Evidence.UNCOMPARED, reason)
     if (letter.key, letter.value) != (record.key, record.value):
         reason = "key or value differ from those of the record in the topic"
-        return Comparison(letter, Evidence.EQUAL, reason)
-    # The letter's own key and value: those of the record would be held beside them.
-    equal = letter.with_content(letter.key, letter.value, record.headers)
-    return Comparison(equal, Evidence.EQUAL, None)
+    else:  # the letter's own key and value: those of the record would be held beside them
+        letter = letter.with_content(letter.key, letter.value, record.headers)
+    return Comparison(letter, Evidence.EQUAL, reason)
 
 
-async def _read(cluster: Cluster, look: _Look) -> None:
+async def read_originals(cluster: Cluster, look: Look) -> None:
     """Compare letters with the records that exist, until the look is over.
 
     :raises ClientError: a leader does not answer
     """
-    topics = await cluster.metadata(sorted({topic for topic, _ in look.partitions}))
-    for place in look.partitions:
-        name, number = place
+    topics = await cluster.metadata(sorted({topic for topic, _ in look.pending}))
+    for partition, offsets in look.pending.items():
+        name, number = partition
         topic = topics.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        problem: str | None = "the topic does not exist, or the user may not describe it"
-        if not isinstance(topic, TopicMetadata):
-            if topic not in _NO_SUCH_TOPIC:
-                raise RequestRefused(f"looking up topic '{name}'", topic)
-        elif (leader := topic.leaders.get(number)) is not None:
-            if leader < 0:
-                raise ConnectionFailed(f"reading topic '{name}': {name}-{number} has no leader")
-            problem = None
+        problem = None
+        if isinstance(topic, TopicMetadata) and number in topic.leaders:
             try:
-                await _read_partition(cluster, topic, place, leader, look)
+                await _read_partition(cluster, partition, look)
             except ConnectionFailed:
                 raise
             except ClientError as error:
                 # One source that refuses, or is damaged, does not end the redrive of the others.
-                if isinstance(error, RequestRefused) and error.code in LEADER_MOVED:
-                    raise
                 problem = str(error)
-            if look.is_over:
-                return
-        for offset in look.offsets(place):
-            look.compare(place, offset, Original(problem=problem))
+        elif isinstance(topic, TopicMetadata) or topic in _NO_SUCH_TOPIC:
+            problem = NO_TOPIC
+        else:
+            raise RequestRefused(f"looking up topic '{name}'", topic)
+        if look.is_over:
+            return
+        for offset in list(offsets):
+            look.compare(partition, offset, Original(problem=problem))
 
 
-async def _offset(cluster: Cluster, place: TopicPartition, when: int) -> int:
-    listed = await list_offsets(cluster, {place: when}, timeout_ms=cluster.timeout_ms)
-    return listed[place].offset or 0
-
-
-async def _read_partition(
-    cluster: Cluster, topic: TopicMetadata, place: TopicPartition, leader: int, look: _Look
-) -> None:
+async def _read_partition(cluster: Cluster, partition: TopicPartition, look: Look) -> None:
     """Compare letters with the records of one partition, until the look is over.
+
+    What is left to compare has no record any more.
 
     :raises ClientError: the partition cannot be read
     """
-    what = f"reading topic '{place[0]}'"
-    end = await _offset(cluster, place, LATEST)
-    for offset in look.offsets(place):
-        if offset >= end:  # deleted and created again, or there was never such a record
-            problem = "the partition ends before the offset of the record"
-            look.compare(place, offset, Original(problem=problem))
-    fetch_bytes = _FIRST_FETCH_BYTES
-    while offsets := look.offsets(place):
-        position = FetchPosition(offsets[0], fetch_bytes)
-        answer = await _answer(cluster, topic, place, leader, position, end)
-        if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            # Deleted, and so may be thousands after it: skip them without a request for each.
-            start = await _offset(cluster, place, EARLIEST)
-            for offset in offsets[: max(1, bisect_left(offsets, start))]:
-                look.compare(place, offset, Original())
-            continue
-        check_answer(what, answer, f"READ on topic '{place[0]}'")
-        data = memoryview(bytes(answer.records or b""))
-        last = offsets[0]
-        try:
-            for start, header in headers(data):
-                last = header.last_offset
-                first, after = bisect_left(offsets, header.base_offset), bisect_right(offsets, last)
-                if first < after and not header.is_control:
-                    batch = data[start : start + header.size_bytes]
-                    _compare_batch(batch, place, frozenset(offsets[first:after]), look)
-                    if look.is_over:
-                        return
-        except CorruptBatch as error:
-            raise ClientError(f"{what}: {error}") from error
-        count = bisect_right(offsets, last)
-        for offset in offsets[:count]:
-            look.compare(place, offset, Original())  # the log no longer has those that remain
-        # The broker sends at least one batch. More of them serve letters that are close together.
-        fetch_bytes = min(2 * fetch_bytes, _MAX_FETCH_BYTES) if count > 1 else _FIRST_FETCH_BYTES
+    listed = await list_offsets(cluster, {partition: LATEST}, timeout_ms=cluster.timeout_ms)
+    log_end = listed[partition].offset or 0
+    offsets = sorted(look.pending[partition])
+    while offsets and offsets[-1] >= log_end:  # created again, or there was never such a record
+        problem = "the partition ends before the offset of the record"
+        look.compare(partition, offsets.pop(), Original(problem=problem))
+    if not offsets:
+        return
+    begin, end = {partition: offsets[0]}, {partition: offsets[-1] + 1}
+    with closing(PartitionReader(cluster, begin, end, READ_UNCOMMITTED, _FETCH_BYTES)) as reader:
+        await _read_records(cluster, reader, partition, offsets, look)
 
 
-def _compare_batch(
-    batch: memoryview, place: TopicPartition, offsets: frozenset[int], look: _Look
-) -> None:
-    """Compare the letters of some offsets with the records of a batch, until the look is over."""
-    try:
-        for record in records(batch):
-            if record.offset in offsets:
-                look.compare(place, record.offset, Original(record))
-                if look.is_over:
-                    return
-    except CorruptBatch as error:
-        problem = f"reading topic '{place[0]}': {error}"
-        for offset in offsets:
-            look.compare(place, offset, Original(problem=problem))
-
-
-async def _answer(
+async def _read_records(
     cluster: Cluster,
-    topic: TopicMetadata,
-    place: TopicPartition,
-    leader: int,
-    position: FetchPosition,
-    end: int,
-) -> Any:
-    """Return the answer of a leader about the records from a position on.
-
-    :raises ClientError: there is none in time
-    """
-
-    async def attempt() -> Any | None:
-        answers = await fetch(
-            await cluster.connection(leader),
-            {place: position},
-            {topic.name: topic.topic_id},
-            FetchLimits(0, 0, position.max_bytes, READ_UNCOMMITTED),
-            timeout_ms=cluster.timeout_ms,
-        )
-        answer = answers.get(place)
-        if answer is None:  # the broker leaves the partition out
-            return None
-        # The high watermark of a new leader may lie behind for a moment (KIP-207).
-        if answer.error_code or answer.records or answer.high_watermark >= end:
-            return answer
-        return None
-
-    answer = await backing_off(attempt, cluster.timeout_ms)
-    if answer is None:
-        raise ConnectionFailed(f"reading topic '{place[0]}': broker {leader} sends no records")
-    return answer
+    reader: PartitionReader,
+    partition: TopicPartition,
+    offsets: list[int],
+    look: Look,
+) -> None:
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + cluster.timeout_ms / 1000
+    offsets.reverse()
+    while offsets and not look.is_over:
+        reader.skip_to(partition, offsets[-1])
+        try:
+            records = await reader.read(1, _WAIT_S)
+        except CorruptRecords as error:
+            while offsets and offsets[-1] <= error.last_offset:
+                look.compare(partition, offsets.pop(), Original(problem=str(error)))
+            continue
+        if records is None:
+            return
+        if not records and loop.time() > deadline_s:
+            raise ConnectionFailed(f"reading topic '{partition[0]}': no broker sends its records")
+        for read in records:
+            while offsets and offsets[-1] < read.record.offset:
+                look.compare(partition, offsets.pop(), Original())
+            if offsets and offsets[-1] == read.record.offset:
+                look.compare(partition, offsets.pop(), Original(read.record))
+            deadline_s = loop.time() + cluster.timeout_ms / 1000

@@ -11,19 +11,20 @@ from typing import Any
 
 from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.configs import ConfigType
-from headrace.client.errors import ClientError, RequestRefused
-from headrace.client.group_listing import list_groups
-from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
+from headrace.client.errors import RequestRefused
 
+from .letters import DeadLetter
 from .positions import QueuePosition
-from .reading import QueueReader
-from .redrive import position_group, read_positions
-from .sources import TOPIC_NAME, config_values
+from .reading import Bounds, QueueReader, cluster_of
+from .redrive import position_group
+from .sources import config_values, queues_of_groups
 
 DEFAULT_PREFIX = "dlq."
 """The default of ``errors.deadletterqueue.topic.name.prefix``."""
 SCANNED_RECORDS = 10_000
 """The default number of records of a queue that are read to count letters."""
+_MAX_TEXT_CHARS = 1000
+"""Whoever writes letters may write texts of any size into them."""
 
 GROUP_ENABLE = "errors.deadletterqueue.group.enable"
 """The config of a topic that allows groups to use it as their dead-letter queue."""
@@ -63,11 +64,29 @@ class QueueSummary:
     counts: dict[tuple[str | None, str, str | None], LetterCount] = field(default_factory=dict)
     not_letters: int = 0
 
+    def add(self, letter: DeadLetter, positions: Mapping[int, QueuePosition] | None) -> None:
+        """Count a letter.
+
+        :param positions: what was redriven; None if the user may not read it
+        """
+        group_id, topic, message = (
+            None if text is None else text[:_MAX_TEXT_CHARS]
+            for text in (letter.group_id, letter.source[0], letter.message)
+        )
+        key = group_id, topic or "", message
+        at_ms = letter.timestamp_ms
+        count = self.counts.setdefault(key, LetterCount(oldest_ms=at_ms, newest_ms=at_ms))
+        count.letters += 1
+        count.oldest_ms = min(count.oldest_ms, at_ms)
+        count.newest_ms = max(count.newest_ms, at_ms)
+        if positions is None:
+            count.pending = None
+        elif count.pending is not None:
+            count.pending += not positions[letter.partition].is_done(letter.offset)
+
 
 def find_queues(
-    config: Mapping[str, Any],
-    names: Sequence[str] = (),
-    prefix: str = DEFAULT_PREFIX,
+    config: Mapping[str, Any], names: Sequence[str] = (), prefix: str = DEFAULT_PREFIX
 ) -> dict[str, tuple[str, ...]]:
     """Find the dead-letter queues of a cluster.
 
@@ -79,33 +98,24 @@ def find_queues(
     :returns: queue → the share groups that are configured to use it
     :raises ClientError: no broker answers
     """
-    try:
-        cluster = settings(librdkafka_config(config)).cluster()
-    except UnsupportedSetting as error:
-        raise ClientError(str(error)) from error
-    found = asyncio.run(_find(cluster, prefix))
-    return {name: found.get(name, ()) for name in names} if names else found
+    queues = asyncio.run(_find(cluster_of(config), prefix))
+    return {name: queues.get(name, ()) for name in names} if names else queues
 
 
 async def _find(cluster: Cluster, prefix: str) -> dict[str, tuple[str, ...]]:
     async with cluster:
-        topics = {
+        topics = [
             name
-            for name, topic in (await cluster.metadata(None)).items()
+            for name, topic in sorted((await cluster.metadata(None)).items())
             if isinstance(topic, TopicMetadata) and not topic.is_internal
-        }
+        ]
         users: dict[str, list[str]] = {}
-        listed, _ = await list_groups(cluster, (), ("share",), cluster.timeout_ms)
-        group_ids = sorted(group.group_id for group in listed)
-        for group_id, name in (
-            await config_values(cluster, ConfigType.GROUP, group_ids, TOPIC_NAME)
-        ).items():
-            if name in topics:
-                users.setdefault(name, []).append(group_id)
-        enabled = await config_values(cluster, ConfigType.TOPIC, sorted(topics), GROUP_ENABLE)
+        for group_id, name in sorted((await queues_of_groups(cluster))[0].items()):
+            users.setdefault(name, []).append(group_id)
+        enabled = await config_values(cluster, ConfigType.TOPIC, topics, GROUP_ENABLE)
         return {
             name: tuple(users.get(name, ()))
-            for name in sorted(topics)
+            for name in topics
             if name in users or name.startswith(prefix) or enabled.get(name) == "true"
         }
 
@@ -125,33 +135,22 @@ def count_letters(
     :param max_records: the number of records to read, shared by the partitions
     :raises ClientError: the queue cannot be read
     """
-    group_id = position_group(queue)
-    with QueueReader(config, queue, group_id) as reader:
-        bounds = reader.bounds(reader.partition_counts())
-        positions: Mapping[int, QueuePosition] | None = None
+    with QueueReader(config, queue) as reader:
+        bounds = reader.bounds()
+        positions = None
         with suppress(RequestRefused):
-            positions = read_positions(reader, group_id, bounds)
+            positions = reader.positions(position_group(queue), bounds)
         summary = QueueSummary(queue, len(bounds), groups)
         summary.records = sum(end - first for first, end in bounds.values())
-        share = max(1, max_records // max(1, len(bounds)))
-        if summary.records <= max_records:
-            share = max_records
-        starts = {number: max(first, end - share) for number, (first, end) in bounds.items()}
-        ends = {number: end for number, (_, end) in bounds.items()}
-        for chunk in reader.chunks(starts, ends, stop):
-            for _, _, letter in chunk:
-                if letter is None:
+        share = max_records
+        if summary.records > max_records:
+            share = max(1, max_records // len(bounds))
+        ranges = {n: Bounds(max(first, end - share), end) for n, (first, end) in bounds.items()}
+        summary.read = sum(end - first for first, end in ranges.values())
+        for chunk in reader.chunks(ranges, stop):
+            for record in chunk:
+                if record.letter is None:
                     summary.not_letters += 1
-                    continue
-                key = (letter.group_id, letter.source[0], letter.message)
-                count = summary.counts.setdefault(key, LetterCount())
-                at_ms = letter.timestamp_ms
-                count.oldest_ms = min(count.oldest_ms, at_ms) if count.letters else at_ms
-                count.newest_ms = max(count.newest_ms, at_ms)
-                count.letters += 1
-                if positions is None:
-                    count.pending = None
-                elif not positions[letter.partition].is_done(letter.offset):
-                    count.pending = (count.pending or 0) + 1
-        summary.read = sum(ends[number] - start for number, start in starts.items())
+                else:
+                    summary.add(record.letter, positions)
         return summary

@@ -5,24 +5,24 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from functools import cached_property
-from typing import Any, NamedTuple
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import Consumer
-
-from headrace.client.cluster import Cluster, TopicMetadata
-from headrace.client.errors import ClientError, ConnectionFailed, UnknownTopic
+from headrace.client.cluster import Cluster
+from headrace.client.coordinators import backing_off
+from headrace.client.errors import ClientError, ConnectionFailed, check_answer
 from headrace.client.group_requests import asking_for_commits
 from headrace.client.list_offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
-from headrace.client.partition_reader import PartitionReader, ReadRecord
+from headrace.client.partition_reader import PartitionReader
 from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
+from headrace.errors import ErrorCode
 
 from .letters import DeadLetter, LetterFilter, parse_letter
-from .librdkafka_errors import client_errors
-from .originals import Originals
-from .sources import Sources, find_sources
+from .originals import Comparison, compared, read_originals
+from .positions import InvalidMetadata, QueuePosition
+
+T = TypeVar("T")
 
 RECORDS_AT_ONCE = 500
 TIMEOUT_S = 30.0
@@ -49,22 +49,28 @@ class QueueRecord(NamedTuple):
     letter: DeadLetter | None
 
 
-class QueueReader:
-    """A reader of one queue.
+def cluster_of(config: Mapping[str, Any]) -> Cluster:
+    """Return a cluster, without opening a connection.
 
     :param config: librdkafka's configuration properties
-    :param group_id: the group whose committed offsets are read, if any; it does not join the group
+    :raises ClientError: the configuration is wrong
+    """
+    try:
+        return settings(librdkafka_config(config)).cluster()
+    except UnsupportedSetting as error:
+        raise ClientError(str(error)) from error
+
+
+class QueueReader:
+    """A reader of one queue, and of the originals of its letters. All calls block.
+
+    :param config: librdkafka's configuration properties
     :raises ClientError: the configuration is wrong
     """
 
-    def __init__(self, config: Mapping[str, Any], queue: str, group_id: str | None = None) -> None:
+    def __init__(self, config: Mapping[str, Any], queue: str) -> None:
         self.queue = queue
-        self._config = config
-        self._group_id = group_id
-        try:
-            self._cluster = settings(librdkafka_config(config)).cluster()
-        except UnsupportedSetting as error:
-            raise ClientError(str(error)) from error
+        self.cluster = cluster_of(config)
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> QueueReader:
@@ -72,69 +78,20 @@ class QueueReader:
 
     def __exit__(self, *_: object) -> None:
         with self._runner:
-            self._runner.run(self._cluster.close())
-        if "consumer" in vars(self):
-            self.consumer.close()
+            self._runner.run(self.cluster.close())
 
-    @cached_property
-    def consumer(self) -> Consumer:
-        """A consumer with the group's id, for its offsets: it needs permissions on the group.
+    def wait(self, call: Coroutine[Any, Any, T]) -> T:
+        """Return the result of a call that uses the reader's cluster."""
+        return self._runner.run(call)
 
-        :raises ClientError: the configuration is wrong
-        """
-        with client_errors("the client configuration", f"READ on group '{self._group_id}'"):
-            return Consumer(
-                {
-                    "log_level": 2,
-                    **librdkafka_config(self._config),
-                    "group.id": self._group_id,
-                    "enable.auto.commit": False,
-                    "isolation.level": "read_committed",
-                }
-            )
-
-    def check_group(self) -> None:
-        """Check that the user may read the offsets of the group.
-
-        librdkafka would retry a refused request until its timeout.
-
-        :raises ClientError: the user may not, or no broker answers
-        """
-        assert self._group_id is not None
-        self._runner.run(_check_group(self._cluster, self._group_id))
-
-    def partition_counts(self) -> dict[str, int]:
-        """Return the number of partitions of each topic of the cluster.
-
-        :raises ClientError: no broker answers
-        """
-        topics = self._runner.run(self._cluster.metadata(None))
-        return {
-            name: len(topic.leaders)
-            for name, topic in topics.items()
-            if isinstance(topic, TopicMetadata)
-        }
-
-    def sources(self) -> Sources:
-        """Return what the cluster says about the sources of the queue's letters.
-
-        :raises ClientError: a broker does not answer
-        """
-        return self._runner.run(find_sources(self._cluster, self.queue))
-
-    def bounds(
-        self, partition_counts: Mapping[str, int], partitions: Sequence[int] = ()
-    ) -> dict[int, Bounds]:
+    def bounds(self, partitions: Sequence[int] = ()) -> dict[int, Bounds]:
         """Return the offsets of partitions of the queue.
 
-        :param partition_counts: those of :meth:`partition_counts`
         :param partitions: their numbers; empty for all partitions
         :raises UnknownTopic: the queue does not exist
         :raises ClientError: a partition does not exist, or no broker answers
         """
-        if self.queue not in partition_counts:
-            raise UnknownTopic(self.queue)
-        count = partition_counts[self.queue]
+        count = len(self.wait(self.cluster.topics([self.queue]))[self.queue].leaders)
         for number in partitions:
             if not 0 <= number < count:
                 raise ClientError(f"topic '{self.queue}' has no partition {number}: it has {count}")
@@ -144,76 +101,133 @@ class QueueReader:
 
     def _offsets(self, numbers: Sequence[int], when: int) -> dict[int, int]:
         listing = list_offsets(
-            self._cluster,
+            self.cluster,
             {(self.queue, number): when for number in numbers},
             isolation_level=READ_COMMITTED,
             timeout_ms=int(TIMEOUT_S * 1000),
         )
-        listed = self._runner.run(listing)
-        return {number: answer.offset or 0 for (_, number), answer in listed.items()}
+        return {number: listed.offset or 0 for (_, number), listed in self.wait(listing).items()}
+
+    def positions(self, group_id: str, bounds: Mapping[int, Bounds]) -> dict[int, QueuePosition]:
+        """Return the progress in each partition; without a commit it begins with the first record.
+
+        :param group_id: the group that keeps the progress
+        :raises ClientError: no broker answers, or the group is used for something else
+        """
+        commits = self.wait(_commits(self.cluster, group_id, self.queue, list(bounds)))
+        positions = {}
+        for number, (first, _) in bounds.items():
+            offset, metadata = commits.get(number, (-1, ""))
+            try:
+                position = QueuePosition.read(max(offset, 0), metadata)
+            except InvalidMetadata as error:
+                raise ClientError(
+                    f"group '{group_id}' is used for something else than redrives: {error}"
+                ) from error
+            positions[number] = position.with_done([(0, first - 1)] if first else [])
+        return positions
 
     def chunks(
-        self,
-        starts: Mapping[int, int],
-        ends: Mapping[int, int],
-        stop: threading.Event,
-        most: int = RECORDS_AT_ONCE,
+        self, ranges: Mapping[int, Bounds], stop: threading.Event, most: int = RECORDS_AT_ONCE
     ) -> Iterator[list[QueueRecord]]:
         """Yield records of the queue, those of a partition in order.
 
-        :param starts: partition → first offset
-        :param ends: partition → exclusive end, at most the end of the log
+        :param ranges: partition → what to read of it
         :param stop: ends the iteration when it is set
         :param most: the limit of records in a chunk
         :raises ClientError: the queue cannot be read, or no broker answers
         """
-        positions = {
-            (self.queue, number): start for number, start in starts.items() if start < ends[number]
+        filled = {
+            (self.queue, number): bounds
+            for number, bounds in ranges.items()
+            if bounds.first < bounds.end
         }
         reader = PartitionReader(
-            self._cluster,
-            positions,
-            {place: ends[place[1]] for place in positions},
+            self.cluster,
+            {partition: bounds.first for partition, bounds in filled.items()},
+            {partition: bounds.end for partition, bounds in filled.items()},
             READ_COMMITTED,
         )
         last_s = time.monotonic()
         while not stop.is_set():
-            chunk = self._runner.run(reader.read(most, _WAIT_S))
+            chunk = self.wait(reader.read(most, _WAIT_S))
             if chunk is None:
                 return
             if chunk:
-                yield [_record(record) for record in chunk]
+                yield [
+                    QueueRecord(
+                        number,
+                        record.offset,
+                        parse_letter(
+                            (topic, number),
+                            record.offset,
+                            record.timestamp_ms,
+                            record.key,
+                            record.value,
+                            record.headers,
+                        ),
+                    )
+                    for topic, number, _, record in chunk
+                ]
                 last_s = time.monotonic()
             elif time.monotonic() - last_s > TIMEOUT_S:
                 raise ConnectionFailed(f"reading topic '{self.queue}': no broker answers")
 
+    def compared(self, letters: Sequence[DeadLetter]) -> Iterator[Comparison]:
+        """Yield each letter, compared with what the topic has in its place, in order.
 
-async def _check_group(cluster: Cluster, group_id: str) -> None:
-    async with cluster:
-        asking = asking_for_commits({group_id: {}})
-        answers = await cluster.coordinators.ask([group_id], asking, int(TIMEOUT_S * 1000))
-        answer = answers[group_id]
+        :raises ClientError: a leader does not answer
+        """
+        return compared(letters, lambda look: self.wait(read_originals(self.cluster, look)))
+
+    def filled(self, letters: Sequence[DeadLetter]) -> Iterator[DeadLetter]:
+        """Yield letters, in order, those that lack it with the content of their original records.
+
+        Those whose record is gone, or cannot be read, are unchanged.
+
+        :raises ClientError: a leader does not answer
+        """
+        comparisons = self.compared([letter for letter in letters if not letter.has_content])
+        for letter in letters:
+            yield letter if letter.has_content else next(comparisons).letter
+
+
+async def _commits(
+    cluster: Cluster, group_id: str, queue: str, numbers: Sequence[int]
+) -> dict[int, tuple[int, str]]:
+    """Return partition → committed offset and its metadata.
+
+    :raises ClientError: no broker answers, or the user may not read them
+    """
+    what = f"reading the offsets of group '{group_id}'"
+    timeout_ms = int(TIMEOUT_S * 1000)
+    ask = asking_for_commits({group_id: {queue: numbers}}, require_stable=True)
+
+    async def attempt() -> list[Any] | None:
+        answer = (await cluster.coordinators.ask([group_id], ask, timeout_ms))[group_id]
         if isinstance(answer, ClientError):
             raise answer
+        answers = [partition for topic in answer.topics for partition in topic.partitions]
+        # The last redrive has ended its transaction, but not every broker knows it yet.
+        unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
+        return None if any(answer.error_code == unstable for answer in answers) else answers
 
-
-def _record(read: ReadRecord) -> QueueRecord:
-    record = read.record
-    letter = parse_letter(
-        (read.topic, read.partition),
-        record.offset,
-        record.timestamp_ms,
-        record.key,
-        record.value,
-        record.headers,
-    )
-    return QueueRecord(read.partition, record.offset, letter)
+    answers = await backing_off(attempt, timeout_ms)
+    if answers is None:
+        raise ConnectionFailed(f"{what}: the transaction of another redrive does not end")
+    commits = {}
+    for answer in answers:
+        check_answer(what, answer, f"READ on group '{group_id}'")
+        # confluent-kafka commits the NUL at the end of C's string, too.
+        metadata = (answer.metadata or "").removesuffix("\0")
+        commits[int(answer.partition_index)] = int(answer.committed_offset), metadata
+    return commits
 
 
 def read_letters(
     config: Mapping[str, Any],
     queue: str,
-    wanted: LetterFilter,
+    selection: LetterFilter,
     stop: threading.Event,
     *,
     max_letters: int | None = None,
@@ -226,33 +240,29 @@ def read_letters(
     :param max_letters: end after this many letters; None for all
     :raises ClientError: the queue cannot be read
     """
-    with ExitStack() as opened:
-        reader = opened.enter_context(QueueReader(config, queue))
-        originals = opened.enter_context(Originals(config))
-        bounds = reader.bounds(reader.partition_counts(), wanted.partitions)
-        starts, ends = limits_of(bounds, wanted)
-        left = max_letters
-        for chunk in reader.chunks(starts, ends, stop):
-            found = [one.letter for one in chunk if one.letter is not None]
-            letters = [letter for letter in found if wanted.selects(letter)]
-            for letter in originals.fill(letters):
-                if not wanted.selects_key(letter):
-                    continue
-                if left == 0:
-                    return
-                yield letter
-                left = None if left is None else left - 1
-            if left == 0:
-                return
+    with QueueReader(config, queue) as reader:
+        ranges = selected_ranges(reader.bounds(selection.partitions), selection)
+        letters = (
+            letter
+            for chunk in reader.chunks(ranges, stop)
+            for letter in reader.filled(
+                [
+                    record.letter
+                    for record in chunk
+                    if record.letter is not None and selection.selects(record.letter)
+                ]
+            )
+            if selection.selects_key(letter)
+        )
+        yield from islice(letters, max_letters)
 
 
-def limits_of(
-    bounds: Mapping[int, Bounds], wanted: LetterFilter
-) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the starts and exclusive ends of what a filter may select of partitions."""
-    starts = {number: max(one.first, wanted.from_offset) for number, one in bounds.items()}
-    ends = {
-        number: one.end if wanted.to_offset is None else min(one.end, wanted.to_offset)
-        for number, one in bounds.items()
+def selected_ranges(bounds: Mapping[int, Bounds], selection: LetterFilter) -> dict[int, Bounds]:
+    """Return what a filter may select of partitions."""
+    return {
+        number: Bounds(
+            max(first, selection.from_offset),
+            end if selection.to_offset is None else min(end, selection.to_offset),
+        )
+        for number, (first, end) in bounds.items()
     }
-    return starts, ends

@@ -12,60 +12,26 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from confluent_kafka import (
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import KafkaError
 
 from headrace.client.errors import ClientError, missing_permission
 from headrace.client.read_budget import size_of
-from headrace.client.settings import librdkafka_config
 from headrace.client.share.spans import Span
 
 from .letters import DeadLetter, LetterFilter
-from .librdkafka_errors import client_error, client_errors
-from .originals import Comparison, Evidence, Originals
-from .positions import MAX_METADATA_CHARS, InvalidMetadata, QueuePosition
-from .reading import RECORDS_AT_ONCE, TIMEOUT_S, Bounds, QueueReader, QueueRecord, limits_of
+from .originals import Comparison, Evidence
+from .positions import MAX_METADATA_CHARS, QueuePosition
+from .reading import RECORDS_AT_ONCE, Bounds, QueueReader, QueueRecord, selected_ranges
+from .sending import OF_ONE_SOURCE, Sender, fenced
+from .sources import find_sources
 
-_TRANSACTION_TIMEOUT_MS = 60_000
 _TRANSACTION_BYTES = 8 << 20
 """The size of the records after which a transaction ends: over a slow link it takes less time than
 its timeout.
 """
-_RETRY_PAUSE_S = 0.1
-_MAX_RECORD_BYTES = 256 << 20
-"""The broker decides which records are too large."""
-_OF_ONE_RECORD = frozenset(
-    {
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.INVALID_MSG,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError.POLICY_VIOLATION,
-    }
-)
-"""Error codes that concern one record: the broker may accept the others."""
-_OF_ONE_SOURCE = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_EXCEPTION,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-    }
-)
-"""Error codes that concern all records of a topic: the broker may accept those of other topics."""
-_CONSEQUENCES = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
-
 _MAX_NAME_CHARS = 249
 """The longest name of a topic; a header may have any text."""
 _MAX_SKIPPED = 100
@@ -124,7 +90,6 @@ class RedriveCounts:
     :ivar redriven: by source topic
     :ivar uncompared: those of them whose original record is gone, by source topic: the content of
         the letter may be that of any writer
-    :ivar without_copy: those of them whose content comes from their topic, by source topic
     :ivar samples: some of them, of each source topic and kind
     :ivar skipped: by source topic and reason; of many sources the last ones are "…" together
     :ivar unmatched: letters that the filter does not select
@@ -135,7 +100,6 @@ class RedriveCounts:
 
     redriven: Counter[str] = field(default_factory=Counter)
     uncompared: Counter[str] = field(default_factory=Counter)
-    without_copy: Counter[str] = field(default_factory=Counter)
     samples: list[Sample] = field(default_factory=list)
     skipped: Counter[tuple[str, str]] = field(default_factory=Counter)
     unmatched: int = 0
@@ -154,16 +118,13 @@ class RedriveCounts:
         self.redriven[topic] += 1
         if evidence is Evidence.UNCOMPARED:
             self.uncompared[topic] += 1
-        elif evidence is Evidence.NO_COPY:
-            self.without_copy[topic] += 1
-        of_kind = sum((one.source, one.evidence) == (topic, evidence) for one in self.samples)
-        if len(self.samples) < _MAX_SAMPLES and of_kind < _SAMPLES_OF_KIND:
+        kinds = [(sample.source, sample.evidence) for sample in self.samples]
+        if len(kinds) < _MAX_SAMPLES and kinds.count((topic, evidence)) < _SAMPLES_OF_KIND:
             key, value = (
                 None if data is None else data[:_SAMPLE_BYTES]
                 for data in (letter.key, letter.value)
             )
-            sample = Sample(*letter.source, letter.source_offset, evidence, key, value)
-            self.samples.append(sample)
+            self.samples.append(Sample(*letter.source, letter.source_offset, evidence, key, value))
 
     def skip(self, source: str, reason: str) -> None:
         """Count a letter that is skipped."""
@@ -193,7 +154,7 @@ class Redrive:
     """A redrive of one queue.
 
     :param config: librdkafka's configuration properties
-    :param wanted: the letters to redrive
+    :param selection: the letters to redrive
     :ivar group_id: the group that keeps the progress
     """
 
@@ -201,12 +162,12 @@ class Redrive:
         self,
         config: Mapping[str, Any],
         queue: str,
-        wanted: LetterFilter,
+        selection: LetterFilter,
         options: RedriveOptions,
     ) -> None:
         self._config = config
         self._queue = queue
-        self.wanted = wanted
+        self.selection = selection
         self.options = options
         self.group_id = options.position_group or position_group(queue)
         self.planned_ends: Mapping[int, int] | None = None
@@ -219,12 +180,12 @@ class Redrive:
         :param stop: set it to end early
         :raises ClientError: the queue cannot be read
         """
-        with ExitStack() as opened:
-            self.planned_ends = None
-            pass_ = _Pass(self._open(opened), opened.enter_context(Originals(self._config)), self)
-            counts = pass_.over_queue(stop, progress)
-            self.planned_ends = pass_.ends
-            return counts
+        self.planned_ends = None
+        with QueueReader(self._config, self._queue) as reader:
+            pass_ = _Pass(reader, None, self)
+            counts = pass_.run(stop, progress)
+        self.planned_ends = {number: bounds.end for number, bounds in pass_.ranges.items()}
+        return counts
 
     def run(self, stop: threading.Event, progress: Progress | None = None) -> RedriveCounts:
         """Redrive.
@@ -233,47 +194,12 @@ class Redrive:
         :raises ClientError: a broker refuses or does not answer, or another redrive with the same
             group has begun; the current transaction is aborted
         """
-        with ExitStack() as opened:
-            reader = self._open(opened)
-            # Raise before another redrive is fenced.
-            reader.bounds(reader.partition_counts(), self.wanted.partitions)
+        with QueueReader(self._config, self._queue) as reader:
+            reader.bounds(self.selection.partitions)  # raises before another redrive is fenced
             # Abort the open transaction of an earlier run, and fence that run, before the progress
             # is read.
-            sender = _Sender(self._config, self.group_id, reader)
-            pass_ = _Pass(reader, opened.enter_context(Originals(self._config)), self, sender)
-            return pass_.over_queue(stop, progress)
-
-    def _open(self, opened: ExitStack) -> QueueReader:
-        return opened.enter_context(QueueReader(self._config, self._queue, self.group_id))
-
-
-def read_positions(
-    reader: QueueReader, group_id: str, bounds: Mapping[int, Bounds]
-) -> dict[int, QueuePosition]:
-    """Return the progress in each partition; without a commit it begins with the first record.
-
-    :param group_id: the group of the reader
-    :raises ClientError: no broker answers, or the group is used for something else
-    """
-    reader.check_group()
-    asked = [TopicPartition(reader.queue, number) for number in bounds]
-    what = f"reading the offsets of group '{group_id}'"
-    with client_errors(what, f"READ on group '{group_id}'"):
-        committed = reader.consumer.committed(asked, timeout=TIMEOUT_S)
-        for one in committed:
-            if one.error is not None:
-                raise KafkaException(one.error)
-    positions = {}
-    for one in committed:
-        first, _ = bounds[one.partition]
-        try:
-            position = QueuePosition.read(max(one.offset, 0), one.metadata or "")
-        except InvalidMetadata as error:
-            raise ClientError(f"{what}: it is used for something else: {error}") from error
-        if one.offset < first:
-            position.add([(0, first - 1)])
-        positions[one.partition] = position
-    return positions
+            sender = Sender(self._config, self.group_id, self._queue)
+            return _Pass(reader, sender, self).run(stop, progress)
 
 
 class _Pass:
@@ -282,51 +208,41 @@ class _Pass:
     :param sender: None for a plan
     """
 
-    def __init__(
-        self,
-        reader: QueueReader,
-        originals: Originals,
-        redrive: Redrive,
-        sender: _Sender | None = None,
-    ) -> None:
+    def __init__(self, reader: QueueReader, sender: Sender | None, redrive: Redrive) -> None:
         self._reader = reader
-        self._originals = originals
-        self._wanted = redrive.wanted
-        self._planned_ends = redrive.planned_ends
-        self.ends: Mapping[int, int] = {}
-        """Partition → the exclusive end of what is read."""
+        self._sender = sender
+        self._selection = redrive.selection
         self._options = redrive.options
         self._group_id = redrive.group_id
-        self._sender = sender
         self._counts = RedriveCounts()
-        self._sources = reader.sources()
+        self._sources = reader.wait(find_sources(reader.cluster, reader.queue))
         self._refused: dict[str, str] = {}
         """Source topic → why the broker refuses all its records."""
-        self._bounds = reader.bounds(self._sources.partition_counts, redrive.wanted.partitions)
-        self._positions = read_positions(reader, redrive.group_id, self._bounds)
-        self._cursors: dict[int, int] = {}
-        """Partition → the offset after the last record that was decided."""
-        self._uncommitted: set[int] = set()
-        self._committed = dict(self._positions)
-
-    def over_queue(self, stop: threading.Event, progress: Progress | None) -> RedriveCounts:
-        starts, ends = limits_of(self._bounds, self._wanted)
-        if self._planned_ends is not None:
-            ends = {n: min(end, self._planned_ends.get(n, 0)) for n, end in ends.items()}
-        self.ends = ends
-        starts = {
-            number: max(start, self._positions[number].start) for number, start in starts.items()
+        self._bounds = reader.bounds(redrive.selection.partitions)
+        self._committed = reader.positions(redrive.group_id, self._bounds)
+        self._positions = dict(self._committed)
+        ends = redrive.planned_ends
+        self.ranges = {
+            number: Bounds(
+                max(first, self._positions[number].start),
+                end if ends is None else min(end, ends.get(number, 0)),
+            )
+            for number, (first, end) in selected_ranges(self._bounds, self._selection).items()
         }
-        self._cursors = dict(starts)
-        total = sum(max(0, ends[number] - start) for number, start in starts.items())
+        """What is read of each partition."""
+        self._cursors = {number: first for number, (first, _) in self.ranges.items()}
+        """Partition → the offset after the last record that was decided."""
+
+    def run(self, stop: threading.Event, progress: Progress | None) -> RedriveCounts:
         rate = self._options.records_per_s
         most = RECORDS_AT_ONCE if rate is None else min(RECORDS_AT_ONCE, max(1, int(rate)))
+        total = sum(max(0, end - first) for first, end in self.ranges.values())
         began_s = time.monotonic()
-        for chunk in self._reader.chunks(starts, ends, stop, most):
-            for part in _parts(self._decided(chunk, stop)):
+        for chunk in self._reader.chunks(self.ranges, stop, most):
+            for part in _parts(self._decisions(chunk, stop)):
                 self._settle(part)
                 if progress is not None:
-                    read = sum(self._cursors[number] - start for number, start in starts.items())
+                    read = sum(self._cursors[n] - first for n, (first, _) in self.ranges.items())
                     progress(min(read, total), total)
                 if stop.is_set():
                     break
@@ -337,137 +253,118 @@ class _Pass:
                 stop.wait(max(0.0, due_s - time.monotonic()))
         else:
             self._counts.stopped = stop.is_set()
-        if self._uncommitted:
-            self._commit([], {number: self._positions[number] for number in self._uncommitted})
+        self._commit([], self._positions)
         return self._counts
 
-    def _decided(self, chunk: Sequence[QueueRecord], stop: threading.Event) -> Iterator[_Decision]:
+    def _decisions(
+        self, chunk: Sequence[QueueRecord], stop: threading.Event
+    ) -> Iterator[_Decision]:
         """Decide about the records of a chunk, up to ``max_records`` redriven records, or a stop.
 
         Each is counted when it is taken.
         """
-        selected = [
-            letter
-            for _, _, letter in chunk
-            if letter is not None
-            and self._selects(letter)
-            and not self._positions[letter.partition].is_done(letter.offset)
-            and self._source_obstacle(letter) is None
+        candidates = [
+            record.letter
+            if record.letter is not None
+            and self._selects(record.letter)
+            and not self._positions[record.partition].is_done(record.offset)
+            and self._obstacle(record.letter) is None
+            else None
+            for record in chunk
         ]
-        compared = {(letter.partition, letter.offset) for letter in selected}
-        comparisons = self._originals.compare(selected)
-        left = None
-        if self._options.max_records is not None:
-            left = self._options.max_records - self._counts.total
-        for number, offset, letter in chunk:
-            if left == 0:
-                break
-            comparison = next(comparisons) if (number, offset) in compared else None
+        comparisons = self._reader.compared([letter for letter in candidates if letter is not None])
+        redriven = self._counts.total
+        for record, candidate in zip(chunk, candidates, strict=True):
+            if redriven == self._options.max_records:
+                return
+            comparison = None if candidate is None else next(comparisons)
             if stop.is_set():
-                break
-            one = _Decision(number, offset)
-            if self._positions[one.partition].is_done(one.offset):
-                self._counts.done_before += 1
-                one.is_done = True
-            elif letter is None:
-                self._counts.not_letters += 1
-            elif not self._selects(letter):
-                self._counts.unmatched += 1
-            else:
-                self._decide(one, letter, comparison)
-            if one.letter is not None and left is not None:
-                left -= 1
-            yield one
+                return
+            decision = _Decision(record.partition, record.offset)
+            self._decide(decision, record.letter, comparison)
+            redriven += decision.letter is not None
+            yield decision
 
     def _selects(self, letter: DeadLetter) -> bool:
         """Return whether a letter is selected; one without a copy, whatever key its record has."""
-        return self._wanted.selects(letter) and (
-            not letter.has_content or self._wanted.selects_key(letter)
+        return self._selection.selects(letter) and (
+            not letter.has_content or self._selection.selects_key(letter)
         )
 
-    def _decide(self, one: _Decision, letter: DeadLetter, comparison: Comparison | None) -> None:
-        reason = self._source_obstacle(letter)
-        if reason is None:
-            assert comparison is not None
-            letter, one.evidence, reason = comparison
-        if letter.has_content and not self._wanted.selects_key(letter):
+    def _decide(
+        self, decision: _Decision, letter: DeadLetter | None, comparison: Comparison | None
+    ) -> None:
+        if self._positions[decision.partition].is_done(decision.offset):
+            self._counts.done_before += 1
+            decision.is_done = True
+            return
+        if letter is None:
+            self._counts.not_letters += 1
+            return
+        reason = self._obstacle(letter)
+        if comparison is not None and reason is None:
+            letter, decision.evidence, reason = comparison
+        if not self._selects(letter):
             self._counts.unmatched += 1
             return
         if reason is None and letter.redrives >= self._options.max_redrives:
             times = "once" if letter.redrives == 1 else f"{letter.redrives} times"
             reason = f"redriven {times} before"
         if reason is None:
-            one.letter, one.is_done = letter, True
+            decision.letter, decision.is_done = letter, True
         else:
-            self._skip(one, letter.source[0], reason)
+            self._skip(decision, letter.source[0], reason)
 
-    def _skip(self, one: _Decision, source: str, reason: str) -> None:
-        one.letter, one.is_done = None, self._options.settle_skipped
+    def _skip(self, decision: _Decision, source: str, reason: str) -> None:
+        decision.letter, decision.is_done = None, self._options.settle_skipped
         self._counts.skip(source, reason)
 
-    def _source_obstacle(self, letter: DeadLetter) -> str | None:
+    def _obstacle(self, letter: DeadLetter) -> str | None:
         """Return why the source of a letter gets no records; None if it may get them."""
         return self._sources.obstacle(letter) or self._refused.get(letter.source[0])
 
-    def _settle(self, decided: Sequence[_Decision]) -> None:
+    def _settle(self, decisions: Sequence[_Decision]) -> None:
         """Redrive the letters of a part of a chunk, and commit the progress, in one transaction.
 
         If the broker refuses a record or a source, each record gets a transaction of its own.
         """
-        letters = [one.letter for one in decided if one.letter is not None]
-        positions = self._advanced(decided)
-        if letters:
-            refusal = self._commit(letters, positions)
-            if refusal is not None:
-                self._settle_singly(decided, refusal)
-                return
-        else:
-            self._uncommitted.update(
-                number
-                for number, position in positions.items()
-                if position.metadata() != self._positions[number].metadata()
-                or position.start != self._positions[number].start
-            )
-        self._positions.update(positions)
-        for one in decided:
-            self._cursors[one.partition] = one.offset + 1
-            if one.letter is not None:
-                self._counts.add(one.letter, one.evidence)
-
-    def _settle_singly(self, decided: Sequence[_Decision], refusal: KafkaError) -> None:
-        sending = [one for one in decided if one.letter is not None]
-        if len(sending) > 1:
-            for one in decided:
-                topic = one.letter.source[0] if one.letter is not None else ""
-                if topic in self._refused:
-                    self._skip(one, topic, self._refused[topic])
-                self._settle([one])
+        letters = [decision.letter for decision in decisions if decision.letter is not None]
+        positions = self._advanced(decisions)
+        refusal = self._commit(letters, positions) if letters else None
+        if refusal is None:
+            self._positions.update(positions)
+            for decision in decisions:
+                self._cursors[decision.partition] = decision.offset + 1
+                if decision.letter is not None:
+                    self._counts.add(decision.letter, decision.evidence)
             return
-        letter = sending[0].letter
-        assert letter is not None
-        topic = letter.source[0]
+        is_alone, topic = len(letters) == 1, letters[0].source[0]
         reason = f"refused by the broker: {refusal.name()}"
-        advice = missing_permission(refusal.code(), f"WRITE on topic '{topic}'")
-        if advice is not None:
-            reason = f"{reason}: {advice}"
-        if refusal.code() in _OF_ONE_SOURCE:
-            self._refused[topic] = reason
-        self._skip(sending[0], topic, reason)
-        self._settle(decided)
+        if is_alone:
+            if advice := missing_permission(refusal.code(), f"WRITE on topic '{topic}'"):
+                reason = f"{reason}: {advice}"
+            if refusal.code() in OF_ONE_SOURCE:
+                self._refused[topic] = reason
+        for decision in decisions:
+            if decision.letter is not None:
+                topic = decision.letter.source[0]
+                if is_alone or topic in self._refused:
+                    self._skip(decision, topic, self._refused.get(topic, reason))
+            self._settle([decision])
 
-    def _advanced(self, decided: Iterable[_Decision]) -> dict[int, QueuePosition]:
+    def _advanced(self, decisions: Iterable[_Decision]) -> dict[int, QueuePosition]:
         """Return the positions after a part of a chunk.
 
         :raises ClientError: one is too large to be committed
         """
         spans: dict[int, list[Span]] = {}
         cursors = dict(self._cursors)
-        for one in decided:
-            number = one.partition
-            if one.is_done:
+        for decision in decisions:
+            number = decision.partition
+            if decision.is_done:
                 # Offsets without a record before it, such as markers, are done, too.
-                spans.setdefault(number, []).append((cursors[number], one.offset))
-            cursors[number] = one.offset + 1
+                spans.setdefault(number, []).append((cursors[number], decision.offset))
+            cursors[number] = decision.offset + 1
         positions = {n: self._positions[n].with_done(done) for n, done in spans.items()}
         for number, position in positions.items():
             if len(position.metadata()) > MAX_METADATA_CHARS:
@@ -481,192 +378,38 @@ class _Pass:
     def _commit(
         self, letters: Sequence[DeadLetter], positions: Mapping[int, QueuePosition]
     ) -> KafkaError | None:
-        """Commit a transaction; do nothing in a plan.
+        """Commit letters and the positions that have changed; do nothing in a plan.
 
         :returns: the refusal of a record or a source, after which nothing is committed; else None
-        """
-        if self._sender is None:
-            return None
-        refusal = self._sender.send(letters, positions)
-        if refusal is None:
-            self._uncommitted -= positions.keys()
-            self._committed.update(positions)
-        else:
-            self._restart(self._sender)
-        return refusal
-
-    def _restart(self, sender: _Sender) -> None:
-        """Begin new transactions after a refused record.
-
         :raises ClientError: another redrive has committed something meanwhile
         """
-        sender.restart()
-        for number, position in read_positions(self._reader, self._group_id, self._bounds).items():
-            known = self._committed[number]
-            if (position.start, position.done) != (known.start, known.done):
-                raise _fenced(self._group_id)
+        changed = {
+            number: position
+            for number, position in {**self._positions, **positions}.items()
+            if position != self._committed[number]
+        }
+        if self._sender is None or not (letters or changed):
+            return None
+        refusal = self._sender.send(letters, changed)
+        if refusal is None:
+            self._committed.update(changed)
+            return None
+        self._sender.restart()
+        if self._reader.positions(self._group_id, self._bounds) != self._committed:
+            raise fenced(self._group_id)
+        return refusal
 
 
-def _parts(decided: Iterable[_Decision]) -> Iterator[list[_Decision]]:
+def _parts(decisions: Iterable[_Decision]) -> Iterator[list[_Decision]]:
     """Divide decisions into parts, each for one transaction."""
     part: list[_Decision] = []
     size_bytes = 0
-    for one in decided:
-        part.append(one)
-        if one.letter is not None:
-            size_bytes += size_of(one.letter.key, one.letter.value, one.letter.headers)
+    for decision in decisions:
+        part.append(decision)
+        if (letter := decision.letter) is not None:
+            size_bytes += size_of(letter.key, letter.value, letter.headers)
         if size_bytes >= _TRANSACTION_BYTES:
             yield part
             part, size_bytes = [], 0
     if part:
         yield part
-
-
-class _Sender:
-    """The transactions of a redrive.
-
-    :param group_id: the group that keeps the progress, also the transactional id
-    :raises ClientError: no broker answers, or it refuses
-    """
-
-    def __init__(self, config: Mapping[str, Any], group_id: str, reader: QueueReader) -> None:
-        self._queue = reader.queue
-        self._group_id = group_id
-        self._group = reader.consumer.consumer_group_metadata()
-        self._needs = f"WRITE on transactional id '{group_id}'"
-        self._config = config
-        self.restart()
-
-    def restart(self) -> None:
-        """Abort the open transaction, and fence other redrives of the group.
-
-        Create a new producer: after some refusals the old one would repeat sequence numbers.
-
-        :raises ClientError: no broker answers, or it refuses
-        """
-        with client_errors(f"beginning transactions of '{self._group_id}'", self._needs):
-            self._producer = Producer(
-                {
-                    "log_level": 2,
-                    **librdkafka_config(self._config),
-                    "transactional.id": self._group_id,
-                    "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
-                    "message.max.bytes": _MAX_RECORD_BYTES,
-                }
-            )
-            _retried(lambda: self._producer.init_transactions(TIMEOUT_S))
-
-    def send(
-        self, letters: Sequence[DeadLetter], positions: Mapping[int, QueuePosition]
-    ) -> KafkaError | None:
-        """Commit records and positions in one transaction.
-
-        :returns: the refusal of a record or a source, after which :meth:`restart` must follow; else
-            None
-        :raises ClientError: the transaction failed, and is aborted
-        """
-        offsets = [
-            TopicPartition(self._queue, number, position.start, metadata=position.metadata())
-            for number, position in positions.items()
-        ]
-        try:
-            self._producer.begin_transaction()
-            refused = self._produce(letters)
-            if refused is not None:
-                return refused
-            if offsets:
-                _retried(
-                    lambda: self._producer.send_offsets_to_transaction(
-                        offsets, self._group, TIMEOUT_S
-                    )
-                )
-            _retried(lambda: self._producer.commit_transaction(TIMEOUT_S))
-        except KafkaException as error:
-            if letters and error.args[0].code() in _OF_ONE_SOURCE and not error.args[0].fatal():
-                return error.args[0]  # of several sources the error does not name the one
-            raise self._failure(error) from error
-        except ClientError:
-            self._abort()
-            raise
-        return None
-
-    def _produce(self, letters: Sequence[DeadLetter]) -> KafkaError | None:
-        """Produce records, and wait until all are acknowledged or one is refused.
-
-        :returns: a refusal that concerns one record or source, or None
-        :raises ClientError: another refusal
-        """
-        errors: list[tuple[str | None, KafkaError]] = []
-
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            if error is not None and error.code() not in _CONSEQUENCES:
-                errors.append((message.topic(), error))
-
-        for letter in letters:
-            source, partition = letter.source
-            headers: Any = letter.redriven_headers()
-            while not errors:
-                try:
-                    self._producer.produce(
-                        source,
-                        letter.value,
-                        letter.key,
-                        partition,
-                        headers=headers,
-                        on_delivery=delivered,
-                    )
-                    break
-                except BufferError:  # the queue is full: wait for deliveries
-                    self._producer.poll(_RETRY_PAUSE_S)
-                except KafkaException as error:
-                    if error.args[0].code() not in _OF_ONE_RECORD | _OF_ONE_SOURCE:
-                        raise
-                    errors.append((source, error.args[0]))
-        left = len(letters)
-        while not errors and (waiting := self._producer.flush(TIMEOUT_S)) and not errors:
-            if waiting >= left:
-                raise ClientError("producing: the broker does not answer")
-            left = waiting
-        for topic, refusal in errors:
-            if refusal.code() not in _OF_ONE_RECORD | _OF_ONE_SOURCE:
-                raise client_error(
-                    f"producing to topic '{topic}'", refusal, f"WRITE on topic '{topic}'"
-                )
-        return errors[0][1] if errors else None
-
-    def _failure(self, error: KafkaException) -> ClientError:
-        kafka_error = error.args[0]
-        if kafka_error.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
-            return _fenced(self._group_id)
-        if not kafka_error.fatal():
-            self._abort()
-        needs = self._needs
-        if kafka_error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            needs = f"READ on group '{self._group_id}'"
-        return client_error("redriving", error, needs)
-
-    def _abort(self) -> None:
-        try:
-            _retried(lambda: self._producer.abort_transaction(TIMEOUT_S))
-        except KafkaException:
-            pass  # the broker aborts it after its timeout, or when the next redrive begins
-
-
-def _fenced(group_id: str) -> ClientError:
-    return ClientError(f"another redrive with the group '{group_id}' has begun: this one ends")
-
-
-def _retried(call: Callable[[], object]) -> None:
-    """Call until it succeeds; retry after retriable errors.
-
-    :raises KafkaException: another error, or no success in time
-    """
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while True:
-        try:
-            call()
-            return
-        except KafkaException as error:
-            if not error.args[0].retriable() or time.monotonic() > deadline_s:
-                raise
-            time.sleep(_RETRY_PAUSE_S)

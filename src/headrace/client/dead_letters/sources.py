@@ -18,6 +18,7 @@ from headrace.client.group_listing import list_groups
 from headrace.client.group_requests import asking_for_share_offsets
 
 from .letters import DeadLetter
+from .originals import NO_TOPIC
 
 TOPIC_NAME = "errors.deadletterqueue.topic.name"
 """The config of a share group that names its dead-letter queue."""
@@ -45,7 +46,7 @@ class Sources:
         if topic in self.internal:
             return "an internal topic is never a source"
         if topic not in self.partition_counts:
-            return "the topic does not exist, or the user may not describe it"
+            return NO_TOPIC
         if partition >= self.partition_counts[topic]:
             return "the partition does not exist"
         if letter.group_id is None:
@@ -73,12 +74,9 @@ async def find_sources(cluster: Cluster, queue: str) -> Sources:
         if isinstance(topic, TopicMetadata)
     }
     # The records of a group whose coordinator is away would be skipped as if they were forged.
-    listed, failures = await list_groups(cluster, (), ("share",), cluster.timeout_ms)
+    queues, failures = await queues_of_groups(cluster)
     if failures:
         raise failures[0]
-    queues = await config_values(
-        cluster, ConfigType.GROUP, [group.group_id for group in listed], TOPIC_NAME
-    )
     users = [group_id for group_id, name in queues.items() if name == queue]
     consumed: dict[str, frozenset[str]] = {}
     unknown: dict[str, str] = {}
@@ -102,6 +100,16 @@ async def find_sources(cluster: Cluster, queue: str) -> Sources:
         consumed,
         unknown,
     )
+
+
+async def queues_of_groups(cluster: Cluster) -> tuple[dict[str, str], Sequence[ClientError]]:
+    """Return share group → its dead-letter queue, and the coordinators that did not list groups.
+
+    :raises ClientError: no broker answers
+    """
+    listed, failures = await list_groups(cluster, (), ("share",), cluster.timeout_ms)
+    group_ids = [group.group_id for group in listed]
+    return await config_values(cluster, ConfigType.GROUP, group_ids, TOPIC_NAME), failures
 
 
 async def config_values(
