@@ -658,6 +658,7 @@ def test_many_groups_cost_few_requests(
     ]
     monkeypatch.undo()
     assert sorted(one for one in sent if one not in ("ApiVersions", "Metadata")) == [
+        "DescribeCluster",
         "DescribeGroups",
         "Fetch",
         "ListGroups",
