@@ -154,7 +154,7 @@ def raised(answers: Mapping[K, V | ClientError]) -> dict[K, V]:
     return cast("dict[K, V]", dict(answers))
 
 
-def error_line(error: BaseException) -> str:
+def error_line(error: object) -> str:
     """Return the text of an error on one line, as people see it: what failed, and what to change.
 
     Control characters are escaped. Takes any error, also a ``KafkaException`` or ``KafkaError`` of
@@ -163,20 +163,15 @@ def error_line(error: BaseException) -> str:
     if isinstance(error, ClientError):
         return str(error)
     text = str(error)
-    reason = error.args[0] if error.args else None
+    (reason, *_) = getattr(error, "args", ()) or (error,)
     if isinstance(error, OSError) and error.errno is not None:
         # The numbers of failed look-ups of names are negative: the system has no text for them.
         text = str(error.strerror) if error.errno < 0 else os.strerror(error.errno)
         if error.filename is not None:
             text += f": {error.filename}"
-    elif hasattr(error, "code") and hasattr(error, "str"):  # a KafkaError
-        text = _librdkafka_text(error)
-    elif hasattr(reason, "code") and hasattr(reason, "str"):
-        text = _librdkafka_text(reason)
+    elif hasattr(reason, "code") and hasattr(reason, "str"):  # a KafkaError
+        text = str(reason.str()).removeprefix("Broker: ").removeprefix("Local: ")
+        advice = _ADVICE.get(int(reason.code()))
+        if advice is not None and advice not in text:
+            text = f"{text.rstrip('.')}: {advice}"
     return printable(" ".join(text.split()), _MAX_TEXT_CHARS)
-
-
-def _librdkafka_text(error: Any) -> str:
-    text = str(error.str()).removeprefix("Broker: ").removeprefix("Local: ")
-    advice = _ADVICE.get(int(error.code()))
-    return f"{text.rstrip('.')}: {advice}" if advice and advice not in text else text
