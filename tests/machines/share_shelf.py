@@ -144,16 +144,14 @@ class Shelf:
         )
         return [tuple(run) for run in acquired]
 
-    def ack(self, *batches, member="m", renew=False, uncounted=False):
+    def ack(self, *batches, member="m", **terms):
         """ShareAcknowledge of (first, last, type or [types]): None, or the refusal."""
         typed = [
             AcknowledgementBatch(first, last, [types] if isinstance(types, int) else types)
             for first, last, types in batches
         ]
         return self.apply(
-            self.partition.acknowledge(
-                member, typed, self.now_ms, self.settings, renew=renew, uncounted=uncounted
-            )
+            self.partition.acknowledge(member, typed, self.now_ms, self.settings, **terms)
         )
 
     def close(self, member="m") -> None:

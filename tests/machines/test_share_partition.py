@@ -172,14 +172,17 @@ def test_what_is_archived_says_why():
     s = shelf(10, delivery_count_limit=2)
     s.fetch()
     assert s.ack((0, 4, [GAP, REJECT, REJECT, ACCEPT, RELEASE])) is None
-    assert s.archived == [(0, 0, 1, ArchiveReason.GAP), (1, 2, 1, ArchiveReason.REJECTED)]
+    assert s.archived == [
+        Archived(0, 0, 1, ArchiveReason.GAP),
+        Archived(1, 2, 1, ArchiveReason.REJECTED),
+    ]
     assert s.fetch("n") == [(4, 4, 2)]
     s.close("n")
-    assert s.archived[2:] == [(4, 4, 2, ArchiveReason.DELIVERY_LIMIT)]
+    assert s.archived[2:] == [Archived(4, 4, 2, ArchiveReason.DELIVERY_LIMIT)]
     s.close()
     s.log = [(8, 9)]
     assert s.fetch() == [(8, 9, 2)]
-    assert s.archived[3:] == [(5, 7, 1, ArchiveReason.GONE)]
+    assert s.archived[3:] == [Archived(5, 7, 1, ArchiveReason.GONE)]
 
 
 # --- transactions (share.isolation.level=read_committed) ---
@@ -262,6 +265,19 @@ def test_records_given_up_without_a_dead_letter_queue_are_counted_and_logged_onc
     give_up()
     assert "since the broker started: 4, " in caplog.messages[1]
     assert s.coordinators.share.dead_letters.counts["g"].given_up == 4
+
+
+def test_a_member_delays_what_it_releases():
+    s = shelf(4, release_backoff_ms=1000)
+    s.fetch()
+    assert s.ack((0, 1, RELEASE), delay_ms=500) is None  # the group's backoff is longer
+    assert s.ack((2, 3, RELEASE), delay_ms=5000) is None
+    s.wait(1000)
+    assert s.fetch() == [(0, 1, 2)]
+    s.wait(3999)
+    assert s.fetch() == []
+    s.wait(1)
+    assert s.fetch() == [(2, 3, 2)]
 
 
 # --- releases that are not counted ---

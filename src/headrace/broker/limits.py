@@ -173,6 +173,12 @@ MAX_FETCH_SESSION_PARTITIONS = 500_000
 MAX_SHARE_MEMBER_ID_LENGTH = 36
 """Kafka's own: the length of a UUID in hexadecimal."""
 
+MAX_RELEASE_DELAY_MS = 86_400_000
+"""A day: the longest time for which a member keeps released records from being delivered."""
+
+MAX_REJECT_REASON_CHARS = 1000
+"""The reason of a rejection, which each of its dead letters has."""
+
 MAX_PARTITIONS_PER_REQUEST = 10_000
 """Kafka's own: the partitions that one request may create."""
 

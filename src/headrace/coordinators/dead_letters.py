@@ -46,8 +46,8 @@ MESSAGES = {
     ArchiveReason.REJECTED: b"Offset rejected by client.",
     ArchiveReason.DELIVERY_LIMIT: b"Offset delivery count exceeded the threshold.",
 }
-"""Values of the header ``__dlq.errors.message``, as in Kafka. Records that are archived for other
-reasons are not dead letters.
+"""Values of the header ``__dlq.errors.message``, as in Kafka, but for what a member says of a
+rejection. Records that are archived for other reasons are not dead letters.
 """
 
 _OVERHEAD_BYTES = 32  # upper bound: a record's attributes, lengths, deltas and header count
@@ -180,7 +180,12 @@ class DeadLetters:
         :raises LettersPending: if some are
         """
         for pending in self._pending.get(key, ()):
-            for first, last, _, _ in (*update.archived, *update.state_batches):
+            spans: Iterable[tuple[int, int]] = (
+                (run.first_offset, run.last_offset)
+                for runs in (update.archived, update.state_batches)
+                for run in runs
+            )
+            for first, last in spans:
                 if not pending.offsets.isdisjoint(range(first, last + 1)):
                     raise LettersPending(pending.task)
 
@@ -342,7 +347,7 @@ class DeadLetters:
         """Count records that have been given up without a dead-letter queue, and warn of them."""
         given_up = sum(
             last - first + 1
-            for first, last, _, reason in archived
+            for first, last, _, reason, _ in archived
             if reason is ArchiveReason.DELIVERY_LIMIT
         )
         if not given_up or self._queue_name(key.group_id):
@@ -489,11 +494,14 @@ def _letters(
         (dead_letters.PARTITION, str(key.partition).encode()),
     )
     original = next(originals, None)
-    for first, last, delivery_count, reason in runs:
+    for first, last, delivery_count, reason, details in runs:
+        message = MESSAGES[reason]
+        if details:
+            message = message.rstrip(b".") + b": " + details.encode()
         reasons = (
             (dead_letters.GROUP, key.group_id.encode()),
             (dead_letters.DELIVERY_COUNT, str(delivery_count).encode()),
-            (dead_letters.MESSAGE, MESSAGES[reason]),
+            (dead_letters.MESSAGE, message),
         )
         for offset in range(first, last + 1):
             while original is not None and original.offset < offset:

@@ -24,8 +24,15 @@ from headrace.iso_durations import duration_ms
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Outcome
 from headrace.protocol.record_batch import OPEN_ON_LOOP
-from headrace.share.acknowledgement import AcknowledgementBatch
-from headrace.share.records import ARCHIVED, AVAILABLE, UNKNOWN, SharePartitionKey, StateUpdate
+from headrace.share.acknowledgement import AcknowledgementBatch, AcknowledgeTerms
+from headrace.share.records import (
+    ARCHIVED,
+    AVAILABLE,
+    UNKNOWN,
+    ArchiveReason,
+    SharePartitionKey,
+    StateUpdate,
+)
 from headrace.share.settings import ShareSettings
 from headrace.share.share_partition import InFlight, SharePartition
 from headrace.share.share_session import ShareSession, ShareSessions
@@ -225,14 +232,9 @@ class SharePartitions:
         partition: int,
         batches: Sequence[AcknowledgementBatch],
         settings: ShareSettings,
-        *,
-        renew: bool,
-        uncounted: bool,
+        terms: AcknowledgeTerms,
     ) -> Refusal | None:
         """Apply a member's acknowledgements of one partition, all or none.
-
-        ``renew`` and ``uncounted`` are those of
-        :meth:`~headrace.share.share_partition.SharePartition.acknowledge`.
 
         :returns: the error, None for success
         :raises LettersPending: as :meth:`apply`
@@ -253,8 +255,18 @@ class SharePartitions:
             )
         now_ms = self.clock.now_ms()
         outcome = loaded.partition.acknowledge(
-            session.member_id, batches, now_ms, settings, renew=renew, uncounted=uncounted
+            session.member_id,
+            batches,
+            now_ms,
+            settings,
+            renew=terms.renew,
+            uncounted=terms.uncounted,
+            delay_ms=terms.delay_ms,
         )
+        if terms.reject_reason:
+            outcome = outcome._replace(
+                records=tuple(_with_details(u, terms.reject_reason) for u in outcome.records)
+            )
         return outcome.reply or self.apply(loaded, outcome)
 
     def in_flight(self, key: SharePartitionKey) -> list[InFlight]:
@@ -538,4 +550,12 @@ def _released_records(update: StateUpdate) -> int:
 
 
 def _archived_records(update: StateUpdate) -> int:
-    return sum(last - first + 1 for first, last, _, _ in update.archived)
+    return sum(run.last_offset - run.first_offset + 1 for run in update.archived)
+
+
+def _with_details(update: StateUpdate, reason: str) -> StateUpdate:
+    archived = tuple(
+        run._replace(details=reason) if run.reason is ArchiveReason.REJECTED else run
+        for run in update.archived
+    )
+    return update._replace(archived=archived)

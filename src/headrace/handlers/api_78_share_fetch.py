@@ -38,6 +38,7 @@ from headrace.coordinators.share_partitions import LEADER_EPOCH
 from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.messages import NO_THROTTLE
+from headrace.share.acknowledgement import AcknowledgeTerms
 from headrace.share.settings import ShareSettings
 from headrace.share.share_session import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
 
@@ -104,9 +105,8 @@ def handle(broker: Broker, request: ShareFetchRequest, context: RequestContext) 
     if request.share_acquire_mode not in (_BATCH_OPTIMIZED, _RECORD_LIMIT):
         return _error(ErrorCode.UNKNOWN_SERVER_ERROR)
     settings = share.settings(group_id)
-    acknowledged = acknowledge(
-        broker, session, request.topics, settings, context, renew=request.is_renew_ack
-    )
+    terms = AcknowledgeTerms(renew=request.is_renew_ack)
+    acknowledged = acknowledge(broker, session, request.topics, settings, context, terms)
     limits = FetchLimits(
         max_bytes=min(request.max_bytes, broker.fetch_max_bytes),
         max_records=request.max_records,

@@ -6,7 +6,7 @@ session and releases the records that the member still holds.
 Version notes:
 
 * Version 2 adds renewal of acquisition locks, and their timeout in the response (KIP-1222), and
-  headrace's release without counting, see :mod:`headrace.protocol.share_inspection`.
+  headrace's fields, see :mod:`headrace.protocol.share_inspection`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,15 @@ from kio.schema.share_acknowledge.v2.response import (
 )
 
 from headrace.broker.broker import Broker
-from headrace.broker.limits import MAX_SHARE_MEMBER_ID_LENGTH
+from headrace.broker.limits import (
+    MAX_REJECT_REASON_CHARS,
+    MAX_RELEASE_DELAY_MS,
+    MAX_SHARE_MEMBER_ID_LENGTH,
+)
 from headrace.coordinators.dead_letters import LettersPending
 from headrace.coordinators.share_partitions import LEADER_EPOCH
 from headrace.errors import ErrorCode, Refusal, StorageError
+from headrace.log_lines import printable
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.share.acknowledgement import (
@@ -38,6 +43,7 @@ from headrace.share.acknowledgement import (
     REJECT,
     RENEW,
     AcknowledgementBatch,
+    AcknowledgeTerms,
     well_formed,
 )
 from headrace.share.settings import ShareSettings
@@ -71,8 +77,7 @@ def handle(broker: Broker, request: ShareAcknowledgeRequest, context: RequestCon
         request.topics,
         settings,
         context,
-        renew=request.is_renew_ack,
-        uncounted=getattr(request, "uncounted_release", False),  # version 1 has no such field
+        _terms(request),
     )
     answer = partial(_answer, broker, request, context, session, settings)
     return answer_when_applied(acknowledged, answer)
@@ -101,6 +106,18 @@ def _answer(
     endpoints = (_endpoint(broker, context),) if moved else ()
     response = _response(ErrorCode.NONE, settings.lock_duration_ms, responses, endpoints)
     return broker.when_durable(response)
+
+
+def _terms(request: ShareAcknowledgeRequest) -> AcknowledgeTerms:
+    """Return what the request says in fields that version 1 does not have."""
+    delay_ms = getattr(request, "release_delay_ms", 0)
+    reason = getattr(request, "reject_reason", None) or ""
+    return AcknowledgeTerms(
+        request.is_renew_ack,
+        getattr(request, "uncounted_release", False),
+        min(max(delay_ms, 0), MAX_RELEASE_DELAY_MS),
+        printable(reason, MAX_REJECT_REASON_CHARS),
+    )
 
 
 def answer_when_applied(
@@ -158,8 +175,7 @@ class _Acknowledgement(NamedTuple):
     partition: int
     batches: Sequence[AcknowledgementBatch]
     settings: ShareSettings
-    renew: bool
-    uncounted: bool
+    terms: AcknowledgeTerms
 
     def apply(self) -> Refusal | None:
         """Apply them, all or none; return the error, None for success.
@@ -174,8 +190,7 @@ class _Acknowledgement(NamedTuple):
                 self.partition,
                 self.batches,
                 self.settings,
-                renew=self.renew,
-                uncounted=self.uncounted,
+                self.terms,
             )
         except StorageError as error:
             refusal = _not_available(error)
@@ -221,9 +236,7 @@ def acknowledge(
     topics: Iterable[Any],
     settings: ShareSettings,
     context: RequestContext,
-    *,
-    renew: bool,
-    uncounted: bool = False,
+    terms: AcknowledgeTerms,
 ) -> Acknowledged | Awaitable[Acknowledged]:
     """Apply the acknowledgements in the ``topics`` of a ShareFetch or ShareAcknowledge request.
 
@@ -241,16 +254,14 @@ def acknowledge(
                 for batch in partition.acknowledgement_batches
             ]
             index = partition.partition_index
-            one = _Acknowledgement(
-                broker, session, topic.topic_id, index, batches, settings, renew, uncounted
-            )
+            one = _Acknowledgement(broker, session, topic.topic_id, index, batches, settings, terms)
             refusal: Refusal | None = None
             if is_allowed:
                 try:
                     refusal = one.apply()
                 except LettersPending as pending:
                     waiting[topic.topic_id, index] = one.apply_later(pending)
-            elif well_formed(batches, RENEW if renew else REJECT):
+            elif well_formed(batches, RENEW if terms.renew else REJECT):
                 refusal = one.counted(Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED))
             else:
                 refusal = one.counted(MALFORMED)

@@ -9,6 +9,9 @@ and responses are those of Apache Kafka, byte for byte.
 * AlterShareGroupOffsets 0 (``releases``): release records that members hold.
 * ShareAcknowledge 2 (``uncounted_release``): the released records were not processed, so this
   delivery is not counted. Another broker counts it.
+* ShareAcknowledge 2 (``release_delay_ms``): the released records are delivered again later. Another
+  broker does so at once.
+* ShareAcknowledge 2 (``reject_reason``): the text of the dead letters of the rejected records.
 """
 
 import uuid
@@ -29,7 +32,9 @@ from kio.static.primitive import i16, i32, i32Timedelta, i64
 FIRST_TAG = 10_000
 """Far from the tags that Kafka uses."""
 
-_TELL, _END, _RELEASES, _RELEASED, _ARCHIVED, _UNCOUNTED = range(FIRST_TAG, FIRST_TAG + 6)
+_TELL, _END, _RELEASES, _RELEASED, _ARCHIVED, _UNCOUNTED, _DELAY, _REASON = range(
+    FIRST_TAG, FIRST_TAG + 8
+)
 
 
 class SpanState(IntEnum):
@@ -191,6 +196,10 @@ class ShareAcknowledgeRequest:
 
     :ivar uncounted_release: the records that the request releases were not processed: this delivery
         does not count
+    :ivar release_delay_ms: the shortest time for which the records that the request releases are
+        not delivered again
+    :ivar reject_reason: why the records that the request rejects cannot be processed, for their
+        dead letters
     """
 
     __type__: ClassVar = EntityType.request
@@ -205,6 +214,10 @@ class ShareAcknowledgeRequest:
     topics: tuple[AcknowledgeTopic, ...]
     uncounted_release: bool = field(
         metadata={"kafka_type": "bool", "tag": _UNCOUNTED}, default=False
+    )
+    release_delay_ms: i32 = field(metadata={"kafka_type": "int32", "tag": _DELAY}, default=i32(0))
+    reject_reason: str | None = field(
+        metadata={"kafka_type": "string", "tag": _REASON}, default=None
     )
 
 

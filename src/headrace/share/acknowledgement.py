@@ -50,6 +50,21 @@ NOT_OWNER_OF_BATCH = Refusal(
 NOT_OWNER_OF_OFFSET = Refusal(ErrorCode.INVALID_RECORD_STATE, "Member is not the owner of offset")
 
 
+class AcknowledgeTerms(NamedTuple):
+    """What a request says of all its acknowledgements.
+
+    :param renew: RENEW is allowed (``IsRenewAck``)
+    :param uncounted: released records were not processed, so this delivery is not counted
+    :param delay_ms: the shortest time until released records are delivered again
+    :param reject_reason: why records are rejected, for their dead letters; may be empty
+    """
+
+    renew: bool = False
+    uncounted: bool = False
+    delay_ms: int = 0
+    reject_reason: str = ""
+
+
 class AcknowledgementBatch(NamedTuple):
     """An acknowledgement batch of a request.
 

@@ -73,12 +73,16 @@ class ArchiveReason(Enum):
 
 
 class Archived(NamedTuple):
-    """A run of records that became ARCHIVED for one reason; ``last_offset`` inclusive."""
+    """A run of records that became ARCHIVED for one reason; ``last_offset`` inclusive.
+
+    :param details: what the member says of the reason; may be empty
+    """
 
     first_offset: int
     last_offset: int
     delivery_count: int
     reason: ArchiveReason
+    details: str = ""
 
 
 class StateUpdate(NamedTuple):

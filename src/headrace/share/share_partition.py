@@ -297,6 +297,7 @@ class SharePartition:
         *,
         renew: bool = False,
         uncounted: bool = False,
+        delay_ms: int = 0,
     ) -> Outcome[StateUpdate, Refusal | None]:
         """Finish, release or renew records that ``member_id`` holds. Apply all batches or, on an
         error, none.
@@ -304,6 +305,7 @@ class SharePartition:
         :param renew: the request allows RENEW (``IsRenewAck``)
         :param uncounted: released records were not processed, so this delivery is not counted. They
             wait for at least :data:`~headrace.share.changes.UNCOUNTED_BACKOFF_MS`
+        :param delay_ms: the shortest backoff of released records
         """
         if not well_formed(batches, RENEW if renew else REJECT):
             return Outcome(MALFORMED)
@@ -346,7 +348,7 @@ class SharePartition:
                     )
         if renewed:
             self.locks.renew(renewed, now_ms + settings.lock_duration_ms)
-        shortest_ms = UNCOUNTED_BACKOFF_MS if uncounted else 0
+        shortest_ms = max(delay_ms, UNCOUNTED_BACKOFF_MS if uncounted else 0)
         not_before_ms = backoffs(changes, now_ms, settings, shortest_ms)
         return Outcome(None, self._change(changes, not_before_ms))
 
