@@ -1,8 +1,9 @@
 """Work queues and visible progress for Kafka-protocol streams.
 
 ``with headrace.Broker() as broker:`` runs a broker inside this process, ``headrace serve`` runs one
-from the command line. ``headrace.spark`` has the PySpark sources, ``headrace.client`` an asyncio
-share-group client, ``headrace.admin`` an admin client.
+from the command line. ``headrace.ShareConsumer`` takes records from topics as from a queue, on
+asyncio; ``headrace.blocking`` has it without. ``headrace.spark`` has the PySpark sources,
+``headrace.admin`` an admin client.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ __all__ = [
     "ConfigError",
     "CorruptLog",
     "DirectoryInUse",
+    "Record",
+    "ShareConsumer",
     "UnusableDirectory",
     "__version__",
 ]
@@ -22,6 +25,8 @@ __all__ = [
 if TYPE_CHECKING:
     from .broker.config.broker_config import ConfigError
     from .broker.embedded import EmbeddedBroker as Broker
+    from .client.records import Record
+    from .client.share.consumer import ShareConsumer
     from .log.directory_format import UnusableDirectory
     from .log.directory_lock import DirectoryInUse
     from .log.recovery import CorruptLog
@@ -31,6 +36,8 @@ _HOMES = {
     "ConfigError": ("headrace.broker.config.broker_config", "ConfigError"),
     "CorruptLog": ("headrace.log.recovery", "CorruptLog"),
     "DirectoryInUse": ("headrace.log.directory_lock", "DirectoryInUse"),
+    "Record": ("headrace.client.records", "Record"),
+    "ShareConsumer": ("headrace.client.share.consumer", "ShareConsumer"),
     "UnusableDirectory": ("headrace.log.directory_format", "UnusableDirectory"),
 }
 

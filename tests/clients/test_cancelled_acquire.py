@@ -351,6 +351,6 @@ async def test_what_no_call_has_returned_does_not_count(
         await answers.arrived.wait()
         await cancelled(call)
         answers.let_through()
-        await asyncio.wait(consumer._abandoned)
+        await asyncio.wait(consumer._fetches.values())
     async with member(servers) as consumer:
         assert await arrives(consumer) == [(0, 4, 1)]

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -20,19 +19,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from headrace.client import (
-    Acknowledgement,
-    AcknowledgeType,
-    Acquired,
-    RangeConsumer,
-    decode,
-    tracing,
-)
+from headrace import Record, ShareConsumer
+from headrace.client import tracing
 from headrace.client.dead_letters.letters import LetterFilter
 from headrace.client.dead_letters.redrive import Redrive, RedriveOptions
-from headrace.client.share.types import AcquiredRange
 from headrace.client.tracing import Tracing
-from headrace.protocol import record_batch
 from tests.cli.command import ENVIRONMENT
 from tests.clients.confluent import (
     PATIENCE_S,
@@ -89,32 +80,26 @@ def produce(recorded: Recorded, servers: str, topic: str, *values: bytes, **more
     assert producer.flush(PATIENCE_S) == 0
 
 
-async def deliver(
-    member: RangeConsumer, outcomes: Sequence[AcknowledgeType], recorded: Recorded
+def deliver(
+    recorded: Recorded, servers: str, group_id: str, topic: str, *outcomes: str
 ) -> list[int]:
-    """Acquire a record for each outcome, in a span of its processing; return the offsets."""
-    seen: list[int] = []
-    while len(seen) < len(outcomes):
-        acquired = await member.acquire(max_wait_ms=1000)
-        with_data = {
-            record.offset
-            for place, ranges in acquired.ranges_by_partition().items()
-            for record in decode(acquired.data[place], ranges)
-        }
-        for one in acquired.ranges:
-            for offset in range(one.first_offset, one.last_offset + 1):
-                kind = AcknowledgeType.GAP  # the marker of a transaction
-                if offset in with_data:
-                    kind = outcomes[len(seen)]
-                    seen.append(offset)
-                    with (
-                        member.processing(one.topic, one.partition, offset),
-                        recorded.provider.get_tracer("test").start_as_current_span("work"),
-                    ):
-                        pass
-                ack = Acknowledgement(one.topic, one.partition, offset, offset, kind)
-                assert await member.acknowledge([ack]) == [ack]
-    return seen
+    """Take a record for each outcome, in a span of its processing; return the offsets."""
+
+    async def work() -> list[int]:
+        offsets: list[int] = []
+        conf = {"bootstrap.servers": servers, "group.id": group_id, "client.id": "packer"}
+        async with ShareConsumer(conf, [topic], tracing=recorded.tracing) as queue:
+            for outcome in outcomes:
+                record = await anext(queue)
+                with (
+                    queue.processing(record),
+                    recorded.provider.get_tracer("test").start_as_current_span("work"),
+                ):
+                    offsets.append(record.offset)
+                await getattr(queue, outcome)(record)
+        return offsets
+
+    return asyncio.run(work())
 
 
 def test_a_record_from_the_producer_to_each_outcome(
@@ -132,15 +117,8 @@ def test_a_record_from_the_producer_to_each_outcome(
         on_delivery=lambda error, message: reported.append((error, message.offset())),
     )
     assert reported == [(None, 0)]
-
-    async def work() -> None:
-        async with RangeConsumer(
-            bootstrap_servers, group_id, [topic_name], tracing=recorded.tracing
-        ) as member:
-            outcomes = [AcknowledgeType.RELEASE, AcknowledgeType.ACCEPT]
-            assert await deliver(member, outcomes, recorded) == [0, 0]
-
-    asyncio.run(work())
+    offsets = deliver(recorded, bootstrap_servers, group_id, topic_name, "release", "accept")
+    assert offsets == [0, 0]
     (sent,) = recorded.spans("send ")
     first, second = recorded.spans("process ")
     assert (sent.name, sent.kind) == (f"send {topic_name}", SpanKind.PRODUCER)
@@ -164,7 +142,7 @@ def test_a_record_from_the_producer_to_each_outcome(
             "messaging.operation.type": "process",
             "messaging.destination.name": topic_name,
             "messaging.consumer.group.name": group_id,
-            "messaging.client.id": "headrace",
+            "messaging.client.id": "packer",
             "messaging.kafka.message.key": "k",
             "messaging.destination.partition.id": "0",
             "messaging.kafka.offset": 0,
@@ -173,11 +151,6 @@ def test_a_record_from_the_producer_to_each_outcome(
         }
     works = [one.parent and one.parent.span_id for one in recorded.spans("work")]
     assert works == [one.context and one.context.span_id for one in (first, second)]
-    for received in recorded.spans("acquire "):
-        assert received.kind is SpanKind.CLIENT and received.attributes is not None
-        assert received.attributes["messaging.operation.type"] == "receive"
-        assert received.attributes["messaging.batch.message_count"] == 1
-        assert [link.context.span_id for link in received.links] == [sent.context.span_id]
     by_topic = "messaging.destination.name"
     assert recorded.counts("messaging.client.sent.messages", by_topic) == {topic_name: 1}
     assert recorded.counts("messaging.client.consumed.messages", by_topic) == {topic_name: 2}
@@ -185,8 +158,8 @@ def test_a_record_from_the_producer_to_each_outcome(
         assert recorded.counts(name, "headrace.outcome") == {"accept": 1, "release": 1}
     assert recorded.counts("messaging.client.operation.duration", "messaging.operation.name") == {
         "send": 1,
-        "acquire": 2,
-        "acknowledge": 2,
+        "release": 1,
+        "accept": 1,
     }
 
 
@@ -210,14 +183,7 @@ def test_the_context_is_kept_into_the_dead_letter_queue_and_back(
         errors_deadletterqueue_copy_record_enable=str(is_copied).lower(),
     )
     produce(recorded, bootstrap_servers, topic_name, b"x")
-
-    async def work(outcome: AcknowledgeType) -> None:
-        async with RangeConsumer(
-            bootstrap_servers, group_id, [topic_name], tracing=recorded.tracing
-        ) as member:
-            await deliver(member, [outcome], recorded)
-
-    asyncio.run(work(AcknowledgeType.REJECT))
+    deliver(recorded, bootstrap_servers, group_id, topic_name, "reject")
     with consumer(bootstrap_servers, unique("g")) as reader:
         reader.subscribe([queue])
         (letter,) = take(reader, 1)
@@ -230,7 +196,7 @@ def test_the_context_is_kept_into_the_dead_letter_queue_and_back(
     config = {"bootstrap.servers": bootstrap_servers}
     redrive = Redrive(config, queue, LetterFilter(), RedriveOptions())
     assert redrive.run(threading.Event()).total == 1
-    asyncio.run(work(AcknowledgeType.ACCEPT))
+    deliver(recorded, bootstrap_servers, group_id, topic_name, "accept")
     rejected, accepted = recorded.spans("process ")
     assert rejected.status.status_code is StatusCode.ERROR
     assert rejected.attributes and rejected.attributes["error.type"] == "reject"
@@ -250,13 +216,8 @@ def test_a_refused_record(recorded: Recorded, bootstrap_servers: str, topic_name
     }
 
 
-def acquired(first: int, last: int, delivery_count: int = 1) -> Acquired:
-    found = AcquiredRange("t", 0, first, last, delivery_count)
-    return Acquired((found,), {("t", 0): record_batch.build([(None, b"x")] * 9, timestamp_ms=0)})
-
-
-def acknowledgement(first: int, last: int, kind: AcknowledgeType) -> Acknowledgement:
-    return Acknowledgement("t", 0, first, last, kind)
+def record(offset: int, delivery_count: int = 1) -> Record:
+    return Record("t", 0, offset, None, b"x", (), 0, "CreateTime", delivery_count)
 
 
 def outcomes(recorded: Recorded) -> list[tuple[object, object]]:
@@ -267,29 +228,27 @@ def outcomes(recorded: Recorded) -> list[tuple[object, object]]:
 
 def test_lost_locks_and_the_end_of_a_member(recorded: Recorded) -> None:
     member = recorded.tracing.member("g", "c")
-    member.acquired(acquired(2, 5), 0.1)
-    sent = [
-        acknowledgement(2, 2, AcknowledgeType.ACCEPT),
-        acknowledgement(3, 3, AcknowledgeType.ACCEPT),
-        acknowledgement(4, 4, AcknowledgeType.RENEW),
-    ]
-    member.acknowledged(sent, [sent[0], sent[2]], 0.1)
-    assert outcomes(recorded) == [(2, "accept"), (3, "lost")]
-    member.acquired(acquired(4, 4, delivery_count=2), 0.1)
-    assert outcomes(recorded)[2:] == [(4, "lost")]
+    accepted, refused, lost, held = records = [record(offset) for offset in range(4)]
+    member.delivered(records)
+    member.ended([accepted, refused], {refused}, "accept", 0.1)
+    member.lost([lost])
+    assert outcomes(recorded) == [(0, "accept"), (1, "lost"), (2, "lost")]
+    again = record(2, delivery_count=2)
+    member.delivered([again])
+    member.ended([lost], {lost}, "accept", 0.1)
+    assert len(outcomes(recorded)) == 3
     member.closed()
-    assert sorted(outcomes(recorded)[2:], key=str) == [
-        (4, "lost"),
-        (4, "release"),
-        (5, "release"),
-    ]
+    assert sorted(outcomes(recorded)[3:]) == [(2, "release"), (3, "release")]
+    assert held.offset == 3
 
 
 def test_open_deliveries_have_a_limit(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "MAX_OPEN_DELIVERIES", 3)
     member = recorded.tracing.member("g", "c")
-    member.acquired(acquired(0, 8), 0.1)
-    member.acknowledged([], [acknowledgement(0, 8, AcknowledgeType.ACCEPT)], 0.1)
+    records = [record(offset) for offset in range(9)]
+    member.delivered(records[:4])
+    member.delivered(records[4:])
+    member.ended(records, (), "accept", 0.1)
     assert outcomes(recorded) == [(0, "accept"), (1, "accept"), (2, "accept")]
     label = "messaging.destination.name"
     assert recorded.counts("messaging.client.consumed.messages", label) == {"t": 9}
@@ -299,8 +258,9 @@ def test_open_deliveries_have_a_limit(recorded: Recorded, monkeypatch: pytest.Mo
 def test_without_tracing_nothing_of_it_is_imported() -> None:
     program = (
         "import sys; sys.modules['opentelemetry'] = None; import headrace.client; "
-        "member = headrace.client.RangeConsumer('127.0.0.1:9', 'g', ['t']); "
-        "member.processing('t', 0, 0).__enter__(); "
+        "conf = {'bootstrap.servers': '127.0.0.1:9', 'group.id': 'g'}; "
+        "queue = headrace.client.ShareConsumer(conf, ['t']); "
+        "queue.processing(None).__enter__(); "
         "assert not [one for one in sys.modules if one.startswith('opentelemetry.')]"
     )
     subprocess.run([sys.executable, "-c", program], env=ENVIRONMENT, check=True)

@@ -32,9 +32,7 @@ def consumer(monkeypatch: pytest.MonkeyPatch) -> RangeConsumer:
     for partition in (0, 1):
         consumer._node(partition + 1).held.add((TOPIC_ID, partition), [(0, 9)], 0)
 
-    async def acknowledge(
-        node: ShareNode, wanted: Outcomes, *, uncounted: bool = False
-    ) -> dict[object, object]:
+    async def acknowledge(node: ShareNode, wanted: Outcomes, **_: object) -> dict[object, object]:
         consumer._node(len(consumer._nodes) + 1)
         return node._of_held(wanted)
 
@@ -91,15 +89,32 @@ async def test_renewing_while_a_broker_joins(consumer: RangeConsumer):
 
 
 @story
+async def test_locks_are_renewed_while_a_broker_does_not_answer(
+    consumer: RangeConsumer, monkeypatch: pytest.MonkeyPatch
+):
+    renewals: asyncio.Queue[int] = asyncio.Queue()
+
+    async def renew(node: ShareNode, older_than_ms: int = 0) -> None:
+        renewals.put_nowait(node._node_id)
+        if node._node_id == 1:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(ShareNode, "renew", renew)
+    for node in consumer._nodes.values():
+        node.lock_timeout_ms = 60
+    renewing = asyncio.create_task(consumer.keep_locks())
+    assert [await renewals.get() for _ in range(4)] == [1, 2, 2, 2]
+    renewing.cancel()
+
+
+@story
 async def test_a_broker_that_does_not_answer_does_not_delay_another(
     consumer: RangeConsumer, monkeypatch: pytest.MonkeyPatch
 ):
     """The locks at the other one would time out."""
     others: asyncio.Queue[AcknowledgeType] = asyncio.Queue()
 
-    async def acknowledge(
-        node: ShareNode, wanted: Outcomes, *, uncounted: bool = False
-    ) -> dict[object, object]:
+    async def acknowledge(node: ShareNode, wanted: Outcomes, **_: object) -> dict[object, object]:
         if node._node_id == 1:
             await asyncio.Event().wait()
         for _, outcome in wanted:
@@ -221,4 +236,4 @@ async def test_a_close_ends_a_request_that_is_not_answered(
     assert not (await consumer.acquire(max_wait_ms=0)).ranges
     await consumer.close()
     assert ended.is_set()
-    assert not consumer._late
+    assert not consumer._fetches

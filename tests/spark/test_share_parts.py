@@ -8,8 +8,6 @@ import socket
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,7 +18,6 @@ from headrace.client import AcknowledgeType, AcquiredRange
 from headrace.spark import SourceError, token_server
 from headrace.spark.share import outcome_server
 from headrace.spark.share.executor import split
-from headrace.spark.share.member import ShareMember
 from headrace.spark.share.options import ShareOptions
 from headrace.spark.share.outcome_server import OutcomeServer, deliver
 from headrace.spark.share.outcome_spans import OutcomeSpan, acknowledgements, spans
@@ -296,20 +293,3 @@ def test_the_registration_of_a_killed_reader_is_removed(registrations: Path) -> 
         deliver([OutcomeSpan("t", 0, "accept", 0, 9)])
     assert list(registrations.iterdir()) == []
     assert not folder.exists()
-
-
-@story
-async def test_locks_are_renewed_while_a_broker_does_not_answer() -> None:
-    """A renewal ends when all brokers have answered, but the others' locks are due before that."""
-    renewals: asyncio.Queue[int] = asyncio.Queue()
-
-    async def renew(older_than_ms: int) -> None:
-        renewals.put_nowait(older_than_ms)
-        await asyncio.Event().wait()
-
-    member: Any = ShareMember.__new__(ShareMember)
-    member._options = SimpleNamespace(group_id="g")
-    member._consumer = SimpleNamespace(lock_timeout_ms=300, can_renew=True, renew=renew)
-    renewing = asyncio.create_task(member._renew_locks())
-    assert [await renewals.get() for _ in range(3)] == [100] * 3
-    renewing.cancel()

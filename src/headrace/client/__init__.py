@@ -1,8 +1,9 @@
 """Clients of headrace and of Apache Kafka.
 
-:class:`RangeConsumer` is a share-group client on asyncio, for Apache Kafka 4.1 or later: it joins
-a group, acquires records, acknowledges them and renews their locks (KIP-932). Two clients extend
-confluent-kafka: :class:`OrderedConsumer` reads several topics in the order of their timestamps, and
+:class:`ShareConsumer` takes records from topics as from a queue, on asyncio, for Apache Kafka 4.1
+or later (KIP-932). :class:`RangeConsumer` is the layer of offset ranges below it, and
+:mod:`headrace.blocking` has the same without asyncio. Two clients extend confluent-kafka:
+:class:`OrderedConsumer` reads several topics in the order of their timestamps, and
 :class:`LagConsumer` adds ``current_lag`` (KIP-695).
 """
 
@@ -24,6 +25,7 @@ with without_hypothesis():
         RequestRefused,
     )
     from .records import Record, UnreadableBatch, decode
+    from .share.consumer import OutcomesFailed, ShareConsumer, Undecodable
     from .share.range_consumer import RangeConsumer
     from .share.types import (
         Acknowledgement,
@@ -53,10 +55,13 @@ __all__ = [
     "InvalidTopics",
     "LagConsumer",
     "OrderedConsumer",
+    "OutcomesFailed",
     "RangeConsumer",
     "Record",
     "RequestRefused",
+    "ShareConsumer",
     "TopicMetadata",
+    "Undecodable",
     "UnreadableBatch",
     "decode",
 ]

@@ -9,36 +9,25 @@ record has the same context, and so has a redriven record.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
-from itertools import chain
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import Getter, Setter
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-from .records import Record, UnreadableBatch, decode_lists
-from .share.types import Acknowledgement, AcknowledgeType, Acquired
+from .records import Record
 
 MAX_OPEN_DELIVERIES = 10_000
 """The limit of deliveries of a member with an open span. Further deliveries get no span."""
-MAX_LINKS = 100
-"""The limit of links of one span."""
 
 _SYSTEM = {"messaging.system": "kafka"}
-_OUTCOMES = {
-    AcknowledgeType.GAP: "gap",
-    AcknowledgeType.ACCEPT: "accept",
-    AcknowledgeType.RELEASE: "release",
-    AcknowledgeType.REJECT: "reject",
-}
-_LOST = "lost"
+LOST = "lost"
 
 RecordHeaders = Sequence[tuple[str, bytes | None]]
-Place = tuple[str, int, int]
-"""(topic, partition, offset)"""
 
 
 class _HeaderGetter(Getter[RecordHeaders]):
@@ -73,11 +62,11 @@ class Tracing:
         tracing = Tracing()
         tracing.produce(producer, "orders", b"four chairs", headers=[("shop", b"7")])
 
-        async with RangeConsumer(servers, "workers", ["orders"], tracing=tracing) as consumer:
-            acquired = await consumer.acquire()
-            for record in …:
-                with consumer.processing("orders", partition, record.offset):
+        async with ShareConsumer(conf, ["orders"], tracing=tracing) as queue:
+            async for record in queue:
+                with queue.processing(record):
                     …                                  # spans here are children of the delivery
+                await queue.accept(record)
 
     :param tracer_provider: None for the global one
     :param meter_provider: None for the global one
@@ -155,121 +144,82 @@ class Tracing:
 
 
 class MemberTracing:
-    """The spans of the deliveries to one member, from the acquisition to the outcome."""
+    """The spans of the deliveries to one member, from the hand-out of a record to its outcome."""
 
     def __init__(self, tracing: Tracing, group_id: str, client_id: str) -> None:
         self._tracing = tracing
         self._about = {**_SYSTEM, "messaging.consumer.group.name": group_id}
         self._client = {"messaging.client.id": client_id}
-        self._open: dict[Place, tuple[Span, float]] = {}
-        """Place → its span, and when it began."""
+        self._open: dict[int, tuple[Span, float, dict[str, str]]] = {}
+        """The id of a record, which is held → its span, when it began, and what it is about."""
 
-    def acquired(self, acquired: Acquired, waited_s: float) -> None:
-        """Begin the spans of the records that were acquired.
+    def delivered(self, records: Sequence[Record]) -> None:
+        """Begin the spans of records that are handed out."""
+        for topic, number in Counter(record.topic for record in records).items():
+            self._tracing.consumed.add(number, self._described("poll", topic))
+        for record in records[: max(MAX_OPEN_DELIVERIES - len(self._open), 0)]:
+            described = self._described("process", record.topic)
+            span = self._tracing.tracer.start_span(
+                f"process {record.topic}",
+                context=propagate.extract(record.headers, Context(), _GETTER),
+                kind=SpanKind.CONSUMER,
+                attributes={
+                    **described,
+                    **self._client,
+                    **_place(record.partition, record.offset),
+                    **_key(record.key),
+                    "messaging.operation.type": "process",
+                    "headrace.delivery_count": record.delivery_count,
+                },
+            )
+            self._open[id(record)] = span, time.monotonic(), described
 
-        :param waited_s: the duration of the call
-        """
-        by_place = acquired.ranges_by_partition()
-        links: list[Link] = []
-        for place, ranges in by_place.items():
-            count = sum(one.count for one in ranges)
-            self._tracing.consumed.add(count, self._described("acquire", place[0]))
-            with suppress(UnreadableBatch):  # the reader of the records reports it
-                data = acquired.data.get(place, b"")
-                for record in chain.from_iterable(decode_lists(data, ranges)):
-                    context = propagate.extract(record.headers, Context(), _GETTER)
-                    creation = trace.get_current_span(context).get_span_context()
-                    if creation.is_valid and len(links) < MAX_LINKS:
-                        links.append(Link(creation))
-                    self._begin(record, context)
-        if not by_place:
-            return
-        topics = sorted({topic for topic, _ in by_place})
-        name = topics[0] if len(topics) == 1 else ""
-        described = self._described("acquire", name)
-        self._tracing.operation_s.record(waited_s, described)
-        end_ns = time.time_ns()
-        span = self._tracing.tracer.start_span(
-            f"acquire {name}".rstrip(),
-            kind=SpanKind.CLIENT,
-            links=links,
-            start_time=end_ns - int(waited_s * 1e9),
-            attributes={
-                **described,
-                **self._client,
-                "messaging.operation.type": "receive",
-                "messaging.batch.message_count": sum(one.count for one in acquired.ranges),
-            },
-        )
-        span.end(end_ns)
-
-    def _begin(self, record: Record, context: Context) -> None:
-        at = (record.topic, record.partition, record.offset)
-        self._end(at, _LOST)  # it was delivered before, and its lock has expired
-        if len(self._open) >= MAX_OPEN_DELIVERIES:
-            return
-        span = self._tracing.tracer.start_span(
-            f"process {record.topic}",
-            context=context,
-            kind=SpanKind.CONSUMER,
-            attributes={
-                **self._described("process", record.topic),
-                **self._client,
-                **_place(record.partition, record.offset),
-                **_key(record.key),
-                "messaging.operation.type": "process",
-                "headrace.delivery_count": record.delivery_count,
-            },
-        )
-        self._open[at] = (span, time.monotonic())
-
-    def acknowledged(
-        self,
-        sent: Sequence[Acknowledgement],
-        accepted: Sequence[Acknowledgement],
-        took_s: float,
+    def ended(
+        self, records: Iterable[Record], failed: Container[Record], outcome: str, took_s: float
     ) -> None:
         """End the spans of the records that have an outcome.
 
-        :param sent: all acknowledgements; those that are not accepted lost their records
+        :param failed: those of them whose outcomes the broker has not accepted
         :param took_s: the duration of the call
         """
-        for kind, outcomes in ((None, accepted), (_LOST, sent)):
-            for one in outcomes:
-                if one.type is AcknowledgeType.RENEW:
-                    continue
-                for offset in range(one.first_offset, one.last_offset + 1):
-                    self._end((one.topic, one.partition, offset), kind or _OUTCOMES[one.type])
-        for one in accepted:
-            if one.type is not AcknowledgeType.RENEW:
-                described = {**self._about, "messaging.destination.name": one.topic}
-                described["headrace.outcome"] = _OUTCOMES[one.type]
-                self._tracing.settled.add(one.last_offset - one.first_offset + 1, described)
-        topics = {one.topic for one in sent}
-        if topics:
-            name = topics.pop() if len(topics) == 1 else ""
-            self._tracing.operation_s.record(took_s, self._described("acknowledge", name))
+        settled: Counter[str] = Counter()
+        for record in records:
+            if record in failed:
+                self._end(record, LOST)
+            else:
+                settled[record.topic] += 1
+                self._end(record, outcome)
+        for topic, number in settled.items():
+            described = self._described(outcome, topic)
+            self._tracing.settled.add(number, {**described, "headrace.outcome": outcome})
+            self._tracing.operation_s.record(took_s, described)
+
+    def lost(self, records: Iterable[Record]) -> None:
+        """End the spans of records whose locks were lost."""
+        for record in records:
+            self._end(record, LOST)
 
     def closed(self) -> None:
         """End the other spans: the broker releases their records."""
-        for at in list(self._open):
-            self._end(at, _OUTCOMES[AcknowledgeType.RELEASE])
+        while self._open:
+            self._end_span(*self._open.popitem()[1], "release")
 
-    def processing(self, at: Place) -> AbstractContextManager[object]:
+    def processing(self, record: Record) -> AbstractContextManager[object]:
         """Return a context in which the span of a delivery is the current one."""
-        found = self._open.get(at)
-        if found is None:
-            return nullcontext()
-        return trace.use_span(found[0], end_on_exit=False)
+        delivery = self._open.get(id(record))
+        return nullcontext() if delivery is None else trace.use_span(delivery[0], end_on_exit=False)
 
-    def _end(self, at: Place, outcome: str) -> None:
-        found = self._open.pop(at, None)
-        if found is None:
-            return
-        span, began_s = found
-        described = {**self._described("process", at[0]), "headrace.outcome": outcome}
+    def _end(self, record: Record, outcome: str) -> None:
+        delivery = self._open.pop(id(record), None)
+        if delivery is not None:
+            self._end_span(*delivery, outcome)
+
+    def _end_span(
+        self, span: Span, began_s: float, described: dict[str, str], outcome: str
+    ) -> None:
+        described["headrace.outcome"] = outcome
         span.set_attribute("headrace.outcome", outcome)
-        if outcome in ("reject", _LOST):
+        if outcome in ("reject", LOST):
             described["error.type"] = outcome
             span.set_attribute("error.type", outcome)
             text = "rejected" if outcome == "reject" else "the acquisition lock was lost"
@@ -278,10 +228,11 @@ class MemberTracing:
         span.end()
 
     def _described(self, operation: str, topic: str) -> dict[str, str]:
-        described = {**self._about, "messaging.operation.name": operation}
-        if topic:
-            described["messaging.destination.name"] = topic
-        return described
+        return {
+            **self._about,
+            "messaging.operation.name": operation,
+            "messaging.destination.name": topic,
+        }
 
 
 def _place(partition: int, offset: int) -> dict[str, Any]:

@@ -2,23 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import asyncio
+import math
+import time
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
+from operator import itemgetter
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from headrace.protocol.partitions import TopicPartition
+from headrace.client.cluster import Cluster
+from headrace.client.deserializers import Deserializer, deserializer
+from headrace.client.errors import ClientError, RequestRefused, is_missing_group
+from headrace.client.group_requests import describe_share_groups
+from headrace.client.records import Record, UnreadableBatch
+from headrace.client.settings import librdkafka_config, settings
+from headrace.log_lines import get_logger, printable
+from headrace.protocol.partitions import TopicIdPartition, TopicPartition
 
-from .types import AcquiredRecord as Record
+from .arrived import Arrived, runs
+from .node import Batches
+from .range_consumer import RangeConsumer
+from .spans import Span, count, intersect, normalize, subtract
+from .types import AcknowledgeType, AcquireMode
 
 if TYPE_CHECKING:
     from headrace.client.tracing import Tracing
 
-Deserializer = Callable[[bytes], Any] | type | ModuleType
+_log = get_logger(__name__)
 
+T = TypeVar("T")
+
+_RESET, _BACKOFF = "share.auto.offset.reset", "share.release.backoff.ms"
+_MAX_WAIT_S = 0.5
+"""The longest wait of a broker for records, after which it learns of changes of the assignment."""
+_ANSWER_S = 0.2
+"""The time that an answer may take after it; a later call returns its records."""
+_FAST_S = 0.1
+"""Iteration takes more records at once if it needs less than this time for them."""
+_MAX_AHEAD = 500
+"""The limit of records that iteration takes at once."""
+_MAX_LOSSES = 1000
+"""The limit of losses whose reasons are known when their records are ended."""
+_MAX_DELAY_S = 86_400.0
+_MAX_REASON_CHARS = 1000
+_RELEASE_TIMEOUT_S = 1.5
+
+Form = Deserializer | type | ModuleType
 Records = Record | Iterable[Record]
 """One record, or several, whose outcome is sent in one request to each broker."""
+OnUndecodable = Literal["reject", "raise"] | Callable[[Record, Exception], Record]
 Start = Literal["earliest", "latest"] | timedelta | float | None
+
+_Outcomes = dict[TopicIdPartition, list[Span]]
+_Terms = tuple[int, AcknowledgeType, tuple[tuple[str, Any], ...]]
+"""(node id, outcome, headrace's fields of ShareAcknowledgeRequest): what one request has of."""
+
+_offset_of = itemgetter(2)
+
+
+class OutcomesFailed(ClientError):
+    """Outcomes that the broker has not accepted. The others of the call are accepted.
+
+    :ivar failed: record → why; the record is not held any more
+    """
+
+    def __init__(self, failed: Mapping[Record, str], total: int) -> None:
+        self.failed = dict(failed)
+        record, reason = next(iter(failed.items()))
+        super().__init__(
+            f"{len(failed)} of {total} outcomes failed: {record.topic}-{record.partition} offset "
+            f"{record.offset}: {reason}"
+        )
+
+
+class Undecodable(ClientError):
+    """A record whose key or value cannot be decoded. It is held, to be ended as any other one.
+
+    :ivar record: with key and value as bytes
+    """
+
+    def __init__(self, record: Record, reason: object) -> None:
+        self.record = record
+        super().__init__(
+            f"{record.topic}-{record.partition} offset {record.offset} does not decode: {reason}"
+        )
 
 
 class ShareConsumer:
@@ -26,9 +96,8 @@ class ShareConsumer:
 
     ::
 
-        async with ShareConsumer(
-            {"bootstrap.servers": "127.0.0.1:9092", "group.id": "packers"}, ["orders"], start="earliest"
-        ) as queue:
+        conf = {"bootstrap.servers": "127.0.0.1:9092", "group.id": "packers"}
+        async with ShareConsumer(conf, ["orders"], start="earliest") as queue:
             async for record in queue:
                 print(record.value)
                 await queue.accept(record)
@@ -44,11 +113,12 @@ class ShareConsumer:
         (also as ``timedelta``); None leaves it to the config ``share.auto.offset.reset``. A group
         that exists keeps its config, and a log line tells if it differs
     :param key: turns the bytes of a key into ``record.key``; see ``value``
-    :param value: turns the bytes of a value into ``record.value``: the module ``json``, a function
-        of bytes, or a type, see :mod:`headrace.client.records`
+    :param value: turns the bytes of a value into ``record.value``: the module ``json``, a type, or
+        a function of bytes, see :func:`headrace.client.deserializers.deserializer`
     :param on_undecodable: what happens to a record for which ``key`` or ``value`` raises:
-        ``"reject"`` rejects it with the reason, ``"raise"`` raises :class:`UndecodableRecord`, whose
-        record is held, a function of (record with bytes, error) returns the record to hand out
+        ``"reject"`` rejects it with the reason, ``"raise"`` raises :class:`Undecodable` with the
+        record, which is held, and a function of (record with bytes, error) returns the record to
+        hand out
     :param renew: ``"auto"`` renews the lock of each held record in time, for as long as it is held;
         ``"manual"`` leaves it to :meth:`renew`
     :param on_lock_lost: called with the list of records whose locks were lost: other members get
@@ -65,17 +135,69 @@ class ShareConsumer:
         topics: Iterable[str],
         *,
         start: Start = None,
-        key: Deserializer | None = None,
-        value: Deserializer | None = None,
-        on_undecodable: Literal["reject", "raise"]
-        | Callable[[Record, Exception], Record] = "reject",
+        key: Form | None = None,
+        value: Form | None = None,
+        on_undecodable: OnUndecodable = "reject",
         renew: Literal["auto", "manual"] = "auto",
         on_lock_lost: Callable[[list[Record]], object] | None = None,
         max_held_records: int = 10_000,
         max_held_bytes: int = 256 * 1024 * 1024,
         tracing: Tracing | None = None,
     ) -> None:
-        raise NotImplementedError
+        config = librdkafka_config(conf)
+        self.group_id = str(config.get("group.id") or "")
+        if not self.group_id:
+            raise ClientError("group.id is not set: name the share group")
+        topics = [topics] if isinstance(topics, str) else list(topics)
+        if not topics:
+            raise ClientError("no topic given: name one, such as ['orders']")
+        if renew not in ("auto", "manual"):
+            raise ClientError(f"renew is {renew!r}, not 'auto' or 'manual'")
+        if on_undecodable not in ("reject", "raise") and not callable(on_undecodable):
+            raise ClientError(
+                f"on_undecodable is {on_undecodable!r}, not 'reject', 'raise' or a function"
+            )
+        self._reset = _reset(start)
+        self._read_key = None if key is None else deserializer(key)
+        self._read_value = None if value is None else deserializer(value)
+        self._on_undecodable = on_undecodable
+        self._renews = renew == "auto"
+        self._on_lock_lost = on_lock_lost
+        self._max_held_records, self._max_held_bytes = max_held_records, max_held_bytes
+        read = settings(config)
+        self._ranges = RangeConsumer(
+            read.bootstrap_servers,
+            self.group_id,
+            topics,
+            client_id=read.client_id,
+            rack_id=config.get("client.rack"),
+            timeout_ms=read.request_timeout_ms,
+            security=read.security,
+            on_lost=self._lose,
+        )
+        self._tracing = None if tracing is None else tracing.member(self.group_id, read.client_id)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._acquiring = asyncio.Lock()
+        self._arrived: deque[Arrived] = deque()
+        self._held: defaultdict[TopicIdPartition, dict[int, tuple[Record, int]]] = defaultdict(dict)
+        """The records that were handed out, by offset, and their sizes."""
+        self._held_records = self._held_bytes = 0
+        self._ended = asyncio.Event()
+        """Set when records are no longer held."""
+        self._problems: deque[ClientError] = deque()
+        self._told: dict[TopicPartition, str] = {}
+        """The last line about a batch that cannot be read."""
+        self._losses: deque[tuple[TopicIdPartition, list[Span], str]] = deque(maxlen=_MAX_LOSSES)
+        self._outgoing: dict[_Terms, tuple[_Outcomes, asyncio.Task[Batches]]] = {}
+        """Outcomes that wait for the request before theirs."""
+        self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """Held while a broker, by node id, has a request with outcomes."""
+        self._delayed: dict[asyncio.TimerHandle, int] = {}
+        """The releases that are not due yet, and their numbers of records."""
+        self._delays_at_broker: bool | None = None
+        self._ahead, self._acquired_at_s = 1, 0.0
 
     async def __aenter__(self) -> ShareConsumer:
         await self.open()
@@ -90,14 +212,72 @@ class ShareConsumer:
         :raises ClientError: a topic does not exist, the user lacks a permission, or no broker
             answers
         """
-        raise NotImplementedError
+        if self._loop is not None or self._is_closed:
+            raise ClientError(f"{self} was opened before: create another one")
+        self._loop = asyncio.get_running_loop()
+        try:
+            if self._reset is not None:
+                await _begin_group(self._ranges.cluster, self.group_id, self._reset)
+            await self._ranges.start()
+        except BaseException:
+            self._is_closed = True
+            await self._ranges.cluster.close()
+            raise
+        if self._renews:
+            self._run(self._ranges.keep_locks())
 
     async def close(self) -> None:
         """Release the held records, and leave the group. Iteration ends. May be called twice.
 
-        A delivery that was not handed out does not count on headrace's broker.
+        On headrace's broker, a delivery that was not handed out does not count.
         """
-        raise NotImplementedError
+        if self._loop is None or self._is_closed:
+            self._is_closed = True
+            return
+        self._check()
+        self._is_closed = True
+        for handle in self._delayed:
+            handle.cancel()
+        try:
+            async with asyncio.timeout(_RELEASE_TIMEOUT_S):
+                await asyncio.gather(
+                    *(task for _, task in self._outgoing.values()), return_exceptions=True
+                )
+                unseen = {(a.partition, AcknowledgeType.RELEASE): a.left for a in self._arrived}
+                await self._ranges.settle(unseen, uncounted_release=True)
+        except (TimeoutError, ClientError) as problem:
+            _log.warning("releasing records of %s: %s", self, problem or "timed out")
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            if self._tracing is not None:
+                self._tracing.closed()
+            await self._ranges.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """True after :meth:`close`."""
+        return self._is_closed
+
+    def __repr__(self) -> str:
+        return f"the consumer of share group '{self.group_id}'"
+
+    def _check(self) -> None:
+        """:raises ClientError: the consumer cannot be used here and now"""
+        if self._is_closed or self._loop is None:
+            state = "is closed" if self._is_closed else "is not open: use 'async with', or open()"
+            raise ClientError(f"{self} {state}")
+        if asyncio.get_running_loop() is not self._loop:
+            raise ClientError(
+                f"{self} belongs to another event loop: create one in each, or use "
+                "headrace.blocking.ShareConsumer"
+            )
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     # -- records
 
@@ -110,7 +290,22 @@ class ShareConsumer:
 
         :raises ClientError: the membership has ended, or a broker refuses
         """
-        raise NotImplementedError
+        while not self._is_closed:
+            self._check()
+            if records := self._take(1):
+                return records[0]
+            while self._problems:
+                self._tell(self._problems.popleft())
+            if self._acquired_at_s:
+                is_fast = time.monotonic() - self._acquired_at_s < _FAST_S
+                self._ahead = min(max(int(self._ahead * (2 if is_fast else 0.5)), 1), _MAX_AHEAD)
+                self._acquired_at_s = 0.0
+            try:
+                await self._acquire(self._ahead, _MAX_WAIT_S)
+            except ClientError:
+                if not self._is_closed:
+                    raise
+        raise StopAsyncIteration
 
     async def poll(self, max_records: int = 500, timeout: float = 1.0) -> list[Record]:
         """Return up to ``max_records`` records as soon as there are some; none after ``timeout``.
@@ -119,7 +314,121 @@ class ShareConsumer:
         :raises ClientError: the membership has ended, a broker refuses, or a record batch cannot be
             read. If there are records from elsewhere, the next call raises it
         """
-        raise NotImplementedError
+        self._check()
+        if max_records < 1:
+            raise ClientError(f"max_records is {max_records}, not at least 1")
+        deadline_s, left_s = time.monotonic() + timeout, 1.0
+        while not self._problems:
+            if records := self._take(max_records):
+                return records
+            if self._problems or not left_s:
+                break
+            left_s = max(deadline_s - time.monotonic(), 0)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s + _ANSWER_S):
+                    await self._acquire(max_records, left_s)
+        if self._problems:
+            raise self._problems.popleft()
+        return []
+
+    def _tell(self, problem: ClientError) -> None:
+        """Raise a problem to whom iterates, or log it once if it is not about a record in hand."""
+        if not isinstance(problem, UnreadableBatch):
+            raise problem
+        partition = (problem.topic, problem.partition)
+        if self._told.get(partition) != str(problem):
+            self._told[partition] = str(problem)
+            _log.warning("%s: %s", self, problem)
+
+    def _take(self, max_records: int) -> list[Record]:
+        """Hand out records that have arrived."""
+        taken: list[Record] = []
+        while self._arrived and len(taken) < max_records:
+            if self._held_bytes >= self._max_held_bytes:
+                break
+            arrived = self._arrived[0]
+            try:
+                records = arrived.take(max_records - len(taken))
+            except UnreadableBatch as error:
+                self._problems.append(error)
+                unread = intersect(arrived.left, [(error.offset, error.last_offset)])
+                arrived.lose(unread)
+                self._submit(AcknowledgeType.RELEASE, {arrived.partition: unread})
+                continue
+            if records:
+                taken += self._hold(arrived.partition, records)
+            else:
+                self._arrived.popleft()
+                if arrived.left:
+                    self._submit(AcknowledgeType.GAP, {arrived.partition: arrived.left})
+        if taken and self._tracing is not None:
+            self._tracing.delivered(taken)
+        return taken
+
+    def _hold(self, partition: TopicIdPartition, records: list[Record]) -> list[Record]:
+        """Return the records with what their bytes mean, and hold them."""
+        sizes = [len(record[3] or b"") + len(record[4] or b"") for record in records]
+        held = self._held[partition]
+        if self._read_key is not None or self._read_value is not None:
+            decoded = [self._decode(record) for record in records]
+            sizes = [size for size, record in zip(sizes, decoded, strict=True) if record]
+            records = [record for record in decoded if record]
+        held.update(zip(map(_offset_of, records), zip(records, sizes, strict=True), strict=True))
+        self._held_records += len(records)
+        self._held_bytes += sum(sizes)
+        return records
+
+    def _decode(self, record: Record) -> Record | None:
+        key, value = record.key, record.value
+        try:
+            if self._read_key is not None and key is not None:
+                key = self._read_key(key)
+            if self._read_value is not None and value is not None:
+                value = self._read_value(value)
+            return record._replace(key=key, value=value)
+        except Exception as error:
+            problem: Exception = error
+        if callable(self._on_undecodable):
+            try:
+                return self._on_undecodable(record, problem)
+            except Exception as error:
+                problem = error
+        undecodable = Undecodable(record, f"{type(problem).__name__}: {problem}")
+        if self._on_undecodable == "raise":
+            self._held[_partition_of(record)][record.offset] = record, 0
+            self._held_records += 1
+            self._problems.append(undecodable)
+        else:
+            _log.warning("%s rejects a record: %s", self, undecodable)
+            self._submit(
+                AcknowledgeType.REJECT,
+                {_partition_of(record): runs([record.offset])},
+                _reason(undecodable),
+            )
+        return None
+
+    async def _acquire(self, max_records: int, wait_s: float) -> None:
+        """Acquire records, unless enough are held, or another task has acquired some."""
+        async with self._acquiring:
+            if self._arrived and self._held_bytes < self._max_held_bytes:
+                return
+            room = self._max_held_records - self.held
+            if room <= 0 or self._held_bytes >= self._max_held_bytes:
+                self._ended.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._ended.wait()
+                return
+            acquired = await self._ranges.acquire(
+                max_records=min(max_records, room),
+                max_wait_ms=int(min(wait_s, _MAX_WAIT_S) * 1000),
+                max_bytes=max(self._max_held_bytes - self._held_bytes, 1),
+                mode=AcquireMode.RECORD_LIMIT,
+            )
+        if acquired.ranges:
+            self._acquired_at_s = time.monotonic()
+        for place, ranges in acquired.ranges_by_partition().items():
+            self._arrived.append(Arrived(acquired.data.get(place, b""), ranges))
 
     # -- outcomes
 
@@ -128,17 +437,25 @@ class ShareConsumer:
 
         :raises OutcomesFailed: the broker has not accepted the outcome of some records
         """
-        raise NotImplementedError
+        await self._end(records, AcknowledgeType.ACCEPT)
 
     async def release(self, records: Records, *, delay: float = 0.0) -> None:
         """Give records back, to be delivered again, by default at once.
 
-        :param delay: seconds until then, or the group's backoff if that is longer. headrace's broker
-            keeps the records meanwhile; at another one, this consumer holds and renews them, and
-            releases them when they are due or it is closed
+        :param delay: seconds until then, or the group's backoff if that is longer; at most a day.
+            headrace's broker keeps the records meanwhile. At another one, this consumer holds and
+            renews them, and releases them when they are due or it is closed
         :raises OutcomesFailed: the broker has not accepted the outcome of some records
         """
-        raise NotImplementedError
+        if not 0 <= delay <= _MAX_DELAY_S:
+            raise ClientError(f"delay is {delay}, not from 0 to {_MAX_DELAY_S:.0f} seconds")
+        if not delay:
+            await self._end(records, AcknowledgeType.RELEASE)
+        elif await self._broker_delays():
+            terms = (("release_delay_ms", math.ceil(delay * 1000)),)
+            await self._end(records, AcknowledgeType.RELEASE, terms)
+        else:
+            self._release_later(records, delay)
 
     async def reject(self, records: Records, *, reason: str = "") -> None:
         """End records that cannot be processed: they go to the group's dead-letter queue, if it has
@@ -147,32 +464,272 @@ class ShareConsumer:
         :param reason: is logged, and headrace's broker writes it into the dead letters
         :raises OutcomesFailed: the broker has not accepted the outcome of some records
         """
-        raise NotImplementedError
+        records = _listed(records)
+        terms = _reason(reason)
+        if terms:
+            _log.info("%s rejects %d records: %s", self, len(records), terms[0][1])
+        await self._end(records, AcknowledgeType.REJECT, terms)
 
     async def renew(self, records: Records) -> None:
         """Restart the acquisition locks of held records now.
 
         :raises OutcomesFailed: some locks were lost
-        :raises ClientError: the broker cannot renew locks (Kafka 4.2 or later can)
+        :raises ClientError: the broker does not renew locks (Kafka 4.2 or later does)
         """
-        raise NotImplementedError
+        if not self._ranges.can_renew:
+            raise ClientError(
+                "the broker does not renew acquisition locks: Kafka 4.2 or later does"
+            )
+        await self._end(records, AcknowledgeType.RENEW)
+
+    async def _end(
+        self, records: Records, kind: AcknowledgeType, terms: tuple[tuple[str, Any], ...] = ()
+    ) -> None:
+        self._check()
+        listed = _listed(records)
+        chosen, failed = self._choose(listed, keep=kind is AcknowledgeType.RENEW)
+        accepted: Batches = {}
+        began_s = time.monotonic()
+        for task in self._submit(kind, chosen, terms):
+            accepted |= await asyncio.shield(task)
+        refused = {}
+        for partition, spans in chosen.items():
+            taken = normalize((first, last) for first, last, _ in accepted.get(partition, ()))
+            if rest := subtract(spans, taken):
+                refused[partition] = rest
+        if refused:
+            failed |= {
+                record: self._why_not(record)
+                for record in listed
+                if record not in failed
+                and intersect(
+                    refused.get(_partition_of(record), []), [(record.offset, record.offset)]
+                )
+            }
+        if self._tracing is not None and kind is not AcknowledgeType.RENEW:
+            took_s = time.monotonic() - began_s
+            self._tracing.ended(listed, failed, kind.name.lower(), took_s)
+        if failed:
+            raise OutcomesFailed(failed, len(listed))
+
+    def _choose(
+        self, records: Sequence[Record], *, keep: bool = False
+    ) -> tuple[_Outcomes, dict[Record, str]]:
+        """Return the held ones of some records as runs, and why the others are not.
+
+        :param keep: go on holding them
+        """
+        failed: dict[Record, str] = {}
+        offsets: dict[TopicIdPartition, list[int]] = {}
+        last: TopicIdPartition | None = None
+        for record in records:  # mostly of the same partition
+            if last is None or record.partition != last[1] or record.topic_id is not last[0]:
+                last = _partition_of(record)
+                held, of_partition = self._held[last], offsets.setdefault(last, [])
+            offset = record.offset
+            entry = held.get(offset)
+            # Another delivery of this record, which is not in hand, has another object.
+            if entry is None or entry[0] is not record:
+                failed[record] = self._why_not(record)
+                continue
+            of_partition.append(offset)
+            if not keep:
+                del held[offset]
+                self._held_records -= 1
+                self._held_bytes -= entry[1]
+        self._ended.set()
+        return {
+            partition: runs(sorted(of_partition))
+            for partition, of_partition in offsets.items()
+            if of_partition
+        }, failed
+
+    def _why_not(self, record: Record) -> str:
+        partition, span = _partition_of(record), (record.offset, record.offset)
+        for lost_of, spans, reason in reversed(self._losses):
+            if lost_of == partition and intersect(spans, [span]):
+                return f"its lock was lost: {reason}"
+        return "it is not held: it was ended, or came from elsewhere"
+
+    def _submit(
+        self, kind: AcknowledgeType, outcomes: _Outcomes, terms: tuple[tuple[str, Any], ...] = ()
+    ) -> set[asyncio.Task[Batches]]:
+        """Add outcomes to the next requests; those of many calls travel together.
+
+        :returns: the tasks of these requests, which go on if the caller is cancelled
+        """
+        tasks = set()
+        for partition, spans in outcomes.items():
+            key = (self._ranges.holder(partition), kind, terms)
+            if key not in self._outgoing:
+                together: _Outcomes = {}
+                self._outgoing[key] = together, self._run(self._send(key, together))
+            together, task = self._outgoing[key]
+            together.setdefault(partition, []).extend(spans)
+            tasks.add(task)
+        return tasks
+
+    async def _send(self, key: _Terms, outcomes: _Outcomes) -> Batches:
+        node_id, kind, terms = key
+        async with self._turns[node_id]:
+            del self._outgoing[key]
+            by_kind = {(partition, kind): spans for partition, spans in outcomes.items()}
+            try:
+                return await self._ranges.settle(by_kind, **dict(terms))
+            except ClientError as error:
+                self._losses += ((p, normalize(spans), str(error)) for p, spans in outcomes.items())
+                return {}
+
+    async def _broker_delays(self) -> bool:
+        """Return whether the broker is headrace's, which keeps released records for a while."""
+        if self._delays_at_broker is None:
+            try:
+                configs = await self._ranges.cluster.group_configs(self.group_id, [_BACKOFF])
+                self._delays_at_broker = bool(configs)
+            except RequestRefused:
+                self._delays_at_broker = False
+        return self._delays_at_broker
+
+    def _release_later(self, records: Records, delay: float) -> None:
+        self._check()
+        lock_s = self._ranges.lock_timeout_ms / 1000
+        if delay > lock_s / 2 and not (self._renews and self._ranges.can_renew):
+            raise ClientError(
+                f"a delay of {delay} s needs locks that are renewed, because the broker does not "
+                f"delay releases: they end after {lock_s:.1f} s"
+            )
+        records = _listed(records)
+        chosen, failed = self._choose(records)
+
+        def release() -> None:
+            del self._delayed[handle]
+            self._submit(AcknowledgeType.RELEASE, chosen)
+
+        assert self._loop is not None
+        handle = self._loop.call_later(delay, release)
+        self._delayed[handle] = sum(map(count, chosen.values()))
+        if failed:
+            raise OutcomesFailed(failed, len(records))
+
+    def _lose(self, partition: TopicIdPartition, spans: Sequence[Span], reason: str) -> None:
+        self._losses.append((partition, list(spans), reason))
+        for arrived in self._arrived:
+            if arrived.partition == partition:
+                arrived.lose(spans)
+        held = self._held[partition]
+        lost = [
+            held.pop(offset)
+            for first, last in spans
+            for offset in range(first, last + 1)
+            if offset in held
+        ]
+        if not lost:
+            return
+        self._held_records -= len(lost)
+        self._held_bytes -= sum(size for _, size in lost)
+        self._ended.set()
+        records = [record for record, _ in lost]
+        _log.warning(
+            "%s has lost the locks of %d records of %s-%d, which are delivered again: %s",
+            self,
+            len(records),
+            records[0].topic,
+            records[0].partition,
+            reason,
+        )
+        if self._tracing is not None:
+            self._tracing.lost(records)
+        if self._on_lock_lost is not None:
+            self._run(_call(self._on_lock_lost, records))
 
     # -- flow
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that the group assigns to this member."""
-        raise NotImplementedError
+        return self._ranges.assignment
 
     @property
     def held(self) -> int:
-        """The number of held records, with those that are acquired and not handed out yet."""
-        raise NotImplementedError
+        """The number of held records, also of those that this consumer has not handed out yet, or
+        keeps for a delayed release.
+        """
+        return (
+            self._held_records
+            + sum(count(arrived.left) for arrived in self._arrived)
+            + sum(self._delayed.values())
+        )
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Acquire no more records from these partitions until :meth:`resume`."""
-        raise NotImplementedError
+        self._ranges.pause(partitions)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         """Acquire records from these partitions again."""
-        raise NotImplementedError
+        self._ranges.resume(partitions)
+
+    def processing(self, record: Record) -> AbstractContextManager[object]:
+        """Return a context in which spans are children of the delivery of a held record.
+
+        Without ``tracing`` it does nothing.
+        """
+        return nullcontext() if self._tracing is None else self._tracing.processing(record)
+
+
+def _partition_of(record: Record) -> TopicIdPartition:
+    return record.topic_id, record.partition  # type: ignore[return-value]  # it has one here
+
+
+def _listed(records: Records) -> Sequence[Record]:
+    listed: list[Record] = [records] if isinstance(records, Record) else list(records)
+    for record in listed:
+        if not isinstance(record, Record):
+            raise ClientError(f"{type(record).__name__} is not a record: pass what poll() returned")
+    return listed
+
+
+def _reason(reason: object) -> tuple[tuple[str, str], ...]:
+    text = printable(str(reason), _MAX_REASON_CHARS)
+    return (("reject_reason", text),) if text else ()
+
+
+async def _call(callback: Callable[[list[Record]], object], records: list[Record]) -> None:
+    try:
+        result = callback(records)
+        if isinstance(result, Awaitable):
+            await result
+    except Exception:
+        _log.exception("on_lock_lost failed")
+
+
+def _reset(start: Start) -> str | None:
+    """Return the value of ``share.auto.offset.reset``."""
+    if start is None or (isinstance(start, str) and start in ("earliest", "latest")):
+        return start
+    seconds = start.total_seconds() if isinstance(start, timedelta) else start
+    if isinstance(seconds, str | bool) or not 0 <= seconds < math.inf:
+        raise ClientError(f"start is {start!r}, not 'earliest', 'latest', or seconds ago")
+    return f"by_duration:PT{seconds:.3f}S"
+
+
+async def _begin_group(cluster: Cluster, group_id: str, reset: str) -> None:
+    """Set where a group begins, if it is new; say so if it exists and begins elsewhere."""
+    asking = cluster.coordinators.ask([group_id], describe_share_groups, cluster.timeout_ms)
+    answer = (await asking)[group_id]
+    if is_missing_group(answer):
+        await cluster.set_group_configs(group_id, {_RESET: reset})
+        return
+    if isinstance(answer, ClientError):
+        raise answer
+    try:
+        current = await cluster.group_config(group_id, _RESET)
+    except RequestRefused as refusal:
+        current = str(refusal)
+    if current != reset:
+        _log.warning(
+            "share group '%s' exists, so start=%s changes nothing: its %s is %s",
+            group_id,
+            reset,
+            _RESET,
+            current,
+        )

@@ -1,10 +1,16 @@
-"""The share session with one broker: its requests, one at a time, and the records held there."""
+"""The share session with one broker: its requests, in the order of its epochs, and the records held
+there.
+
+While a ShareFetch waits for records, outcomes and renewals go over a second connection: the broker
+has moved the session to its next epoch as soon as it has read the ShareFetch.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -17,29 +23,42 @@ from headrace.protocol.partitions import TopicIdPartition
 from headrace.protocol.share_inspection import ShareAcknowledgeRequest
 
 from .session import CLOSE_EPOCH, HeldRecords, SessionStep, ShareSession
-from .spans import Span
+from .spans import Span, count
 from .types import AcknowledgeType, AcquireLimits
 
 _log = get_logger(__name__)
 
 _RETRY_PAUSE_MS = 100
+_EPOCH_PAUSE_MS = 10
+_MAX_SPLITS = 32
+"""The limit of requests that look for the records for which a broker refuses others."""
 _SESSION_GONE = {ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH}
 
 AcknowledgeBatch = tuple[int, int, AcknowledgeType]
 """(first offset, last offset inclusive, outcome)"""
+Batches = dict[TopicIdPartition, list[AcknowledgeBatch]]
 Outcomes = Mapping[tuple[TopicIdPartition, AcknowledgeType], Sequence[Span]]
 """Outcomes of records, by partition and outcome."""
+OnLost = Callable[[TopicIdPartition, Sequence[Span], str], object]
+"""Called with a partition, runs of records that are no longer held, and the reason."""
 
 
 class ShareNode:
     """A member's share session with one broker. It ends with the connection that opened it.
 
+    :param on_lost: called when held records are lost
     :ivar held: the records held on this broker
     :ivar lock_timeout_ms: duration of an acquisition lock, as the broker last reported it
     """
 
     def __init__(
-        self, cluster: Cluster, node_id: int, group_id: str, member_id: str, timeout_ms: int
+        self,
+        cluster: Cluster,
+        node_id: int,
+        group_id: str,
+        member_id: str,
+        timeout_ms: int,
+        on_lost: OnLost = lambda *_: None,
     ) -> None:
         self.held = HeldRecords()
         self.session = ShareSession()
@@ -49,85 +68,166 @@ class ShareNode:
         self._group_id = group_id
         self._member_id = member_id
         self._timeout_ms = timeout_ms
-        self._lock = asyncio.Lock()
+        self._on_lost = on_lost
+        self._turn = asyncio.Lock()
+        """Held from the choice of an epoch until the request is sent, or answered."""
         self._connection: Connection | None = None
+        self._is_fetching = False
+        self._may_renew = True
 
-    def offers(self, api: str, version: int) -> bool:
-        """Return whether the broker supports ``version`` of ``api``; True until it is connected."""
-        return self._connection is None or self._connection.version(api) >= version
+    @property
+    def can_renew(self) -> bool:
+        """True if the broker renews locks (ShareAcknowledge 2), or it is not connected yet."""
+        connection = self._connection
+        return self._may_renew and (
+            connection is None or connection.version("share_acknowledge") >= 2
+        )
 
     async def fetch(self, wanted: Iterable[TopicIdPartition], limits: AcquireLimits) -> Any | None:
-        """Send a ShareFetch for exactly the partitions ``wanted``.
+        """Send a ShareFetch for exactly the partitions ``wanted``. Call it once at a time.
 
         :returns: kio's response; None if the session was lost, so that the next call opens another
         """
-        async with self._lock:
-            try:
+        try:
+            async with self._turn:
                 if self._connection is None or not self._connection.is_open:
                     self._connection = await self._cluster.connection(self._node_id, "share")
-                    self._forget()
-                step = self.session.fetch(wanted)
-                request = self._share_fetch(self._connection, step, limits)
-                response = await self._request(
-                    self._connection, request, self._timeout_ms + limits.max_wait_ms
-                )
-            except ConnectionFailed as failure:
-                await self._connection_lost(failure)
-                return None
-            if response.error_code:
-                await self._refused(int(response.error_code), "ShareFetch")
-                return None
-            self.session.fetched(step)
-            lock_timeout_ms = response.acquisition_lock_timeout // timedelta(milliseconds=1)
-            if lock_timeout_ms > 0:
-                self.lock_timeout_ms = lock_timeout_ms
-            return response
+                    self._forget("the connection has ended")
+                connection, step = self._connection, self.session.fetch(wanted)
+                request = self._share_fetch(connection, step, limits)
+                self.session.fetched(step)
+                self._is_fetching = True
+            timeout_ms = self._timeout_ms + limits.max_wait_ms
+            response = await self._request(connection, request, timeout_ms)
+        except ConnectionFailed as failure:
+            await self._connection_lost(failure)
+            return None
+        finally:
+            self._is_fetching = False
+        if response.error_code:
+            await self._refused(int(response.error_code), "ShareFetch")
+            return None
+        lock_timeout_ms = response.acquisition_lock_timeout // timedelta(milliseconds=1)
+        if lock_timeout_ms > 0:
+            self.lock_timeout_ms = lock_timeout_ms
+        return response
 
-    async def acknowledge(
-        self, wanted: Outcomes, *, uncounted: bool = False
-    ) -> dict[TopicIdPartition, list[AcknowledgeBatch]]:
-        """Send a ShareAcknowledge of those records that are held. Afterwards the member no longer
-        holds them, unless their locks were renewed.
+    async def acknowledge(self, outcomes: Outcomes, **terms: Any) -> Batches:
+        """Send outcomes of those records that are held. Afterwards the member no longer holds them,
+        unless their locks were renewed.
 
-        :param uncounted: this delivery of records that are released does not count, if the broker
-            is headrace's
+        The broker takes or refuses the outcomes of a partition together. If it refuses them because
+        of some records, they are sent in parts.
+
+        :param terms: headrace's fields of :class:`ShareAcknowledgeRequest`
         :returns: what the broker has accepted
         """
-        if not self._of_held(wanted):
-            return {}
-        async with self._lock:
+        accepted: Batches = {}
+        if not self._of_held(outcomes):
+            return accepted
+        async with self._turn:
             # The request before this one may have acknowledged some of them, or lost all.
-            batches = self._of_held(wanted)
-            if not batches:
-                return {}
-            if not self.session.is_open or self._connection is None:
-                self._lost(batches)
-                return {}
-            try:
-                request = self._share_acknowledge(
-                    self._connection, self.session.epoch, batches, uncounted=uncounted
-                )
-                response = await self._request(self._connection, request, self._timeout_ms)
-            except ConnectionFailed as failure:
-                await self._connection_lost(failure)
-                return {}
-            if response.error_code:
-                self._lost(batches)
-                await self._refused(int(response.error_code), "ShareAcknowledge")
-                return {}
-            self.session.acknowledged()
-            return self._settle(response, batches)
+            parts = deque([self._of_held(outcomes)])
+            splits = 0
+            while parts:
+                batches = parts.popleft()
+                if not batches:
+                    continue
+                refused = await self._acknowledge(batches, accepted, terms)
+                halves: tuple[Batches, Batches] = ({}, {})
+                for partition, reason in refused.items():
+                    if splits < _MAX_SPLITS and count(_spans(batches[partition])) > 1:
+                        for half, of_half in zip(halves, _halves(batches[partition]), strict=True):
+                            half[partition] = of_half
+                    else:
+                        self._lose({partition: batches[partition]}, reason)
+                splits += 2 * bool(halves[0])
+                parts += halves
+        return accepted
+
+    async def _acknowledge(
+        self, batches: Batches, accepted: Batches, terms: Mapping[str, Any]
+    ) -> dict[TopicIdPartition, str]:
+        """Send one ShareAcknowledge, and add to ``accepted`` what the broker accepts.
+
+        :returns: the partitions that it refuses because of some of their records, and its reasons
+        """
+        try:
+            while True:
+                if not self.session.is_open or self._connection is None:
+                    self._lose(batches, "the share session has ended")
+                    return {}
+                connection, is_fetching = self._connection, self._is_fetching
+                if is_fetching:
+                    connection = await self._cluster.connection(self._node_id, "outcomes")
+                request = self._share_acknowledge(connection, self.session.epoch, batches, terms)
+                response = await self._request(connection, request, self._timeout_ms)
+                code = int(response.error_code)
+                if code != ErrorCode.INVALID_SHARE_SESSION_EPOCH or not is_fetching:
+                    break
+                # It has come before the ShareFetch, on the other connection.
+                await asyncio.sleep(_EPOCH_PAUSE_MS / 1000)
+        except ConnectionFailed as failure:
+            # Lost first: the broker may have applied the outcomes.
+            self._lose(batches, f"the outcome may have come or not: {failure}")
+            await self._connection_lost(failure)
+            return {}
+        if code:
+            self._lose(batches, error_name(code))
+            await self._refused(code, "ShareAcknowledge")
+            return {}
+        self.session.acknowledged()
+        return self._settle(response, batches, accepted)
+
+    def _settle(
+        self, response: Any, batches: Batches, accepted: Batches
+    ) -> dict[TopicIdPartition, str]:
+        now_ms, refused = monotonic_ms(), {}
+        answers = {
+            (topic.topic_id, int(p.partition_index)): p
+            for topic in response.responses
+            for p in topic.partitions
+        }
+        for partition, spans in batches.items():
+            answer = answers.get(partition)
+            code = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else int(answer.error_code)
+            renews = any(kind is AcknowledgeType.RENEW for _, _, kind in spans)
+            if not code:
+                accepted.setdefault(partition, []).extend(spans)
+                if renews:
+                    self.held.renewed(partition, now_ms)
+                else:
+                    self.held.drop(partition, _spans(spans))
+                continue
+            message = None if answer is None else answer.error_message
+            reason = error_name(code) + (f" ({message})" if message else "")
+            _log.warning("acknowledging %s-%d: %s", *partition, reason)
+            if renews and "not enabled" in (message or ""):  # the locks go on, to their ends
+                self._may_renew = False
+            elif code == ErrorCode.INVALID_RECORD_STATE:
+                refused[partition] = reason
+            else:
+                self._lose({partition: spans}, reason)
+        return refused
+
+    async def renew(self, older_than_ms: int = 0) -> None:
+        """Renew the locks of the partitions with a lock of at least this age."""
+        due = self.held.locked_before(monotonic_ms() - older_than_ms)
+        renewals = {(key, AcknowledgeType.RENEW): self.held.spans(key) for key in due}
+        if renewals and self.can_renew:
+            await self.acknowledge(renewals)
 
     async def close(self) -> None:
         """Close the session: the broker releases the held records."""
-        async with self._lock:
-            if self.session.is_open and self._connection is not None and self._connection.is_open:
-                request = self._share_acknowledge(self._connection, CLOSE_EPOCH, {})
+        async with self._turn:
+            connection = self._connection
+            if self.session.is_open and connection is not None and connection.is_open:
+                request = self._share_acknowledge(connection, CLOSE_EPOCH, {}, {})
                 try:
-                    await self._connection.request(request, timeout_ms=self._timeout_ms)
+                    await connection.request(request, timeout_ms=self._timeout_ms)
                 except ConnectionFailed:
                     pass
-            self._forget()
+            self._forget("the consumer was closed")
 
     async def _request(self, connection: Connection, request: Any, timeout_ms: int) -> Any:
         try:
@@ -135,53 +235,30 @@ class ShareNode:
         except asyncio.CancelledError:
             # The records that the broker acquires for this request are unknown here. It releases
             # them when the connection ends.
-            self._forget()
+            self._forget("the request was cancelled")
             await connection.close()
             raise
 
-    def _of_held(self, wanted: Outcomes) -> dict[TopicIdPartition, list[AcknowledgeBatch]]:
-        batches: dict[TopicIdPartition, list[AcknowledgeBatch]] = {}
-        for (partition, kind), spans in wanted.items():
+    def _of_held(self, outcomes: Outcomes) -> Batches:
+        batches: Batches = {}
+        for (partition, kind), spans in outcomes.items():
             if held := self.held.held(partition, spans):
                 batches.setdefault(partition, []).extend((*span, kind) for span in held)
         return batches
 
-    def _settle(
-        self, response: Any, batches: Mapping[TopicIdPartition, list[AcknowledgeBatch]]
-    ) -> dict[TopicIdPartition, list[AcknowledgeBatch]]:
-        now_ms = monotonic_ms()
-        codes = {
-            (topic.topic_id, int(p.partition_index)): (ErrorCode(p.error_code), p.error_message)
-            for topic in response.responses
-            for p in topic.partitions
-        }
-        accepted = {}
-        for key, spans in batches.items():
-            code, message = codes.get(
-                key, (ErrorCode.UNKNOWN_SERVER_ERROR, "the answer does not mention it")
-            )
-            if code:
-                _log.warning("acknowledging %s-%d: %s (%s)", *key, code.name, message)
-                self._lost({key: spans})
-                continue
-            accepted[key] = spans
-            self.held.drop(
-                key,
-                [(first, last) for first, last, kind in spans if kind is not AcknowledgeType.RENEW],
-            )
-            if any(kind is AcknowledgeType.RENEW for _, _, kind in spans):
-                self.held.renewed(key, now_ms)
-        return accepted
-
-    def _lost(self, batches: Mapping[TopicIdPartition, list[AcknowledgeBatch]]) -> None:
-        for key, spans in batches.items():
-            self.held.drop(key, [(first, last) for first, last, _ in spans])
+    def _lose(self, batches: Batches, reason: str) -> None:
+        for partition, spans in batches.items():
+            if lost := self.held.held(partition, _spans(spans)):
+                self.held.drop(partition, lost)
+                self._on_lost(partition, lost, reason)
 
     async def _connection_lost(self, failure: ConnectionFailed) -> None:
         _log.warning(
             "share session of group %s with broker %d: %s", self._group_id, self._node_id, failure
         )
-        self._forget()
+        self._forget(str(failure))
+        if self._connection is not None:  # the broker releases what is held
+            await self._connection.close()
         await asyncio.sleep(_RETRY_PAUSE_MS / 1000)
 
     async def _refused(self, code: int, what: str) -> None:
@@ -193,7 +270,7 @@ class ShareNode:
             "%s of group %s at broker %d: %s", what, self._group_id, self._node_id, error_name(code)
         )
         if code == ErrorCode.SHARE_SESSION_NOT_FOUND:
-            self._forget()
+            self._forget(error_name(code))
         self.session.lost()
         if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
             needs = f"READ on group '{self._group_id}'"
@@ -201,9 +278,11 @@ class ShareNode:
         if code not in _SESSION_GONE:
             await asyncio.sleep(_RETRY_PAUSE_MS / 1000)
 
-    def _forget(self) -> None:
+    def _forget(self, reason: str) -> None:
         self.session.lost()
-        self.held = HeldRecords()
+        held, self.held = self.held, HeldRecords()
+        for partition in held.partitions():
+            self._on_lost(partition, held.spans(partition), reason)
 
     def _share_fetch(self, connection: Connection, step: SessionStep, limits: AcquireLimits) -> Any:
         messages = connection.messages("share_fetch")
@@ -242,18 +321,17 @@ class ShareNode:
         self,
         connection: Connection,
         epoch: int,
-        batches: Mapping[TopicIdPartition, list[AcknowledgeBatch]],
-        *,
-        uncounted: bool = False,
+        batches: Batches,
+        terms: Mapping[str, Any],
     ) -> Any:
         messages = connection.messages("share_acknowledge")
-        request_type, newer = messages.ShareAcknowledgeRequest, {}
+        request_type, newer = messages.ShareAcknowledgeRequest, dict[str, Any]()
         if connection.version("share_acknowledge") >= 2:
             renews = any(
                 kind is AcknowledgeType.RENEW for spans in batches.values() for _, _, kind in spans
             )
             request_type = ShareAcknowledgeRequest
-            newer = {"is_renew_ack": renews, "uncounted_release": uncounted}
+            newer = {"is_renew_ack": renews, **terms}
 
         def topic(topic_id: Any, partitions: tuple[int, ...]) -> Any:
             return messages.AcknowledgeTopic(
@@ -284,6 +362,22 @@ class ShareNode:
 def monotonic_ms() -> int:
     """Return the monotonic clock, in milliseconds."""
     return time.monotonic_ns() // 1_000_000
+
+
+def _spans(batches: Iterable[AcknowledgeBatch]) -> list[Span]:
+    return [(first, last) for first, last, _ in batches]
+
+
+def _halves(
+    batches: Sequence[AcknowledgeBatch],
+) -> tuple[list[AcknowledgeBatch], list[AcknowledgeBatch]]:
+    """Divide runs of two records or more in the middle; both halves have some."""
+    middle = len(batches) // 2
+    if middle:
+        return list(batches[:middle]), list(batches[middle:])
+    ((first, last, kind),) = batches
+    middle = (first + last) // 2
+    return [(first, middle, kind)], [(middle + 1, last, kind)]
 
 
 def _by_topic(partitions: Iterable[TopicIdPartition], make: Any) -> tuple[Any, ...]:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import deque
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from headrace.client.cluster import Cluster, TopicMetadata
@@ -28,7 +24,7 @@ from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
 from headrace.uuid_text import uuid_text
 
-from .node import ShareNode, monotonic_ms
+from .node import Batches, OnLost, Outcomes, ShareNode, monotonic_ms
 from .session import LEAVE_EPOCH, ShareMembership
 from .spans import Span
 from .types import (
@@ -40,19 +36,18 @@ from .types import (
     AcquireMode,
 )
 
-if TYPE_CHECKING:
-    from headrace.client.tracing import Tracing
-
 _log = get_logger(__name__)
 
 T = TypeVar("T")
 
 _RETRY_PAUSE_MS = 100
 _CLOSE_TIMEOUT_MS = 3000
+_RENEWAL_INTERVAL_MS = 250
 
 
 class RangeConsumer:
-    """A member of a share group, on asyncio.
+    """A member of a share group, on asyncio: the layer below
+    :class:`~headrace.client.ShareConsumer`, for those who process runs of offsets elsewhere.
 
     ::
 
@@ -66,17 +61,17 @@ class RangeConsumer:
                 AcknowledgeType.ACCEPT, r.topic_id) for r in acquired.ranges
             )
 
-    A task sends heartbeats. Acquisition locks are renewed only by :meth:`renew`. An error that ends
-    the membership, such as a failed authorization, is raised by the next call. A call that is
-    cancelled ends at once, and what it has asked the brokers for is carried out. After a close, the
-    member may be started again.
+    A task sends heartbeats. Acquisition locks are renewed by :meth:`renew` and :meth:`keep_locks`.
+    An error that ends the membership, such as a failed authorization, is raised by the next call. A
+    call that is cancelled ends at once, and what it has asked the brokers for is carried out. After
+    a close, the member may be started again.
 
     :param bootstrap_servers: ``"host:port,host:port"``
     :param topics: names of the topics to subscribe to
     :param rack_id: this member's rack, or None
     :param timeout_ms: timeout of one request, retries included
     :param security: TLS and login
-    :param tracing: traces and metrics of OpenTelemetry (:mod:`headrace.client.tracing`), or None
+    :param on_lost: called when held records are lost, unless a close has lost them
     """
 
     def __init__(
@@ -89,16 +84,16 @@ class RangeConsumer:
         rack_id: str | None = None,
         timeout_ms: int = 30_000,
         security: Security = PLAINTEXT,
-        tracing: Tracing | None = None,
+        on_lost: OnLost = lambda *_: None,
     ) -> None:
         self.group_id = group_id
         self.member_id = uuid_text(uuid4())
         self.cluster = Cluster(
             bootstrap_servers, client_id=client_id, timeout_ms=timeout_ms, security=security
         )
-        self._tracing = None if tracing is None else tracing.member(group_id, client_id)
         self._rack_id = rack_id
         self._timeout_ms = timeout_ms
+        self._on_lost = on_lost
         self._membership = ShareMembership(self.member_id, tuple(sorted(set(topics))))
         self._membership_changed = asyncio.Event()
         self._heartbeats: asyncio.Task[None] | None = None
@@ -106,13 +101,9 @@ class RangeConsumer:
         self._deferred: BaseException | None = None
         """An error of an acquire that has returned records; the next one raises it."""
         self._is_closed = False
-        self._acquiring: set[asyncio.Task[Acquired]] = set()
-        """Acquisitions under way; a close cancels them."""
-        self._abandoned: deque[asyncio.Task[Acquired]] = deque()
-        """Acquisitions whose calls were cancelled; the next calls return their records."""
-        self._late: dict[asyncio.Task[Acquired], int] = {}
-        """Requests to brokers that have not answered in time; the next calls return their records.
-        The values are node ids.
+        self._fetches: dict[int, asyncio.Task[Acquired]] = {}
+        """By node id. A fetch goes on when the call that began it ends; a later call returns its
+        records.
         """
         self._topics: dict[UUID, TopicMetadata] = {}
         self._nodes: Mapping[int, ShareNode] = {}
@@ -127,7 +118,7 @@ class RangeConsumer:
         topics: Iterable[str],
         *,
         rack_id: str | None = None,
-        tracing: Tracing | None = None,
+        on_lost: OnLost = lambda *_: None,
     ) -> RangeConsumer:
         """Create a member from the configuration of a client: addresses, timeouts, TLS and login.
 
@@ -143,7 +134,7 @@ class RangeConsumer:
             rack_id=rack_id,
             timeout_ms=read.request_timeout_ms,
             security=read.security,
-            tracing=tracing,
+            on_lost=on_lost,
         )
 
     async def __aenter__(self) -> RangeConsumer:
@@ -183,32 +174,33 @@ class RangeConsumer:
         closed, which releases the records, too.
         """
         self._is_closed = True
-        unseen = [
-            acquired
-            for task in (*self._abandoned, *self._late)
-            if task.done() and not task.cancelled() and task.exception() is None
-            for acquired in task.result().ranges
-        ]
-        tasks = [*self._acquiring, *self._abandoned, *filter(None, [self._heartbeats])]
+        fetches = tuple(self._fetches.values())
         try:
-            await _cancelled(tasks)
-            await _cancelled(self._late)  # also those of the acquisitions
-            self._abandoned.clear()
-            self._late.clear()
+            await _cancelled(filter(None, [self._heartbeats]))
+            if fetches:  # records that a broker acquires after the end of the session stay locked
+                await asyncio.wait(fetches, timeout=timeout_ms / 4000)
             # A broker that does not answer leaves time to tell the coordinator.
-            for step in (partial(self._close_sessions, unseen), self._leave):
+            for step in (self._close_sessions, self._leave):
                 try:
                     async with asyncio.timeout(timeout_ms / 2000):
                         await step()
                 except (TimeoutError, ClientError) as problem:
                     _log.warning("leaving group %s: %s", self.group_id, problem or "timed out")
         finally:
-            if self._tracing is not None:
-                self._tracing.closed()
+            for fetch in fetches:
+                fetch.cancel()
+            self._fetches.clear()
             await self.cluster.close()
 
-    async def _close_sessions(self, unseen: Sequence[AcquiredRange]) -> None:
-        await self.release_unprocessed(unseen)
+    async def _close_sessions(self) -> None:
+        fetches = self._fetches.values()
+        await _cancelled(fetch for fetch in fetches if not fetch.done())
+        await self.release_unprocessed(
+            acquired
+            for fetch in fetches
+            if not fetch.cancelled() and fetch.exception() is None
+            for acquired in fetch.result().ranges
+        )
         await asyncio.gather(*(node.close() for node in self._nodes.values()))
 
     async def _leave(self) -> None:
@@ -232,7 +224,7 @@ class RangeConsumer:
     @property
     def can_renew(self) -> bool:
         """True if the brokers support lock renewal (ShareAcknowledge v2, Kafka 4.2)."""
-        return all(node.offers("share_acknowledge", 2) for node in self._nodes.values())
+        return all(node.can_renew for node in self._nodes.values())
 
     @property
     def lock_timeout_ms(self) -> int:
@@ -286,9 +278,9 @@ class RangeConsumer:
     ) -> Acquired:
         """Acquire up to ``max_records`` records from the assigned partitions.
 
-        The result is empty if there was no record within ``max_wait_ms``. If the call is cancelled,
-        the next one returns the records that it acquires, whatever the limits of that one. So it is
-        with a broker that has not answered a sixth of the locks' duration later.
+        The result is empty if there was no record within ``max_wait_ms``. A broker that has not
+        answered then, or when the call is cancelled, goes on: the next call returns the records
+        that it acquires, whatever the limits of that one.
 
         :param max_bytes: limit of the record batches of each broker
         :param batch_size: number of records above which a run is split, at batch boundaries; None:
@@ -299,101 +291,68 @@ class RangeConsumer:
             raises the error
         """
         limits = AcquireLimits(max_records, max_wait_ms, max_bytes, batch_size or max_records, mode)
-        began_s = time.monotonic()
-        acquired = await self._acquire_or_resume(limits)
-        if not keep_data:
-            acquired = replace(acquired, data={})
-        if self._tracing is not None:
-            self._tracing.acquired(acquired, time.monotonic() - began_s)
-        return acquired
-
-    async def _acquire_or_resume(self, limits: AcquireLimits) -> Acquired:
-        """Acquire records in a task of its own, which goes on if the caller is cancelled; or wait
-        for such a task, at most ``limits.max_wait_ms``.
-        """
-        if self._is_closed:
-            raise self._closed()
-        timeout_s = None
-        if self._abandoned:
-            task, timeout_s = self._abandoned.popleft(), limits.max_wait_ms / 1000
-        else:
-            task = asyncio.create_task(self._acquire(limits))
-            self._acquiring.add(task)
-            task.add_done_callback(self._acquiring.discard)
-        try:
-            await asyncio.wait({task}, timeout=timeout_s)
-        except asyncio.CancelledError:
-            self._abandoned.appendleft(task)
-            raise
-        if task.cancelled():
-            raise self._closed()
-        if task.done():
-            return task.result()
-        self._abandoned.appendleft(task)
-        return Acquired(complete=False)
-
-    def _closed(self) -> ClientError:
-        return ClientError(f"the member of share group '{self.group_id}' is closed")
-
-    async def _acquire(self, limits: AcquireLimits) -> Acquired:
         if self._deferred is not None:
             deferred, self._deferred = self._deferred, None
             raise deferred
-        if not await self.wait_for_assignment(limits.max_wait_ms):
-            return Acquired(complete=False)
-        wanted = await self._wanted_by_node()
-        max_wait_ms = limits.max_wait_ms
-        # First ask all leaders without waiting, so that an idle one does not delay the others.
-        if len(wanted) > 1:
-            acquired = await self._acquire_from(wanted, limits.spread_over(len(wanted), 0))
-            if acquired.ranges:
-                return acquired
-            limits = limits.spread_over(len(wanted), max_wait_ms)
-        return await self._acquire_from(wanted, limits)
+        deadline_ms = monotonic_ms() + max_wait_ms
+        begun = set[asyncio.Task[Acquired]]()
+        if not self._is_closed and await self.wait_for_assignment(max_wait_ms):
+            begun = await self._begin_fetches(limits)
+        acquired = await self._end_fetches(begun, deadline_ms)
+        return acquired if keep_data else replace(acquired, data={})
 
-    async def _acquire_from(
-        self, wanted: Mapping[int, set[TopicIdPartition]], limits: AcquireLimits
-    ) -> Acquired:
+    async def _begin_fetches(self, limits: AcquireLimits) -> set[asyncio.Task[Acquired]]:
+        """Ask the leaders of the assigned partitions, except those that have not answered yet."""
+        begun = set[asyncio.Task[Acquired]]()
+        wanted = await self._wanted_by_node()
+        if self._is_closed:
+            return begun
+        limits = limits.spread_over(len(wanted) or 1)
+        for node_id, partitions in wanted.items():
+            if node_id not in self._fetches:
+                fetch = self._acquire_at(self._node(node_id), partitions, limits)
+                self._fetches[node_id] = asyncio.create_task(fetch)
+                begun.add(self._fetches[node_id])
         if not any(wanted.values()):
             await asyncio.sleep(limits.max_wait_ms / 1000)
-        results = await self._ask_nodes(wanted, limits)
-        answers = [result for result in results if isinstance(result, Acquired)]
-        ranges = tuple(acquired for answer in answers for acquired in answer.ranges)
-        for result in results:
-            if isinstance(result, BaseException):
-                self._raise_or_defer(result, ranges)
-        data: dict[TopicPartition, bytes] = {}
-        for answer in answers:
-            for key, batches in answer.data.items():  # two brokers, if the leader has moved
-                data[key] = data.get(key, b"") + batches
-        complete = (
-            not self._late
-            and len(answers) == len(results)
-            and all(answer.complete for answer in answers)
-        )
-        return Acquired(ranges, data, complete)
+        return begun
 
-    async def _ask_nodes(
-        self, wanted: Mapping[int, set[TopicIdPartition]], limits: AcquireLimits
-    ) -> list[Acquired | BaseException]:
-        """Ask brokers at once; return what has come in time, also from those that were late before.
+    async def _end_fetches(self, begun: set[asyncio.Task[Acquired]], deadline_ms: int) -> Acquired:
+        """Return the records of the first brokers that have some.
 
-        The time ends well before the locks of what the others have acquired.
+        :param begun: the fetches of this call, whose answers may come a while after the deadline
         """
-        late, self._late = self._late, {}
-        asked = {
-            asyncio.create_task(self._acquire_at(self._node(node_id), parts, limits)): node_id
-            for node_id, parts in wanted.items()
-            if node_id not in late.values()
-        }
-        timeout_s = (limits.max_wait_ms + self.lock_timeout_ms / 6) / 1000
-        try:
-            if asked or late:
-                await asyncio.wait(asked or late, timeout=timeout_s)
-        finally:
-            asked |= late
-            self._late |= {task: node_id for task, node_id in asked.items() if not task.done()}
-        return [task.exception() or task.result() for task in asked if task.done()]
+        ranges: list[AcquiredRange] = []
+        data: dict[TopicPartition, bytes] = {}
+        complete, errors = True, list[BaseException]()
+        while not self._is_closed:
+            for node_id, fetch in tuple(self._fetches.items()):
+                if not fetch.done():
+                    continue
+                del self._fetches[node_id]
+                if fetch.cancelled() or (error := fetch.exception()) is None:
+                    answer = Acquired(complete=False) if fetch.cancelled() else fetch.result()
+                    ranges += answer.ranges
+                    complete &= answer.complete
+                    for key, batches in answer.data.items():  # of two brokers after a move
+                        data[key] = data.get(key, b"") + batches
+                else:
+                    errors.append(error)
+            wait_ms: float = deadline_ms - monotonic_ms()
+            if not begun.isdisjoint(self._fetches.values()):
+                wait_ms += self.lock_timeout_ms / 6
+            if ranges or errors or not self._fetches or wait_ms <= 0:
+                break
+            await asyncio.wait(
+                self._fetches.values(),
+                timeout=wait_ms / 1000,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        if self._is_closed:
+            raise ClientError(f"the member of share group '{self.group_id}' is closed")
+        for error in errors:
+            self._raise_or_defer(error, ranges)
+        return Acquired(tuple(ranges), data, complete and not errors and not self._fetches)
 
     def _raise_or_defer(self, error: BaseException, ranges: Sequence[AcquiredRange]) -> None:
         """Raise an error, with the next acquire if this one has records to return."""
@@ -463,11 +422,24 @@ class RangeConsumer:
 
         :returns: the accepted acknowledgements
         """
-        began_s, sent = time.monotonic(), list(acknowledgements)
-        accepted = await _to_the_end(self._acknowledge(sent))
-        if self._tracing is not None:
-            self._tracing.acknowledged(sent, accepted, time.monotonic() - began_s)
+        return await _to_the_end(self._acknowledge(acknowledgements))
+
+    async def settle(self, outcomes: Outcomes, **terms: Any) -> Batches:
+        """Send outcomes of held records, as :meth:`acknowledge` does, by topic id.
+
+        :param terms: headrace's fields of ``ShareAcknowledgeRequest``
+        :returns: the accepted ones
+        """
+        accepted: Batches = {}
+        for answer in await asyncio.gather(
+            *(node.acknowledge(outcomes, **terms) for node in self._nodes.values())
+        ):
+            accepted |= answer
         return accepted
+
+    def holder(self, partition: TopicIdPartition) -> int:
+        """Return the id of the broker that has the locks of a partition; -1 if there are none."""
+        return next((i for i, node in self._nodes.items() if node.held.spans(partition)), -1)
 
     async def release_unprocessed(self, ranges: Iterable[AcquiredRange]) -> None:
         """Release those of acquired records that are still held, and were not processed.
@@ -487,10 +459,10 @@ class RangeConsumer:
             for r in ranges
         ]
         if released:
-            await _to_the_end(self._acknowledge(released, uncounted=True))
+            await _to_the_end(self._acknowledge(released, uncounted_release=True))
 
     async def _acknowledge(
-        self, acknowledgements: Iterable[Acknowledgement], *, uncounted: bool = False
+        self, acknowledgements: Iterable[Acknowledgement], **terms: Any
     ) -> list[Acknowledgement]:
         by_name = {topic.name: topic_id for topic_id, topic in self._topics.items()}
         wanted: dict[tuple[TopicIdPartition, AcknowledgeType], list[Span]] = {}
@@ -499,43 +471,46 @@ class RangeConsumer:
             if topic_id is not None:
                 key = ((topic_id, a.partition), a.type)
                 wanted.setdefault(key, []).append((a.first_offset, a.last_offset))
-        answers = await asyncio.gather(
-            *(node.acknowledge(wanted, uncounted=uncounted) for node in self._nodes.values())
-        )
         return [
             Acknowledgement(self._topics[topic_id].name, number, *batch, topic_id)
-            for answer in answers
-            for (topic_id, number), batches in answer.items()
+            for (topic_id, number), batches in (await self.settle(wanted, **terms)).items()
             for batch in batches
         ]
-
-    def processing(self, topic: str, partition: int, offset: int) -> AbstractContextManager[object]:
-        """Return a context in which spans are children of the delivery of an acquired record.
-
-        Without ``tracing`` it does nothing.
-        """
-        if self._tracing is None:
-            return nullcontext()
-        return self._tracing.processing((topic, partition, offset))
 
     async def renew(self, older_than_ms: int = 0) -> None:
         """Renew the acquisition locks of all held records, if the brokers support it.
 
         :param older_than_ms: renew only partitions with a lock of at least this age
         """
-        if self.can_renew:
-            await _to_the_end(self._renew(older_than_ms))
+        await _to_the_end(
+            asyncio.gather(*(node.renew(older_than_ms) for node in self._nodes.values()))
+        )
 
-    async def _renew(self, older_than_ms: int) -> None:
-        locked_before_ms = monotonic_ms() - older_than_ms
+    async def keep_locks(self) -> None:
+        """Renew all locks in time, each after a third to a half of its duration, until cancelled.
 
-        async def renew_at(node: ShareNode) -> None:
-            due = node.held.locked_before(locked_before_ms)
-            await node.acknowledge(
-                {(key, AcknowledgeType.RENEW): node.held.spans(key) for key in due}
-            )
-
-        await asyncio.gather(*map(renew_at, self._nodes.values()))
+        Log once that a broker cannot renew locks.
+        """
+        renewals: dict[ShareNode, asyncio.Task[None]] = {}
+        may_warn = True
+        while True:
+            # The broker tells the duration of locks when records are first acquired.
+            await asyncio.sleep(min(self.lock_timeout_ms / 6, _RENEWAL_INTERVAL_MS) / 1000)
+            for node in self._nodes.values():  # one that does not answer does not delay the others
+                renewal = renewals.get(node)
+                if renewal is None or renewal.done():
+                    if renewal is not None and (error := renewal.exception()) is not None:
+                        _log.warning("renewing locks of share group %s: %s", self.group_id, error)
+                    renewals[node] = asyncio.create_task(node.renew(node.lock_timeout_ms // 3))
+            if may_warn and not self.can_renew:
+                may_warn = False
+                _log.warning(
+                    "the broker does not renew acquisition locks (Kafka 4.2 or later does, unless "
+                    "share.renew.acknowledge.enable is false): records of share group %s that are "
+                    "held for more than %d ms are delivered again",
+                    self.group_id,
+                    self.lock_timeout_ms,
+                )
 
     # -- the group and the cluster
 
@@ -620,9 +595,20 @@ class RangeConsumer:
     def _node(self, node_id: int) -> ShareNode:
         node = self._nodes.get(node_id)
         if node is None:
-            node = ShareNode(self.cluster, node_id, self.group_id, self.member_id, self._timeout_ms)
+            node = ShareNode(
+                self.cluster,
+                node_id,
+                self.group_id,
+                self.member_id,
+                self._timeout_ms,
+                self._lose,
+            )
             self._nodes = {**self._nodes, node_id: node}
         return node
+
+    def _lose(self, partition: TopicIdPartition, spans: Sequence[Span], reason: str) -> None:
+        if not self._is_closed:
+            self._on_lost(partition, spans, reason)
 
 
 async def _cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
@@ -633,8 +619,8 @@ async def _cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
+async def _to_the_end(work: Awaitable[T]) -> T:
     """Run a coroutine in a task of its own, which goes on if the caller is cancelled."""
-    task = asyncio.create_task(work)
+    task = asyncio.ensure_future(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())  # mark as retrieved
     return await asyncio.shield(task)

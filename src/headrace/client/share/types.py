@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from uuid import UUID
 
@@ -49,10 +49,9 @@ class AcquireLimits:
     batch_size: int
     mode: AcquireMode
 
-    def spread_over(self, nodes: int, max_wait_ms: int) -> AcquireLimits:
+    def spread_over(self, nodes: int) -> AcquireLimits:
         """Return the limits for each of ``nodes`` brokers that are asked at once."""
-        each = max(1, self.max_records // nodes)
-        return AcquireLimits(each, max_wait_ms, self.max_bytes, self.batch_size, self.mode)
+        return replace(self, max_records=max(1, self.max_records // nodes))
 
 
 @dataclass(frozen=True, slots=True)

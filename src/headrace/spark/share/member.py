@@ -27,7 +27,6 @@ T = TypeVar("T")
 
 _log = get_logger(__name__)
 
-_RENEW_INTERVAL_S = 0.25
 _MATCH_INTERVAL_S = 3.0
 """Interval of looking for new topics that match the pattern."""
 _LAGS_IN_PROGRESS = 1000
@@ -158,7 +157,7 @@ class ShareMember:
         except BaseException:
             await cluster.close()
             raise
-        self._background.append(asyncio.create_task(self._renew_locks()))
+        self._background.append(asyncio.create_task(self._consumer.keep_locks()))
         if options.subscription.pattern is not None:
             self._background.append(asyncio.create_task(self._follow_pattern()))
 
@@ -181,28 +180,6 @@ class ShareMember:
             except (TimeoutError, ClientError) as error:
                 _log.warning("releasing the records of a micro-batch: %r", error)
             await self._consumer.close(_LEAVE_TIMEOUT_MS)
-
-    async def _renew_locks(self) -> None:
-        has_warned = False
-        while True:
-            # The broker tells the duration of locks when records are first acquired.
-            lock_timeout_ms = self._consumer.lock_timeout_ms
-            await asyncio.sleep(min(lock_timeout_ms / 6000, _RENEW_INTERVAL_S))
-            lock_timeout_ms = self._consumer.lock_timeout_ms
-            try:
-                async with asyncio.timeout(lock_timeout_ms / 6000):
-                    await self._consumer.renew(older_than_ms=lock_timeout_ms // 3)
-            except TimeoutError:
-                pass  # a broker does not answer; the locks at the others are due again
-            except ClientError as error:
-                _log.warning("renewing locks of share group %s: %s", self._options.group_id, error)
-            if not self._consumer.can_renew and not has_warned:
-                has_warned = True
-                _log.warning(
-                    "the broker cannot renew acquisition locks (Kafka 4.2 or later can): "
-                    "records of micro-batches longer than %d ms are delivered again",
-                    self._consumer.lock_timeout_ms,
-                )
 
     async def _follow_pattern(self) -> None:
         subscription, group_id = self._options.subscription, self._options.group_id
