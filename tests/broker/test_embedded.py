@@ -7,19 +7,12 @@ import socket
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 import headrace
 from headrace.broker.config.broker_config import ConfigError
 
 pytestmark = pytest.mark.broker
-
-
-def produce(servers: str, *values: bytes) -> None:
-    producer = Producer({"bootstrap.servers": servers})
-    for value in values:
-        producer.produce("topic", value)
-    assert producer.flush(10) == 0
 
 
 def values(servers: str, count: int) -> list[bytes | None]:
@@ -32,10 +25,20 @@ def values(servers: str, count: int) -> list[bytes | None]:
 
 def test_records_are_found_again_on_the_data_directory(tmp_path: Path) -> None:
     with headrace.Broker(tmp_path) as broker:
-        produce(broker.bootstrap_servers, b"a", b"b")
+        broker.produce("topic", [b"a", b"b"])
     with headrace.Broker(tmp_path) as broker:
-        produce(broker.bootstrap_servers, b"c")
+        broker.produce("topic", [b"c"])
         assert values(broker.bootstrap_servers, 3) == [b"a", b"b", b"c"]
+
+
+def test_records_that_are_not_written_are_an_error(tmp_path: Path) -> None:
+    broker = headrace.Broker(tmp_path, {"message.max.bytes": 1000})
+    with pytest.raises(RuntimeError, match="not running"):
+        broker.produce("topic", [b"a"])
+    with broker:
+        broker.produce("topic", [None, "a"])
+        with pytest.raises(RuntimeError, match=r"2 records were not written: .*too large"):
+            broker.produce("topic", [bytes(2000)] * 2)
 
 
 def test_an_ephemeral_broker_leaves_nothing_behind(
@@ -43,15 +46,15 @@ def test_an_ephemeral_broker_leaves_nothing_behind(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with headrace.Broker() as broker:
-        produce(broker.bootstrap_servers, b"a")
+        broker.produce("topic", [b"a"])
         assert list(tmp_path.iterdir())
     assert not list(tmp_path.iterdir())
 
 
 def test_two_brokers_side_by_side_share_nothing() -> None:
     with headrace.Broker() as one, headrace.Broker() as other:
-        produce(one.bootstrap_servers, b"one")
-        produce(other.bootstrap_servers, b"other")
+        one.produce("topic", [b"one"])
+        other.produce("topic", [b"other"])
         assert values(one.bootstrap_servers, 1) == [b"one"]
         assert values(other.bootstrap_servers, 1) == [b"other"]
 
@@ -60,7 +63,7 @@ def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> Non
     with headrace.Broker(tmp_path) as broker:
         with pytest.raises(headrace.DirectoryInUse, match=broker.bootstrap_servers):
             headrace.Broker(tmp_path).start()
-        produce(broker.bootstrap_servers, b"a")
+        broker.produce("topic", [b"a"])
 
 
 def test_a_port_in_use_is_an_os_error_and_leaves_nothing_running(tmp_path: Path) -> None:
@@ -69,7 +72,7 @@ def test_a_port_in_use_is_an_os_error_and_leaves_nothing_running(tmp_path: Path)
         with pytest.raises(OSError, match="in use"):
             broker.start()
     with broker:
-        produce(broker.bootstrap_servers, b"a")
+        broker.produce("topic", [b"a"])
 
 
 def test_an_unknown_config_names_the_nearest() -> None:
@@ -89,7 +92,7 @@ def test_before_start_and_after_stop_there_is_no_address() -> None:
 
 
 def test_the_fixture_is_an_empty_broker(headrace_broker: headrace.Broker) -> None:
-    produce(headrace_broker.bootstrap_servers, b"a")
+    headrace_broker.produce("topic", [b"a"])
     assert values(headrace_broker.bootstrap_servers, 1) == [b"a"]
 
 
@@ -108,4 +111,4 @@ def test_a_user_that_cannot_be_added_leaves_the_directory_free(tmp_path: Path) -
     with pytest.raises(UnicodeEncodeError):
         headrace.Broker(tmp_path, users={"ann": "\udcff"}).start()
     with headrace.Broker(tmp_path) as broker:
-        produce(broker.bootstrap_servers, b"a")
+        broker.produce("topic", [b"a"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -144,6 +144,32 @@ class EmbeddedBroker:
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
         self._thread = self._addresses = None
+
+    def produce(self, topic: str, values: Iterable[bytes | str | None]) -> None:
+        """Append records to a topic over the first listener, and return when all are written. The
+        topic is created if it does not exist.
+
+        :raises RuntimeError: the broker is not running, or has not written a record
+        """
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        problems: list[object] = []
+
+        def written(error: object, _: object) -> None:
+            if error is not None:
+                problems.append(error)
+
+        for value in values:
+            while True:
+                try:
+                    producer.produce(topic, value, on_delivery=written)
+                    break
+                except BufferError:
+                    producer.poll(1)
+        producer.flush()
+        if problems:
+            raise RuntimeError(f"{len(problems)} records were not written: {problems[0]}")
 
     def _run(self, ready: threading.Event, errors: list[BaseException]) -> None:
         try:
