@@ -285,7 +285,7 @@ def test_a_command_fails_with_one_line(command: list[str], odd_api: int, reply: 
     async def attack() -> tuple[int, str]:
         async with HostileBroker(odd_api, reply) as broker:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "headrace", *command, "--timeout", "2000"),
+                *(sys.executable, "-m", "headrace", *command, "--timeout", "2"),
                 *("--bootstrap-server", broker.bootstrap_servers),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -39,7 +39,6 @@ BOTH = "--allow-principal User:bob --deny-principal User:eve --deny-host 10.0.0.
         "add --allow-principal User:bob --topic t --principal User:bob",
         "list --allow-principal User:bob",
         "remove --force",
-        "list --timeout 0",
     ],
 )
 def test_options_that_are_refused(line: str) -> None:

@@ -27,22 +27,11 @@ HELP_S, ATTEMPTS = 0.3, 5
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("topics", "exactly one action: list, describe, create, alter, delete"),
-        ("topics drop t", "'drop' is not an action"),
-        ("topics create", "Option [create] takes a topic"),
-        ("topics list --partitions 3", 'Option "[partitions]" can\'t be used with option "[list]"'),
-        ("topics create t --partitions 0", "--partitions takes a number from 1 to 2147483647"),
-        ("topics create t --partitions 2147483648", "--partitions takes a number from 1 to"),
-        (
-            "topics create t --replication-factor 32768",
-            "--replication-factor takes a number from 1 to 32767",
-        ),
-        ("topics create t --partitions 1 --replica-assignment 1", "leave out --partitions"),
-        (
-            "topics create t --replica-assignment 1:2,3",
-            "all partitions take the same number of brokers",
-        ),
-        ("topics alter t", "change configs with headrace configs alter"),
+        ("topics list --partitions 3", "unrecognized arguments: --partitions"),
+        ("topics create t --partitions 0", "'0' is not a whole number above 0"),
+        ("topics create t --partitions 2147483648", "'2147483648' is more than 2147483647"),
+        ("topics create t --replication-factor 32768", "'32768' is more than 32767"),
+        ("topics alter t", "the following arguments are required: --partitions"),
         ("topics delete (", "'(' is not a regular expression"),
         ("configs describe", "name one resource"),
         ("configs describe --topic t --group g", "name one resource"),
@@ -76,8 +65,8 @@ HELP_S, ATTEMPTS = 0.3, 5
         ("consume t --from-time yesterday", "'yesterday' is neither milliseconds nor"),
         ("consume --include (", "--include is not a regular expression"),
         ("top --iterations 0", "--iterations takes a number above 0"),
-        ("groups list --timeout 0", "takes a number of milliseconds from 1 to 3600000"),
-        ("groups list --timeout 3600001", "takes a number of milliseconds from 1 to 3600000"),
+        ("topics list --timeout 0", "'0' is not a number of seconds above 0"),
+        ("topics list --timeout 3600.5", "3600.5 is more than 3600 seconds"),
         ("exporter --listen 9308", "'9308' is not of the form HOST:PORT or :PORT"),
         ("exporter --exclude-groups (", "--exclude-groups is not a regular expression"),
         ("completion tcsh", "invalid choice"),
@@ -164,20 +153,6 @@ def test_a_password_that_is_not_utf8(
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"\xff\n"), "utf-8", errors))
     assert main(["users", "add", "ann"]) == 2
     assert capsys.readouterr().err == "headrace users: the password is not UTF-8\n"
-
-
-@pytest.mark.parametrize(
-    ("ours", "kafkas"),
-    [
-        ("list", "--list"),
-        ("describe orders", "--topic orders --describe"),
-        ("create orders --partitions 3", "--create --topic orders --partitions 3"),
-        ("delete orders --if-exists", "--delete --topic orders --if-exists"),
-    ],
-)
-def test_topics_as_kafkas_tool_is_told(ours: str, kafkas: str) -> None:
-    left, right = (parsed_options("topics", line) for line in (ours, kafkas))
-    assert (left.action, left.topics) == (right.action, right.topics)
 
 
 def test_configs_as_kafkas_tool_is_told() -> None:
@@ -307,7 +282,7 @@ def completed(script: str, *words: str) -> list[str]:
 def test_completion(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
-    assert completed(script, "headrace", "to") == ["topics", "top"]
+    assert completed(script, "headrace", "to") == ["top", "topics"]
     assert completed(script, "headrace", "lag", "") == ["show", "history"]
     assert completed(script, "headrace", "topics", "de") == ["describe", "delete"]
     assert completed(script, "headrace", "topics", "create", "--par") == ["--partitions"]
@@ -334,8 +309,8 @@ def help_s(command: str) -> float:
 @pytest.mark.slow
 @pytest.mark.alone
 def test_help_takes_less_than_a_third_of_a_second() -> None:
-    took = dict.fromkeys(COMMANDS, math.inf)
-    for name in COMMANDS:
+    took = dict.fromkeys([*COMMANDS, "topics list"], math.inf)
+    for name in took:
         for _ in range(ATTEMPTS):
             took[name] = min(took[name], help_s(name))
             if took[name] <= HELP_S:

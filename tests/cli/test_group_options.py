@@ -115,7 +115,6 @@ REFUSED = {
             'Option "[to-earliest]" can\'t be used with option "[to-latest]"',
         ),
         ("reset-offsets g --topic t:a --to-latest --execute", "not 't:a'"),
-        ("list --timeout 0", "Option [timeout]"),
     ],
     "consumer-groups": [
         ("", "Command must include exactly one action"),

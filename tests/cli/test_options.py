@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import shlex
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from headrace.cli.commands import COMMANDS, load
+from headrace.cli.commands import COMMANDS, Command, load
 from headrace.cli.errors import BadUsage
 from headrace.cli.lag import history
 from headrace.cli.main import main, parsed
+from headrace.cli.nouns import Noun
 from headrace.cli.options import Address, address, properties_file, setting
 from headrace.properties import properties
 
@@ -43,32 +45,6 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        (
-            "lag",
-            "headrace lag: the following arguments are required: COMMAND; see headrace lag --help",
-        ),
-        ("lag shwo", "headrace lag: argument COMMAND: invalid choice: 'shwo' (choose from "),
-        (
-            "perf",
-            (
-                "headrace perf: the following arguments are required: COMMAND; see headrace "
-                "perf --help"
-            ),
-        ),
-        ("topisc", "headrace: argument COMMAND: invalid choice: 'topisc' (choose from "),
-    ],
-)
-def test_half_a_command_says_what_is_missing(
-    line: str, complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(line.split()) == 2
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith(complaint) and ("'serve'" in said) == (line == "topisc")
-
-
-@pytest.mark.parametrize(
     "line",
     [
         "lag history --out unused --since 99999999999999d",
@@ -83,24 +59,27 @@ def test_numbers_that_cannot_be_used_are_bad_usage(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_commands_of_one_kind_have_a_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lag", "--help"]) == 0
-    said = capsys.readouterr().out
-    assert "show the progress" in said and "history" in said and "serve" not in said
+def commands() -> Iterator[tuple[str, Command]]:
+    for name in COMMANDS:
+        command = load(name)
+        if isinstance(command, Noun):
+            yield from ((f"{name} {verb}", one) for verb, one in command.verbs.items())
+        else:
+            yield name, command
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(("name", "command"), list(commands()))
 def test_the_examples_of_a_help_can_be_pasted(
-    name: str, capsys: pytest.CaptureFixture[str]
+    name: str, command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*name.split(), "--help"]) == 0
     _, _, after = capsys.readouterr().out.partition("\nexamples:")
     examples, _, _ = after.partition("\n\n")
     for example in re.sub(r"\\\n +", "", examples.strip()).splitlines():
         assert not re.search(r"\S {3,}[^ #]", example)
-        command = next(part for part in example.split(" | ") if f"headrace {name}" in part)
-        words = shlex.split(re.split(" [<>] ", command)[0], comments=True)
-        parsed(name, load(name), words[len(name.split()) + 1 :])
+        part = next(part for part in example.split(" | ") if f"headrace {name}" in part)
+        words = shlex.split(re.split(" [<>] ", part)[0], comments=True)
+        parsed(name, command, words[len(name.split()) + 1 :])
 
 
 @pytest.mark.parametrize(

@@ -170,13 +170,6 @@ def test_a_missing_topic_and_an_unreachable_broker_are_failures(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (
-            "",
-            (
-                "headrace perf: the following arguments are required: COMMAND; see headrace "
-                "perf --help"
-            ),
-        ),
         ("produce", "--topic"),
         ("produce --topic t --num-records 1", "--payload-monotonic"),
         (

@@ -28,7 +28,6 @@ from tests.cli.command import parsed_options, run
         "set producer_byte_rate=1 --user a --ip 127.0.0.1",
         "remove producer_byte_rate=1 --user a",
         "remove --user a",
-        "list --timeout 0",
     ],
 )
 def test_options_that_are_refused(line: str) -> None:

@@ -286,7 +286,6 @@ def test_a_catalog_of_a_newer_headrace_is_a_failure(serve: Serve, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "COMMAND"),
         (["pour"], "pour"),
         (["serve", "--listen", "nowhere"], "HOST:PORT"),
         (["serve", "--port", "1"], "--port"),

@@ -15,7 +15,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartiti
 from headrace import Broker
 from headrace.admin import AdminClient
 from headrace.cli import main as command_line
-from headrace.cli.commands import COMMANDS, load
+from headrace.cli.errors import Failure
 from headrace.protocol.dead_letters import HEADERS
 from tests.clients.confluent import (
     PATIENCE_S,
@@ -55,13 +55,9 @@ def called(page: str) -> list[list[str]]:
 def test_options(page: str) -> None:
     wrong = []
     for words in called(page):
-        name = next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
-        if name is None:
-            wrong.append(shlex.join(words))
-            continue
         try:
-            command_line.parsed(name, load(name), words[len(name.split()) :])
-        except SystemExit:
+            command_line.parsed(*command_line.command_of(words))
+        except (Failure, SystemExit):
             wrong.append(shlex.join(words))
     assert wrong == []
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import re
 import socket
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import BadUsage, Failure
-from .options import DEFAULT_LISTEN, file_option, properties_file
+from .options import DEFAULT_LISTEN, positive_seconds, properties_file
 
 if TYPE_CHECKING:
     from headrace.client.settings import Settings
@@ -21,20 +19,28 @@ if TYPE_CHECKING:
 _CONNECT_TIMEOUT_S = 10.0
 _MIN_CONNECT_TIMEOUT_MS = 1000
 """The least that librdkafka accepts."""
-_MAX_TIMEOUT_MS = 3_600_000
+_MAX_TIMEOUT_S = 3600
 """The most that librdkafka accepts."""
 
 
 def client_options(parser: ArgumentParser) -> None:
     """Declare ``--bootstrap-server`` and ``--command-config``."""
-    parser.add_argument(
+    group = parser.add_argument_group("connection")
+    group.add_argument(
+        "-b",
         "--bootstrap-server",
         metavar="HOST:PORT,…",
-        default=str(DEFAULT_LISTEN),
-        help=f"bootstrap brokers (default: {DEFAULT_LISTEN})",
+        default=os.environ.get("HEADRACE_BOOTSTRAP_SERVERS") or str(DEFAULT_LISTEN),
+        help=f"bootstrap brokers (default: HEADRACE_BOOTSTRAP_SERVERS, or {DEFAULT_LISTEN})",
     )
-    file_option(
-        parser, "--command-config", "a properties file of client configs, such as those of security"
+    config = os.environ.get("HEADRACE_CONFIG")
+    group.add_argument(
+        "--command-config",
+        type=Path,
+        metavar="FILE",
+        default=Path(config) if config else None,
+        help="a properties file of client configs, such as those of security "
+        "(default: HEADRACE_CONFIG)",
     )
 
 
@@ -42,20 +48,19 @@ def call_options(parser: ArgumentParser) -> None:
     """Declare ``--timeout`` and :func:`client_options`, for a command that calls a broker."""
     parser.add_argument(
         "--timeout",
-        type=_timeout_ms,
-        default=30_000,
-        metavar="MS",
-        help="timeout of a call (default: 30000)",
+        type=_timeout_s,
+        default=30.0,
+        metavar="SECONDS",
+        help="timeout of a call (default: 30)",
     )
     client_options(parser)
 
 
-def _timeout_ms(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,7}", text) or not 0 < int(text) <= _MAX_TIMEOUT_MS:
-        raise BadUsage(
-            f"Option [timeout] takes a number of milliseconds from 1 to {_MAX_TIMEOUT_MS}"
-        )
-    return int(text)
+def _timeout_s(text: str) -> float:
+    seconds = positive_seconds(text)
+    if seconds > _MAX_TIMEOUT_S:
+        raise ArgumentTypeError(f"{text} is more than {_MAX_TIMEOUT_S} seconds")
+    return seconds
 
 
 def client_config(options: Namespace) -> dict[str, Any]:
@@ -93,7 +98,7 @@ def call_config(options: Namespace) -> dict[str, Any]:
     :param options: parsed from those of :func:`call_options`
     :raises BadUsage: the file cannot be read
     """
-    setup_ms = max(options.timeout, _MIN_CONNECT_TIMEOUT_MS)
+    setup_ms = max(int(options.timeout * 1000), _MIN_CONNECT_TIMEOUT_MS)
     return {"socket.connection.setup.timeout.ms": str(setup_ms), **client_config(options)}
 
 
@@ -116,6 +121,8 @@ def must_answer(config: Mapping[str, str]) -> None:
     :raises Failure: none answers, or they do not accept the security settings
     :raises BadUsage: ``bootstrap.servers`` is malformed, or a security setting is wrong
     """
+    import asyncio
+
     from headrace.client.cluster import parse_bootstrap
     from headrace.client.errors import ClientError
     from headrace.client.settings import UnsupportedSetting, check_access, settings

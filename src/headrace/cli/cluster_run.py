@@ -25,7 +25,7 @@ def on_cluster(options: Namespace, work: Callable[[Cluster], Awaitable[T]]) -> T
     :raises BadUsage: the client configuration is wrong
     """
     settings = replace(
-        connection_settings(call_config(options)), request_timeout_ms=options.timeout
+        connection_settings(call_config(options)), request_timeout_ms=int(options.timeout * 1000)
     )
     from headrace.client import ClientError
 

@@ -1,9 +1,10 @@
 """The commands of ``headrace``. To add one, add an entry to :data:`COMMANDS` and write its module.
 
-The module of a command has two functions: ``declare(parser)`` adds the options to an
-``ArgumentParser``; ``run(options)`` executes the command with the parsed options, returns the exit
-status, and raises :class:`~headrace.cli.errors.Failure` with one line for the user. A module is
-imported only when its command is called, so that no command pays for the imports of another.
+The module of a command with verbs has a ``NOUN``: see :mod:`headrace.cli.nouns`. The module of
+another one has two functions: ``declare(parser)`` adds the options to an ``ArgumentParser``;
+``run(options)`` executes the command with the parsed options, returns the exit status, and raises
+:class:`~headrace.cli.errors.Failure` with one line for the user. A module is imported only when its
+command is called, so that no command pays for the imports of another.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from importlib import import_module
 from typing import NamedTuple, Protocol, cast
+
+from .nouns import Noun
 
 
 class Entry(NamedTuple):
@@ -25,44 +28,69 @@ class Entry(NamedTuple):
     summary: str
 
 
-COMMANDS: Mapping[str, Entry] = {
-    "serve": Entry(".serve", "run a broker"),
-    "backup": Entry(".backup", "copy the data directory of a running or stopped broker"),
-    "restore": Entry(".restore", "copy a backup to a new data directory"),
-    "verify": Entry(".verify", "verify all batches of a data directory"),
-    "recover": Entry(".recover", "rebuild the lost catalog of a data directory"),
-    "topics": Entry(".topics.command", "list, describe, create, alter and delete topics"),
-    "configs": Entry(".configs.command", "describe and alter configs of topics, brokers, groups"),
-    "produce": Entry(".console.produce", "produce lines, JSON objects or files to a topic"),
-    "consume": Entry(".console.consume", "print the records of topics"),
-    "dlq": Entry(".dlq.command", "list, show and redrive dead letters"),
-    "share-groups": Entry(".share_groups.command", "list, describe, reset and delete share groups"),
-    "consumer-groups": Entry(
-        ".consumer_groups.command", "list, describe, reset and delete consumer groups"
-    ),
-    "streams-groups": Entry(
-        ".streams_groups.command", "list, describe and delete groups of Kafka Streams"
-    ),
-    "groups": Entry(".groups.command", "list the groups of all types"),
-    "acls": Entry(".acls.command", "add, list and remove ACLs"),
-    "users": Entry(".users.command", "list, add and delete the users of SCRAM"),
-    "quotas": Entry(".quotas.command", "list, set and remove client quotas"),
-    "lag show": Entry(".lag.show", "show the progress and lag of groups of all types"),
-    "exporter": Entry(".exporter.command", "serve the lag of all groups as metrics for Prometheus"),
-    "keda-scaler": Entry(".keda.command", "scale workers by lag: an external scaler for KEDA"),
-    "top": Entry(".top", "show groups with lag and rates, live"),
-    "ui": Entry(".ui.command", "serve a page with groups, topics, records and actions"),
-    "console-share-consumer": Entry(
-        ".console.share_consumer", "print the records of a topic as a member of a share group"
-    ),
-    "lag history": Entry(
-        ".lag.history", "report past rates, lag and stalls of groups, and the consumers they need"
-    ),
-    "perf produce": Entry(".perf.produce", "measure the throughput and latency of producing"),
-    "perf share-consume": Entry(".perf.share_consume", "measure the throughput of a share group"),
-    "completion": Entry(".completion", "print a completion script for bash, zsh or fish"),
+SECTIONS: Mapping[str, Mapping[str, Entry]] = {
+    "broker": {
+        "serve": Entry(".serve", "run a broker"),
+        "backup": Entry(".backup", "copy the data directory of a running or stopped broker"),
+        "restore": Entry(".restore", "copy a backup to a new data directory"),
+        "verify": Entry(".verify", "verify all batches of a data directory"),
+        "recover": Entry(".recover", "rebuild the lost catalog of a data directory"),
+    },
+    "progress": {
+        "lag show": Entry(".lag.show", "show the progress and lag of groups of all types"),
+        "top": Entry(".top", "show groups with lag and rates, live"),
+        "ui": Entry(".ui.command", "serve a page with groups, topics, records and actions"),
+        "exporter": Entry(
+            ".exporter.command", "serve the lag of all groups as metrics for Prometheus"
+        ),
+        "keda-scaler": Entry(".keda.command", "scale workers by lag: an external scaler for KEDA"),
+        "lag history": Entry(
+            ".lag.history", "report past rates, lag and stalls of groups, and consumers they need"
+        ),
+    },
+    "records": {
+        "produce": Entry(".console.produce", "produce lines, JSON objects or files to a topic"),
+        "consume": Entry(".console.consume", "print the records of topics"),
+        "console-share-consumer": Entry(
+            ".console.share_consumer", "print the records of a topic as a member of a share group"
+        ),
+        "dlq": Entry(".dlq.command", "list, show and redrive dead letters"),
+        "perf produce": Entry(".perf.produce", "measure the throughput and latency of producing"),
+        "perf share-consume": Entry(
+            ".perf.share_consume", "measure the throughput of a share group"
+        ),
+    },
+    "cluster": {
+        "topics": Entry(".topics", "list, describe, create, alter and delete topics"),
+        "groups": Entry(
+            ".groups.command", "list, describe, reset, set and delete groups of all types"
+        ),
+        "share-groups": Entry(
+            ".share_groups.command", "list, describe, reset and delete share groups"
+        ),
+        "consumer-groups": Entry(
+            ".consumer_groups.command", "list, describe, reset and delete consumer groups"
+        ),
+        "streams-groups": Entry(
+            ".streams_groups.command", "list, describe and delete groups of Kafka Streams"
+        ),
+        "configs": Entry(
+            ".configs.command", "describe and alter configs of topics, brokers, groups"
+        ),
+        "acls": Entry(".acls.command", "add, list and remove ACLs"),
+        "quotas": Entry(".quotas.command", "list, set and remove client quotas"),
+        "users": Entry(".users.command", "list, add and delete the users of SCRAM"),
+    },
+    "shell": {
+        "completion": Entry(".completion", "print a completion script for bash, zsh or fish"),
+    },
 }
-"""Command name → entry, in the order of the help."""
+"""Title → command name → entry, in the order of the help."""
+
+COMMANDS: Mapping[str, Entry] = {
+    name: entry for section in SECTIONS.values() for name, entry in section.items()
+}
+"""Command name → entry."""
 
 
 class Command(Protocol):
@@ -78,6 +106,10 @@ class Command(Protocol):
         """
 
 
-def load(name: str) -> Command:
-    """Import the module of the command ``name``, a key of :data:`COMMANDS`."""
-    return cast(Command, import_module(COMMANDS[name].module, __package__))
+def load(name: str) -> Command | Noun:
+    """Import the module of the command ``name``, a key of :data:`COMMANDS`.
+
+    :returns: its noun, or the module of a command without verbs
+    """
+    module = import_module(COMMANDS[name].module, __package__)
+    return cast("Command | Noun", getattr(module, "NOUN", module))

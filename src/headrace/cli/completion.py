@@ -7,7 +7,8 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .commands import COMMANDS, load
+from .commands import COMMANDS, Command, load
+from .nouns import Noun
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -24,10 +25,12 @@ def declare(parser: ArgumentParser) -> None:
 class Words(NamedTuple):
     """The words that complete a command.
 
+    :param summary: what the command does
     :param options: option → help
     :param values: option → its choices, and the actions under ""
     """
 
+    summary: str
     options: dict[str, str]
     values: dict[str, tuple[str, ...]]
 
@@ -37,7 +40,7 @@ def run(options: Namespace) -> int:
 
     :returns: the exit status
     """
-    commands = {name: _words(name) for name in COMMANDS}
+    commands = dict(_commands())
     script = _fish(commands) if options.shell == "fish" else _bash(commands)
     if options.shell == "zsh":
         script = "autoload -U +X bashcompinit && bashcompinit\n" + script
@@ -45,21 +48,30 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _words(name: str) -> Words:
-    module = load(name)
+def _commands() -> Iterator[tuple[str, Words]]:
+    for name in COMMANDS:
+        command = load(name)
+        if isinstance(command, Noun):
+            for verb, one in command.verbs.items():
+                yield f"{name} {verb}", _words(one, one.summary)
+        else:
+            yield name, _words(command, COMMANDS[name].summary)
+
+
+def _words(command: Command, summary: str) -> Words:
     parser = ArgumentParser()
-    module.declare(parser)
-    found = Words({}, {"": tuple(getattr(module, "ACTIONS", ()))})
+    command.declare(parser)
+    words = Words(summary, {}, {"": tuple(getattr(command, "ACTIONS", ()))})
     for action in parser._actions:
         if action.help is SUPPRESS:
             continue
         for option in action.option_strings:
-            found.options[option] = str(action.help or "").partition(" (default")[0]
+            words.options[option] = str(action.help or "").partition(" (default")[0]
             if action.choices is not None:
-                found.values[option] = tuple(map(str, action.choices))
+                words.values[option] = tuple(map(str, action.choices))
         if not action.option_strings and action.choices is not None:
-            found.values[""] = tuple(map(str, action.choices))
-    return found
+            words.values[""] = tuple(map(str, action.choices))
+    return words
 
 
 def _bash(commands: dict[str, Words]) -> str:
@@ -111,8 +123,8 @@ def _fish(commands: dict[str, Words]) -> str:
     lines = ["complete -c headrace -f -n __fish_use_subcommand"]
     firsts: dict[str, str] = {}
     for name in commands:
-        first, _, second = name.partition(" ")
-        firsts.setdefault(first, "" if second else COMMANDS[name].summary)
+        first = name.partition(" ")[0]
+        firsts[first] = COMMANDS[first].summary if first in COMMANDS else ""
     for first, summary in firsts.items():
         described = _described(summary)
         lines.append(f"complete -c headrace -n __fish_use_subcommand -a {first} {described}")
@@ -121,7 +133,7 @@ def _fish(commands: dict[str, Words]) -> str:
         seen = f"__fish_seen_subcommand_from {first}"
         if second:
             unseen = f"{seen}; and not __fish_seen_subcommand_from {second}"
-            described = _described(COMMANDS[name].summary)
+            described = _described(words.summary)
             lines.append(f"complete -c headrace -f -n '{unseen}' -a {second} {described}")
             seen += f"; and __fish_seen_subcommand_from {second}"
         lines += _fish_options(seen, words)

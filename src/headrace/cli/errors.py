@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterable
 
 
 class Failure(Exception):
@@ -18,11 +18,17 @@ class BadUsage(Failure):
 
 
 def one_line_error(error: BaseException) -> str:
-    """Return the text of an error on one line, without the number of an OSError."""
-    text = str(error)
-    if isinstance(error, OSError) and error.errno is not None:
-        is_lookup_error = error.errno < 0
-        text = str(error.strerror) if is_lookup_error else os.strerror(error.errno)
-        if error.filename is not None:
-            text += f": {error.filename}"
-    return " ".join(text.split())
+    """Return :func:`headrace.client.errors.error_line` of an error."""
+    from headrace.client.errors import error_line  # slow to import, and rarely needed
+
+    return error_line(error)
+
+
+def fail_with(reasons: Iterable[str]) -> None:
+    """Raise a failure that names all reasons, each once; do nothing if there are none.
+
+    :raises Failure: there is a reason
+    """
+    distinct = list(dict.fromkeys(reasons))
+    if distinct:
+        raise Failure("; ".join([*(reason.rstrip(".") for reason in distinct[:-1]), distinct[-1]]))

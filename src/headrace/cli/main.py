@@ -8,56 +8,36 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import re
 import sys
-from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from headrace import __version__
 from headrace.imports import without_hypothesis
 
-from .commands import COMMANDS, Command, load
-from .errors import Failure, one_line_error
+from .commands import COMMANDS, SECTIONS, Command, load
+from .errors import BadUsage, Failure, one_line_error
+from .nouns import Noun
 from .tables import one_line
+
+_HELP = ("-h", "--help")
 
 
 class _Parser(ArgumentParser):
-    """An argument parser that reports an error on one line."""
+    """An argument parser that reports an error on one line, and takes ``-1h`` for a value."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog=prog)
+        self._negative_number_matcher = re.compile(r"^-\.?\d")
+        self.add_argument("--version", action="version", version=f"headrace {__version__}")
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
 
 
-def _parser(family: str) -> ArgumentParser:
-    """Return the parser of everything up to the name of a command.
-
-    :param family: the first word of two-word commands, if it was given; else empty
-    """
-    parser = _Parser(
-        prog=f"headrace {family}".rstrip(),
-        description=None
-        if family
-        else "Work queues and visible progress for Kafka-protocol streams.",
-    )
-    _version_option(parser)
-    commands = parser.add_subparsers(
-        title="commands", dest="command", metavar="COMMAND", required=True
-    )
-    for name, entry in COMMANDS.items():
-        if not family or _family(name) == family:
-            commands.add_parser(name.removeprefix(family).lstrip(), help=entry.summary)
-    return parser
-
-
-def _version_option(parser: ArgumentParser) -> None:
-    parser.add_argument("--version", action="version", version=f"headrace {__version__}")
-
-
-def _family(name: str) -> str:
-    return name.partition(" ")[0]
-
-
-def _load(name: str) -> Command:
+def _load(name: str) -> Command | Noun:
     # Imported objects live as long as the process: exempt them from garbage collection.
     gc.disable()
     try:
@@ -68,15 +48,78 @@ def _load(name: str) -> Command:
         gc.enable()
 
 
+def command_of(words: Sequence[str]) -> tuple[str, Command, Sequence[str]]:
+    """Return the name of the command that a command line names, the command, and its arguments.
+
+    :raises BadUsage: it names none
+    :raises SystemExit: a help was printed
+    """
+    first, second = (*words[:2], "", "")[:2]
+    noun, verbs = None, {}
+    if first in COMMANDS:
+        command = _load(first)
+        if not isinstance(command, Noun):
+            return first, command, words[1:]
+        noun, verbs = command, {verb: one.summary for verb, one in command.verbs.items()}
+    elif first:
+        parts = ((*name.partition(" "), entry.summary) for name, entry in COMMANDS.items())
+        verbs = {verb: summary for family, _, verb, summary in parts if verb and family == first}
+    if not verbs:
+        _explain("", first, {name: entry.summary for name, entry in COMMANDS.items()})
+    is_option = not second or second.startswith("-")
+    if noun is not None and noun.default and is_option and second not in _HELP:
+        second, words = noun.default, [first, noun.default, *words[1:]]
+    if second not in verbs:
+        _explain(first, second, verbs)
+    name = f"{first} {second}"
+    command = noun.verbs[second] if noun is not None else _load(name)
+    assert not isinstance(command, Noun)
+    return name, command, words[2:]
+
+
+def _explain(first: str, word: str, names: Mapping[str, str]) -> NoReturn:
+    """Print the help of a noun or of ``headrace``, or reject a word.
+
+    :param first: the noun; empty for ``headrace``
+    :param word: the word that should be a verb or a command, or an option
+    :param names: the verbs or commands → what they do
+    """
+    prog, kind = f"headrace {first}".rstrip(), "verb" if first else "command"
+    if not word or word.startswith("-"):
+        parser = _Parser(prog)
+        parser.usage = f"{prog} {kind.upper()} [options]"
+        parser.formatter_class = RawDescriptionHelpFormatter
+        sections = {"verbs": list(names)}
+        if first in COMMANDS:
+            parser.description = COMMANDS[first].summary.capitalize()
+        elif not first:
+            parser.description = "Work queues and visible progress for Kafka-protocol streams."
+            sections = {title: list(some) for title, some in SECTIONS.items()}
+        width = max(map(len, names)) + 2
+        parser.epilog = "\n\n".join(
+            "\n".join([f"{title}:", *(f"  {name:{width}}{names[name]}" for name in some)])
+            for title, some in sections.items()
+        )
+        parser.parse_args([word or "--help"])
+        parser.error(f"{word} stands before the {kind}")
+    from difflib import get_close_matches  # slow to import, and rarely needed
+
+    firsts = list(dict.fromkeys(name.partition(" ")[0] for name in names))
+    near = get_close_matches(word, firsts, 1)
+    hint = f"did you mean {near[0]}?" if near else f"it is one of {', '.join(firsts)}"
+    raise BadUsage(
+        f"{first} has no verb '{word}': {hint}" if first else f"no command '{word}': {hint}"
+    )
+
+
 def parsed(name: str, command: Command, arguments: Sequence[str]) -> Namespace:
     """Return the options of a command.
 
     :param arguments: the words after the command's name
     :raises SystemExit: they are wrong; a message is on stderr
     """
-    parser = _Parser(prog=f"headrace {name}")
+    parser = _Parser(f"headrace {name}")
     command.declare(parser)
-    _version_option(parser)
     options = parser.parse_intermixed_args(arguments)
     for text in _texts(list(vars(options).values())):
         if not _is_utf8(text) and not os.path.lexists(text):
@@ -89,8 +132,8 @@ def _texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _texts(one)
+        for item in value:
+            yield from _texts(item)
 
 
 def _is_utf8(argument: str) -> bool:
@@ -105,21 +148,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is None:
         os.umask(0o077)  # files of commands have records, or what was done with them
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    name = next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
+    prog = "headrace"
     try:
-        if name is None:
-            family = words[0] if words and words[0] in map(_family, COMMANDS) else ""
-            _parser(family).parse_args(words[1:] if family else words)
-            return 0
-        command = _load(name)
-        status = command.run(parsed(name, command, words[len(name.split()) :]))
+        name, command, words = command_of(sys.argv[1:] if arguments is None else list(arguments))
+        prog = f"headrace {name}"
+        status = command.run(parsed(name, command, words))
         sys.stdout.flush()
         return status
     except SystemExit as end:  # argparse has printed its message
         return int(end.code or 0)
     except Failure as failure:
-        print(f"headrace {name}: {one_line(str(failure))}", file=sys.stderr)
+        print(f"{prog}: {one_line(str(failure))}", file=sys.stderr)
         return failure.status
     except BrokenPipeError:  # the reader of the output has ended, such as `head`
         _drop_output()
@@ -128,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.errno != errno.ENOSPC:
             raise
         _drop_output()
-        print(f"headrace {name}: {one_line_error(error)}", file=sys.stderr)
+        print(f"{prog}: {one_line_error(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:  # before the command handled the signal
         return 130

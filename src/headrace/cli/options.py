@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.patterns import InvalidPattern, compiled
 from headrace.properties import properties
 
 from .errors import BadUsage
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 _SECRET = re.compile(r"password|secret|jaas|\.token$|\.key$|ssl\.key\.pem")
 """Keys of a properties file whose values are for nobody else."""
+MAX_PARTITION = (1 << 31) - 1
+GROUP_TYPES = ("classic", "consumer", "share", "streams")
 DEFAULT_DATA_DIR = Path("headrace-data")
 """The default data directory, relative to the working directory."""
 
@@ -264,6 +267,55 @@ def positive_seconds(text: str) -> float:
     if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) or not float(text):
         raise ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return float(text)
+
+
+def number_up_to(most: int) -> Callable[[str], int]:
+    """Return a function that parses a number from 1 to ``most``, for argparse."""
+
+    def parse(text: str) -> int:
+        number = positive_number(text)
+        if number > most:
+            raise ArgumentTypeError(f"{text!r} is more than {most}")
+        return number
+
+    return parse
+
+
+def pattern(text: str) -> str:
+    """Check a regular expression of whole names.
+
+    :raises ArgumentTypeError: it is malformed
+    """
+    try:
+        compiled(text)
+    except InvalidPattern as error:
+        raise ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from None
+    return text
+
+
+def group_types(text: str) -> tuple[str, ...]:
+    """Parse a comma-separated list of types of groups, in upper or lower case.
+
+    :raises ArgumentTypeError: a type is unknown
+    """
+    types = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
+    if not types or not set(types) <= set(GROUP_TYPES):
+        raise ArgumentTypeError(f"{text!r} is not a list of types: {', '.join(GROUP_TYPES)}")
+    return types
+
+
+def topic_and_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
+    """Parse ``TOPIC`` or ``TOPIC:0,1,2``.
+
+    :returns: the topic and its partition numbers; None for all partitions
+    :raises ArgumentTypeError: it is neither
+    """
+    topic, colon, numbers = text.partition(":")
+    if topic and not colon:
+        return topic, None
+    if not topic or not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})*", numbers):
+        raise ArgumentTypeError(f"{text!r} is not of the form TOPIC or TOPIC:0,1,2")
+    return topic, tuple(sorted(set(map(int, numbers.split(",")))))
 
 
 def setting(text: str) -> tuple[str, str]:

@@ -59,7 +59,7 @@ def _connected(options: Namespace) -> Iterator[AdminClient]:
 
 def timeout_s(options: Namespace) -> float:
     """Return the timeout of one call, in seconds."""
-    return float(options.timeout / 1000)
+    return float(options.timeout)
 
 
 def listed_groups(

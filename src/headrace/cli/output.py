@@ -1,0 +1,101 @@
+"""The output of commands: rows as a table or JSON, and questions before changes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from .errors import BadUsage, Failure
+from .tables import Column, as_json, json_line, one_line, table
+
+FORMS = ("table", "wide", "json", "jsonl")
+Row = Mapping[str, object]
+"""Field → value. Fields have Kafka's names in lower snake case; None is unknown."""
+_LISTED = 20
+"""The number of lines that a question names."""
+
+
+def output_option(parser: ArgumentParser) -> None:
+    """Declare ``--output``."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=FORMS,
+        default="table",
+        help="table; wide: with more columns; json: an array; jsonl: an object a line",
+    )
+
+
+class Output:
+    """The output of a command in one of :data:`FORMS`."""
+
+    def __init__(self, form: str = "table") -> None:
+        self.form = form
+
+    @property
+    def is_json(self) -> bool:
+        """Whether it is for programs."""
+        return self.form.startswith("json")
+
+    def rows(
+        self, rows: Iterable[Row], *, wide: Collection[str] = (), nothing: str | None = None
+    ) -> None:
+        """Print rows with the same fields, in their order.
+
+        :param wide: the fields that a table has only with ``-o wide``
+        :param nothing: what to say on stderr instead of an empty table
+        """
+        if self.form == "jsonl":
+            for row in rows:
+                print(json_line(row))
+            return
+        rows = list(rows)
+        if self.form == "json":
+            print(as_json(rows))
+        elif rows:
+            fields = [name for name in rows[0] if self.form == "wide" or name not in wide]
+            columns = [Column(name.upper().replace("_", "-"), len(name)) for name in fields]
+            print(table(columns, [[_cell(row[name]) for name in fields] for row in rows]))
+        elif nothing is not None:
+            print(nothing, file=sys.stderr)
+
+
+def _cell(value: object) -> object:
+    """Return a value as a table shows it: ``orders:0,1;returns:0``, ``a=1,b=2``, ``yes``."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        parts = (
+            f"{key}:{','.join(map(str, item))}"
+            if isinstance(item, (list, tuple))
+            else f"{key}={item}"
+            for key, item in value.items()
+        )
+        return ";".join(parts) or None
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value)) or None
+    if isinstance(value, float):
+        return json.dumps(int(value) if value.is_integer() else value)
+    return value
+
+
+def confirm(question: str, lines: Sequence[str], *, yes: bool) -> None:
+    """List what is about to be changed, and ask.
+
+    :param yes: do not ask
+    :raises Failure: the answer is no
+    :raises BadUsage: there is no terminal to ask on
+    """
+    if yes or not lines:
+        return
+    if not sys.stdin.isatty():
+        raise BadUsage(f"{question} There is no terminal to ask on: give --yes, or --dry-run")
+    for line in lines[:_LISTED]:
+        print(f"  {one_line(line)}", file=sys.stderr)
+    if len(lines) > _LISTED:
+        print(f"  and {len(lines) - _LISTED} more", file=sys.stderr)
+    print(f"{one_line(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Failure("nothing was changed")

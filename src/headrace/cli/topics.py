@@ -1,0 +1,293 @@
+"""``headrace topics``: list, describe, create, alter and delete topics."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.errors import ErrorCode
+from headrace.patterns import matches
+from headrace.uuid_text import uuid_text
+
+from .errors import fail_with
+from .nouns import DRY_RUN, YES, Declaration, Lazy, Noun, arg, switch
+from .options import MAX_PARTITION, number_up_to, pattern, setting
+from .output import Output, Row, confirm
+from .progress import in_steps
+from .tables import one_line
+
+if TYPE_CHECKING:
+    from headrace.client import Cluster, TopicMetadata, configs, errors, topics
+else:
+    configs, errors, topics = map(
+        Lazy, ("headrace.client.configs", "headrace.client.errors", "headrace.client.topics")
+    )
+
+NOUN = Noun()
+_TOPICS_AT_ONCE = 500
+"""The number of topics in one request."""
+_MAX_REPLICAS = (1 << 15) - 1
+
+
+def _patterns(nargs: str) -> Declaration:
+    help_text = "a topic, or a regular expression of whole names" + " (default: all)" * (
+        nargs == "*"
+    )
+    return arg("patterns", nargs=nargs, type=pattern, metavar="TOPIC", help=help_text)
+
+
+async def _matching(
+    cluster: Cluster, patterns: Sequence[str], *, may_miss: bool = False
+) -> dict[str, TopicMetadata]:
+    """Return the topics that have one of the names, or match one of the patterns, by name.
+
+    :param patterns: a topic with this very name comes before those that match it; empty for all
+    :raises UnknownTopic: a pattern matches none, unless ``may_miss``
+    """
+    existing = {
+        name: topic
+        for name, topic in sorted((await cluster.metadata(None)).items())
+        if not isinstance(topic, ErrorCode)
+    }
+    if not patterns:
+        return existing
+    chosen = {}
+    for text in patterns:
+        names = [text] if text in existing else [name for name in existing if matches(text, name)]
+        if not names and not may_miss:
+            raise errors.UnknownTopic(text)
+        chosen.update({name: existing[name] for name in names})
+    return chosen
+
+
+@NOUN.cluster_verb(
+    "list",
+    "list topics",
+    _patterns("*"),
+    switch("--exclude-internal", "without the internal topics"),
+    examples="headrace topics list\nheadrace topics list 'team-.*' -o wide",
+)
+async def list_topics(
+    cluster: Cluster, output: Output, *, patterns: Sequence[str], exclude_internal: bool
+) -> None:
+    """Print the names of topics, with their numbers of partitions."""
+    rows = [
+        {
+            "topic": topic.name,
+            "partition_count": len(topic.leaders),
+            "internal": topic.is_internal,
+            "topic_id": uuid_text(topic.topic_id),
+        }
+        for topic in (await _matching(cluster, patterns, may_miss=True)).values()
+        if not (exclude_internal and topic.is_internal)
+    ]
+    output.rows(rows, wide=("internal", "topic_id"), nothing="there are no such topics")
+
+
+@NOUN.cluster_verb(
+    "describe",
+    "describe topics, with the configs that are set, or their partitions",
+    _patterns("*"),
+    switch("--partitions", "a row for each partition: its leader and replicas"),
+    switch("--under-replicated", "only partitions with fewer replicas in sync than they have"),
+    switch("--unavailable", "only partitions without a leader"),
+    examples="headrace topics describe 'orders.*'\n"
+    "headrace topics describe orders --partitions -o wide",
+)
+async def describe_topics(
+    cluster: Cluster,
+    output: Output,
+    *,
+    patterns: Sequence[str],
+    partitions: bool,
+    under_replicated: bool,
+    unavailable: bool,
+) -> None:
+    """Print topics or their partitions.
+
+    :raises Failure: some are refused
+    """
+    rows: list[Row] = []
+    refusals: list[str] = []
+    names = list(await _matching(cluster, patterns))
+    for some in in_steps(names, _TOPICS_AT_ONCE, "describing topics"):
+        described = []
+        for answer in (await topics.describe_topics(cluster, some)).values():
+            if isinstance(answer, topics.TopicDescription):
+                described.append(answer)
+            elif not errors.has_code(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):  # else deleted
+                refusals.append(str(answer))
+        if partitions or under_replicated or unavailable:
+            rows += [
+                _partition_row(topic, partition)
+                for topic in described
+                for partition in topic.partitions
+                if (not under_replicated or len(partition.isr) < len(partition.replicas))
+                and (not unavailable or partition.leader < 0)
+            ]
+        else:
+            own = await _own_configs(cluster, [topic.name for topic in described])
+            rows += [_topic_row(topic, own.get(topic.name)) for topic in described]
+    output.rows(
+        rows,
+        wide=("internal", "topic_id", "elr", "last_known_elr"),
+        nothing="there are no such topics",
+    )
+    fail_with(refusals)
+
+
+def _topic_row(topic: topics.TopicDescription, own: Mapping[str, str | None] | None) -> Row:
+    return {
+        "topic": topic.name,
+        "partition_count": len(topic.partitions),
+        "replication_factor": len(topic.partitions[0].replicas) if topic.partitions else 0,
+        "internal": topic.is_internal,
+        "topic_id": uuid_text(topic.topic_id),
+        "configs": own,
+    }
+
+
+def _partition_row(topic: topics.TopicDescription, partition: topics.PartitionInfo) -> Row:
+    return {
+        "topic": topic.name,
+        "partition": partition.number,
+        "leader": partition.leader if partition.leader >= 0 else None,
+        "replicas": partition.replicas,
+        "isr": partition.isr,
+        "elr": partition.elr,
+        "last_known_elr": partition.last_known_elr,
+    }
+
+
+async def _own_configs(cluster: Cluster, names: Sequence[str]) -> dict[str, dict[str, str | None]]:
+    """Return the configs that are set on topics; say on stderr which ones are refused."""
+    own = {}
+    described = await configs.describe_configs(cluster, configs.ConfigType.TOPIC, names)
+    for name, answer in described.items():
+        if isinstance(answer, errors.ClientError):
+            print(f"not shown: {one_line(str(answer))}", file=sys.stderr)
+        else:
+            own[name] = {one.name: one.value for one in answer if one.source != "DEFAULT_CONFIG"}
+    return own
+
+
+_PARTITIONS = {"type": number_up_to(MAX_PARTITION), "metavar": "N"}
+
+
+@NOUN.cluster_verb(
+    "create",
+    "create topics",
+    arg("names", nargs="+", metavar="TOPIC", help="names"),
+    arg("--partitions", **_PARTITIONS, help="number of partitions (default: the broker's)"),
+    arg(
+        "--replication-factor",
+        type=number_up_to(_MAX_REPLICAS),
+        metavar="N",
+        help="replicas (default: the broker's)",
+    ),
+    arg(
+        "--config",
+        action="append",
+        default=[],
+        type=setting,
+        metavar="NAME=VALUE",
+        help="a config; may be repeated",
+    ),
+    switch("--if-not-exists", "leave alone what exists"),
+    DRY_RUN,
+    examples="headrace topics create orders --partitions 12 --config retention.ms=86400000",
+)
+async def create_topics(
+    cluster: Cluster,
+    output: Output,
+    *,
+    names: Sequence[str],
+    partitions: int | None,
+    replication_factor: int | None,
+    config: Sequence[tuple[str, str]],
+    if_not_exists: bool,
+    dry_run: bool,
+) -> None:
+    """Create topics, if the broker accepts all of them.
+
+    :raises RequestRefused: it does not
+    """
+    missing: list[str] = []
+    for validate_only in (True, False)[: 2 - dry_run]:
+        for name in list(dict.fromkeys(names) if validate_only else missing):
+            topic = topics.NewTopic(
+                name, partitions or -1, replication_factor or -1, configs=dict(config)
+            )
+            try:
+                await topics.create_topic(cluster, topic, validate_only=validate_only)
+            except errors.RequestRefused as refusal:
+                if not if_not_exists or refusal.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise
+            else:
+                missing += [name] * validate_only
+    _print_changed(output, missing, "created", dry_run)
+
+
+@NOUN.cluster_verb(
+    "alter",
+    "add partitions to topics; configs are changed by headrace configs alter",
+    _patterns("+"),
+    arg("--partitions", **_PARTITIONS, required=True, help="number of partitions afterwards"),
+    DRY_RUN,
+    examples="headrace topics alter orders --partitions 24",
+)
+async def alter_topics(
+    cluster: Cluster, output: Output, *, patterns: Sequence[str], partitions: int, dry_run: bool
+) -> None:
+    """Add partitions, if the broker accepts it for all topics.
+
+    :raises RequestRefused: it does not
+    """
+    names = list(await _matching(cluster, patterns))
+    for validate_only in (True, False)[: 2 - dry_run]:
+        for name in names:
+            await topics.create_partitions(cluster, name, partitions, validate_only=validate_only)
+    _print_changed(output, names, "altered", dry_run)
+
+
+@NOUN.cluster_verb(
+    "delete",
+    "delete topics with their records",
+    _patterns("+"),
+    switch("--if-exists", "do nothing if there is no such topic"),
+    DRY_RUN,
+    YES,
+    examples="headrace topics delete orders\nheadrace topics delete 'test-.*' --dry-run",
+)
+async def delete_topics(
+    cluster: Cluster,
+    output: Output,
+    *,
+    patterns: Sequence[str],
+    if_exists: bool,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Delete topics. A pattern does not reach the internal ones, which have to be named.
+
+    :raises Failure: some are not deleted
+    """
+    matching = await _matching(cluster, patterns, may_miss=if_exists)
+    names = [name for name, topic in matching.items() if not topic.is_internal or name in patterns]
+    deleted, refusals = names, []
+    if not dry_run:
+        what = "1 topic with its" if len(names) == 1 else f"{len(names)} topics with their"
+        confirm(f"Delete {what} records?", names, yes=yes)
+        deleted = []
+        for some in in_steps(names, _TOPICS_AT_ONCE, "deleting topics"):
+            answers = await topics.delete_topics(cluster, some)
+            deleted += [name for name, refusal in answers.items() if refusal is None]
+            refusals += [str(refusal) for refusal in answers.values() if refusal is not None]
+    _print_changed(output, deleted, "deleted", dry_run)
+    fail_with(refusals)
+
+
+def _print_changed(output: Output, names: Sequence[str], done: str, dry_run: bool) -> None:
+    result = f"would be {done}" if dry_run else done
+    output.rows([{"topic": name, "result": result} for name in names], nothing="nothing to do")

@@ -1,1 +1,0 @@
-"""``headrace topics``: list, describe, create, alter and delete topics."""
