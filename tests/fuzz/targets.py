@@ -372,28 +372,28 @@ def page_of_records(data: bytes) -> None:
     start = "latest" if data[0] & 1 else "earliest"
     query = records.Query("t", start=start, filter=records.Filter(value="v" if data[0] & 2 else ""))
     budget = ReadBudget(1 << 20, 1000, TOO_LONG_S)
-    read = records._Read(data[1:], 0, 1 << 60, {(7, 0)} if data[0] & 4 else set())
+    aborted = ((7, 0),) if data[0] & 4 else ()
+    read = records.Batches(("t", 0), data[1:], 0, 1 << 60, aborted)
     with only():
-        shelf = records._Shelf(records.cut_record, budget)
-        outcome = records._search(read, query, shelf)
+        shelf = records.Shelf(records.cut_record, budget)
+        outcome = records.search(read, query, shelf)
         if outcome.scanned > 1000 or len(outcome.found) > outcome.scanned:
             raise Crash(f"{outcome.scanned} records compared, {len(outcome.found)} found")
 
 
 def page_request(data: bytes) -> None:
-    """Read the parameters of a request for records, and write the link to the next page."""
-    from starlette.requests import Request
+    """Parse the parameters of a request for records."""
+    from urllib.parse import parse_qsl
 
     from headrace.web.limits import MAX_URL_BYTES
-    from headrace.web.records import FoundRecords
-    from headrace.web.requests import BadRequest, more_url, records_query
+    from headrace.web.record_views import positions_of, records, time_of
+    from headrace.web.schemas import BadRequest, parameters_of, parsed
 
     with only(BadRequest):
-        query = records_query(Request({"type": "http", "query_string": data[:MAX_URL_BYTES]}))
-        link = more_url(query, "auto", FoundRecords([], {0: 1}, None, 0, [], [0]))
-        again = Request({"type": "http", "query_string": link.partition("?")[2].encode()})
-        if records_query(again).filter != query.filter:
-            raise Crash(f"the link is for other records: {link}")
+        query = dict(parse_qsl(data[:MAX_URL_BYTES].decode("latin-1"), keep_blank_values=True))
+        parameters = parsed(parameters_of(records), query)
+        positions_of(parameters["positions"])
+        time_of(parameters["time"])
 
 
 # Files --------------------------------------------------------------------------------------------

@@ -35,8 +35,8 @@ def conforms(value: Any, schema: Mapping[str, Any], document: Mapping[str, Any])
     if "$ref" in schema:
         name = schema["$ref"].rsplit("/", 1)[1]
         return conforms(value, document["components"]["schemas"][name], document)
-    if "oneOf" in schema:
-        return any(conforms(value, one, document) for one in schema["oneOf"])
+    if "anyOf" in schema:
+        return any(conforms(value, one, document) for one in schema["anyOf"])
     if "enum" in schema and value not in schema["enum"]:
         return False
     kinds = schema.get("type", list(_TYPES))
@@ -45,6 +45,13 @@ def conforms(value: Any, schema: Mapping[str, Any], document: Mapping[str, Any])
         return False
     if isinstance(value, bool) and not {"boolean"} & set(kinds):
         return False
+    if isinstance(value, dict) and "additionalProperties" in schema:
+        return all(
+            conforms(one, schema["additionalProperties"], document) for one in value.values()
+        )
+    if isinstance(value, list) and "prefixItems" in schema:
+        kinds = schema["prefixItems"]
+        return all(conforms(*one, document) for one in zip(value, kinds, strict=True))
     if isinstance(value, dict) and "properties" in schema:
         if set(value) != set(schema["required"]):
             raise AssertionError(set(value) ^ set(schema["required"]))
@@ -93,10 +100,12 @@ def test_every_view_is_json_as_described(
     settled(api, world.consumers)
     overview = got(api, "/api/overview")
     assert overview["totals"]["groups"] >= 2
-    assert [one["kind"] for one in overview["notes"] if one["group"] == world.consumers] == ["idle"]
+    assert [one["kind"] for one in overview["notes"] if one["group_id"] == world.consumers] == [
+        "idle"
+    ]
     (summary,) = got(api, "/api/groups", filter=world.group)["groups"]
-    assert (summary["type"], summary["members"], summary["lag"]) == ("share", 1, 8)
-    group = got(api, "/api/group", id=world.group)
+    assert (summary["group_type"], summary["members"], summary["lag"]) == ("share", 1, 8)
+    group = got(api, "/api/group", group_id=world.group)
     first = next(one for one in group["partitions"] if one["partition"] == 0)
     # Apache Kafka stores a start offset that has moved with the next outcome.
     start_offset = 0 if is_kafka else 1
@@ -104,10 +113,11 @@ def test_every_view_is_json_as_described(
     assert group["members"][0]["client_id"] == "<b>worker</b>"
     assert group["tells_in_flight"] is not is_kafka
     if is_kafka:
-        assert first["in_flight"] is None
+        assert first["share"]["spans"] is None
     else:
         assert [
-            (one["first_offset"], one["last_offset"], one["state"]) for one in first["in_flight"]
+            (one["first_offset"], one["last_offset"], one["state"])
+            for one in first["share"]["spans"]
         ] == [
             (1, 1, "locked"),
             (2, 2, "available"),
@@ -115,17 +125,17 @@ def test_every_view_is_json_as_described(
             (4, 4, "finished"),
             (5, 9, "locked"),
         ]
-        assert first["in_flight"][0]["member_id"] == world.member_id
-        assert (first["released_count"], first["archived_count"]) == (1, 1)
-        html = api.get("/group", params={"id": world.group}).text
+        assert first["share"]["spans"][0]["member_id"] == world.member_id
+        assert (first["share"]["released_count"], first["share"]["archived_count"]) == (1, 1)
+        html = api.get("/group", params={"group_id": world.group}).text
         assert "given up at the delivery limit: 1. The group has no dead-letter queue" in html
-    consumers = got(api, "/api/group", id=world.consumers)
+    consumers = got(api, "/api/group", group_id=world.consumers)
     assert [one["lag"] for one in consumers["partitions"]] == [6]
     (topic,) = got(api, "/api/topics", filter=world.topic)["topics"]
     assert (topic["partitions"], topic["end_offsets"], topic["groups"]) == (2, 10, 2)
-    detail = got(api, "/api/topic", name=world.topic)
+    detail = got(api, "/api/topic", topic=world.topic)
     assert [one["end_offset"] for one in detail["partitions"]] == [10, 0]
-    assert set(detail["groups"]) == {world.group, world.consumers}
+    assert {one["group_id"] for one in detail["groups"]} == {world.group, world.consumers}
     got(api, "/api/actions")
 
 
@@ -169,9 +179,9 @@ def test_records_by_offset_time_and_filters(
     ("path", "status"),
     [
         ("/api/group", 400),
-        ("/api/group?id=no-such-group", 404),
-        ("/api/topic?name=no-such-topic", 404),
-        ("/api/topic?name=..%2F..%2Fetc", 404),
+        ("/api/group?group_id=no-such-group", 404),
+        ("/api/topic?topic=no-such-topic", 404),
+        ("/api/topic?topic=..%2F..%2Fetc", 404),
         ("/api/records?topic=no-such-topic", 404),
         ("/api/groups?sort=evil", 400),
         ("/api/groups?page=x", 400),
@@ -181,7 +191,8 @@ def test_records_by_offset_time_and_filters(
         (f"/api/records?topic=t&value={'x' * 2040}", 400),
         (f"/groups?filter={'x' * 2040}", 400),
         ("/api/nothing", 404),
-        ("/group?id=%3Cscript%3E", 404),
+        ("/api/records?topic=t&limit=201", 400),
+        ("/group?group_id=%3Cscript%3E", 404),
         ("/static/x/..%2Fapp.py", 404),
         ("/static/x/nothing.js", 404),
     ],
@@ -199,10 +210,11 @@ def test_every_page_escapes_and_is_protected(seen_world: World, api: httpx.Clien
     for path, query in (
         ("/", {}),
         ("/groups", {"filter": "<script>alert(1)</script>"}),
+        ("/groups", {"path": "x", "self": "y"}),
         ("/topics", {"filter": '"><img src=x>', "internal": "yes"}),
-        ("/group", {"id": seen_world.group}),
-        ("/group", {"id": seen_world.consumers}),
-        ("/topic", {"name": seen_world.topic}),
+        ("/group", {"group_id": seen_world.group}),
+        ("/group", {"group_id": seen_world.consumers}),
+        ("/topic", {"topic": seen_world.topic}),
         ("/records", {"topic": seen_world.topic, "value": '"><svg onload=x>'}),
         ("/records", {"topic": seen_world.topic, "format": "hex", "start": "earliest"}),
         ("/record", {"topic": seen_world.topic, "partition": 0, "offset": 0}),
@@ -256,7 +268,7 @@ def test_forms_are_bound_to_their_login(seen_world: World, page: Page) -> None:
         cookie = answer.headers["set-cookie"].lower()
         assert "httponly" in cookie
         assert "samesite=strict" in cookie
-        text = browser.get("/topic", params={"name": seen_world.topic}).text
+        text = browser.get("/topic", params={"topic": seen_world.topic}).text
         csrf = text.partition('name="csrf" value="')[2].partition('"')[0]
         assert browser.post("/action/produce", data=fields).status_code == 400
         forged = {**fields, "csrf": "x" * len(csrf)}
@@ -283,7 +295,7 @@ def act(page: Page, action: str, **fields: Any) -> Any:
         assert f"/api/actions/{action}" in document["paths"]
         shown = actor.post(f"/api/actions/{action}", json=fields)
         assert shown.status_code == 200, shown.text
-        schema = document["components"]["schemas"]["Plan"]
+        schema = document["components"]["schemas"]["Preview"]
         assert conforms(shown.json(), schema, document)
         assert (shown.json()["executed"], shown.json()["outcome"]) == (False, None)
         done = actor.post(f"/api/actions/{action}", json={**fields, "dry_run": False})
@@ -312,17 +324,17 @@ def test_records_are_produced(seen_world: World, page: Page) -> None:
 
 def test_offsets_of_a_consumer_group_are_set_and_deleted(seen_world: World, page: Page) -> None:
     group = seen_world.consumers
-    shown, _ = act(page, "reset-offsets", group=group, to="offset", offset=7)
+    shown, _ = act(page, "reset-offsets", group_id=group, to="offset", offset=7)
     assert [(one["before"], one["after"]) for one in shown["changes"]] == [("4", "7")]
     assert shown["cautions"] == ["Records in between will not be delivered."]
-    shown, _ = act(page, "reset-offsets", group=group, to="earliest")
+    shown, _ = act(page, "reset-offsets", group_id=group, to="earliest")
     assert [(one["before"], one["after"]) for one in shown["changes"]] == [("7", "0")]
-    act(page, "reset-offsets", group=group, to="latest", topic=seen_world.topic, partition=0)
-    act(page, "reset-offsets", group=group, to="time", time="2020-01-01T00:00:00Z")
+    act(page, "reset-offsets", group_id=group, to="latest", topic=seen_world.topic, partition=0)
+    act(page, "reset-offsets", group_id=group, to="time", time="2020-01-01T00:00:00Z")
     with client(page) as api:
-        (row,) = api.get("/api/group", params={"id": group}).json()["partitions"]
+        (row,) = api.get("/api/group", params={"group_id": group}).json()["partitions"]
         assert row["committed_offset"] == 0
-        shown, _ = act(page, "reset-offsets", group=group, to="offset", offset=4)
+        shown, _ = act(page, "reset-offsets", group_id=group, to="offset", offset=4)
         history = api.get("/api/actions").json()["actions"]
     assert [one["action"] for one in history[:5]] == ["reset-offsets"] * 5
     assert history[0]["user"] == "token"
@@ -331,11 +343,11 @@ def test_offsets_of_a_consumer_group_are_set_and_deleted(seen_world: World, page
 def test_a_group_with_members_keeps_its_offsets(seen_world: World, page: Page) -> None:
     with acting(page) as actor:
         for action in ("reset-offsets", "delete-offsets"):
-            fields = {"group": seen_world.group, "topic": seen_world.topic, "to": "earliest"}
+            fields = {"group_id": seen_world.group, "topic": seen_world.topic, "to": "earliest"}
             answer = actor.post(f"/api/actions/{action}", json=fields)
             assert answer.status_code == 400
             assert "The group has 1 member" in answer.json()["error"]
-        fields = {"group": seen_world.group, "name": "no.such.config", "value": "1"}
+        fields = {"group_id": seen_world.group, "name": "no.such.config", "value": "1"}
         assert actor.post("/api/actions/set-config", json=fields).status_code >= 400
         assert actor.post("/api/actions/nothing", json={}).status_code == 404
         assert actor.post("/api/actions/produce", content=b"[1]", headers=JSON).status_code == 400
@@ -347,7 +359,7 @@ def test_a_group_with_members_keeps_its_offsets(seen_world: World, page: Page) -
         for headers in ("a\0b=c", "a=b\n" * 101):
             fields = {"topic": seen_world.topic, "value": "x", "headers": headers}
             assert actor.post("/api/actions/produce", json=fields).status_code == 400
-        fields = {"group": seen_world.group, "topic": seen_world.topic, "first": 0}
+        fields = {"group_id": seen_world.group, "topic": seen_world.topic, "first": 0}
         answer = actor.post("/api/actions/release", json={**fields, "partition": 1 << 31})
         assert answer.status_code == 400
 
@@ -357,33 +369,33 @@ def test_offsets_of_groups_without_members_are_deleted(seen_world: World, page: 
     consumers, sharers = commit(servers, unique("leaving"), topic, 3), unique("leaving-sharers")
     asyncio.run(begin_sharing(servers, sharers, topic))
     for group, kind in ((consumers, "committed_offset"), (sharers, "start_offset")):
-        shown, _ = act(page, "reset-offsets", group=group, topic=topic, to="offset", offset=2)
+        shown, _ = act(page, "reset-offsets", group_id=group, topic=topic, to="offset", offset=2)
         assert (f"{topic}-0", "2") in [(one["what"], one["after"]) for one in shown["changes"]]
         with client(page) as api:
-            found = api.get("/api/group", params={"id": group}).json()["partitions"]
+            found = api.get("/api/group", params={"group_id": group}).json()["partitions"]
             (offset,) = [one[kind] for one in found if one["partition"] == 0]
             assert offset == 2
-            shown, done = act(page, "delete-offsets", group=group, topic=topic)
+            shown, done = act(page, "delete-offsets", group_id=group, topic=topic)
             assert {one["after"] for one in shown["changes"]} == {"none"}
             assert "deleted" in done["outcome"]
-            rest = api.get("/api/group", params={"id": group})
+            rest = api.get("/api/group", params={"group_id": group})
             assert rest.status_code == 404 or rest.json()["partitions"] == []
             again = acting(page).post(
-                "/api/actions/delete-offsets", json={"group": group, "topic": topic}
+                "/api/actions/delete-offsets", json={"group_id": group, "topic": topic}
             )
             assert again.status_code == 404
 
 
 def test_settings_are_changed_and_deleted(seen_world: World, page: Page) -> None:
     name = "share.delivery.count.limit"
-    shown, _ = act(page, "set-config", group=seen_world.group, name=name, value="7")
+    shown, _ = act(page, "set-config", group_id=seen_world.group, name=name, value="7")
     assert [(one["before"], one["after"]) for one in shown["changes"]] == [("5", "7")]
-    shown, _ = act(page, "set-config", group=seen_world.group, name=name)
+    shown, _ = act(page, "set-config", group_id=seen_world.group, name=name)
     assert [(one["before"], one["after"]) for one in shown["changes"]] == [("7", "its default")]
 
 
 def test_held_records_are_released(seen_world: World, page: Page, is_kafka: bool) -> None:
-    fields = {"group": seen_world.group, "topic": seen_world.topic, "partition": 0, "first": 6}
+    fields = {"group_id": seen_world.group, "topic": seen_world.topic, "partition": 0, "first": 6}
     if is_kafka:
         with acting(page) as actor:
             answer = actor.post("/api/actions/release", json=fields)
@@ -393,8 +405,8 @@ def test_held_records_are_released(seen_world: World, page: Page, is_kafka: bool
     shown, _ = act(page, "release", **fields, last=7)
     assert [one["after"] for one in shown["changes"]] == ["available"]
     with client(page) as api:
-        group = api.get("/api/group", params={"id": seen_world.group}).json()
-    spans = next(one for one in group["partitions"] if one["partition"] == 0)["in_flight"]
+        group = api.get("/api/group", params={"group_id": seen_world.group}).json()
+    spans = next(one for one in group["partitions"] if one["partition"] == 0)["share"]["spans"]
     (released,) = [one for one in spans if one["first_offset"] == 6]
     assert (released["last_offset"], released["state"]) == (7, "available")
 
@@ -412,7 +424,7 @@ def test_letters_of_any_writer_are_redriven(seen_world: World, page: Page) -> No
     queue.write(source, 4, b"other", group="others", partition=0)
     queue.write(source, 5, b"worn", headers=((REDRIVE_COUNT, b"3"),), partition=1)
     queue.flush()
-    fields = {"queue": queue.name, "source": source, "group": "workers"}
+    fields = {"queue": queue.name, "source": source, "group_id": "workers"}
     shown, done = act(page, "redrive", **fields, key="k2")
     assert shown["changes"] == [
         {"what": what, "before": "", "after": after}

@@ -109,10 +109,10 @@ def addresses(world: World) -> dict[str, str]:
     return {
         "overview": "/",
         "groups": "/groups?sort=time",
-        "share-group": f"/group?id={world.group}",
-        "consumer-group": f"/group?id={world.consumers}",
+        "share-group": f"/group?group_id={world.group}",
+        "consumer-group": f"/group?group_id={world.consumers}",
         "topics": "/topics?internal=yes",
-        "topic": f"/topic?name={world.topic}",
+        "topic": f"/topic?topic={world.topic}",
         "records": f"/records?topic={world.topic}&start=earliest",
         "record": f"/record?topic={world.topic}&partition=0&offset=1",
         "actions": "/actions",
@@ -158,7 +158,7 @@ def test_a_page_follows_what_happens(seen_world: World, page: Page, browser: Any
     world = seen_world
     with client(page) as api:
         settled(api, world.consumers)
-    browser.get(f"{page.base}/topic?name={world.topic}")
+    browser.get(f"{page.base}/topic?topic={world.topic}")
     browser.execute_script("window.notReloaded = true")
     before = int(text(browser).partition("\n1\t")[2].split("\t")[1].replace(",", ""))
     produce(world.bootstrap_servers, world.topic, [b"later"] * 3, partition=1)
@@ -193,38 +193,38 @@ def test_filters_and_keys(seen_world: World, page: Page, browser: Any) -> None:
     assert [row.text.split()[0] for row in rows] == [world.consumers]
     link = browser.find_element("css selector", "#live-part tbody a")
     link.send_keys(Keys.ENTER)
-    wait_until(lambda: "/group?id=" in browser.current_url, PATIENCE_S, "the group")
+    wait_until(lambda: "/group?group_id=" in browser.current_url, PATIENCE_S, "the group")
 
 
 def test_actions_are_shown_confirmed_and_listed(
     seen_world: World, page: Page, browser: Any, is_kafka: bool
 ) -> None:
     world = seen_world
-    group = f"/group?id={world.consumers}"
+    group = f"/group?group_id={world.consumers}"
     browser.get(page.base + group)
     assert not browser.find_elements("css selector", "form[action^='/action/']")
     log_in(browser, group)
     form = browser.find_element("css selector", "form[action='/action/reset-offsets']")
     assert violations(browser) == []
     form.find_element("css selector", "select[name=to] option[value=offset]").click()
-    fill(browser, "reset-offsets", {"reset-offset": "5"})
+    fill(browser, "reset-offsets", {"reset-offsets-offset": "5"})
     assert violations(browser) == []
     picture(browser, f"confirm{'-kafka' if is_kafka else ''}")
     confirm(browser, "1 partition set")
     leaving = commit(world.bootstrap_servers, unique("leaving"), world.topic, 3)
-    browser.get(f"{page.base}/group?id={leaving}")
+    browser.get(f"{page.base}/group?group_id={leaving}")
     fill(browser, "delete-offsets", {})
     confirm(browser, "the offsets of 1 partition are deleted")
-    browser.get(f"{page.base}/topic?name={world.topic}")
+    browser.get(f"{page.base}/topic?topic={world.topic}")
     fill(browser, "produce", {"produce-value": "from the page", "produce-partition": "1"})
     confirm(browser, f"written to {world.topic}-1 at offset")
-    browser.get(f"{page.base}/group?id={world.group}")
+    browser.get(f"{page.base}/group?group_id={world.group}")
     assert violations(browser) == []
     option = "select[name=name] option[value='share.session.timeout.ms']"
     browser.find_element("css selector", option).click()
-    fill(browser, "set-config", {"config-value": "46000"})
+    fill(browser, "set-config", {"set-config-value": "46000"})
     confirm(browser, "share.session.timeout.ms is 46000")
-    browser.get(f"{page.base}/group?id={world.group}")
+    browser.get(f"{page.base}/group?group_id={world.group}")
     releases = browser.find_elements("css selector", "form[action='/action/release']")
     assert bool(releases) is not is_kafka
     if releases:
@@ -255,7 +255,7 @@ def test_dead_letters_are_redriven(
     for offset in range(3):
         queue.write(source, offset, b"v%d" % offset)
     queue.flush()
-    address = f"/topic?name={queue.name}"
+    address = f"/topic?topic={queue.name}"
     browser.get(page.base + address)
     assert not browser.find_elements("css selector", "form[action='/action/redrive']")
     log_in(browser, address)
@@ -299,7 +299,7 @@ def test_a_dead_broker_looks_dead_until_it_is_back(browser: Any, tmp_path: Path)
     with broker, served(tmp_path, "--bootstrap-server", broker.bootstrap_servers) as page:
         create_topic(broker.bootstrap_servers, "orders")
         commit(broker.bootstrap_servers, "billing", "orders", 0)
-        for address in ("/", "/group?id=billing"):
+        for address in ("/", "/group?group_id=billing"):
             browser.get(page.base + address)
             wait_until(lambda: state(browser) == "live", PATIENCE_S, "a live page")
             broker.kill()

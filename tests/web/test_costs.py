@@ -121,8 +121,8 @@ async def looking(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         monkeypatch.setattr(Connection, "request", counted)
         site.observer.start()
         try:
-            seen = await asyncio.to_thread(site.observer.wait_first, 60)
-            assert seen is not None
+            seen = await asyncio.to_thread(site.observer.tried.wait, 60)
+            assert seen
             yield client
         finally:
             await asyncio.to_thread(site.observer.close)
@@ -133,7 +133,11 @@ async def looking(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 async def test_a_view_costs_what_is_on_it(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
     async with looking(crowd, monkeypatch) as client:
         records = f"/records?topic={crowd.topic}"
-        for address in (f"/group?id={crowd.sharers}", f"/group?id={crowd.consumers}", records):
+        for address in (
+            f"/group?group_id={crowd.sharers}",
+            f"/group?group_id={crowd.consumers}",
+            records,
+        ):
             await client.view(address)  # opens connections, and finds the coordinators
         for address in ("/", "/groups?sort=time", "/topics", "/topics?internal=yes"):
             page = await client.view(address)
@@ -147,9 +151,9 @@ async def test_a_view_costs_what_is_on_it(crowd: Crowd, monkeypatch: pytest.Monk
         sharers = {**group, "ShareGroupDescribe": 1, "DescribeShareGroupOffsets": 2}
         topic = {**bounds, "DescribeTopicPartitions": 1}
         for address, wanted in (
-            (f"/group?id={crowd.consumers}", consumers),
-            (f"/group?id={crowd.sharers}", sharers),
-            (f"/topic?name={crowd.topic}", topic),
+            (f"/group?group_id={crowd.consumers}", consumers),
+            (f"/group?group_id={crowd.sharers}", sharers),
+            (f"/topic?topic={crowd.topic}", topic),
         ):
             page = await client.view(address)
             assert client.asked == {**wanted, "DescribeConfigs": 1}, address
@@ -168,11 +172,11 @@ async def test_the_spans_of_a_page_are_bounded(
     async with looking(crowd, monkeypatch) as client:
         most = MAX_SPANS_OF_PAGE // PARTITIONS_OF_PAGE
         assert most < SPANS
-        page = await client.view(f"/group?id={crowd.sharers}")
+        page = await client.view(f"/group?group_id={crowd.sharers}")
         assert page.count("<rect") == most + PARTITIONS_OF_PAGE - 1
         assert f"the first {most} spans" in page
-        answer = await client.http.get("/api/group", params={"id": crowd.sharers})
-        spans = [len(one["in_flight"]) for one in answer.json()["partitions"]]
+        answer = await client.http.get("/api/group", params={"group_id": crowd.sharers})
+        spans = [len(one["share"]["spans"]) for one in answer.json()["partitions"]]
         assert spans == [most] + [1] * (PARTITIONS_OF_PAGE - 1)
-        page = await client.view(f"/group?id={crowd.sharers}&page={PAGES_OF_PARTITIONS}")
+        page = await client.view(f"/group?group_id={crowd.sharers}&page={PAGES_OF_PARTITIONS}")
         assert page.count("<rect") == PARTITIONS % PARTITIONS_OF_PAGE

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from confluent_kafka import Producer
-from starlette.requests import Request
 
 from headrace import Broker
-from headrace.client.cluster import Cluster
+from headrace.client.settings import Settings, settings
 from headrace.web.limits import MAX_URL_BYTES
-from headrace.web.page import url
-from headrace.web.records import FoundRecords, Query, find_records
-from headrace.web.requests import BadRequest, more_url, records_query
+from headrace.web.observation import Courses
+from headrace.web.observer import Observer
+from headrace.web.plans import Plans
+from headrace.web.record_views import next_link, records
+from headrace.web.records import FoundRecords, Query
+from headrace.web.schemas import BadRequest, parameters_of, parsed
+from headrace.web.views import Records
+from headrace.web.visits import Visit, url
 from tests.clients.confluent import create_topic
+from tests.support import story
 
 PARTITIONS = 1200
 KEYS = tuple(f"{number}-{each}" for number in range(PARTITIONS) for each in range(1 + number % 3))
@@ -44,18 +51,38 @@ def _pages(servers: str, **parameters: object) -> Iterator[list[str]]:
         yield keys
 
 
-def _query(link: str) -> Query:
-    return records_query(Request({"type": "http", "query_string": link.partition("?")[2].encode()}))
+def _visit(connections: Settings, link: str) -> Visit:
+    """Return the request for an address."""
+    path, _, query = link.partition("?")
+    observer = Observer(connections)
+    observer.tried.set()  # it has seen no groups
+    return Visit(
+        connections.cluster(), observer, Courses(), Plans(), 0, False, path, dict(parse_qsl(query))
+    )
+
+
+async def _records(servers: str, link: str) -> Records:
+    visit = _visit(settings({"bootstrap.servers": servers}), link)
+    async with visit.cluster:
+        return await records(visit, **parsed(parameters_of(records), visit.query))
 
 
 async def _page(servers: str, link: str) -> tuple[list[str], str]:
-    query = _query(link)
-    async with Cluster(servers) as cluster:
-        found = await find_records(cluster, query)
-    link = more_url(query, "auto", found)
-    assert bool(link) != found.complete
-    assert not found.problems
-    return [one.record.key.decode() for one in found.records if one.record.key], link
+    page = await _records(servers, link)
+    assert bool(page.next) != page.complete
+    assert not page.warnings
+    keys = [record.key.decode() for record in page.records if record.key]
+    return keys, page.next or ""
+
+
+def _next(link: str, query: Query, page: FoundRecords) -> str:
+    """Return the address of the page after that of an address."""
+    visit = _visit(settings({"bootstrap.servers": "127.0.0.1:1"}), link)
+    return next_link(visit, query, page) or ""
+
+
+def _parameters(link: str) -> dict[str, Any]:
+    return parsed(parameters_of(records), dict(parse_qsl(link.partition("?")[2])))
 
 
 @pytest.mark.parametrize(
@@ -90,15 +117,29 @@ def test_a_partition_that_is_left_out_of_a_link_is_finished(servers: str) -> Non
 
 @pytest.mark.parametrize("text", ["x" * 2000, "€" * 220, "%" * 660])
 def test_the_link_and_that_to_log_in_are_served_with_any_filter_that_is_taken(text: str) -> None:
-    query = _query(url("/records", topic="wide", start="earliest", value=text))
-    assert query.filter.value == text
+    first = url("/records", topic="wide", start="earliest", value=text, time="9" * 2000)
+    assert _parameters(first)["value"] == text
     positions = dict.fromkeys(range(200), 10**11)
-    link = more_url(query, "auto", FoundRecords([], positions, 200, 0, [], range(1000)))
-    assert _query(link).positions == positions
+    page = FoundRecords([], positions, 200, 0, [], 1000)
+    link = _next(first, Query("wide", start="earliest"), page)
+    assert _parameters(link)["value"] == text
+    assert _parameters(link)["positions"].count(",") == 199
     assert len(url("/login", back=link)) < MAX_URL_BYTES
 
 
 @pytest.mark.parametrize("text", ["x" * 2040, "€" * 230, "%" * 680])
-def test_a_filter_that_is_too_long_is_refused(text: str) -> None:
+@story
+async def test_a_filter_that_is_too_long_is_refused(text: str) -> None:
     with pytest.raises(BadRequest, match="too long"):
-        _query(url("/records", topic="wide", key=text))
+        await _records("127.0.0.1:1", url("/records", topic="wide", key=text))
+
+
+def test_the_newest_records_have_a_next_page_if_the_budget_ended_them() -> None:
+    first = url("/api/records", topic="t", limit=200, max_value_bytes=9, junk="x")
+    query = Query("t", start="latest", limit=200)
+    link = _next(first, query, FoundRecords([], {0: 7}, None, 1, [], 1))
+    assert link.startswith("/api/records?")
+    following = _parameters(link)
+    assert (following["start"], following["positions"]) == ("positions", "0:7")
+    assert (following["limit"], following["max_value_bytes"]) == (200, 9)
+    assert _next(first, query, FoundRecords([], {}, None, 1, [], 1)) == ""

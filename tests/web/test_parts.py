@@ -11,14 +11,11 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlencode
 
 import httpx
 import pytest
-from starlette.requests import Request
 
 from headrace.client.errors import ClientError
-from headrace.client.lag.group_lines import GroupLine
 from headrace.client.read_budget import ReadBudget
 from headrace.client.settings import settings
 from headrace.client.share_state import SharePartitionState, Span
@@ -34,10 +31,9 @@ from headrace.protocol.record_batch import (
 from headrace.protocol.share_inspection import SpanState
 from headrace.web import pictures, texts
 from headrace.web.access import Credentials, Sessions, basic_or_bearer
-from headrace.web.actions import Change, Plan, Plans
+from headrace.web.actions import ACTIONS, Action
 from headrace.web.app import create_app
 from headrace.web.guard import Guard
-from headrace.web.history import Histories, Point
 from headrace.web.limits import (
     MAX_PLANS,
     MAX_SESSIONS,
@@ -45,22 +41,23 @@ from headrace.web.limits import (
     SESSION_IDLE_S,
     SESSION_S,
 )
-from headrace.web.notes import notes
-from headrace.web.observer import Observation, Observer, pause_s
+from headrace.web.lists import GROUP_SORTS, listed, page_of
+from headrace.web.observation import Courses, Histories, Observation, notes
+from headrace.web.observer import Observer, pause_s
+from headrace.web.plans import Plan, Plans
+from headrace.web.record_views import standing
 from headrace.web.records import (
+    Batches,
     Filter,
     Query,
-    _Read,
-    _search,
-    _Searched,
-    _Shelf,
+    Searched,
+    Shelf,
     cut_record,
     page_budget,
+    search,
 )
-from headrace.web.requests import records_query
 from headrace.web.site import Site
-from headrace.web.standing import standing
-from headrace.web.views import GROUP_SORTS, listing
+from headrace.web.views import Change, GroupSummary, Outcomes, Point
 from tests.clients.confluent import PATIENCE_S
 from tests.support import story
 
@@ -106,26 +103,33 @@ def test_values_are_text_json_or_hex_and_cut() -> None:
     assert texts.short(b"\xff\x00", 10) == "0x ff 00"
 
 
-def _line(**given: Any) -> GroupLine:
-    line = GroupLine("g", "share", "Stable", 2, 10, 5000, 0.0, 1.0, -1.0)
-    return line._replace(**given)
+def _group(**changes: Any) -> GroupSummary:
+    group = GroupSummary("g", "share", "Stable", 2, 10, 5000, 0.0, 1.0, -1.0)
+    return group._replace(**changes)
+
+
+def _histories(points: list[Point]) -> Histories:
+    histories = Histories()
+    for point in points:
+        histories.add({"g": point})
+    return histories
 
 
 def test_notes_say_what_is_wrong() -> None:
     still = [Point(n * 10_000, 10, 5000, 0.0, 1.0) for n in range(5)]
-    moving = [point._replace(consumed_per_s=1.0) for point in still]
-    (note,) = notes([_line()], {"g": still}, {})
+    moving = [point._replace(done_per_s=1.0) for point in still]
+    (note,) = notes([_group()], _histories(still), {})
     assert note.kind == "stalled"
     assert "2 members, but nothing was finished for 40 s; 10 records behind" in note.text
-    (note,) = notes([_line(members=0)], {"g": still}, {})
+    (note,) = notes([_group(members=0)], _histories(still), {})
     assert (note.kind, note.text) == (
         "idle",
         "nobody consumes: 10 records behind, the oldest 5.0 s old",
     )
-    (note,) = notes([_line(consumed_per_s=1.0, produced_per_s=2.0)], {"g": moving}, {})
+    (note,) = notes([_group(done_per_s=1.0, produced_per_s=2.0)], _histories(moving), {})
     assert note.kind == "growing"
-    assert notes([_line(lag=0), _line(lag=None)], {"g": still}, {}) == []
-    (note,) = notes([_line(lag=0)], {}, {"g": ("dlq", 3, 60_000)})
+    assert notes([_group(lag=0), _group(lag=None)], _histories(still), {}) == []
+    (note,) = notes([_group(lag=0)], Histories(), {"g": ("dlq", 3, 60_000)})
     assert (note.kind, note.text) == (
         "letters",
         "dead-letters: 3 records came to dlq in the last 1m 00s",
@@ -135,12 +139,26 @@ def test_notes_say_what_is_wrong() -> None:
 def test_histories_are_bounded_and_forget() -> None:
     histories = Histories(points=3, most=2)
     for n in range(5):
-        histories.add((name, Point(n, n, None, None, None)) for name in "abc")
+        histories.add({name: Point(n, n, None, None, None) for name in "abc"})
     assert [point.lag for point in histories.of("a")] == [2, 3, 4]
     assert histories.of("c") == ()
-    histories.add([("c", Point(9, 9, None, None, None))])
+    histories.add({"c": Point(9, 9, None, None, None)})
     assert histories.of("a") == ()
     assert len(histories.of("c")) == 1
+
+
+def test_the_course_of_a_group_has_rates_between_its_views() -> None:
+    courses = Courses()
+
+    def viewed(now_ms: int, released: int, archived: int) -> list[Outcomes]:
+        state = SharePartitionState(0, 0, (), 0, released, archived)
+        return courses.outcomes("g", {("t", 0): state}, now_ms)
+
+    assert viewed(1000, 5, 1) == []
+    assert viewed(1500, 6, 1) == []  # too soon
+    assert viewed(3000, 9, 3) == [(3000, 2.0, 1.0)]
+    assert viewed(4000, 0, 4)[1:] == [(4000, None, 1.0)]  # the broker has begun to count anew
+    assert courses.outcomes("h", {}, 5000) == []
 
 
 def test_pictures_escape_and_tell() -> None:
@@ -180,18 +198,15 @@ def test_axes_of_durations_have_whole_units(value_ms: float, ticks: list[str]) -
 
 
 def test_a_listing_has_pages_orders_and_filters() -> None:
-    lines = [_line(group=f"g{n:03}", lag=None if n == 5 else n) for n in range(120)]
-
-    def shown(**given: Any) -> Any:
-        asked = {"sort": "lag", "text": "", "page": 1, **given}
-        return listing(lines, GROUP_SORTS, **asked)
-
-    first = shown().page
-    assert [one.lag for one in first.rows[:2]] == [119, 118]
-    assert (first.total, first.count) == (120, 3)
-    assert shown(page=99).page.rows[-1].lag is None
-    found = shown(text="G01", sort="name").page
-    assert [one.group for one in found.rows][:2] == ["g010", "g011"]
+    groups = [_group(group_id=f"g{n:03}", lag=None if n == 5 else n) for n in range(120)]
+    by_lag = listed(groups, GROUP_SORTS, "lag")
+    rows, page, pages = page_of(by_lag, 1, 50)
+    assert ([group.lag for group in rows[:2]], page, pages) == ([119, 118], 1, 3)
+    rows, page, pages = page_of(by_lag, 99, 50)
+    assert (rows[-1].lag, page, pages) == (None, 3, 3)
+    assert page_of([], 1, 50) == ([], 1, 1)
+    by_name = listed(groups, GROUP_SORTS, "name", "G01")
+    assert [group.group_id for group in by_name][:2] == ["g010", "g011"]
 
 
 def searched(
@@ -201,10 +216,10 @@ def searched(
     query: Query,
     aborted: Collection[tuple[int, int]] = (),
     budget: ReadBudget | None = None,
-) -> _Searched:
+) -> Searched:
     """Search batches, as for a page."""
-    shelf = _Shelf(cut_record, budget or page_budget())
-    return _search(_Read(data, position, end, set(aborted)), query, shelf)
+    shelf = Shelf(cut_record, budget or page_budget())
+    return search(Batches(("t", 0), data, position, end, aborted), query, shelf)
 
 
 def test_records_are_searched_within_a_batch() -> None:
@@ -212,17 +227,15 @@ def test_records_are_searched_within_a_batch() -> None:
         [(b"k%d" % n, b"Value %d" % n) for n in range(10)], timestamp_ms=1, base_offset=100
     )
     data = bytes(batch)
-    position, found, scanned, problems = searched(data, 103, 110, Query("t", limit=50))
-    assert ([one.record.offset for one in found], scanned, problems) == ([*range(103, 110)], 7, [])
-    assert position == 110
+    outcome = searched(data, 103, 110, Query("t", limit=50))
+    assert [record.offset for record in outcome.found] == [*range(103, 110)]
+    assert (outcome.position, outcome.scanned, outcome.problems) == (110, 7, [])
     asked = Query("t", start="offset", limit=1, filter=Filter(value="value 5"))
-    position, found, _, _ = searched(data, 100, 110, asked)
-    assert ([one.record.offset for one in found], position) == ([105], 106)
+    outcome = searched(data, 100, 110, asked)
+    assert ([record.offset for record in outcome.found], outcome.position) == ([105], 106)
     broken = bytearray(data)
     broken[70] ^= 0xFF
-    position, _, _, problems = searched(bytes(broken[:61]) + bytes(40), 100, 110, asked)
-    assert position in (100, 110)
-    del problems
+    assert searched(bytes(broken[:61]) + bytes(40), 100, 110, asked).position in (100, 110)
 
 
 def test_a_committed_transaction_after_an_aborted_one_of_its_producer_is_shown() -> None:
@@ -242,16 +255,9 @@ def test_a_committed_transaction_after_an_aborted_one_of_its_producer_is_shown()
 
     data = transaction(0, b"aborted", commit=False) + transaction(2, b"committed", commit=True)
     asked = Query("t", start="earliest", read_committed=True)
-    _, found, _, problems = searched(data, 0, 4, asked, {(7, 0)})
-    assert ([one.record.value for one in found], problems) == ([b"committed"], [])
-
-
-def test_the_next_page_of_a_topic_with_many_partitions_begins_where_this_one_ended() -> None:
-    positions = {number: 1_000_000 + number for number in range(300)}
-    text = ",".join(f"{number}:{offset}" for number, offset in positions.items())
-    query = urlencode({"topic": "t", "start": "positions", "positions": text})
-    asked = records_query(Request({"type": "http", "query_string": query.encode()}))
-    assert asked.positions == positions
+    outcome = searched(data, 0, 4, asked, {(7, 0)})
+    assert [record.value for record in outcome.found] == [b"committed"]
+    assert outcome.problems == []
 
 
 def test_a_filter_compares_without_case() -> None:
@@ -328,7 +334,7 @@ def test_plans_are_confirmed_once_by_their_user_and_in_time() -> None:
         ran.append(1)
         return "done"
 
-    plan = Plan("x", "Do x", [Change("a", "b", "c")], execute)
+    plan = Plan("Do x", [Change("a", "b", "c")], execute, action="x")
     plan_id = plans.keep("ann", plan)
     assert plans.take("bob", plan_id) is None
     assert plans.take("ann", plan_id) is plan
@@ -420,10 +426,10 @@ async def test_the_right_token_and_password_are_never_locked_out(
         form = {"name": "ann", "password": "right"}
         assert (await client.post("/login", data=form)).status_code == 303
         assert late == []
-        assert site.failed_logins.total == 2 * MAX_FAILED_LOGINS + 10
+        assert site.access.failed_logins.total == 2 * MAX_FAILED_LOGINS + 10
         assert (await client.get("/api/overview")).json()[
             "failed_logins"
-        ] == site.failed_logins.total
+        ] == site.access.failed_logins.total
     lines = [line for line in caplog.messages if line.startswith("wrong password or token from")]
     assert len(lines) == 1  # for an address and a second
 
@@ -440,13 +446,17 @@ async def test_logins_and_actions_are_logged_with_the_visitors_address(
     async def fail() -> str:
         raise ClientError("it is refused")
 
-    async def plan(action: str, form: Any) -> Plan:
-        return Plan(action, "Do x\n", [], execute if action == "good" else fail)
+    async def good(_: Any) -> Plan:
+        return Plan("Do x\n", [], execute)
+
+    async def bad(_: Any) -> Plan:
+        return Plan("Do x\n", [], fail)
 
     async with _site() as (site, client):
-        monkeypatch.setattr(site.planner, "plan", plan)
+        for made in (good, bad):
+            monkeypatch.setitem(ACTIONS, made.__name__, Action(made.__name__, "", "", made))
         await client.post("/login", data={"name": "ann", "password": "right"})
-        csrf = site.sessions.get(client.cookies[site.cookie]).csrf
+        csrf = site.access.sessions.get(client.cookies[site.access.cookie]).csrf
         assert (await client.post("/logout", data={"csrf": csrf})).status_code == 303
         for action in ("good", "bad"):
             await client.post(f"/api/actions/{action}", json={"dry_run": False}, headers=RIGHT)
@@ -547,9 +557,9 @@ def test_a_login_ends_when_its_user_does_nothing() -> None:
 def test_batches_of_an_unknown_format_do_not_end_the_search() -> None:
     old = bytearray(struct.pack(">qi", 0, 49) + bytes(49))
     asked = Query("t", start="earliest", limit=5)
-    position, found, _, _ = searched(bytes(old), 0, 10, asked)
-    assert found == []
-    assert position >= 0
+    outcome = searched(bytes(old), 0, 10, asked)
+    assert outcome.found == []
+    assert outcome.position >= 0
 
 
 @story
@@ -576,7 +586,7 @@ async def test_the_part_that_is_swapped_says_that_the_numbers_are_old() -> None:
         observer.problem, observer._overdue_s = None, 0
         assert "no answer" in (await client.get("/?part=x")).text
         assert observer.stale_ms(61_000) == 60_000
-        refused = await client.get("/topic?name=t")
+        refused = await client.get("/topic?topic=t")
         assert (refused.status_code, 'http-equiv="refresh"' in refused.text) == (502, True)
 
 

@@ -29,17 +29,15 @@ from headrace.web.limits import (
 )
 from headrace.web.reads import Reads
 from headrace.web.records import (
+    Batches,
     Filter,
-    FoundRecords,
     Query,
-    _Read,
-    _search,
-    _Searched,
-    _Shelf,
+    Searched,
+    Shelf,
     cut_record,
     page_budget,
+    search,
 )
-from headrace.web.requests import more_url, records_query
 from tests.support import story
 
 MIB = 1 << 20
@@ -127,9 +125,9 @@ def _batch(base_offset: int, value: bytes, number: int = 1) -> bytes:
     )
 
 
-def _page(data: bytes, end: int, budget: ReadBudget, query: Query | None = None) -> _Searched:
+def _page(data: bytes, end: int, budget: ReadBudget, query: Query | None = None) -> Searched:
     query = query or Query("t", start="earliest", limit=200, filter=Filter(value="zzz"))
-    return _search(_Read(data, 0, end, set()), query, _Shelf(cut_record, budget))
+    return search(Batches(("t", 0), data, 0, end), query, Shelf(cut_record, budget))
 
 
 def test_a_page_ends_with_the_batch_that_spends_its_bytes() -> None:
@@ -154,8 +152,8 @@ def test_a_page_whose_seconds_went_by_while_the_broker_answered_advances() -> No
     data = b"".join(_batch(offset, b"x", 10) for offset in range(0, 100, 10))
     read = _page(data, 100, ReadBudget(MIB, 1000, 0))
     assert read.position == 1
-    late = _Shelf(cut_record, ReadBudget(MIB, 1000, 0))
-    read = _search(_Read(data, read.position, 100, set()), Query("t"), late)
+    late = Shelf(cut_record, ReadBudget(MIB, 1000, 0))
+    read = search(Batches(("t", 0), data, read.position, 100), Query("t"), late)
     assert read.position == 2
 
 
@@ -168,7 +166,7 @@ def test_batches_that_cannot_be_opened_are_counted_and_passed() -> None:
 def test_of_a_value_only_what_is_shown_is_kept() -> None:
     data = b"".join(_batch(offset, b"v" * MIB) for offset in range(3))
     read = _page(data, 3, page_budget(), Query("t", start="earliest"))
-    assert [(len(kept.record.value or b""), *kept[1:]) for kept in read.found] == [
+    assert [(len(each.value or b""), each.value_bytes, each.is_cut) for each in read.found] == [
         (SHOWN_VALUE_BYTES, MIB, True)
     ] * 3
     many = Record(0, 0, b"k" * 100, None, tuple(("n" * 60, bytes(60)) for _ in range(100)))
@@ -183,19 +181,9 @@ def test_a_page_ends_with_what_it_keeps() -> None:
     kept = 100_000
     data = _batch(0, bytes(kept), 50)
     query = Query("t", start="latest", limit=200)
-    shelf = _Shelf(lambda record: record, page_budget())
-    read = _search(_Read(data, 0, 50, set()), query, shelf)
+    shelf = Shelf(lambda record: record, page_budget())
+    read = search(Batches(("t", 0), data, 0, 50), query, shelf)
     assert len(read.found) == read.position == -(-MAX_KEPT_BYTES // kept)
-
-
-def test_the_newest_records_have_a_next_page_if_the_budget_ended_them() -> None:
-    query = Query("t", start="latest", limit=200)
-    link = more_url(query, "auto", FoundRecords([], {0: 7}, None, 1, [], [0]), "/api/records", "9")
-    asked = Request({"type": "http", "query_string": link.partition("?")[2].encode()})
-    following = records_query(asked)
-    assert (following.start, following.positions, following.limit) == ("positions", {0: 7}, 200)
-    assert asked.query_params["max_value_bytes"] == "9"
-    assert more_url(query, "auto", FoundRecords([], {}, None, 1, [], [0])) == ""
 
 
 def test_a_stopped_page_ends_at_once() -> None:

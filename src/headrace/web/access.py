@@ -15,8 +15,19 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+
+from headrace.http.failed_logins import FailedLogins
 
 from .limits import MAX_SESSIONS, SESSION_IDLE_S, SESSION_S
+from .schemas import BadRequest
+
+COOKIE = "headrace_session"
+_SECURE_COOKIE = f"__Host-{COOKIE}"
+"""Browsers take it over TLS only, and neither from nor for another host."""
+_MAX_FIELDS = 100
 
 TOKEN_USER = "token"
 """The name of a user who has logged in with the token."""
@@ -38,15 +49,19 @@ class Credentials:
 
     def admits(self, name: str, secret: str) -> str | None:
         """Return the user with this name and password, or of this token; None if there is none."""
-        given = secret.encode()
         # Compare with all of them, so that the time does not depend on the one that matches.
-        found = None
+        admitted = None
         for user, password in self.users.items():
-            if hmac.compare_digest(given, password.encode()) and name == user:
-                found = user
-        if self.token is not None and hmac.compare_digest(given, self.token.encode()):
-            found = found or TOKEN_USER
-        return found
+            if _is_same(secret, password) and name == user:
+                admitted = user
+        if self.token is not None and _is_same(secret, self.token):
+            admitted = admitted or TOKEN_USER
+        return admitted
+
+
+def _is_same(secret: str, other: str) -> bool:
+    """Compare in constant time."""
+    return hmac.compare_digest(secret.encode(), other.encode())
 
 
 @dataclass(slots=True)
@@ -120,3 +135,110 @@ def basic_or_bearer(header: str) -> tuple[str, str] | None:
             return None
         return (name, password) if separator else None
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Somebody who asks for a page.
+
+    :param user: None without a login
+    :param session: the login of a browser; None for others
+    """
+
+    user: str | None
+    session: Session | None = None
+
+
+class Access:
+    """The visitors of the page, and what they may do.
+
+    :param credentials: of the users who may act; empty: the page is read-only
+    :param login_to_view: require a login to view pages, too
+    :param is_secure: the page is served over TLS, so that browsers may require it for the cookie
+    """
+
+    def __init__(self, credentials: Credentials, *, login_to_view: bool, is_secure: bool) -> None:
+        self.credentials = credentials
+        self.is_secure = is_secure
+        self.sessions = Sessions()
+        self.failed_logins = FailedLogins()
+        self.cookie = _SECURE_COOKIE if is_secure else COOKIE
+        self._login_to_view = login_to_view
+
+    def visitor(self, request: Request) -> Visitor:
+        """Return the visitor who sent a request."""
+        if not hasattr(request.state, "visitor"):  # a wrong password counts once for each request
+            request.state.visitor = self._visitor(request)
+        visitor: Visitor = request.state.visitor
+        return visitor
+
+    def _visitor(self, request: Request) -> Visitor:
+        header = request.headers.get("authorization")
+        if header is not None and self.credentials:
+            name_and_secret = basic_or_bearer(header)
+            return Visitor(name_and_secret and self.admitted(request, *name_and_secret))
+        session = self.sessions.get(request.cookies.get(self.cookie), is_use=not is_part(request))
+        return Visitor(None if session is None else session.user, session)
+
+    def admitted(self, request: Request, name: str, secret: str) -> str | None:
+        """Return the user with this name and password, or of this token; count a wrong one."""
+        user = self.credentials.admits(name, secret)
+        if user is None:
+            user_name = name if name in self.credentials.users else None
+            request.state.is_late = self.failed_logins.count(host_of(request), user_name)
+        return user
+
+    def may_view(self, visitor: Visitor) -> bool:
+        """Return whether a visitor may view pages."""
+        return not self._login_to_view or visitor.user is not None
+
+    async def form(self, request: Request) -> tuple[str, dict[str, str]]:
+        """Return the user who sent a form, and its fields.
+
+        :raises BadRequest: it lacks the token of its sender's login, or another site has sent it
+        """
+        session = self.visitor(request).session
+        fields = await fields_of(request)
+        if session is None or not _is_same(fields.get("csrf", ""), session.csrf):
+            raise BadRequest(
+                "The form is no longer valid: go back, load the page again, and repeat."
+            )
+        return session.user, fields
+
+
+def is_part(request: Request) -> bool:
+    """Return whether a request wants only the part of a page that changes with time."""
+    return "part" in request.query_params
+
+
+def host_of(request: Request) -> str:
+    """Return the address of the visitor who sent a request."""
+    return "" if request.client is None else request.client.host
+
+
+def require_same_origin(request: Request) -> None:
+    """Refuse a request that another site has made a browser send.
+
+    :raises BadRequest: another site has sent it
+    """
+    origin = request.headers.get("origin")
+    site = request.headers.get("sec-fetch-site")
+    is_foreign = origin is not None and origin.partition("://")[2] != request.headers.get("host")
+    if is_foreign or site not in (None, "same-origin", "none"):
+        raise BadRequest("The request came from another site.")
+
+
+async def fields_of(request: Request) -> dict[str, str]:
+    """Return the fields of a form; of several with one name the last.
+
+    :raises BadRequest: it cannot be decoded, or another site has sent it
+    """
+    require_same_origin(request)
+    body = await request.body()
+    try:
+        fields = parse_qs(
+            body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS, errors="strict"
+        )
+    except ValueError:
+        raise BadRequest("The form cannot be read.") from None
+    return {name: values[-1] for name, values in fields.items()}

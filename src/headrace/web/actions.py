@@ -1,527 +1,429 @@
-"""Changes. Each is first a plan that shows what would change; executing it changes just that."""
+"""Actions: each is a function whose parameters are the fields of its form and of its JSON, and
+whose result is a plan that shows what would change; executing it changes just that.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
-import time
-from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 from confluent_kafka import KafkaException, Producer
 
 from headrace.client.cluster import Cluster
 from headrace.client.configs import ConfigType, alter_configs, describe_config
 from headrace.client.dead_letters.letters import LetterFilter
-from headrace.client.dead_letters.originals import Evidence
 from headrace.client.dead_letters.redrive import RedriveOptions
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, raised
 from headrace.client.lag.rows import LagRow
-from headrace.client.list_offsets import EARLIEST, LATEST, list_offsets
-from headrace.client.offset_commits import commit_offsets
-from headrace.client.offsets import alter_share_offsets, delete_offsets, delete_share_offsets
+from headrace.client.offsets import (
+    EARLIEST,
+    LATEST,
+    alter_share_offsets,
+    commit_offsets,
+    delete_share_offsets,
+    list_offsets,
+)
+from headrace.client.offsets import delete_offsets as delete_committed_offsets
 from headrace.client.share_state import release_records, share_states
-from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.share_inspection import SpanState
 
 from .groups import group_rows
-from .limits import MAX_LOGGED_ACTIONS, MAX_PLANS, MAX_SPANS_OF_RECORD, PLAN_S
-from .redriving import Redrives, skipped
-from .requests import BadRequest, NotThere, time_of
+from .limits import MAX_SPANS_OF_RECORD
+from .plans import Plan
+from .record_views import time_of
+from .redriving import Redrives, redrive_changes
+from .schemas import About, BadRequest, Parameter, parameters_of, parsed
 from .texts import count_of, short, whole
-
-log = get_logger("headrace.ui")
+from .views import Change
+from .visits import NotThere
 
 _ANY_PARTITION = -1
 _MAX_PARTITION = (1 << 31) - 1
 _PRODUCE_S = 10.0
 _MAX_CHANGES = 1000
 _MAX_HEADERS = 100
+_MAX_VALUE_CHARS = 1 << 20
+"""No request is larger."""
+
+GroupId = Annotated[str, About("Group")]
+Topic = Annotated[str, About("Topic")]
+AnyTopic = Annotated[str, About("Topic", "all")]
+Partition = Annotated[int, About("Partition", most=_MAX_PARTITION)]
+AnyPartition = Annotated[int | None, About("Partition", "all", most=_MAX_PARTITION)]
 
 
-class Change(NamedTuple):
-    """One thing that an action changes."""
-
-    what: str
-    before: str
-    after: str
-
-
-@dataclass(slots=True)
-class Plan:
-    """An action that is ready to be executed.
-
-    :ivar action: its name
-    :ivar title: a sentence, in the imperative
-    :ivar changes: what would change
-    :ivar cautions: warnings about the change, one line each
-    :ivar execute: makes the change, and returns a sentence about it
-    :ivar back: the address of the page to return to
-    """
-
-    action: str
-    title: str
-    changes: Sequence[Change]
-    execute: Callable[[], Awaitable[str]] = field(repr=False)
-    cautions: Sequence[str] = ()
-    back: str = "/"
-
-
-class Done(NamedTuple):
-    """An action that was executed, for the list of actions.
-
-    :param error: None if it succeeded
-    """
-
-    time_ms: int
-    user: str
-    action: str
-    title: str
-    outcome: str
-    error: str | None
-
-
-class Plans:
-    """The plans that wait for confirmation, and the actions that were executed.
-
-    :param clock_s: a steady clock
-    """
-
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._clock_s = clock_s
-        self._waiting: OrderedDict[str, tuple[str, float, Plan]] = OrderedDict()
-        self.done: deque[Done] = deque(maxlen=MAX_LOGGED_ACTIONS)
-
-    def keep(self, user: str, plan: Plan) -> str:
-        """Keep a plan until it is confirmed, and return its id."""
-        while len(self._waiting) >= MAX_PLANS:
-            self._waiting.popitem(last=False)
-        plan_id = secrets.token_urlsafe(24)
-        self._waiting[plan_id] = (user, self._clock_s() + PLAN_S, plan)
-        return plan_id
-
-    def take(self, user: str, plan_id: str) -> Plan | None:
-        """Remove and return a plan of a user; None if there is none, or it has expired."""
-        owner, until_s, plan = self._waiting.get(plan_id, ("", 0.0, None))
-        if plan is None or owner != user:
-            return None
-        del self._waiting[plan_id]
-        return plan if self._clock_s() < until_s else None
-
-    async def execute(self, user: str, host: str, plan: Plan) -> str:
-        """Execute a plan, and log it.
-
-        :param host: the address of the user
-        :returns: a sentence about it
-        :raises ClientError: the cluster refuses or does not answer
-        """
-        log_line(user, host, f"has begun {plan.action}", plan.title)
-        outcome, error = "", None
-        try:
-            outcome = await plan.execute()
-        except (ClientError, KafkaException) as failure:
-            error = str(failure)
-            raise ClientError(error) from failure
-        except BaseException as failure:
-            error = type(failure).__name__
-            raise
-        finally:
-            now_ms = time.time_ns() // 1_000_000
-            self.done.appendleft(Done(now_ms, user, plan.action, plan.title, outcome, error))
-            if error is None:
-                log_line(user, host, f"has done {plan.action}", f"{plan.title}: {outcome}")
-            else:
-                log_line(user, host, f"has failed in {plan.action}", f"{plan.title}: {error}")
-        return outcome
-
-
-def log_line(user: str, host: str, deed: str, detail: str = "") -> None:
-    """Log what a user of the page has done; in the form of the broker's log of changes."""
-    log.info("User %s %s from host %s%s", user, deed, host, f": {detail}" if detail else "")
-
-
-Form = Mapping[str, str]
-
-
-class Planner:
-    """A factory of the plans of all actions.
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What actions work with.
 
     :param producer_config: librdkafka's configuration, for records to produce
     """
 
-    def __init__(self, cluster: Cluster, producer_config: Mapping[str, str]) -> None:
-        self._cluster = cluster
-        self._producer_config = producer_config
-        self.redrives = Redrives(producer_config)
-        self._actions: Mapping[str, Callable[[Form], Awaitable[Plan]]] = {
-            "reset-offsets": self._reset_offsets,
-            "delete-offsets": self._delete_offsets,
-            "set-config": self._set_config,
-            "release": self._release,
-            "produce": self._produce,
-            "redrive": self._redrive,
-        }
+    cluster: Cluster
+    producer_config: Mapping[str, str]
+    redrives: Redrives
 
-    async def plan(self, action: str, form: Form) -> Plan:
-        """Return the plan of an action.
 
-        :param action: a key of :data:`headrace.web.openapi.ACTIONS`
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action.
+
+    :param title: above its form
+    :param needs: the permissions that it takes in the cluster
+    :param make_plan: makes its plan; its keyword-only parameters are the fields
+    """
+
+    name: str
+    title: str
+    needs: str
+    make_plan: Callable[..., Awaitable[Plan]]
+
+    @property
+    def fields(self) -> Sequence[Parameter]:
+        """The fields of its form."""
+        return parameters_of(self.make_plan)
+
+    async def plan(self, tools: Tools, form: Mapping[str, str]) -> Plan:
+        """Return its plan.
+
         :raises BadRequest: a field is missing or wrong
         :raises NotThere: what it names does not exist
         :raises ClientError: the cluster refuses or does not answer
         """
-        make = self._actions.get(action)
-        if make is None:
-            raise NotThere(f"There is no action {action!r}.")
-        return await make(form)
+        plan = await self.make_plan(tools, **parsed(self.fields, form))
+        plan.action = self.name
+        return plan
 
-    # Offsets --------------------------------------------------------------------------------------
 
-    async def _group(self, form: Form) -> tuple[str, str, list[LagRow]]:
-        """Return the group id and type that a form names, and the rows of the chosen partitions.
+# Offsets ------------------------------------------------------------------------------------------
 
-        :raises NotThere: the group does not exist
-        :raises BadRequest: the group has members
-        """
-        group_id = _field(form, "group")
-        rows = await group_rows(self._cluster, group_id)
-        if not rows:
-            raise NotThere(f"The group {group_id!r} does not exist.")
-        members = {row.member_id for row in rows if row.member_id is not None}
-        if members:
-            raise BadRequest(
-                f"The group has {count_of(len(members), 'member')}: stop its consumers first. The "
-                "cluster changes offsets only of groups without members."
-            )
-        topic, partition = form.get("topic", ""), form.get("partition", "")
-        chosen = [
-            row
-            for row in rows
-            if row.topic is not None
-            and (not topic or row.topic == topic)
-            and (not partition or row.partition == _whole(form, "partition"))
-        ]
-        return group_id, rows[0].group_type, chosen
 
-    async def _reset_offsets(self, form: Form) -> Plan:
-        group_id, kind, rows = await self._group(form)
-        keys = [(row.topic or "", row.partition or 0) for row in rows]
-        topic = form.get("topic", "")
-        if topic and not keys:  # new to the group
-            found = await self._cluster.topics([topic])
-            keys = [(topic, number) for number in sorted(found[topic].leaders)]
-            if form.get("partition"):
-                keys = [key for key in keys if key[1] == _whole(form, "partition")]
-        if not keys:
-            raise BadRequest("The group has no such partitions: name a topic.")
-        before = {
-            (row.topic or "", row.partition or 0): row.start_offset
-            if kind == "share"
-            else row.committed_offset
-            for row in rows
-        }
-        targets = await self._targets(form, keys)
-        where = "the oldest record" if form.get("to") == "earliest" else form.get("to", "")
+async def _idle_group(
+    tools: Tools, group_id: str, topic: str, partition: int | None = None
+) -> tuple[bool, dict[TopicPartition, int | None]]:
+    """Return whether a group is a share group, and its offsets in the chosen partitions.
 
-        async def execute() -> str:
-            if kind == "share":
-                answers = await alter_share_offsets(self._cluster, group_id, targets)
-                _raise_first(answers.values())
-            else:
-                await commit_offsets(self._cluster, group_id, targets)
-            return f"{count_of(len(targets), 'partition')} set"
+    :raises NotThere: the group does not exist
+    :raises BadRequest: the group has members
+    """
+    rows = await group_rows(tools.cluster, group_id)
+    if not rows:
+        raise NotThere(f"The group {group_id!r} does not exist.")
+    members = {row.member_id for row in rows if row.member_id is not None}
+    if members:
+        raise BadRequest(
+            f"The group has {count_of(len(members), 'member')}: stop its consumers first. The "
+            "cluster changes offsets only of groups without members."
+        )
+    is_share = rows[0].group_type == "share"
 
-        changes = [
+    def is_chosen(row: LagRow) -> bool:
+        is_of_topic = row.topic is not None and topic in ("", row.topic)
+        return is_of_topic and partition in (None, row.partition)
+
+    return is_share, {
+        (row.topic or "", row.partition or 0): row.start_offset
+        if is_share
+        else row.committed_offset
+        for row in filter(is_chosen, rows)
+    }
+
+
+async def reset_offsets(
+    tools: Tools,
+    *,
+    group_id: GroupId,
+    topic: AnyTopic = "",
+    partition: AnyPartition = None,
+    to: Annotated[Literal["earliest", "latest", "offset", "time"], About("To")],
+    offset: Annotated[int | None, About("Offset")] = None,
+    time: Annotated[str, About("Time (UTC)", "2026-11-22T08:00:00Z")] = "",
+) -> Plan:
+    """Set the offsets of a group without members: to earliest, latest, offset or time."""
+    cluster = tools.cluster
+    is_share, before = await _idle_group(tools, group_id, topic, partition)
+    keys = list(before)
+    if topic and not keys:  # new to the group
+        leaders = (await cluster.topics([topic]))[topic].leaders
+        keys = [(topic, number) for number in sorted(leaders) if partition in (None, number)]
+    if not keys:
+        raise BadRequest("The group has no such partitions: name a topic.")
+    if len(keys) > _MAX_CHANGES:
+        raise BadRequest(f"At most {_MAX_CHANGES} partitions at a time: name a topic.")
+    if to == "offset" and offset is None:
+        raise BadRequest("offset is missing.")
+    targets = await _targets(cluster, keys, to, offset or 0, time)
+
+    async def execute() -> str:
+        change = alter_share_offsets if is_share else commit_offsets
+        raised(await change(cluster, group_id, targets))
+        return f"{count_of(len(targets), 'partition')} set"
+
+    moves = [(before.get(key), at) for key, at in targets.items()]
+    cautions = []
+    if any(old is not None and old > at for old, at in moves):
+        cautions.append("Records that were finished will be delivered again.")
+    if any(old is not None and old < at for old, at in moves):
+        cautions.append("Records in between will not be delivered.")
+    where = "the oldest record" if to == "earliest" else to
+    return Plan(
+        f"Set the offsets of group {group_id!r} to {where}",
+        [
             Change(f"{key[0]}-{key[1]}", whole(before.get(key)), whole(at))
             for key, at in targets.items()
-        ]
-        cautions = []
-        if any((before.get(key) or 0) > at for key, at in targets.items()):
-            cautions.append("Records that were finished will be delivered again.")
-        if any((b := before.get(key)) is not None and b < at for key, at in targets.items()):
-            cautions.append("Records in between will not be delivered.")
-        return Plan(
-            "reset-offsets",
-            f"Set the offsets of group {group_id!r} to {where}",
-            changes,
-            execute,
-            cautions,
-        )
+        ],
+        execute,
+        cautions,
+    )
 
-    async def _targets(
-        self, form: Form, keys: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, int]:
-        """Return the new offsets of partitions, within their logs."""
-        if len(keys) > _MAX_CHANGES:
-            raise BadRequest(f"At most {_MAX_CHANGES} partitions at a time: name a topic.")
-        timeout_ms = self._cluster.timeout_ms
 
-        async def at(timestamp: int) -> dict[TopicPartition, int | None]:
-            found = await list_offsets(
-                self._cluster, dict.fromkeys(keys, timestamp), timeout_ms=timeout_ms
-            )
-            return {key: one.offset for key, one in found.items()}
+async def _targets(
+    cluster: Cluster, keys: Sequence[TopicPartition], to: str, offset: int, time: str
+) -> dict[TopicPartition, int]:
+    """Return the new offsets of partitions, within their logs."""
 
-        to = form.get("to", "")
-        starts, ends = await at(EARLIEST), await at(LATEST)
-        if to == "earliest":
-            return {key: starts[key] or 0 for key in keys}
-        if to == "latest":
-            return {key: ends[key] or 0 for key in keys}
-        if to == "offset":
-            wanted = _whole(form, "offset")
-            return {key: min(max(wanted, starts[key] or 0), ends[key] or 0) for key in keys}
-        if to == "time":
-            since = await at(time_of(_field(form, "time")))
-            found = {}
-            for key in keys:
-                offset = since[key]
-                found[key] = (ends[key] or 0) if offset is None else offset
-            return found
-        raise BadRequest("The field 'to' must be earliest, latest, offset or time.")
+    async def offsets_at(timestamp: int) -> dict[TopicPartition, int | None]:
+        listed = raised(await list_offsets(cluster, dict.fromkeys(keys, timestamp)))
+        return {key: answer.offset for key, answer in listed.items()}
 
-    async def _delete_offsets(self, form: Form) -> Plan:
-        topic = _field(form, "topic")
-        group_id, kind, rows = await self._group({"group": form.get("group", ""), "topic": topic})
-        if not rows:
-            raise NotThere(f"The group has no offsets in topic {topic!r}.")
-        numbers = [row.partition or 0 for row in rows]
+    since = await offsets_at(time_of(time)) if to == "time" else {}
+    starts, ends = await offsets_at(EARLIEST), await offsets_at(LATEST)
+    targets = {}
+    for key in keys:
+        start, end = starts[key] or 0, ends[key] or 0
+        at = {"earliest": start, "latest": end, "offset": offset}.get(to, since.get(key))
+        targets[key] = end if at is None else min(max(at, start), end)
+    return targets
 
-        async def execute() -> str:
-            answers: Mapping[Any, ClientError | None]
-            if kind == "share":
-                answers = await delete_share_offsets(self._cluster, group_id, [topic])
-            else:
-                partitions = [(topic, number) for number in numbers]
-                answers = await delete_offsets(self._cluster, group_id, partitions)
-            _raise_first(answers.values())
-            return f"the offsets of {count_of(len(numbers), 'partition')} are deleted"
 
-        changes = [
+async def delete_offsets(tools: Tools, *, group_id: GroupId, topic: Topic) -> Plan:
+    """Delete the offsets of a group without members in a topic."""
+    cluster = tools.cluster
+    is_share, before = await _idle_group(tools, group_id, topic)
+    if not before:
+        raise NotThere(f"The group has no offsets in topic {topic!r}.")
+
+    async def execute() -> str:
+        if is_share:
+            raised(await delete_share_offsets(cluster, group_id, [topic]))
+        else:
+            raised(await delete_committed_offsets(cluster, group_id, before))
+        return f"the offsets of {count_of(len(before), 'partition')} are deleted"
+
+    return Plan(
+        f"Delete the offsets of group {group_id!r} in topic {topic!r}",
+        [Change(f"{topic}-{number}", whole(at), "none") for (_, number), at in before.items()],
+        execute,
+        ["The group will begin there as a new one does."],
+    )
+
+
+# Settings -----------------------------------------------------------------------------------------
+
+
+async def set_config(
+    tools: Tools,
+    *,
+    group_id: GroupId,
+    name: Annotated[str, About("Name")],
+    value: Annotated[str, About("Value", "its default")] = "",
+) -> Plan:
+    """Change a setting of a group; without a value it gets its default."""
+    cluster = tools.cluster
+    name, value = name.strip(), value.strip()
+
+    changes = {name: value or None}
+    before = (await describe_config(cluster, ConfigType.GROUP, group_id, [name])).get(name)
+    await alter_configs(cluster, ConfigType.GROUP, group_id, changes, validate_only=True)
+
+    async def execute() -> str:
+        await alter_configs(cluster, ConfigType.GROUP, group_id, changes)
+        return f"{name} is {value or 'at its default'}"
+
+    change = Change(name, before or "empty", value or "its default")
+    return Plan(f"Set {name} of group {group_id!r}", [change], execute)
+
+
+# Records ------------------------------------------------------------------------------------------
+
+
+async def release(
+    tools: Tools,
+    *,
+    group_id: GroupId,
+    topic: Topic,
+    partition: Partition,
+    first: Annotated[int, About("From offset")],
+    last: Annotated[int | None, About("To offset", "the same")] = None,
+) -> Plan:
+    """Release records that members of a share group hold (headrace only)."""
+    last = first if last is None else last
+    key = (topic, partition)
+    state = (await share_states(tools.cluster, group_id, [key], MAX_SPANS_OF_RECORD)).get(key)
+    if state is None or state.spans is None:
+        raise BadRequest("This broker cannot release records that members hold.")
+    held = [
+        span
+        for span in state.spans
+        if span.state is SpanState.LOCKED
+        and span.last_offset >= first
+        and span.first_offset <= last
+    ]
+    if not held:
+        raise BadRequest("No member holds a record of this range.")
+
+    async def execute() -> str:
+        await release_records(tools.cluster, group_id, key, first, last)
+        return "released"
+
+    return Plan(
+        f"Release the records {first} to {last} of {topic}-{partition} in group {group_id!r}",
+        [
             Change(
-                f"{topic}-{row.partition}",
-                whole(row.start_offset if kind == "share" else row.committed_offset),
-                "none",
-            )
-            for row in rows
-        ]
-        return Plan(
-            "delete-offsets",
-            f"Delete the offsets of group {group_id!r} in topic {topic!r}",
-            changes,
-            execute,
-            ["The group will begin there as a new one does."],
-        )
-
-    # Settings -------------------------------------------------------------------------------------
-
-    async def _set_config(self, form: Form) -> Plan:
-        group_id, name = _field(form, "group"), _field(form, "name").strip()
-        value = form.get("value", "").strip()
-        changes = {name: value or None}
-        cluster = self._cluster
-        described = await describe_config(cluster, ConfigType.GROUP, group_id, [name])
-        before = described.get(name)
-        await alter_configs(cluster, ConfigType.GROUP, group_id, changes, validate_only=True)
-
-        async def execute() -> str:
-            await alter_configs(cluster, ConfigType.GROUP, group_id, changes)
-            return f"{name} is {value or 'at its default'}"
-
-        return Plan(
-            "set-config",
-            f"Set {name} of group {group_id!r}",
-            [Change(name, before or "empty", value or "its default")],
-            execute,
-        )
-
-    # Records --------------------------------------------------------------------------------------
-
-    async def _release(self, form: Form) -> Plan:
-        group_id, topic = _field(form, "group"), _field(form, "topic")
-        key = (topic, _whole(form, "partition"))
-        if key[1] > _MAX_PARTITION:
-            raise BadRequest(f"There is no partition {key[1]}.")
-        first = _whole(form, "first")
-        last = _whole(form, "last") if form.get("last") else first
-        state = (await share_states(self._cluster, group_id, [key], MAX_SPANS_OF_RECORD)).get(key)
-        if state is None or state.spans is None:
-            raise BadRequest("This broker cannot release records that members hold.")
-        held = [
-            one
-            for one in state.spans
-            if one.state is SpanState.LOCKED
-            and one.last_offset >= first
-            and one.first_offset <= last
-        ]
-        if not held:
-            raise BadRequest("No member holds a record of this range.")
-        changes = [
-            Change(
-                f"{topic}-{key[1]} {max(first, one.first_offset)} to {min(last, one.last_offset)}",
-                f"held by {one.member_id}",
+                f"{topic}-{partition} {max(first, span.first_offset)} to "
+                f"{min(last, span.last_offset)}",
+                f"held by {span.member_id}",
                 "available",
             )
-            for one in held[:_MAX_CHANGES]
-        ]
+            for span in held[:_MAX_CHANGES]
+        ],
+        execute,
+        [
+            "Another member may get them while this one still works on them.",
+            "At the delivery limit of the group they are archived instead.",
+        ],
+    )
 
-        async def execute() -> str:
-            await release_records(self._cluster, group_id, key, first, last)
-            return "released"
 
-        return Plan(
-            "release",
-            f"Release the records {first} to {last} of {topic}-{key[1]} in group {group_id!r}",
-            changes,
-            execute,
-            [
-                "Another member may get them while this one still works on them.",
-                "At the delivery limit of the group they are archived instead.",
-            ],
+async def produce(
+    tools: Tools,
+    *,
+    topic: Topic,
+    key: Annotated[str, About("Key", "null")] = "",
+    partition: Annotated[int | None, About("Partition", "by key", most=_MAX_PARTITION)] = None,
+    value: Annotated[str, About("Value", max_chars=_MAX_VALUE_CHARS, is_long=True)] = "",
+    tombstone: Annotated[bool, About("null instead of the value (a tombstone)")] = False,
+    headers: Annotated[
+        str,
+        About("Headers, NAME=VALUE, one on a line", max_chars=_MAX_VALUE_CHARS, is_long=True),
+    ] = "",
+) -> Plan:
+    """Produce a record."""
+    numbers = (await tools.cluster.topics([topic]))[topic].leaders
+    if partition is not None and partition not in numbers:
+        raise BadRequest(f"Topic {topic!r} has no partition {partition}.")
+    key_bytes = key.encode() or None
+    value_bytes = None if tombstone else value.encode()
+    pairs = _headers(headers)
+
+    def send() -> str:
+        """Produce the record, and wait until it is written."""
+        reports: list[Any] = []
+        producer = Producer(
+            {**tools.producer_config, "acks": "all", "message.timeout.ms": int(_PRODUCE_S * 1000)}
         )
-
-    async def _produce(self, form: Form) -> Plan:
-        topic = _field(form, "topic")
-        numbers = (await self._cluster.topics([topic]))[topic].leaders
-        partition = _whole(form, "partition") if form.get("partition") else None
-        if partition is not None and partition not in numbers:
-            raise BadRequest(f"Topic {topic!r} has no partition {partition}.")
-        key = form["key"].encode() if form.get("key") else None
-        value = None if form.get("tombstone") else form.get("value", "").encode()
-        headers: list[tuple[str, str | bytes | None]] = []
-        for line in form.get("headers", "").splitlines():
-            if line.strip():
-                name, separator, content = line.partition("=")
-                if not separator or not name.strip():
-                    raise BadRequest("A header is NAME=VALUE, one on a line.")
-                if "\0" in name:
-                    raise BadRequest("The name of a header has a NUL, which cannot be written.")
-                headers.append((name.strip(), content))
-        if len(headers) > _MAX_HEADERS:
-            raise BadRequest(f"At most {_MAX_HEADERS} headers.")
-
-        async def execute() -> str:
-            return await asyncio.to_thread(self._send, topic, partition, key, value, headers)
-
-        changes = [
-            Change("topic", "", topic),
-            Change("partition", "", "by the key" if partition is None else str(partition)),
-            Change("key", "", "null" if key is None else short(key, 200)),
-            Change("value", "", "null" if value is None else short(value, 500)),
-            *(Change(f"header {name}", "", str(content)) for name, content in headers),
-        ]
-        return Plan("produce", f"Produce a record to topic {topic!r}", changes, execute)
-
-    async def _redrive(self, form: Form) -> Plan:
-        queue = _field(form, "queue")
-        await self._cluster.topics([queue])
-        options = RedriveOptions(
-            max_redrives=_whole(form, "max_redrives") if form.get("max_redrives") else 3,
-            records_per_s=_whole(form, "rate") or None if form.get("rate") else None,
-            max_records=_whole(form, "max") or None if form.get("max") else None,
+        producer.produce(
+            topic,
+            value_bytes,
+            key_bytes,
+            _ANY_PARTITION if partition is None else partition,
+            lambda *report: reports.append(report),
+            headers=pairs,
         )
-        wanted = LetterFilter(
-            sources=(form["source"],) if form.get("source") else (),
-            groups=(form["group"],) if form.get("group") else (),
-            key=form["key"].encode() if form.get("key") else None,
-        )
-        redrive = self.redrives.redrive(queue, wanted, options)
-        counts = await self.redrives.plan(redrive)
-        at_least = "at least " if counts.stopped else ""
-        changes = [
-            Change(source, "", f"{at_least}{count_of(count, 'record')} redriven")
-            for source, count in sorted(counts.redriven.items())
-        ]
-        changes += [
-            Change(source, "", f"{count:,} of them {Evidence.UNCOMPARED}")
-            for source, count in sorted(counts.uncompared.items())
-        ]
-        changes += [Change(source, "", text) for text, source in skipped(counts)]
-        changes += [
-            Change(
-                f"{sample.source}-{sample.source_partition}@{sample.source_offset}",
-                "",
-                f"key {_sample_text(sample.key)}, value {_sample_text(sample.value)} "
-                f"({sample.evidence})",
-            )
-            for sample in counts.samples
-        ]
-        if not changes:
-            raise BadRequest("No such dead letters are pending in this queue.")
-
-        async def execute() -> str:
-            return await self.redrives.run(redrive)
-
-        return Plan(
-            "redrive",
-            f"Redrive the dead letters of queue {queue!r} to their sources",
-            changes,
-            execute,
-            [
-                f"Records that were redriven {options.max_redrives} times before are skipped.",
-                f"The progress is kept as the offsets of group {redrive.group_id!r}, so that "
-                "the next redrive continues where an interrupted one ended.",
-            ],
-        )
-
-    def _send(
-        self,
-        topic: str,
-        partition: int | None,
-        key: bytes | None,
-        value: bytes | None,
-        headers: list[tuple[str, str | bytes | None]],
-    ) -> str:
-        """Produce a record, and wait until it is written. This runs in a thread."""
-        told: list[str] = []
-        errors: list[Any] = []
-
-        def written(error: Any, message: Any) -> None:
-            if error is not None:
-                errors.append(error)
-            else:
-                told.append(
-                    f"written to {topic}-{message.partition()} at offset {message.offset()}"
-                )
-
-        config = {**self._producer_config, "acks": "all", "message.timeout.ms": "10000"}
-        producer = Producer(config)
-        where = _ANY_PARTITION if partition is None else partition
-        producer.produce(topic, value, key, where, written, headers=headers)
         producer.flush(_PRODUCE_S + 1)
-        if errors:
-            raise KafkaException(errors[0])
-        if not told:
+        if not reports:
             raise ClientError("the record was not written in time")
-        return told[0]
+        error, message = reports[0]
+        if error is not None:
+            raise KafkaException(error)
+        return f"written to {topic}-{message.partition()} at offset {message.offset()}"
+
+    async def execute() -> str:
+        return await asyncio.to_thread(send)
+
+    new = {
+        "topic": topic,
+        "partition": "by the key" if partition is None else str(partition),
+        "key": "null" if key_bytes is None else short(key_bytes, 200),
+        "value": "null" if value_bytes is None else short(value_bytes, 500),
+    }
+    changes = [Change(what, "", text) for what, text in new.items()]
+    changes += [Change(f"header {name}", "", str(content)) for name, content in pairs]
+    return Plan(f"Produce a record to topic {topic!r}", changes, execute)
 
 
-def _raise_first(answers: Any) -> None:
-    """Raise the first error among answers, if there is one.
-
-    :raises ClientError: an answer is an error
-    """
-    for answer in answers:
-        if isinstance(answer, ClientError):
-            raise answer
-
-
-def _sample_text(data: bytes | None) -> str:
-    return "null" if data is None else repr(short(data, 100))
-
-
-def _field(form: Form, name: str) -> str:
-    value = form.get(name, "")
-    if not value:
-        raise BadRequest(f"The field {name} is missing.")
-    return value
+def _headers(text: str) -> list[tuple[str, str | bytes | None]]:
+    """Parse headers, one on a line."""
+    headers: list[tuple[str, str | bytes | None]] = []
+    for line in filter(str.strip, text.splitlines()):
+        name, separator, content = line.partition("=")
+        if not separator or not name.strip():
+            raise BadRequest("A header is NAME=VALUE, one on a line.")
+        if "\0" in name:
+            raise BadRequest("The name of a header has a NUL, which cannot be written.")
+        headers.append((name.strip(), content))
+    if len(headers) > _MAX_HEADERS:
+        raise BadRequest(f"At most {_MAX_HEADERS} headers.")
+    return headers
 
 
-def _whole(form: Form, name: str) -> int:
-    text = _field(form, name).strip().replace(",", "")
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise BadRequest(f"The field {name} is not a number.")
-    return int(text)
+async def redrive(
+    tools: Tools,
+    *,
+    queue: Annotated[str, About("Dead-letter queue")],
+    source: Annotated[str, About("Source topic", "all")] = "",
+    group_id: Annotated[str, About("Group", "all")] = "",
+    key: Annotated[str, About("Key", "any")] = "",
+    rate: Annotated[int, About("Records a second", "no limit")] = 0,
+    max: Annotated[int, About("At most", "all")] = 0,
+    max_redrives: Annotated[int, About("Skip after so many redrives", "3")] = 3,
+) -> Plan:
+    """Redrive the dead letters of a queue to their sources."""
+    await tools.cluster.topics([queue])
+    options = RedriveOptions(
+        max_redrives=max_redrives, records_per_s=rate or None, max_records=max or None
+    )
+    chosen = LetterFilter(
+        sources=(source,) if source else (),
+        groups=(group_id,) if group_id else (),
+        key=key.encode() or None,
+    )
+    work = tools.redrives.redrive(queue, chosen, options)
+    changes = redrive_changes(await tools.redrives.plan(work))
+    if not changes:
+        raise BadRequest("No such dead letters are pending in this queue.")
+
+    async def execute() -> str:
+        return await tools.redrives.run(work)
+
+    return Plan(
+        f"Redrive the dead letters of queue {queue!r} to their sources",
+        changes,
+        execute,
+        [
+            f"Records that were redriven {max_redrives} times before are skipped.",
+            f"The progress is kept as the offsets of group {work.group_id!r}, so that the next "
+            "redrive continues where an interrupted one ended.",
+        ],
+    )
+
+
+ACTIONS = {
+    action.name: action
+    for action in (
+        Action("reset-offsets", "Set offsets", "READ on the group and topics", reset_offsets),
+        Action("delete-offsets", "Delete offsets", "DELETE on the group", delete_offsets),
+        Action("set-config", "Change a setting", "ALTER_CONFIGS on the group", set_config),
+        Action("release", "Release held records", "READ on the group and topic", release),
+        Action("produce", "Produce a record", "WRITE on the topic", produce),
+        Action(
+            "redrive",
+            "Redrive its dead letters",
+            "READ on the queue and sources, WRITE on the sources and a transactional id",
+            redrive,
+        ),
+    )
+}

@@ -92,15 +92,13 @@ MAX_VALUE_CHARS = 64 * 1024
 
 SHOWN_VALUE_BYTES = 4 * MAX_SHOWN_CHARS + 1
 """Bytes that are kept of a value in a table of records: a character has up to four, and one more
-tells that the value was cut. Those of the page of a record: :data:`MAX_VALUE_BYTES`.
+tells that the value was cut.
 """
-
-MAX_VALUE_BYTES = 4 * MAX_VALUE_CHARS + 1
 
 API_VALUE_BYTES = 64 * 1024
 """Bytes of a key or value in the API, unless a request names another number."""
 
-MAX_API_VALUE_BYTES = 256 * 1024
+MAX_API_VALUE_BYTES = 4 * MAX_VALUE_CHARS
 
 MAX_SHOWN_HEADERS = 20
 """Headers of a record."""

@@ -12,23 +12,23 @@ import gc
 import math
 import threading
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 
 from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.configs import ConfigType, describe_configs
 from headrace.client.dead_letters import sources
 from headrace.client.errors import ClientError, raised
-from headrace.client.lag.group_lines import GroupLine, group_line
+from headrace.client.lag.group_lines import group_line
 from headrace.client.lag.rows import LagQuery
 from headrace.client.lag.watch import LagWatch
 from headrace.client.list_offsets import LATEST, ListedOffset, ask_leaders
+from headrace.client.loop_thread import LoopThread
 from headrace.client.settings import Settings
 from headrace.log_lines import LimitedLog, get_logger
 
-from .history import Histories, Point
-from .notes import Note, notes
+from .observation import Histories, Observation, notes
+from .views import GroupSummary, Point, TopicSummary
 
 log = LimitedLog(get_logger("headrace.ui"))
 
@@ -49,51 +49,9 @@ _ATTENDED_SHARE, _UNATTENDED_SHARE = 0.1, 0.02
 _QUEUES_EVERY_S = 60.0
 """The interval of queries for the dead-letter queues of the groups."""
 _GROUPS_AT_ONCE = 500
+_MAX_WARNINGS = 100
 LETTERS_OVER_MS = 300_000
 """The time over which dead letters are counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicLine:
-    """A topic as the overview shows it; None for an unknown value.
-
-    :param end_offsets: the sum of the end offsets of its partitions
-    :param groups: the number of groups that have read it
-    :param letters_of: the groups whose dead-letter queue it is
-    """
-
-    name: str
-    partitions: int
-    is_internal: bool
-    end_offsets: int | None
-    produced_per_s: float | None
-    groups: int
-    letters_of: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """A cluster at one time.
-
-    :param number: counts the observations from 1
-    :param time_ms: since the epoch
-    :param took_ms: the time that the brokers took to answer
-    :param topics_of: group id → its topics
-    :param queues: group id → its dead-letter queue
-    :param warnings: what could not be determined, one line each
-    """
-
-    number: int
-    time_ms: int
-    took_ms: int
-    cluster_id: str | None
-    brokers: int
-    groups: Mapping[str, GroupLine]
-    topics: Mapping[str, TopicLine]
-    topics_of: Mapping[str, tuple[str, ...]]
-    queues: Mapping[str, str]
-    notes: Sequence[Note]
-    warnings: Sequence[str]
 
 
 def pause_s(took_s: float, *, attended: bool) -> float:
@@ -141,11 +99,13 @@ class Observer:
 
     :ivar observation: the newest one; None before the first
     :ivar problem: the error of the newest attempt; None if it succeeded
+    :ivar tried: set at the end of the first attempt
     """
 
     def __init__(self, settings: Settings) -> None:
         self.observation: Observation | None = None
         self.problem: str | None = None
+        self.tried = threading.Event()
         self._settings = settings
         self._groups = Histories()
         self._topics = Histories()
@@ -153,35 +113,24 @@ class Observer:
         """Guards the histories."""
         self._ends: dict[str, _Ends] = {}
         self._queues: dict[str, str] = {}
-        self._asked: frozenset[str] = frozenset()
+        self._queues_of: frozenset[str] = frozenset()
         """The share groups whose queues were asked for."""
         self._queues_due_s = 0.0
         self._watched_until_s = 0.0
         self._overdue_s = math.inf
         """The time by which the next observation should have ended, on a steady clock."""
-        self._changed = threading.Condition()
-        self._stopping = False
-        self._wake: asyncio.Event | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._thread: threading.Thread | None = None
+        self._thread = LoopThread("observer")
+        self._wake = asyncio.Event()
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
-        self._thread.start()
+        self._thread.submit(self._observe_repeatedly())
 
     def close(self) -> None:
         """End the thread, and close the connections. An observation that has begun is cancelled:
         a cluster that does not answer does not delay the end.
         """
-        self._stopping = True
-        loop, task = self._loop, self._task
-        if loop is not None and task is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(task.cancel)
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.close()
 
     def stale_ms(self, now_ms: int) -> int | None:
         """Return the age of the newest observation, if it is older than it should be: the newest
@@ -207,47 +156,34 @@ class Observer:
         self._queues_due_s = 0.0
         self._wake_up()
 
-    def wait_first(self, timeout_s: float) -> Observation | None:
-        """Return the newest observation; wait for the first one. Blocks the calling thread."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.observation or self.problem, timeout_s)
-        return self.observation
-
     def group_history(self, group_id: str) -> tuple[Point, ...]:
         """Return the history of a group, the oldest point first."""
         with self._lock:
             return self._groups.of(group_id)
 
-    def topic_history(self, name: str) -> tuple[Point, ...]:
+    def topic_history(self, topic: str) -> tuple[Point, ...]:
         """Return the history of a topic, the oldest point first."""
         with self._lock:
-            return self._topics.of(name)
+            return self._topics.of(topic)
 
     def _wake_up(self) -> None:
-        loop, wake = self._loop, self._wake
-        if loop is not None and wake is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(wake.set)
+        async def wake() -> None:
+            self._wake.set()
 
-    def _run(self) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            asyncio.run(self._observe_repeatedly())
+        with contextlib.suppress(RuntimeError):  # it is closed
+            self._thread.submit(wake())
 
     async def _observe_repeatedly(self) -> None:
-        self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
-        self._task = asyncio.current_task()
         async with self._settings.cluster() as cluster:
             watch = LagWatch(cluster, LagQuery(), WINDOW_MS)
-            while not self._stopping:
+            while True:
                 self._wake.clear()
                 started_s = time.monotonic()
                 await self._try_to_observe(cluster, watch)
                 now_s = time.monotonic()
-                attended = now_s < self._watched_until_s
-                pause = pause_s(now_s - started_s, attended=attended)
-                self._overdue_s = (
-                    now_s + pause + max(OVERDUE_S, OVERDUE_FACTOR * (now_s - started_s))
-                )
+                took_s = now_s - started_s
+                pause = pause_s(took_s, attended=now_s < self._watched_until_s)
+                self._overdue_s = now_s + pause + max(OVERDUE_S, OVERDUE_FACTOR * took_s)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._wake.wait()
@@ -270,48 +206,37 @@ class Observer:
             self.observation, self.problem = observation, None
         finally:
             gc.enable()
-        with self._changed:
-            self._changed.notify_all()
+        self.tried.set()
 
     async def _observe(self, cluster: Cluster, watch: LagWatch) -> Observation:
         started_s = time.monotonic()
         now_ms = time.time_ns() // 1_000_000
-        groups, warnings = await watch.snapshot()
-        lines = {one: group_line(one, groups[one], watch.rates) for one in sorted(groups)}
-        await self._learn_queues(
-            cluster, [one.group for one in lines.values() if one.type == "share"]
-        )
-        topics = await self._observe_topics(cluster, now_ms, warnings)
-        readers: dict[str, int] = {}
-        for group in groups.values():
-            for topic in group.topics:
-                readers[topic] = readers.get(topic, 0) + 1
-        letters_of: dict[str, list[str]] = {}
-        for group_id, queue in self._queues.items():
-            letters_of.setdefault(queue, []).append(group_id)
-        topic_lines = {
-            name: TopicLine(
-                name,
-                len(topic.leaders),
-                topic.is_internal,
-                self._ends[name].course[-1][1] if name in self._ends else None,
-                self._ends[name].rate() if name in self._ends else None,
-                readers.get(name, 0),
-                tuple(sorted(letters_of.get(name, ()))),
-            )
-            for name, topic in sorted(topics.items())
+        lags, warnings = await watch.snapshot()
+        groups = {
+            group_id: GroupSummary(*group_line(group_id, lag, watch.rates))
+            for group_id, lag in sorted(lags.items())
         }
+        await self._learn_queues(
+            cluster, [group_id for group_id, group in groups.items() if group.group_type == "share"]
+        )
+        topics = self._summaries(
+            await self._observe_topics(cluster, now_ms, warnings),
+            Counter(topic for lag in lags.values() for topic in lag.topics),
+        )
         with self._lock:
-            self._groups.add((one.group, _point(one, now_ms)) for one in lines.values())
-            self._topics.add(
-                (one.name, Point(now_ms, None, None, None, one.produced_per_s))
-                for one in topic_lines.values()
+            self._groups.add(
+                {group_id: _point(now_ms, group) for group_id, group in groups.items()}
             )
-            histories = {one: self._groups.of(one) for one, line in lines.items() if line.lag}
+            self._topics.add(
+                {
+                    name: Point(now_ms, None, None, None, topic.produced_per_s)
+                    for name, topic in topics.items()
+                }
+            )
         letters = {
             group_id: (queue, *self._ends[queue].growth())
             for group_id, queue in self._queues.items()
-            if queue in self._ends and group_id in lines
+            if queue in self._ends
         }
         return Observation(
             number=1 if self.observation is None else self.observation.number + 1,
@@ -319,33 +244,56 @@ class Observer:
             took_ms=int((time.monotonic() - started_s) * 1000),
             cluster_id=cluster.cluster_id,
             brokers=len(cluster.nodes),
-            groups=lines,
-            topics=topic_lines,
-            topics_of={one: tuple(group.topics) for one, group in groups.items()},
-            queues=dict(self._queues),
-            notes=notes(lines.values(), histories, letters),
+            groups=groups,
+            topics=topics,
+            topics_of={group_id: tuple(lag.topics) for group_id, lag in lags.items()},
+            queues=self._queues,
+            notes=notes(groups.values(), self._groups, letters),
             warnings=warnings,
         )
 
-    async def _learn_queues(self, cluster: Cluster, group_ids: Sequence[str]) -> None:
+    def _summaries(
+        self, topics: dict[str, TopicMetadata], readers: Counter[str]
+    ) -> dict[str, TopicSummary]:
+        letters_of = defaultdict(list)
+        for group_id, queue in sorted(self._queues.items()):
+            letters_of[queue].append(group_id)
+        summaries = {}
+        for name, topic in sorted(topics.items()):
+            ends = self._ends.get(name)
+            summaries[name] = TopicSummary(
+                name,
+                len(topic.leaders),
+                topic.is_internal,
+                None if ends is None else ends.course[-1][1],
+                None if ends is None else ends.rate(),
+                readers[name],
+                letters_of.get(name, ()),
+            )
+        return summaries
+
+    async def _learn_queues(self, cluster: Cluster, group_ids: list[str]) -> None:
         """Ask for the dead-letter queues of share groups; without permission they are unknown."""
         now_s = time.monotonic()
-        asked = frozenset(group_ids)
-        if now_s < self._queues_due_s and asked == self._asked:
+        if now_s < self._queues_due_s and self._queues_of == frozenset(group_ids):
             return
-        found: dict[str, str] = {}
+        queues: dict[str, str] = {}
         try:
             for at in range(0, len(group_ids), _GROUPS_AT_ONCE):
-                some = group_ids[at : at + _GROUPS_AT_ONCE]
                 described = await describe_configs(
-                    cluster, ConfigType.GROUP, some, keys=[sources.TOPIC_NAME]
+                    cluster,
+                    ConfigType.GROUP,
+                    group_ids[at : at + _GROUPS_AT_ONCE],
+                    keys=[sources.TOPIC_NAME],
                 )
-                for group_id, configs in raised(described).items():
-                    if configs and configs[0].value:
-                        found[group_id] = configs[0].value
+                queues |= {
+                    group_id: configs[0].value
+                    for group_id, configs in raised(described).items()
+                    if configs and configs[0].value
+                }
         except ClientError as error:
             log.info("", "the dead-letter queues of the groups are unknown: %s", error)
-        self._queues, self._asked = found, asked
+        self._queues, self._queues_of = queues, frozenset(group_ids)
         self._queues_due_s = now_s + _QUEUES_EVERY_S
 
     async def _observe_topics(
@@ -353,28 +301,28 @@ class Observer:
     ) -> dict[str, TopicMetadata]:
         """Return all topics, and note the sums of their end offsets."""
         topics = {
-            name: one
-            for name, one in (await cluster.metadata(None)).items()
-            if isinstance(one, TopicMetadata)
+            name: topic
+            for name, topic in (await cluster.metadata(None)).items()
+            if isinstance(topic, TopicMetadata)
         }
         leaders = {
             (name, number): leader
-            for name, one in topics.items()
-            for number, leader in one.leaders.items()
+            for name, topic in topics.items()
+            for number, leader in topic.leaders.items()
         }
         answers = await ask_leaders(
             cluster, dict.fromkeys(leaders, LATEST), leaders, timeout_ms=cluster.timeout_ms
         )
-        totals: dict[str, int] = {}
+        totals: Counter[str] = Counter()
         unknown: dict[str, ClientError | None] = {}
         for (name, _), answer in answers.items():
             if isinstance(answer, ListedOffset) and answer.offset is not None:
-                totals[name] = totals.get(name, 0) + answer.offset
+                totals[name] += answer.offset
             else:
                 unknown[name] = answer if isinstance(answer, ClientError) else None
         for name, reason in unknown.items():
             totals.pop(name, None)
-            if reason is not None and len(warnings) < 100:
+            if reason is not None and len(warnings) < _MAX_WARNINGS:
                 warnings.append(f"the end offsets of topic '{name}' are unknown: {reason}")
         for gone in self._ends.keys() - totals.keys():
             del self._ends[gone]
@@ -383,5 +331,5 @@ class Observer:
         return topics
 
 
-def _point(line: GroupLine, now_ms: int) -> Point:
-    return Point(now_ms, line.lag, line.time_lag_ms, line.consumed_per_s, line.produced_per_s)
+def _point(now_ms: int, group: GroupSummary) -> Point:
+    return Point(now_ms, group.lag, group.time_lag_ms, group.done_per_s, group.produced_per_s)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from starlette.responses import Response
 
 from headrace.log_lines import printable
 
 from . import pictures, texts
-from .history import Point
+from .observer import Observer
+from .visits import NotThere, url
 
 _FOLDER = Path(__file__).parent
 _TYPES = {
@@ -26,46 +26,18 @@ _TYPES = {
 _MAX_NAME_CHARS = 300
 
 
-class StaticFile(NamedTuple):
-    """A file that the page refers to."""
-
-    body: bytes
-    content_type: str
-
-
-def static_files() -> dict[str, StaticFile]:
-    """Return the files by name."""
-    return {
-        path.name: StaticFile(path.read_bytes(), _TYPES[path.suffix])
-        for path in sorted((_FOLDER / "static").iterdir())
-        if path.suffix in _TYPES
-    }
-
-
-def url(path: str, **query: object) -> str:
-    """Return an address with a query, without parameters that are empty or None."""
-    given = {name: value for name, value in query.items() if value not in (None, "")}
-    return f"{path}?{urlencode(given, safe=':,')}" if given else path
-
-
-def lag_spark(history: tuple[Point, ...]) -> Markup:
-    """Return a sparkline of the lag."""
-    return pictures.sparkline([(one.time_ms, one.lag) for one in history], "lag", texts.number)
-
-
-def rate_spark(history: tuple[Point, ...]) -> Markup:
-    """Return a sparkline of the records produced per second."""
-    values = [(one.time_ms, one.produced_per_s) for one in history]
-    return pictures.sparkline(values, "records a second", texts.number)
-
-
 class Pages:
-    """The templates."""
+    """The templates, and the files that they refer to."""
 
-    def __init__(self) -> None:
-        self.files = static_files()
-        digest = hashlib.sha256(b"".join(one.body for one in self.files.values()))
-        self.version = digest.hexdigest()[:12]
+    def __init__(self, observer: Observer) -> None:
+        paths = sorted((_FOLDER / "static").iterdir())
+        self._files = {
+            path.name: (path.read_bytes(), _TYPES[path.suffix])
+            for path in paths
+            if path.suffix in _TYPES
+        }
+        digest = hashlib.sha256(b"".join(body for body, _ in self._files.values()))
+        self._version = digest.hexdigest()[:12]
         """Part of the addresses of the files, which browsers may keep for ever."""
         self._environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(_FOLDER / "templates"),
@@ -84,12 +56,32 @@ class Pages:
             forecast=texts.forecast,
             moment=texts.moment,
             size=texts.size,
+            short=texts.short,
+            rendered=texts.rendered,
             shown=lambda text: printable(str(text), _MAX_NAME_CHARS),
-            lag_spark=lag_spark,
-            rate_spark=rate_spark,
         )
-        self._environment.globals.update(url=url, version=self.version)
+        self._environment.globals.update(
+            url=url,
+            version=self._version,
+            lag_spark=lambda group_id: pictures.lag_spark(observer.group_history(group_id)),
+            rate_spark=lambda topic: pictures.rate_spark(observer.topic_history(topic)),
+            group_charts=pictures.group_charts,
+            topic_chart=pictures.topic_chart,
+            in_flight=pictures.in_flight,
+        )
 
     def render(self, name: str, values: Mapping[str, Any]) -> str:
         """Return the HTML of a template."""
         return self._environment.get_template(name).render(values)
+
+    def file(self, version: str, name: str) -> Response:
+        """Return a file.
+
+        :raises NotThere: there is no such file
+        """
+        if name not in self._files:
+            raise NotThere("There is no such file.")
+        body, media_type = self._files[name]
+        is_current = version == self._version
+        cache = "public, max-age=31536000, immutable" if is_current else "no-store"
+        return Response(body, media_type=media_type, headers={"cache-control": cache})

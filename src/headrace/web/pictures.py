@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from html import escape
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 from headrace.client.share_state import Span
 from headrace.protocol.share_inspection import SpanState
 
-from .texts import count_of, duration, moment
+from .texts import count_of, duration, moment, number
+from .views import Group, Point, Topic
 
 Values = Sequence[tuple[int, float | None]]
 """(time in ms, value), the oldest first; None for an unknown value."""
@@ -23,7 +24,7 @@ Values = Sequence[tuple[int, float | None]]
 _SPARK_WIDTH, _SPARK_HEIGHT = 96, 20
 _CHART_WIDTH, _CHART_HEIGHT = 320, 120
 """In the units of the text of a chart, which grows with its picture."""
-WIDE_CHART = 440
+_WIDE_CHART = 440
 """The width of a chart that has half of a page."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 4, 8, 18
 _LEAST_TOP = 0.3
@@ -41,12 +42,47 @@ _THIN = 8.0
 _MAX_DRAWN = 600
 """Spans of one picture; further ones would be thinner than a pixel."""
 
-STATE_CLASSES = {
-    SpanState.AVAILABLE: "available",
-    SpanState.LOCKED: "locked",
-    SpanState.FINISHED: "finished",
-    SpanState.WAITING: "waiting",
-}
+
+def lag_spark(history: Sequence[Point]) -> Markup:
+    """Return a sparkline of the lag."""
+    return sparkline(_course(history, "lag"), "lag", number)
+
+
+def rate_spark(history: Sequence[Point]) -> Markup:
+    """Return a sparkline of the records produced per second."""
+    return sparkline(_course(history, "produced_per_s"), "records a second", number)
+
+
+def group_charts(group: Group) -> list[Markup]:
+    """Return the charts of a group."""
+    history = group.history
+    rates = [
+        Series("finished", "a", _course(history, "done_per_s")),
+        Series("produced", "b", _course(history, "produced_per_s")),
+    ]
+    age = Series("age", "a", _course(history, "time_lag_ms"))
+    drawn = [
+        chart("Lag in records", [Series("lag", "a", _course(history, "lag"))], number, least=3),
+        chart("Age of the oldest record to finish", [age], duration, is_time=True),
+        chart("Records a second", rates, number),
+    ]
+    if group.tells_in_flight:
+        outcomes = [
+            Series("released", "a", _course(group.outcomes, "released_per_s")),
+            Series("archived", "b", _course(group.outcomes, "archived_per_s")),
+        ]
+        drawn.append(chart("Released or archived a second", outcomes, number))
+    return drawn
+
+
+def topic_chart(topic: Topic) -> Markup:
+    """Return the chart of a topic."""
+    produced = Series("produced", "a", _course(topic.history, "produced_per_s"))
+    return chart("Records produced a second", [produced], number, _WIDE_CHART)
+
+
+def _course(points: Sequence[Any], name: str) -> Values:
+    return [(point.time_ms, getattr(point, name)) for point in points]
 
 
 def sparkline(values: Values, meaning: str, shown: Callable[[float | None], str]) -> Markup:
@@ -118,8 +154,8 @@ def chart(
     :param least: the least value at the top of the axis
     :param is_time: True if the values are durations in ms
     """
-    known = [value for one in series for _, value in one.values if value is not None]
-    times = [time_ms for one in series for time_ms, _ in one.values]
+    known = [value for line in series for _, value in line.values if value is not None]
+    times = [time_ms for line in series for time_ms, _ in line.values]
     if len(known) < 2 or min(times) == max(times):
         return Markup(
             f'<figure class="chart"><figcaption>{escape(title)}</figcaption>'
@@ -149,16 +185,16 @@ def chart(
         f'<text class="axis" x="{width - _RIGHT}" y="{_CHART_HEIGHT - 3}" '
         f'text-anchor="end">{moment(last_ms)[11:19]} UTC</text>'
     )
-    lines = [f'<g class="series-{one.style}">{_paths(one.values, place)}</g>' for one in series]
+    lines = [f'<g class="series-{line.style}">{_paths(line.values, place)}</g>' for line in series]
     legend = ""
     if len(series) > 1:
         legend = "".join(
-            f'<span class="key series-{one.style}">{escape(one.name)}</span>' for one in series
+            f'<span class="key series-{line.style}">{escape(line.name)}</span>' for line in series
         )
     label = "; ".join(
-        f"{one.name}: now {shown(_last(one.values))}, at most "
-        f"{shown(max((v for _, v in one.values if v is not None), default=None))}"
-        for one in series
+        f"{line.name}: now {shown(_last(line.values))}, at most "
+        f"{shown(max((v for _, v in line.values if v is not None), default=None))}"
+        for line in series
     )
     return Markup(
         f'<figure class="chart"><figcaption>{escape(title)} {legend}</figcaption>'
@@ -212,13 +248,13 @@ def in_flight(
     if total <= 0 or not spans:
         return Markup('<p class="empty">nothing is in flight</p>')
     drawn = spans[:_MAX_DRAWN]
-    widths = [max(_THINNEST, _BAR_WIDTH * one.record_count / total) for one in drawn]
+    widths = [max(_THINNEST, _BAR_WIDTH * span.record_count / total) for span in drawn]
     factor = _BAR_WIDTH / sum(widths)
     x = 0.0
     parts = []
-    for one, width in zip(drawn, widths, strict=True):
-        kind = STATE_CLASSES[one.state]
-        title = escape(span_text(one, holders))
+    for span, width in zip(drawn, widths, strict=True):
+        kind = span.state.name.lower()
+        title = escape(span_text(span, holders))
         thin = "" if width * factor > _THIN else " thin"
         parts.append(
             f'<rect class="{kind}{thin}" x="{x:.2f}" y="0" '
@@ -226,10 +262,10 @@ def in_flight(
         )
         x += width * factor
     counts = dict.fromkeys(SpanState, 0)
-    for one in spans:
-        counts[one.state] += one.record_count
+    for span in spans:
+        counts[span.state] += span.record_count
     label = f"offsets {start_offset:,} to {end_offset - 1:,}: " + ", ".join(
-        f"{count:,} {STATE_CLASSES[state]}" for state, count in counts.items() if count
+        f"{count:,} {state.name.lower()}" for state, count in counts.items() if count
     )
     return Markup(
         f'<svg class="flight" role="img" viewBox="0 0 {_BAR_WIDTH} {_BAR_HEIGHT}" '
@@ -237,18 +273,18 @@ def in_flight(
     )
 
 
-def span_text(one: Span, holders: dict[str, str]) -> str:
+def span_text(span: Span, holders: dict[str, str]) -> str:
     """Return a sentence about a span."""
-    offsets = f"{one.first_offset:,}"
-    if one.record_count > 1:
-        offsets += f" to {one.last_offset:,} ({count_of(one.record_count, 'record')})"
-    times = f", delivered {count_of(one.delivery_count, 'time')}" if one.delivery_count else ""
-    left = duration(one.remaining_ms)
-    if one.state is SpanState.LOCKED:
-        holder = holders.get(one.member_id or "") or one.member_id
+    offsets = f"{span.first_offset:,}"
+    if span.record_count > 1:
+        offsets += f" to {span.last_offset:,} ({count_of(span.record_count, 'record')})"
+    times = f", delivered {count_of(span.delivery_count, 'time')}" if span.delivery_count else ""
+    left = duration(span.remaining_ms)
+    if span.state is SpanState.LOCKED:
+        holder = holders.get(span.member_id or "") or span.member_id
         return f"{offsets}: locked by {holder} for {left} more{times}"
-    if one.state is SpanState.WAITING:
+    if span.state is SpanState.WAITING:
         return f"{offsets}: waits {left} before it is delivered again{times}"
-    if one.state is SpanState.FINISHED:
+    if span.state is SpanState.FINISHED:
         return f"{offsets}: finished"
     return f"{offsets}: available{times or ', not delivered yet'}"

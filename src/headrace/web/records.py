@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
@@ -36,11 +36,11 @@ from .limits import (
     MAX_READ_S,
     MAX_SCANNED_RECORDS,
     MAX_SHOWN_HEADERS,
-    MAX_VALUE_BYTES,
     RECORDS_OF_PAGE,
     SHOWN_VALUE_BYTES,
 )
 from .reads import in_thread
+from .views import ShownRecord
 
 _LARGEST_BATCH_BYTES = 32 * 1024 * 1024
 _PARTITIONS_AT_ONCE = 50
@@ -118,20 +118,6 @@ class Query(NamedTuple):
         return self.start == "positions" or partition < self.rest
 
 
-class FoundRecord(NamedTuple):
-    """A record and its partition.
-
-    :param record: with what is shown of it
-    :param value_bytes: the size of its whole value
-    :param is_cut: whether its key, value or headers are not whole
-    """
-
-    partition: int
-    record: Record
-    value_bytes: int
-    is_cut: bool
-
-
 Cut = Callable[[Record], Record]
 """Return a record with the parts of it that are shown: a value may have megabytes."""
 
@@ -158,7 +144,7 @@ def cut_record(record: Record, max_bytes: int = SHOWN_VALUE_BYTES) -> Record:
     )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class FoundRecords:
     """A page of records, by time.
 
@@ -166,15 +152,15 @@ class FoundRecords:
     :ivar rest: the first partition that was not begun, nor any after it; None if all were
     :ivar scanned: the records that were compared with the filters
     :ivar problems: what could not be read, one line each
-    :ivar numbers: all partitions of the topic
+    :ivar partitions: the number of partitions of the topic
     """
 
-    records: Sequence[FoundRecord]
+    records: Sequence[ShownRecord]
     positions: Mapping[int, int]
     rest: int | None
     scanned: int
     problems: Sequence[str]
-    numbers: Sequence[int]
+    partitions: int
 
     @property
     def complete(self) -> bool:
@@ -201,19 +187,17 @@ async def find_records(
     numbers = leaders.partitions(query.topic)
     if numbers is None:
         numbers = sorted((await cluster.topics([query.topic]))[query.topic].leaders)
-    chosen = numbers
-    if query.partition is not None:
-        if query.partition not in numbers:
-            raise UnknownTopic(f"{query.topic}-{query.partition}")
-        chosen = [query.partition]
+    if query.partition is not None and query.partition not in numbers:
+        raise UnknownTopic(f"{query.topic}-{query.partition}")
+    chosen = numbers if query.partition is None else [query.partition]
     keys = [(query.topic, number) for number in chosen]
     starts = await leaders.offsets(keys, EARLIEST)
     ends = await leaders.offsets(keys, LATEST, read_committed=query.read_committed)
     positions = await _positions(leaders, query, keys, starts, ends)
     budget = budget or page_budget()
-    scan = _Scan(cluster, leaders, query, positions, ends, _Shelf(cut, budget))
+    scan = _Scan(cluster, leaders, query, positions, ends, Shelf(cut, budget))
     try:
-        return await scan.run(numbers)
+        return await scan.run(len(numbers))
     finally:
         budget.stop()  # a thread may still read: nobody waits for it after a cancellation
 
@@ -265,7 +249,7 @@ class _Scan:
         query: Query,
         positions: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
-        shelf: _Shelf,
+        shelf: Shelf,
     ) -> None:
         self._cluster = cluster
         self._shelf = shelf
@@ -278,15 +262,15 @@ class _Scan:
         self._most = math.inf if query.start == "latest" else _PARTITIONS_AT_ONCE
         together = max(1, min(_PARTITIONS_AT_ONCE, len(positions)))
         self._max_bytes = dict.fromkeys(positions, FETCH_BYTES // together)
-        self._found: list[FoundRecord] = []
+        self._found: list[ShownRecord] = []
         self._scanned = 0
         self._searching = asyncio.Lock()
         self._problems: dict[str, None] = {}
 
-    async def run(self, numbers: Sequence[int]) -> FoundRecords:
+    async def run(self, partitions: int) -> FoundRecords:
         """Read until there are enough records, or the limits are reached.
 
-        :param numbers: all partitions of the topic
+        :param partitions: the number of partitions of the topic
         """
         while not self._enough:
             while self._waiting and len(self._positions) < self._most:
@@ -296,7 +280,7 @@ class _Scan:
             if not by_broker:
                 break
             before = dict(self._positions)
-            await asyncio.gather(*(self._fetch(node, some) for node, some in by_broker.items()))
+            await asyncio.gather(*(self._fetch(node, keys) for node, keys in by_broker.items()))
             if before == self._positions and not self._can_grow:
                 break
         records, positions = self._page()
@@ -305,126 +289,105 @@ class _Scan:
             positions,
             self._waiting[0][1] if self._waiting else None,
             self._scanned,
-            list(self._problems) + list(self._leaders.problems),
-            numbers,
+            [*self._problems, *self._leaders.problems],
+            partitions,
         )
 
     @property
     def _enough(self) -> bool:
-        return (
-            self._query.start != "latest" and len(self._found) >= self._query.limit
-        ) or self._shelf.is_full()
+        has_enough = self._query.start != "latest" and len(self._found) >= self._query.limit
+        return has_enough or self._shelf.is_full()
 
     @property
     def _can_grow(self) -> bool:
         """True if a partition without an answer is to be asked for more bytes."""
         return any(self._max_bytes[key] < _LARGEST_BATCH_BYTES for key in self._positions)
 
-    def _page(self) -> tuple[list[FoundRecord], dict[int, int]]:
+    def _page(self) -> tuple[list[ShownRecord], dict[int, int]]:
         """Return the records of the page, and where the next one begins."""
         positions = {number: offset for (_, number), offset in self._positions.items()}
         limit = self._query.limit
-
-        def order(one: FoundRecord) -> tuple[int, int, int]:
-            return one.record.timestamp_ms, one.partition, one.record.offset
-
+        by_time = sorted(self._found, key=attrgetter("timestamp_ms", "partition", "offset"))
         if self._query.start == "latest":
-            return heapq.nlargest(limit, self._found, key=order), positions
+            return by_time[: -limit - 1 : -1], positions
         # The page has the first records of each partition; the next page begins with the rest.
-        by_partition = sorted(self._found, key=lambda one: (one.partition, one.record.offset))
-        if len(by_partition) > limit:
-            kept = sorted(by_partition, key=order)[:limit]
-            last: dict[int, int] = {}
-            for one in kept:
-                last[one.partition] = max(last.get(one.partition, -1), one.record.offset)
-            for one in by_partition:
-                if one.record.offset > last.get(one.partition, -1):
-                    number = one.partition
-                    positions[number] = min(
-                        positions.get(number, one.record.offset), one.record.offset
-                    )
-            by_partition = [
-                one for one in by_partition if one.record.offset <= last.get(one.partition, -1)
-            ]
-        return sorted(by_partition, key=order), positions
+        last: dict[int, int] = {}
+        for record in by_time[:limit]:
+            last[record.partition] = max(last.get(record.partition, -1), record.offset)
+        shown = []
+        for record in by_time:
+            number, offset = record.partition, record.offset
+            if offset <= last.get(number, -1):
+                shown.append(record)
+            else:
+                positions[number] = min(positions.get(number, offset), offset)
+        return shown, positions
 
     async def _fetch(self, node_id: int, partitions: Sequence[TopicPartition]) -> None:
         """Read the next batches of partitions that a broker leads."""
-        some = partitions[:_PARTITIONS_AT_ONCE]  # the others follow in the next round
-        positions = {key: FetchPosition(self._positions[key], self._max_bytes[key]) for key in some}
-        connection = await self._cluster.connection(node_id, "records")
+        keys = partitions[:_PARTITIONS_AT_ONCE]  # the others follow in the next round
+        positions = {key: FetchPosition(self._positions[key], self._max_bytes[key]) for key in keys}
         answers = await fetch(
-            connection,
+            await self._cluster.connection(node_id, "records"),
             positions,
             self._leaders.topic_ids,
             FetchLimits(0, 0, _LARGEST_BATCH_BYTES, int(self._query.read_committed)),
             timeout_ms=self._cluster.timeout_ms,
         )
-        read: dict[TopicPartition, _Read] = {}
+        read = []
         for key, answer in answers.items():
+            topic = f"topic '{key[0]}'"
+            if answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise RequestRefused(
+                    f"reading {topic}", answer.error_code, needs=f"READ on {topic}"
+                )
             if answer.error_code:
-                if answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                    raise RequestRefused(
-                        f"reading topic '{key[0]}'",
-                        int(answer.error_code),
-                        needs=f"READ on topic '{key[0]}'",
-                    )
                 self._problems[f"{key[0]}-{key[1]}: {error_name(answer.error_code)}"] = None
                 del self._positions[key]
-            else:
-                aborted = {
-                    (int(one.producer_id), int(one.first_offset))
-                    for one in answer.aborted_transactions or ()
-                }
-                data = bytes(answer.records or b"")
-                if not data:  # its next batch is larger
-                    more = _GROWTH * self._max_bytes[key]
-                    self._max_bytes[key] = min(more, _LARGEST_BATCH_BYTES)
-                read[key] = _Read(data, self._positions[key], self._ends[key], aborted)
+                continue
+            if not answer.records:  # its next batch is larger
+                more = _GROWTH * self._max_bytes[key]
+                self._max_bytes[key] = min(more, _LARGEST_BATCH_BYTES)
+            aborted = answer.aborted_transactions
+            read.append(
+                Batches(key, answer.records, self._positions[key], self._ends[key], aborted)
+            )
         # Opening batches takes time, which other requests do not wait for. One thread spends the
         # budget at a time.
         async with self._searching:
             outcomes = await in_thread(_search_all, read, self._query, self._shelf)
-        for key, outcome in outcomes.items():
-            self._take(key, outcome)
-        for key in some:  # rotate, so that all partitions get their turn
+        for batches, outcome in zip(read, outcomes, strict=True):
+            self._take(batches.key, outcome)
+        for key in keys:  # rotate, so that all partitions get their turn
             if key in self._positions:
                 self._positions[key] = self._positions.pop(key)
 
-    def _take(self, key: TopicPartition, outcome: _Searched) -> None:
+    def _take(self, key: TopicPartition, outcome: Searched) -> None:
         """Take what was found in batches of a partition."""
-        self._found += (FoundRecord(key[1], *record) for record in outcome.found)
+        self._found += outcome.found
         self._scanned += outcome.scanned
-        self._problems.update(
-            dict.fromkeys(f"{key[0]}-{key[1]}: {one}" for one in outcome.problems)
-        )
+        for problem in outcome.problems:
+            self._problems[f"{key[0]}-{key[1]}: {problem}"] = None
         if outcome.position >= self._ends[key]:
             del self._positions[key]
         else:
             self._positions[key] = outcome.position
 
 
-class _Read(NamedTuple):
+class Batches(NamedTuple):
     """Batches of a partition that were read.
 
     :param aborted: (producer id, first offset) of aborted transactions
     """
 
+    key: TopicPartition
     data: bytes
     position: int
     end: int
-    aborted: set[tuple[int, int]]
+    aborted: Iterable[tuple[int, int]] = ()
 
 
-class _KeptRecord(NamedTuple):
-    """A record with what is shown of it, as :class:`FoundRecord`."""
-
-    record: Record
-    value_bytes: int
-    is_cut: bool
-
-
-class _Shelf:
+class Shelf:
     """The room for the records of one page.
 
     :ivar budget: what reading them may cost
@@ -439,73 +402,81 @@ class _Shelf:
         """Return whether the page ends."""
         return self._kept_bytes >= MAX_KEPT_BYTES or self.budget.is_spent
 
-    def keep(self, record: Record) -> _KeptRecord:
+    def keep(self, key: TopicPartition, record: Record) -> ShownRecord:
         """Return what the page keeps of a record."""
-        shown = self._cut(record)
-        self._kept_bytes += size_of(shown.key, shown.value, shown.headers)
-        return _KeptRecord(shown, len(record.value or b""), shown != record)
+        cut = self._cut(record)
+        self._kept_bytes += size_of(cut.key, cut.value, cut.headers)
+        return ShownRecord(
+            *key,
+            cut.offset,
+            cut.timestamp_ms,
+            cut.key,
+            cut.value,
+            cut.headers,
+            len(record.value or b""),
+            cut != record,
+        )
 
 
-class _Searched(NamedTuple):
+@dataclass(slots=True)
+class Searched:
     """The outcome of a search in batches.
 
-    :param position: the offset at which the search continues
-    :param scanned: the number of records that were compared
-    :param problems: what cannot be read, one line each
+    :ivar position: the offset at which the search continues
+    :ivar scanned: the number of records that were compared
+    :ivar problems: what cannot be read, one line each
     """
 
     position: int
-    found: list[_KeptRecord]
-    scanned: int
-    problems: list[str]
+    found: list[ShownRecord] = field(default_factory=list)
+    scanned: int = 0
+    problems: list[str] = field(default_factory=list)
 
 
-def _search_all(
-    read: Mapping[TopicPartition, _Read], query: Query, shelf: _Shelf
-) -> dict[TopicPartition, _Searched]:
-    return {key: _search(batches, query, shelf) for key, batches in read.items()}
+def _search_all(read: Sequence[Batches], query: Query, shelf: Shelf) -> list[Searched]:
+    return [search(batches, query, shelf) for batches in read]
 
 
-def _search(read: _Read, query: Query, shelf: _Shelf) -> _Searched:
+def search(batches: Batches, query: Query, shelf: Shelf) -> Searched:
     """Search batches until the page is full."""
-    found: list[_KeptRecord] = []
-    problems: list[str] = []
-    scanned, position = 0, read.position
+    outcome = Searched(batches.position)
     budget = shelf.budget
-    begun = deque(sorted(read.aborted, key=lambda transaction: transaction[1]))
+    begun = deque(sorted(batches.aborted, key=lambda transaction: transaction[1]))
     dropping: set[int] = set()
     try:
-        for at, header in headers(read.data):
-            if header.base_offset >= read.end:
-                return _Searched(read.end, found, scanned, problems)
+        for at, header in headers(batches.data):
+            if header.base_offset >= batches.end:
+                outcome.position = batches.end
+                return outcome
             if shelf.is_full():
-                return _Searched(position, found, scanned, problems)
+                return outcome
             while begun and begun[0][1] <= header.last_offset:
                 dropping.add(begun.popleft()[0])
+            is_dropped = header.is_transactional and header.producer_id in dropping
             if header.is_control:
                 dropping.discard(header.producer_id)
-                budget.spend(header.size_bytes)
-            elif header.is_transactional and header.producer_id in dropping:
+            if header.is_control or is_dropped:
                 budget.spend(header.size_bytes)
             else:
-                batch = read.data[at : at + header.size_bytes]
-                for record in _records(batch, budget, problems):
-                    if position <= record.offset < read.end:
-                        scanned += 1
-                        if query.filter.selects(record):
-                            found.append(shelf.keep(record))
-                            if len(found) >= query.limit and query.start != "latest":
-                                return _Searched(record.offset + 1, found, scanned, problems)
-                        if shelf.is_full():
-                            return _Searched(record.offset + 1, found, scanned, problems)
-            position = max(position, header.last_offset + 1)
+                batch = batches.data[at : at + header.size_bytes]
+                for record in _opened(batch, budget, outcome.problems):
+                    if not batches.position <= record.offset < batches.end:
+                        continue
+                    outcome.scanned += 1
+                    if query.filter.selects(record):
+                        outcome.found.append(shelf.keep(batches.key, record))
+                    has_enough = len(outcome.found) >= query.limit and query.start != "latest"
+                    if has_enough or shelf.is_full():
+                        outcome.position = record.offset + 1
+                        return outcome
+            outcome.position = max(outcome.position, header.last_offset + 1)
     except CorruptBatch as error:
-        problems.append(str(error))
-        position = read.end
-    return _Searched(position, found, scanned, problems)
+        outcome.problems.append(str(error))
+        outcome.position = batches.end
+    return outcome
 
 
-def _records(batch: bytes, budget: ReadBudget, problems: list[str]) -> Iterator[Record]:
+def _opened(batch: bytes, budget: ReadBudget, problems: list[str]) -> Iterator[Record]:
     try:
         for record in records(batch, _OPENING):
             budget.spend_record(record)
@@ -517,8 +488,8 @@ def _records(batch: bytes, budget: ReadBudget, problems: list[str]) -> Iterator[
 
 
 async def record_at(
-    cluster: Cluster, topic: str, partition: int, offset: int, max_bytes: int = MAX_VALUE_BYTES
-) -> FoundRecord | None:
+    cluster: Cluster, topic: str, partition: int, offset: int, max_bytes: int
+) -> ShownRecord | None:
     """Return the record at an offset, or None.
 
     :param max_bytes: of its key, of its value, and of its headers
@@ -531,4 +502,4 @@ async def record_at(
         raise ClientError(
             f"{topic}-{partition} was not read up to offset {offset} in time: try again"
         )
-    return first if first is not None and first.record.offset == offset else None
+    return first if first is not None and first.offset == offset else None

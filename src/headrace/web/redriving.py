@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from headrace.client.dead_letters.letters import LetterFilter
 from headrace.client.dead_letters.originals import Evidence
@@ -15,6 +15,8 @@ from headrace.client.errors import ClientError
 from headrace.log_lines import get_logger
 
 from .limits import MAX_REDRIVES, REDRIVE_PLAN_S, REDRIVE_WAIT_S
+from .texts import count_of, short
+from .views import Change
 
 log = get_logger("headrace.ui")
 
@@ -93,9 +95,30 @@ def summary(counts: RedriveCounts) -> str:
     return "; ".join(parts)
 
 
-def skipped(counts: RedriveCounts) -> Sequence[tuple[str, str]]:
-    """Return what was skipped, and its source."""
-    return [
-        (f"{count:,} skipped: {reason}", source)
+def redrive_changes(counts: RedriveCounts) -> list[Change]:
+    """Return what a redrive would do."""
+    at_least = "at least " if counts.stopped else ""
+    changes = [
+        Change(source, "", f"{at_least}{count_of(count, 'record')} redriven")
+        for source, count in sorted(counts.redriven.items())
+    ]
+    changes += [
+        Change(source, "", f"{count:,} of them {Evidence.UNCOMPARED}")
+        for source, count in sorted(counts.uncompared.items())
+    ]
+    changes += [
+        Change(source, "", f"{count:,} skipped: {reason}")
         for (source, reason), count in sorted(counts.skipped.items())
     ]
+    for sample in counts.samples:
+        key, value = (
+            "null" if data is None else repr(short(data, 100))
+            for data in (sample.key, sample.value)
+        )
+        where = f"{sample.source}-{sample.source_partition}@{sample.source_offset}"
+        changes.append(Change(where, "", f"key {key}, value {value} ({sample.evidence})"))
+    return changes
+
+
+def _quoted(data: bytes | None) -> str:
+    return "null" if data is None else repr(short(data, 100))

@@ -56,7 +56,7 @@ async def serve(
     finally:
         await server.close(_STOP_S)
         site.observer.close()
-        await site.planner.redrives.close()
+        await site.redrives.close()
         await site.cluster.close()
 
 

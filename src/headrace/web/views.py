@@ -1,98 +1,380 @@
-"""Filtered, sorted and paged lists, for the pages and the JSON API. Pure."""
+"""What the pages show, and the JSON API returns; None for an unknown value.
+
+Each view is typed here once: a template renders it, :func:`headrace.web.schemas.plain` writes it,
+and OpenAPI describes it.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
-from headrace.client.lag.group_lines import GroupLine
-
-from .limits import ROWS_OF_PAGE
-from .observer import Observation, TopicLine
-from .paging import Page, page_of
-
-T = TypeVar("T")
-
-GROUP_SORTS: Mapping[str, Callable[[GroupLine], Any]] = {
-    "name": lambda line: line.group,
-    "type": lambda line: (line.type, line.group),
-    "state": lambda line: (line.state, line.group),
-    "members": lambda line: line.members,
-    "lag": lambda line: line.lag,
-    "time": lambda line: line.time_lag_ms,
-    "rate": lambda line: line.consumed_per_s,
-    "new": lambda line: line.produced_per_s,
-    "zero": lambda line: math.inf if line.seconds_to_zero == -1 else line.seconds_to_zero,
-}
-TOPIC_SORTS: Mapping[str, Callable[[TopicLine], Any]] = {
-    "name": lambda line: line.name,
-    "partitions": lambda line: line.partitions,
-    "end": lambda line: line.end_offsets,
-    "rate": lambda line: line.produced_per_s,
-    "groups": lambda line: line.groups,
-}
-_ASCENDING = ("name", "type", "state")
+from headrace.client.configs import Config
+from headrace.client.share_state import SharePartitionState
 
 
-class Listing(NamedTuple, Generic[T]):
-    """A page of the lines that a request selects, and the request."""
+class Point(NamedTuple):
+    """A group or topic at one time."""
 
-    page: Page[T]
-    sort: str
-    filter: str
+    time_ms: int
+    lag: float | None
+    time_lag_ms: float | None
+    done_per_s: float | None
+    produced_per_s: float | None
 
 
-def listing(
-    lines: Iterable[T],
-    sorts: Mapping[str, Callable[[T], Any]],
-    *,
-    sort: str,
-    text: str = "",
-    page: int = 1,
-    rows: int = ROWS_OF_PAGE,
-) -> Listing[T]:
-    """Return a page of the lines whose name contains a text.
+class Outcomes(NamedTuple):
+    """The deliveries of a share group that ended without being accepted, at one time.
 
-    :param sorts: the keys of the orders; ``name`` is one of them
-    :param sort: a key of ``sorts``; counts and times with the largest first, unknown ones last
+    :param released_per_s: records that are delivered again
+    :param archived_per_s: records that were rejected, or given up at the delivery limit
     """
-    wanted, name = text.strip().lower(), sorts["name"]
-    chosen = [one for one in lines if not wanted or wanted in name(one).lower()]
-    key = sorts[sort]
-    known = [one for one in chosen if key(one) is not None]
-    known.sort(key=name)
-    known.sort(key=key, reverse=sort not in _ASCENDING)
-    chosen = known + [one for one in chosen if key(one) is None]
-    return Listing(page_of(chosen, page, rows), sort, text)
+
+    time_ms: int
+    released_per_s: float | None
+    archived_per_s: float | None
+
+
+class Note(NamedTuple):
+    """A sentence about a group."""
+
+    kind: Literal["stalled", "letters", "idle", "growing"]
+    group_id: str
+    text: str
+
+
+class GroupSummary(NamedTuple):
+    """A group in a list.
+
+    :param group_type: classic, consumer, share or streams
+    :param members: their number
+    :param produced_per_s: in the partitions whose lag is known, if there are some
+    :param seconds_to_zero: until what waits is finished; -1 if the lag does not shrink
+    """
+
+    group_id: str
+    group_type: str
+    group_state: str
+    members: int
+    lag: int | None
+    time_lag_ms: int | None
+    done_per_s: float | None
+    produced_per_s: float | None
+    seconds_to_zero: float | None
+
+
+class TopicSummary(NamedTuple):
+    """A topic in a list.
+
+    :param partitions: their number
+    :param end_offsets: the sum of the end offsets of its partitions
+    :param groups: the number of groups that have read it
+    :param dead_letters_of: the groups whose dead-letter queue it is
+    """
+
+    topic: str
+    partitions: int
+    is_internal: bool
+    end_offsets: int | None
+    produced_per_s: float | None
+    groups: int
+    dead_letters_of: Sequence[str] = ()
 
 
 class Totals(NamedTuple):
-    """The sums of an overview; None for an unknown value."""
+    """The sums over all groups and topics."""
 
     groups: int
     topics: int
     lag: int
     time_lag_ms: int | None
-    consumed_per_s: float | None
+    done_per_s: float | None
     produced_per_s: float | None
 
 
-def totals(seen: Observation) -> Totals:
-    """Return the sums over all groups and topics."""
-    lines = seen.groups.values()
-    times = [one.time_lag_ms for one in lines if one.time_lag_ms is not None]
-    consumed = [one.consumed_per_s for one in lines if one.consumed_per_s is not None]
-    produced = [
-        one.produced_per_s
-        for one in seen.topics.values()
-        if one.produced_per_s is not None and not one.is_internal
-    ]
-    return Totals(
-        len(seen.groups),
-        sum(not one.is_internal for one in seen.topics.values()),
-        sum(one.lag or 0 for one in lines),
-        max(times, default=None),
-        sum(consumed) if consumed else None,
-        sum(produced) if produced else None,
-    )
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The cluster, and what needs attention.
+
+    :param time_ms: when the cluster was seen, since the epoch
+    :param took_ms: the time that the brokers took to answer
+    :param problem: why the cluster was not seen since then
+    :param failed_logins: wrong passwords and tokens since the start of the page
+    :param groups: those with the largest lag
+    :param topics: the busiest ones
+    :param warnings: what could not be determined, one line each
+    """
+
+    time_ms: int
+    took_ms: int
+    cluster_id: str | None
+    brokers: int
+    problem: str | None
+    failed_logins: int
+    totals: Totals
+    notes: Sequence[Note]
+    groups: Sequence[GroupSummary]
+    topics: Sequence[TopicSummary]
+    warnings: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """A page of the groups.
+
+    :param time_ms: when the cluster was seen, since the epoch
+    :param count: of the groups on all pages
+    :param page: from 1
+    """
+
+    time_ms: int
+    count: int
+    page: int
+    pages: int
+    groups: Sequence[GroupSummary]
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """A page of the topics.
+
+    :param time_ms: when the cluster was seen, since the epoch
+    :param count: of the topics on all pages
+    :param page: from 1
+    """
+
+    time_ms: int
+    count: int
+    page: int
+    pages: int
+    topics: Sequence[TopicSummary]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOfGroup:
+    """A partition of a group.
+
+    :param start_offset: of a share group
+    :param committed_offset: of another group
+    :param members: ids of the members it is assigned to
+    :param share: of a share group
+    """
+
+    topic: str
+    partition: int
+    start_offset: int | None
+    committed_offset: int | None
+    end_offset: int | None
+    lag: int | None
+    time_lag_ms: int | None
+    members: Sequence[str]
+    share: SharePartitionState | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberOfGroup:
+    """A member of a group.
+
+    :param partitions: topic → partitions
+    """
+
+    member_id: str
+    client_id: str
+    host: str
+    partitions: Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group, with a page of its partitions.
+
+    :param count: of the partitions on all pages
+    :param summary: as the groups are listed
+    :param tells_in_flight: whether the broker tells which records are held; null without partitions
+    :param spans_limit: the largest number of spans of a partition
+    :param configs: null if the broker does not tell them
+    :param dead_letter_queue: the topic of its dead letters
+    :param history: of the last minutes
+    :param outcomes: between the latest views of the group
+    :param warnings: what could not be determined, one line each
+    """
+
+    group_id: str
+    group_type: str
+    group_state: str
+    summary: GroupSummary | None
+    notes: Sequence[Note]
+    count: int
+    page: int
+    pages: int
+    partitions: Sequence[PartitionOfGroup]
+    tells_in_flight: bool | None
+    spans_limit: int
+    members: Sequence[MemberOfGroup]
+    configs: Sequence[Config] | None
+    dead_letter_queue: str | None
+    history: Sequence[Point]
+    outcomes: Sequence[Outcomes]
+    warnings: Sequence[str]
+
+    @property
+    def holders(self) -> dict[str, str]:
+        """Member id → client id and host."""
+        return {
+            member.member_id: f"{member.client_id} {member.host}".strip() for member in self.members
+        }
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics of the partitions on the page."""
+        return list(dict.fromkeys(partition.topic for partition in self.partitions))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOfTopic:
+    """A partition of a topic.
+
+    :param leader: the id of its broker; -1 without one
+    """
+
+    partition: int
+    leader: int
+    replicas: Sequence[int]
+    in_sync: Sequence[int]
+    start_offset: int | None
+    end_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic, with a page of its partitions.
+
+    :param count: of the partitions on all pages
+    :param configs: null if the broker does not tell them
+    :param groups: those that have read it
+    :param may_have_letters: whether groups use it as their dead-letter queue, or may do so
+    :param history: of the last minutes
+    :param warnings: what could not be determined, one line each
+    """
+
+    topic: str
+    topic_id: str
+    is_internal: bool
+    count: int
+    page: int
+    pages: int
+    partitions: Sequence[PartitionOfTopic]
+    configs: Sequence[Config] | None
+    groups: Sequence[GroupSummary]
+    dead_letters_of: Sequence[str]
+    may_have_letters: bool
+    history: Sequence[Point]
+    warnings: Sequence[str]
+
+
+class Standing(NamedTuple):
+    """The state of a record in a share group.
+
+    :param text: a sentence
+    """
+
+    group_id: str
+    kind: Literal["done", "held", "waiting", "available", "ahead", "dead", "unknown"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRecord:
+    """A record.
+
+    :param headers: name and value
+    :param value_bytes: the size of its whole value
+    :param is_cut: whether its key, value or headers are not whole
+    :param standing: with the share groups of its topic
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    value_bytes: int
+    is_cut: bool
+    standing: Sequence[Standing] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """A page of the records of a topic.
+
+    :param compared: the number of records that were compared with the filters
+    :param complete: whether all records up to the end were compared
+    :param next: the address of the next page
+    :param partitions: their number
+    :param groups: the share groups whose standing is told
+    :param warnings: what could not be read, one line each
+    """
+
+    records: Sequence[ShownRecord]
+    compared: int
+    complete: bool
+    next: str | None
+    partitions: int
+    groups: Sequence[str]
+    warnings: Sequence[str]
+
+
+class Change(NamedTuple):
+    """One thing that an action changes."""
+
+    what: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """An action, and what it changes.
+
+    :param title: a sentence, in the imperative
+    :param cautions: warnings about the change, one line each
+    :param outcome: a sentence about what was done; null if nothing was
+    """
+
+    title: str
+    changes: Sequence[Change]
+    cautions: Sequence[str]
+    executed: bool
+    outcome: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """An action that was executed.
+
+    :param error: null if it succeeded
+    """
+
+    time_ms: int
+    user: str
+    action: str
+    title: str
+    outcome: str
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """The actions that were executed since the start of the page, the newest first."""
+
+    actions: Sequence[Done]
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """Why a request cannot be answered."""
+
+    error: str

@@ -1,0 +1,144 @@
+"""The overview, and the lists of groups and topics: filtered, sorted, a page at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
+
+from .limits import ROWS_OF_PAGE
+from .observation import Observation
+from .schemas import About
+from .views import Actions, Groups, GroupSummary, Overview, Topics, TopicSummary, Totals
+from .visits import PageNumber, Visit
+
+T = TypeVar("T")
+
+GroupSort = Literal["name", "type", "state", "members", "lag", "time", "rate", "new", "zero"]
+TopicSort = Literal["name", "partitions", "end", "rate", "groups"]
+NameFilter = Annotated[str, About("a part of the name")]
+
+GROUP_SORTS: Mapping[GroupSort, Callable[[GroupSummary], Any]] = {
+    "name": lambda group: group.group_id,
+    "type": lambda group: (group.group_type, group.group_id),
+    "state": lambda group: (group.group_state, group.group_id),
+    "members": lambda group: group.members,
+    "lag": lambda group: group.lag,
+    "time": lambda group: group.time_lag_ms,
+    "rate": lambda group: group.done_per_s,
+    "new": lambda group: group.produced_per_s,
+    "zero": lambda group: math.inf if group.seconds_to_zero == -1 else group.seconds_to_zero,
+}
+TOPIC_SORTS: Mapping[TopicSort, Callable[[TopicSummary], Any]] = {
+    "name": lambda topic: topic.topic,
+    "partitions": lambda topic: topic.partitions,
+    "end": lambda topic: topic.end_offsets,
+    "rate": lambda topic: topic.produced_per_s,
+    "groups": lambda topic: topic.groups,
+}
+_ASCENDING = ("name", "type", "state")
+_OVERVIEW_ROWS = 15
+
+
+def page_of(rows: Sequence[T], page: int, size: int) -> tuple[Sequence[T], int, int]:
+    """Return the rows of a page, its number, and the number of pages, which is at least 1.
+
+    :param page: from 1; the nearest one if the list has no such page
+    :param size: the rows of one page
+    """
+    pages = max(1, -(-len(rows) // size))
+    page = min(max(1, page), pages)
+    return rows[(page - 1) * size : page * size], page, pages
+
+
+def listed(
+    rows: Iterable[T], sorts: Mapping[Any, Callable[[T], Any]], sort: str, text: str = ""
+) -> list[T]:
+    """Return the rows whose name contains a text.
+
+    :param sorts: the keys of the orders; ``name`` is one of them
+    :param sort: a key of ``sorts``; counts and times with the largest first, unknown ones last
+    """
+    text, name, key = text.strip().lower(), sorts["name"], sorts[sort]
+    chosen = sorted((row for row in rows if text in name(row).lower()), key=name)
+    known = [row for row in chosen if key(row) is not None]
+    known.sort(key=key, reverse=sort not in _ASCENDING)
+    return known + [row for row in chosen if key(row) is None]
+
+
+async def overview(visit: Visit) -> Overview:
+    """Return the totals of the cluster, and what needs attention."""
+    seen = await visit.seen()
+    topics = [topic for topic in seen.topics.values() if not topic.is_internal]
+    return Overview(
+        seen.time_ms,
+        seen.took_ms,
+        seen.cluster_id,
+        seen.brokers,
+        visit.observer.problem,
+        visit.failed_logins,
+        totals(seen),
+        seen.notes,
+        listed(seen.groups.values(), GROUP_SORTS, "lag")[:_OVERVIEW_ROWS],
+        listed(topics, TOPIC_SORTS, "rate")[:_OVERVIEW_ROWS],
+        seen.warnings,
+    )
+
+
+def totals(seen: Observation) -> Totals:
+    """Return the sums over all groups and topics."""
+    groups = seen.groups.values()
+    topics = [topic for topic in seen.topics.values() if not topic.is_internal]
+    times = [group.time_lag_ms for group in groups if group.time_lag_ms is not None]
+    return Totals(
+        len(groups),
+        len(topics),
+        sum(group.lag or 0 for group in groups),
+        max(times, default=None),
+        _known_sum(group.done_per_s for group in groups),
+        _known_sum(topic.produced_per_s for topic in topics),
+    )
+
+
+def _known_sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+async def groups(
+    visit: Visit,
+    *,
+    filter: NameFilter = "",
+    type: Annotated[
+        Literal["", "share", "consumer", "classic", "streams"], About("only groups of this type")
+    ] = "",
+    sort: Annotated[GroupSort, About("the order")] = "lag",
+    page: PageNumber = 1,
+) -> Groups:
+    """Return a page of the groups."""
+    seen = await visit.seen()
+    rows = [group for group in seen.groups.values() if not type or group.group_type == type]
+    rows = listed(rows, GROUP_SORTS, sort, filter)
+    shown, page, pages = page_of(rows, page, ROWS_OF_PAGE)
+    return Groups(seen.time_ms, len(rows), page, pages, shown)
+
+
+async def topics(
+    visit: Visit,
+    *,
+    filter: NameFilter = "",
+    sort: Annotated[TopicSort, About("the order")] = "name",
+    internal: Annotated[bool, About("yes: with internal topics")] = False,
+    page: PageNumber = 1,
+) -> Topics:
+    """Return a page of the topics."""
+    seen = await visit.seen()
+    rows = [topic for topic in seen.topics.values() if internal or not topic.is_internal]
+    rows = listed(rows, TOPIC_SORTS, sort, filter)
+    shown, page, pages = page_of(rows, page, ROWS_OF_PAGE)
+    return Topics(seen.time_ms, len(rows), page, pages, shown)
+
+
+async def actions(visit: Visit) -> Actions:
+    """Return the actions that were executed, the newest first."""
+    return Actions(list(visit.plans.done))

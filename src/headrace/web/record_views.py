@@ -1,0 +1,304 @@
+"""The views of records, and where each stands with the share groups of its topic: done, held,
+waiting, dead-lettered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated, Literal
+from urllib.parse import urlencode
+
+from headrace.client.cluster import Cluster
+from headrace.client.dead_letters.letters import parse_letter
+from headrace.client.errors import ClientError
+from headrace.client.share_state import SharePartitionState, Span, share_states
+from headrace.epoch import since_epoch_ms
+from headrace.protocol.dead_letters import HEADERS
+from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.record_batch import Record
+from headrace.protocol.share_inspection import SpanState
+
+from .limits import (
+    API_VALUE_BYTES,
+    MAX_API_VALUE_BYTES,
+    MAX_DEAD_LETTERS,
+    MAX_FILTERS_BYTES,
+    MAX_GROUPS_OF_RECORD,
+    MAX_RECORDS_OF_PAGE,
+    MAX_SPANS_OF_RECORD,
+    MAX_URL_BYTES,
+    RECORDS_OF_PAGE,
+)
+from .observation import Observation
+from .records import Filter, FoundRecords, Query, cut_record, find_records, record_at
+from .schemas import About, BadRequest
+from .texts import count_of, duration
+from .views import Records, ShownRecord, Standing
+from .visits import NotThere, Visit
+
+_MAX_POSITIONS = 200
+"""Positions of partitions in the address of a next page, which has a limit."""
+
+Topic = Annotated[str, About("the topic")]
+Format = Annotated[
+    Literal["auto", "text", "json", "hex"], About("how the page shows values; JSON has them whole")
+]
+ValueBytes = Annotated[
+    int,
+    About(
+        "bytes of each key and value, and of the headers of a record; is_cut tells whether there "
+        "are more",
+        least=1,
+        most=MAX_API_VALUE_BYTES,
+    ),
+]
+
+
+async def records(
+    visit: Visit,
+    *,
+    topic: Topic,
+    partition: Annotated[int | None, About("a partition; all without it")] = None,
+    start: Annotated[
+        Literal["latest", "earliest", "offset", "time", "positions"], About("where to begin")
+    ] = "latest",
+    offset: Annotated[int, About("with start=offset")] = 0,
+    time: Annotated[str, About("with start=time: ISO 8601, or milliseconds")] = "",
+    key: Annotated[str, About("a part of the key")] = "",
+    value: Annotated[str, About("a part of the value")] = "",
+    header: Annotated[str, About("the name of a header, or name=part of its value")] = "",
+    limit: Annotated[
+        int, About("the number of records", least=1, most=MAX_RECORDS_OF_PAGE)
+    ] = RECORDS_OF_PAGE,
+    max_value_bytes: ValueBytes = API_VALUE_BYTES,
+    committed: Annotated[bool, About("yes: without open and aborted transactions")] = False,
+    positions: Annotated[
+        str, About("as in the address of a next page", max_chars=MAX_URL_BYTES)
+    ] = "",
+    rest: Annotated[int, About("as in the address of a next page")] = 0,
+    format: Format = "auto",
+) -> Records:
+    """Return a page of the records of a topic.
+
+    :raises UnknownTopic: the topic or the partition does not exist
+    :raises ClientError: the cluster cannot be reached, or refuses
+    """
+    seen = await visit.seen_if_any()
+    query = Query(
+        topic,
+        partition,
+        start,
+        offset,
+        time_of(time) if start == "time" else 0,
+        limit,
+        _filter(key, value, header),
+        positions_of(positions),
+        rest,
+        committed,
+    )
+    page = await find_records(visit.cluster, query, partial(cut_record, max_bytes=max_value_bytes))
+    groups = _sharing_groups(seen, topic)
+    return Records(
+        await _with_standing(visit.cluster, groups, topic, page.records),
+        page.scanned,
+        page.complete,
+        next_link(visit, query, page),
+        page.partitions,
+        groups,
+        page.problems,
+    )
+
+
+async def record(
+    visit: Visit,
+    *,
+    topic: Topic,
+    partition: Annotated[int, About("the partition")],
+    offset: Annotated[int, About("the offset")],
+    max_value_bytes: ValueBytes = MAX_API_VALUE_BYTES,
+    format: Format = "auto",
+) -> ShownRecord:
+    """Return a record, and where it stands with share groups.
+
+    :raises NotThere: there is no such record
+    :raises ClientError: the cluster cannot be reached, or refuses
+    """
+    seen = await visit.seen_if_any()
+    found = await record_at(visit.cluster, topic, partition, offset, max_value_bytes)
+    if found is None:
+        raise NotThere(f"There is no record at offset {offset} of {topic}-{partition}.")
+    groups = _sharing_groups(seen, topic)
+    (shown,) = await _with_standing(visit.cluster, groups, topic, [found])
+    return shown if seen is None else await _with_letters(visit.cluster, seen.queues, shown)
+
+
+def _filter(key: str, value: str, header: str) -> Filter:
+    texts = Filter(key, value, header)
+    if len(urlencode(texts._asdict())) > MAX_FILTERS_BYTES:
+        raise BadRequest(
+            f"The filters are too long: at most {MAX_FILTERS_BYTES} bytes as part of an address."
+        )
+    return texts
+
+
+def positions_of(text: str) -> dict[int, int]:
+    try:
+        pairs = (pair.split(":") for pair in text.split(",") if pair)
+        return {int(number): int(offset) for number, offset in pairs}
+    except ValueError:
+        raise BadRequest("The positions are not PARTITION:OFFSET,…") from None
+
+
+def time_of(text: str) -> int:
+    """Parse a time: milliseconds since the epoch, or ISO 8601, in UTC unless it names a zone.
+
+    :raises BadRequest: it is neither
+    """
+    text = text.strip()
+    if text.isascii() and text.isdigit() and len(text) < 16:
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadRequest(f"{text!r} is not a time such as 2026-11-22T08:00:00Z") from None
+    return max(0, since_epoch_ms(time if time.tzinfo else time.replace(tzinfo=UTC)))
+
+
+def next_link(visit: Visit, query: Query, page: FoundRecords) -> str | None:
+    """Return the address of the next page of records; None if there is none.
+
+    It has a position for each partition that is being read, and begins the others as ``query``: its
+    length does not grow with the number of partitions.
+    """
+    # The newest records end early only if the budget does. All partitions are being read then.
+    if page.complete or (query.start == "latest" and len(page.positions) > _MAX_POSITIONS):
+        return None
+    start = "positions" if page.rest is None else query.start
+    return visit.link(
+        start=start,
+        offset=query.offset if start == "offset" else None,
+        time=query.time_ms if start == "time" else None,
+        rest=page.rest,
+        positions=",".join(f"{number}:{at}" for number, at in sorted(page.positions.items())),
+    )
+
+
+def _sharing_groups(seen: Observation | None, topic: str) -> list[str]:
+    readers = [] if seen is None else seen.readers(topic, "share")
+    return [group.group_id for group in readers[:MAX_GROUPS_OF_RECORD]]
+
+
+async def _with_standing(
+    cluster: Cluster, group_ids: Sequence[str], topic: str, records: Sequence[ShownRecord]
+) -> list[ShownRecord]:
+    """Return records with their standing, without that in groups that refuse to tell it.
+
+    :raises ClientError: the cluster cannot be reached
+    """
+    keys = [(topic, number) for number in sorted({record.partition for record in records})]
+    asked = group_ids if keys else ()
+    answers = await asyncio.gather(
+        *(share_states(cluster, group_id, keys, MAX_SPANS_OF_RECORD) for group_id in asked),
+        return_exceptions=True,
+    )
+    states: dict[str, Mapping[TopicPartition, SharePartitionState]] = {}
+    for group_id, answer in zip(asked, answers, strict=True):
+        if isinstance(answer, BaseException) and not isinstance(answer, ClientError):
+            raise answer
+        if not isinstance(answer, BaseException):
+            states[group_id] = answer
+    return [
+        replace(
+            record,
+            standing=[
+                standing(group_id, of_group.get((topic, record.partition)), record.offset)
+                for group_id, of_group in states.items()
+            ],
+        )
+        for record in records
+    ]
+
+
+def standing(group_id: str, state: SharePartitionState | None, offset: int) -> Standing:
+    """Return the standing of the record at an offset with a group.
+
+    :param state: of the group in the partition; None if the broker did not answer for it
+    """
+    if state is None or state.start_offset is None:
+        return Standing(group_id, "unknown", "the group has not begun with this partition")
+    if offset < state.start_offset:
+        return Standing(group_id, "done", "done")
+    if state.spans is None or state.end_offset is None:
+        return Standing(
+            group_id, "unknown", "not below the start offset; this broker does not tell more"
+        )
+    for span in state.spans:
+        if span.first_offset <= offset <= span.last_offset:
+            return _standing_of_span(group_id, span)
+    if state.is_cut:
+        return Standing(group_id, "unknown", "too many runs of records are in flight to tell")
+    return Standing(group_id, "ahead", "not delivered yet")
+
+
+def _standing_of_span(group_id: str, span: Span) -> Standing:
+    times = f", delivered {count_of(span.delivery_count, 'time')}" if span.delivery_count else ""
+    left = duration(span.remaining_ms)
+    if span.state is SpanState.LOCKED:
+        return Standing(group_id, "held", f"held by {span.member_id} for {left} more{times}")
+    if span.state is SpanState.WAITING:
+        return Standing(group_id, "waiting", f"waits {left} for its next delivery{times}")
+    if span.state is SpanState.FINISHED:
+        return Standing(group_id, "done", "done")
+    return Standing(group_id, "available", f"available{times or ', not delivered yet'}")
+
+
+async def _with_letters(
+    cluster: Cluster, queues: Mapping[str, str], record: ShownRecord
+) -> ShownRecord:
+    """Return a record whose standing tells whether it is in the dead-letter queue of a group.
+
+    :param queues: group id → its dead-letter queue
+    """
+    letters: dict[str, Collection[tuple[str | None, str, int, int]]] = {}
+    stands = []
+    for each in record.standing:
+        queue = queues.get(each.group_id)
+        if each.kind == "done" and queue:
+            if queue not in letters:
+                letters[queue] = await _dead_lettered(cluster, queue)
+            if (each.group_id, record.topic, record.partition, record.offset) in letters[queue]:
+                each = Standing(each.group_id, "dead", f"dead-lettered to {queue}")
+        stands.append(each)
+    return replace(record, standing=stands)
+
+
+async def _dead_lettered(
+    cluster: Cluster, queue: str
+) -> Collection[tuple[str | None, str, int, int]]:
+    """Return (group, topic, partition, offset) of the records in the newest letters of a queue;
+    none if it cannot be read.
+    """
+    query = Query(queue, start="latest", limit=MAX_DEAD_LETTERS)
+    try:
+        found = await find_records(cluster, query, _letter_headers)
+    except ClientError:
+        return ()
+    letters = (
+        parse_letter((queue, record.partition), record.offset, 0, None, None, record.headers)
+        for record in found.records
+    )
+    return {
+        (letter.group_id, *letter.source, letter.source_offset)
+        for letter in letters
+        if letter is not None
+    }
+
+
+def _letter_headers(record: Record) -> Record:
+    """Return a record with only the last header of each name of a dead letter."""
+    names = {name: (name, content) for name, content in record.headers if name in HEADERS}
+    return record._replace(key=None, value=None, headers=tuple(names.values()))
