@@ -14,11 +14,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from headrace.client.cluster import Cluster
+from headrace.client.config import librdkafka_config, read_config
+from headrace.client.configs import ConfigType, alter_configs, describe_config
 from headrace.client.deserializers import Deserializer, deserializer
-from headrace.client.errors import ClientError, RequestRefused, is_missing_group
-from headrace.client.group_requests import describe_share_groups
+from headrace.client.errors import ClientError, RequestRefused, UnsupportedSetting
+from headrace.client.groups import SHARE, describe_group
 from headrace.client.records import Record, UnreadableBatch
-from headrace.client.settings import librdkafka_config, settings
 from headrace.log_lines import get_logger, printable
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
 
@@ -49,6 +50,18 @@ _MAX_LOSSES = 1000
 _MAX_DELAY_S = 86_400.0
 _MAX_REASON_CHARS = 1000
 _RELEASE_TIMEOUT_S = 1.5
+
+_SETTINGS = ("group.id", "client.id", "client.rack", "metadata.broker.list", "oauth_cb")
+_SETTINGS_OF_CONNECTIONS = (
+    "bootstrap.servers",
+    "socket.",
+    "security.protocol",
+    "ssl.",
+    "sasl.",
+    "https.",
+    "enable.ssl.",
+    "enable.sasl.",
+)
 
 Form = Deserializer | type | ModuleType
 Records = Record | Iterable[Record]
@@ -145,6 +158,11 @@ class ShareConsumer:
         tracing: Tracing | None = None,
     ) -> None:
         config = librdkafka_config(conf)
+        for name in config:
+            if name not in _SETTINGS and not name.startswith(_SETTINGS_OF_CONNECTIONS):
+                raise UnsupportedSetting(
+                    f"{name} is not a setting of a share consumer{_near(name)}"
+                )
         self.group_id = str(config.get("group.id") or "")
         if not self.group_id:
             raise ClientError("group.id is not set: name the share group")
@@ -164,18 +182,19 @@ class ShareConsumer:
         self._renews = renew == "auto"
         self._on_lock_lost = on_lock_lost
         self._max_held_records, self._max_held_bytes = max_held_records, max_held_bytes
-        read = settings(config)
+        read = read_config(config)
+        client_id = str(config.get("client.id", "headrace"))
         self._ranges = RangeConsumer(
             read.bootstrap_servers,
             self.group_id,
             topics,
-            client_id=read.client_id,
+            client_id=client_id,
             rack_id=config.get("client.rack"),
             timeout_ms=read.request_timeout_ms,
             security=read.security,
             on_lost=self._lose,
         )
-        self._tracing = None if tracing is None else tracing.member(self.group_id, read.client_id)
+        self._tracing = None if tracing is None else tracing.member(self.group_id, client_id)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -584,7 +603,9 @@ class ShareConsumer:
         """Return whether the broker is headrace's, which keeps released records for a while."""
         if self._delays_at_broker is None:
             try:
-                configs = await self._ranges.cluster.group_configs(self.group_id, [_BACKOFF])
+                configs = await describe_config(
+                    self._ranges.cluster, ConfigType.GROUP, self.group_id, [_BACKOFF]
+                )
                 self._delays_at_broker = bool(configs)
             except RequestRefused:
                 self._delays_at_broker = False
@@ -702,6 +723,15 @@ async def _call(callback: Callable[[list[Record]], object], records: list[Record
         _log.exception("on_lock_lost failed")
 
 
+def _near(name: str) -> str:
+    from difflib import get_close_matches  # loaded for an error message only
+
+    if name == "auto.offset.reset":
+        return ": pass start="
+    near = get_close_matches(name, (*_SETTINGS, *_SETTINGS_OF_CONNECTIONS), 1)
+    return f": did you mean {near[0]}?" if near else ""
+
+
 def _reset(start: Start) -> str | None:
     """Return the value of ``share.auto.offset.reset``."""
     if start is None or (isinstance(start, str) and start in ("earliest", "latest")):
@@ -714,15 +744,12 @@ def _reset(start: Start) -> str | None:
 
 async def _begin_group(cluster: Cluster, group_id: str, reset: str) -> None:
     """Set where a group begins, if it is new; say so if it exists and begins elsewhere."""
-    asking = cluster.coordinators.ask([group_id], describe_share_groups, cluster.timeout_ms)
-    answer = (await asking)[group_id]
-    if is_missing_group(answer):
-        await cluster.set_group_configs(group_id, {_RESET: reset})
+    if await describe_group(cluster, group_id, [SHARE]) is None:
+        await alter_configs(cluster, ConfigType.GROUP, group_id, {_RESET: reset})
         return
-    if isinstance(answer, ClientError):
-        raise answer
     try:
-        current = await cluster.group_config(group_id, _RESET)
+        configs = await describe_config(cluster, ConfigType.GROUP, group_id, [_RESET])
+        current = configs.get(_RESET)
     except RequestRefused as refusal:
         current = str(refusal)
     if current != reset:
