@@ -216,7 +216,7 @@ class ShareConsumer:
         self._delayed: dict[asyncio.TimerHandle, int] = {}
         """The releases that are not due yet, and their numbers of records."""
         self._delays_at_broker: bool | None = None
-        self._ahead, self._acquired_at_s = 1, 0.0
+        self._ahead, self._is_fast, self._acquired_at_s = 1, False, 0.0
 
     async def __aenter__(self) -> ShareConsumer:
         await self.open()
@@ -315,12 +315,8 @@ class ShareConsumer:
                 return records[0]
             while self._problems:
                 self._tell(self._problems.popleft())
-            if self._acquired_at_s:
-                is_fast = time.monotonic() - self._acquired_at_s < _FAST_S
-                self._ahead = min(max(int(self._ahead * (2 if is_fast else 0.5)), 1), _MAX_AHEAD)
-                self._acquired_at_s = 0.0
             try:
-                await self._acquire(self._ahead, _MAX_WAIT_S)
+                await self._acquire(None, _MAX_WAIT_S)
             except ClientError:
                 if not self._is_closed:
                     raise
@@ -426,8 +422,14 @@ class ShareConsumer:
             )
         return None
 
-    async def _acquire(self, max_records: int, wait_s: float) -> None:
-        """Acquire records, unless enough are held, or another task has acquired some."""
+    async def _acquire(self, max_records: int | None, wait_s: float) -> None:
+        """Acquire records, unless enough are held, or another task has acquired some.
+
+        Parts of batches leave records to other members, but a broker sends whole batches: so one
+        that needs little time for its records takes whole batches.
+
+        :param max_records: None leaves it to the time that the last records have taken
+        """
         async with self._acquiring:
             if self._arrived and self._held_bytes < self._max_held_bytes:
                 return
@@ -438,11 +440,18 @@ class ShareConsumer:
                     async with asyncio.timeout(wait_s):
                         await self._ended.wait()
                 return
+            if self._acquired_at_s:
+                self._is_fast = time.monotonic() - self._acquired_at_s < _FAST_S
+                ahead = 2 * self._ahead if self._is_fast else self._ahead // 2
+                self._ahead = min(max(ahead, 1), _MAX_AHEAD)
+                self._acquired_at_s = 0.0
+            max_records = min(max_records or self._ahead, room)
+            takes_batches = self._is_fast and max_records < room
             acquired = await self._ranges.acquire(
-                max_records=min(max_records, room),
+                max_records=max_records,
                 max_wait_ms=int(min(wait_s, _MAX_WAIT_S) * 1000),
                 max_bytes=max(self._max_held_bytes - self._held_bytes, 1),
-                mode=AcquireMode.RECORD_LIMIT,
+                mode=AcquireMode.BATCH_OPTIMIZED if takes_batches else AcquireMode.RECORD_LIMIT,
             )
         if acquired.ranges:
             self._acquired_at_s = time.monotonic()
