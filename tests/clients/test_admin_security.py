@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from headrace.admin import AdminClient
 from headrace.cli.main import main
 from headrace.client import ClientError, RangeConsumer
-from headrace.client.settings import settings
+from headrace.client.config import read_config
 from headrace.spark.lag import source as lag_source
 from headrace.spark.lag.options import LagOptions
 from headrace.spark.option_parsing import KafkaOptions
@@ -92,7 +92,7 @@ def test_the_asyncio_client_with_and_without_a_certificate(
 
     async def join(form: str | None) -> None:
         config = {"bootstrap.servers": secure_kafka.tls, **secure_kafka.with_certificate(form)}
-        security = settings(config).security
+        security = read_config(config).security
         assert security.tls is not None
         security.tls.minimum_version = security.tls.maximum_version = version
         async with RangeConsumer(secure_kafka.tls, group_id, [topic_name], security=security):

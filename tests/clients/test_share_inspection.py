@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.client import Cluster, RangeConsumer, RequestRefused
-from headrace.client.settings import librdkafka_config, settings
+from headrace.client.config import read_config
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
 from headrace.client.share_state import release_records, share_states
 from headrace.protocol.share_inspection import SpanState
@@ -122,7 +122,7 @@ async def test_both_take_the_permissions_of_group_and_topic(
 
     await asyncio.to_thread(prepare)
     key = ("orders", 0)
-    async with settings(librdkafka_config(broker.client_config("alice"))).cluster() as cluster:
+    async with read_config(broker.client_config("alice")).cluster() as cluster:
         with pytest.raises(RequestRefused, match="GROUP_AUTHORIZATION_FAILED"):
             await share_states(cluster, "workers", [key])
         await asyncio.to_thread(broker.allow, "alice", "DESCRIBE", "GROUP", "workers")

@@ -13,18 +13,19 @@ from typing import Any
 
 import pytest
 
-from headrace.client.errors import AuthenticationFailed, ConnectionFailed
-from headrace.client.security import bearer
-from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
-from headrace.client.token_endpoint import TokenEndpoint
-from headrace.client.tokens import (
+from headrace.client.config import read_config
+from headrace.client.errors import AuthenticationFailed, ConnectionFailed, UnsupportedSetting
+from headrace.client.java_properties import from_java
+from headrace.client.sasl import (
     ALLOWED_URLS,
     RENEWAL,
     Token,
     TokenCallback,
+    TokenEndpoint,
     TokenFile,
     TokenSource,
     UnsecuredTokens,
+    bearer,
     read_token,
 )
 
@@ -45,7 +46,7 @@ def current(source: TokenSource) -> Token:
 
 
 def source_of(config: Mapping[str, Any]) -> TokenSource:
-    sasl = settings(librdkafka_config({**OAUTH, **config})).security.sasl
+    sasl = read_config(from_java({**OAUTH, **config})).security.sasl
     assert sasl is not None
     assert sasl.tokens is not None
     return sasl.tokens
@@ -175,9 +176,9 @@ def test_an_endpoint_is_read(config: Mapping[str, str]) -> None:
 
 
 def test_a_file_is_read_again_and_again() -> None:
-    config = librdkafka_config({**OAUTH, URL: "file:///a%20b"})
+    config = from_java({**OAUTH, URL: "file:///a%20b"})
     assert config == {**OAUTH, "oauth_cb": TokenFile("/a b")}
-    assert librdkafka_config(config) == config
+    assert from_java(config) == config
     assert source_of(config)._renewal == 0
 
 

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 import headrace
 import headrace.admin
-from headrace.client.settings import settings
+from headrace.client.config import read_config
 from headrace.handlers import APIS
 from headrace.throwaway_ca import ThrowawayCA
 from tests.clients.toolchains import go_programs, run
@@ -391,7 +391,7 @@ def test_a_password_is_hashed_beside_the_event_loop(
 
     async def log_in() -> None:
         conf = secured.sasl("SASL_PLAINTEXT", "SCRAM-SHA-512")
-        async with settings(conf).cluster() as cluster:
+        async with read_config(conf).cluster() as cluster:
             await cluster.metadata()
 
     monkeypatch.setattr(hashlib, "pbkdf2_hmac", recorded)

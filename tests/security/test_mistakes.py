@@ -21,9 +21,9 @@ import headrace
 from headrace.admin import AdminClient
 from headrace.cli.main import main
 from headrace.client import AuthenticationFailed, ClientError, OrderedConsumer, RangeConsumer
-from headrace.client.settings import check_access, settings
+from headrace.client.config import check_access, read_config
 from headrace.secure_broker import SecureBroker
-from tests.support import unique, write_properties
+from tests.support import write_properties
 
 pytestmark = pytest.mark.broker
 
@@ -149,42 +149,11 @@ def test_wishes_for_tls_at_a_port_without_it() -> None:
     with headrace.Broker() as broker:
         config = {"bootstrap.servers": broker.bootstrap_servers, "security.protocol": "SSL"}
         with pytest.raises(ClientError, match=r"does not speak TLS, .* set it to PLAINTEXT"):
-            asyncio.run(check_access(settings(config)))
+            asyncio.run(check_access(read_config(config)))
         login = {"sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "b"}
         config |= {"security.protocol": "SASL_PLAINTEXT", **login}
         with pytest.raises(ClientError, match=r"takes no logins: set security\.protocol to PLAIN"):
-            asyncio.run(check_access(settings(config)))
-
-
-def test_names_of_java_are_names_everywhere(broker: SecureBroker) -> None:
-    config = broker.client_config()
-    java = {
-        "bootstrap.servers": config["bootstrap.servers"],
-        "security.protocol": "SASL_SSL",
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": config["ssl.ca.location"],
-        "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.jaas.config": (
-            "org.apache.kafka.common.security.scram.ScramLoginModule required "
-            f'username="admin" password="{config["sasl.password"]}";'
-        ),
-    }
-    with AdminClient(java) as admin:
-        assert TOPIC in admin.list_topics(timeout=30).topics
-        assert admin.list_all_groups().result(30).errors == []
-        admin.close()
-        missing = admin.delete_topics(["missing"])["missing"].exception(30)
-        assert isinstance(missing, KafkaException), "librdkafka is not closed yet"
-        assert missing.args[0].name() == "UNKNOWN_TOPIC_OR_PART"
-    with OrderedConsumer(java | {"group.id": unique("g")}, [TOPIC]) as consumer:
-        assert consumer.poll(0.1) is None
-
-    async def join() -> int:
-        async with RangeConsumer.from_config(java, unique("g"), [TOPIC]) as member:
-            await member.wait_for_assignment(10_000)
-            return len(member.assignment)
-
-    assert asyncio.run(join()) == 1
+            asyncio.run(check_access(read_config(config)))
 
 
 # Permissions --------------------------------------------------------------------------------------

@@ -25,8 +25,9 @@ from headrace.client import (
     OrderedConsumer,
     RangeConsumer,
 )
-from headrace.client.settings import check_access, librdkafka_config, settings
-from headrace.client.tokens import ALLOWED_URLS
+from headrace.client.config import check_access, read_config
+from headrace.client.java_properties import from_java
+from headrace.client.sasl import ALLOWED_URLS
 from headrace.spark.option_parsing import GivenOptions
 from headrace.spark.reader.log_reader import read
 from headrace.spark.reader.read_options import OffsetRange
@@ -174,7 +175,8 @@ def test_clients(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Connections of our own and of librdkafka, with one configuration."""
-    config = provider.config() | SOURCES[source](provider)
+    given = provider.config() | SOURCES[source](provider)
+    config = from_java(given)
     with AdminClient(config) as admin:
         assert admin.list_all_groups().result(30).errors == []
         assert TOPIC in admin.list_topics(timeout=30).topics
@@ -191,10 +193,10 @@ def test_clients(
     assert asyncio.run(join()) == 1
     if source == "callback":
         return
-    options = GivenOptions({f"kafka.{name}": value for name, value in config.items()}, ()).kafka()
+    options = GivenOptions({f"kafka.{name}": value for name, value in given.items()}, ()).kafka()
     options.check()
     assert rows(options) == 10
-    file = write_properties(tmp_path / "client.properties", config)
+    file = write_properties(tmp_path / "client.properties", given)
     servers = "--bootstrap-server", config["bootstrap.servers"]
     for command in ("groups --list", f"topics describe {TOPIC}"):
         assert main([*command.split(), *servers, "--command-config", str(file)]) == 0
@@ -217,7 +219,7 @@ async def test_an_asynchronous_callback(provider: Provider) -> None:
         return _callback(text)
 
     config = provider.config() | {"oauth_cb": fetch, "sasl.oauthbearer.config": "text"}
-    async with settings(config).cluster() as cluster:
+    async with read_config(config).cluster() as cluster:
         await asyncio.gather(*(cluster.connection(purpose=str(n)) for n in range(5)))
         assert calls == [("text", asyncio.get_running_loop())], "one token for all"
 
@@ -237,7 +239,7 @@ async def test_a_session_is_renewed(provider: Provider, monkeypatch: pytest.Monk
     monkeypatch.setattr(Connection, "_log_in", count)
     config = provider.config() | provider.oidc()
     loop = asyncio.get_running_loop()
-    async with settings(librdkafka_config(config)).cluster() as cluster:
+    async with read_config(config).cluster() as cluster:
         opened = await cluster.connection()
         assert opened._log_in_at_s is not None
         assert 400 < opened._log_in_at_s - loop.time() < 570
@@ -272,7 +274,7 @@ async def test_a_session_that_cannot_be_renewed(provider: Provider) -> None:
     """The error is that of the login, and the connection is closed."""
     url = provider.file(token())
     config = provider.config() | {"sasl.oauthbearer.token.endpoint.url": url}
-    async with settings(librdkafka_config(config)).cluster() as cluster:
+    async with read_config(from_java(config)).cluster() as cluster:
         opened = await cluster.connection()
         provider.file(token(audience="others"))
         opened._log_in_at_s = asyncio.get_running_loop().time()
@@ -344,9 +346,9 @@ MISTAKES: Mapping[str, tuple[Callable[[Provider], Config], type[ClientError], st
 def test_mistakes(provider: Provider, mistake: str) -> None:
     """Errors tell apart the endpoint, the client's credentials, and the token."""
     change, kind, text = MISTAKES[mistake]
-    config = provider.config() | change(provider)
+    config = from_java(provider.config() | change(provider))
     with pytest.raises(kind) as refused:
-        asyncio.run(check_access(settings(librdkafka_config(config))))
+        asyncio.run(check_access(read_config(config)))
     assert text in str(refused.value)
     assert CLIENT_SECRET not in str(refused.value)
     with pytest.raises(KafkaException) as failed, AdminClient(config) as admin:

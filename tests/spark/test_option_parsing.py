@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.client.security import Sasl
+from headrace.client.sasl import Sasl
 from headrace.spark.errors import SourceError
 from headrace.spark.option_parsing import GivenOptions, KafkaOptions
 from headrace.spark.subscription import Subscription

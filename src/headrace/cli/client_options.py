@@ -83,7 +83,7 @@ def client_file(path: Path | None, overrides: Mapping[str, str] | None = None) -
     :returns: librdkafka's properties
     :raises BadUsage: it cannot be read, or a setting cannot be used
     """
-    from headrace.client.properties_files import config_of_file
+    from headrace.client.java_properties import config_of_file
     from headrace.client.settings import UnsupportedSetting
 
     try:

@@ -14,7 +14,7 @@ from headrace.errors import ErrorCode
 from .connection import Connection
 from .coordinators import TRANSACTION, Coordinators
 from .errors import ConnectionFailed, RequestRefused, UnknownTopic
-from .security import PLAINTEXT, Security
+from .sasl import PLAINTEXT, Security
 
 _MIN_CONNECT_MS = 1000
 

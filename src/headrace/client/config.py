@@ -16,13 +16,34 @@ from urllib.parse import urlsplit
 
 from .cluster import Cluster, parse_bootstrap
 from .errors import ConnectionFailed, UnsupportedSetting
-from .java_settings import from_java
-from .security import SASL_MECHANISMS, Sasl, Security
-from .tokens import Fetch, TokenCallback, TokenFile, TokenSource, UnsecuredTokens
+from .sasl import (
+    SASL_MECHANISMS,
+    Sasl,
+    Security,
+    TokenCallback,
+    TokenEndpoint,
+    TokenFile,
+    TokenSource,
+    UnsecuredTokens,
+)
 
 _CHECK_TIMEOUT_MS = 10_000
+_SERVERS = ("bootstrap.servers", "metadata.broker.list")
 _PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
+JAVA_NAMES = {
+    "default.api.timeout.ms": "socket.timeout.ms",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "max.request.size": "message.max.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "sasl.jaas.config": "sasl.username and sasl.password",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+}
+"""Name of Kafka's Java clients → librdkafka's."""
 _UNSUPPORTED = (
+    "ssl.truststore.location",
+    "ssl.truststore.certificates",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
     "ssl.engine.location",
     "ssl.keystore.location",
     "ssl.provider",
@@ -90,7 +111,7 @@ def check_login(conf: Mapping[str, Any]) -> None:
     :raises AuthenticationFailed: see :func:`check_access`
     """
     try:
-        read = read_config(librdkafka_config(conf))
+        read = read_config(conf)
     except UnsupportedSetting:
         return
     read = replace(read, connect_timeout_ms=min(read.connect_timeout_ms, _CHECK_TIMEOUT_MS))
@@ -114,19 +135,20 @@ def check_token(read: ClientConfig) -> None:
 
 
 def librdkafka_config(conf: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration for librdkafka.
+    """Return a configuration for a client of librdkafka, which takes no lists of servers.
 
-    Every client and command reads its configuration with this function: names of Kafka's Java
-    clients become librdkafka's, and lists of bootstrap servers become strings.
+    :raises UnsupportedSetting: it has a name of Kafka's Java clients
     """
-    config = from_java(conf)
-    for key in ("bootstrap.servers", "metadata.broker.list"):
-        if isinstance(config.get(key), list | tuple):
-            config[key] = ",".join(map(str, config[key]))
+    for name in JAVA_NAMES.keys() & conf.keys():
+        raise UnsupportedSetting(f"{name} is for Kafka's Java clients: use {JAVA_NAMES[name]}")
+    config = dict(conf)
+    for name in conf.keys() & _SERVERS:
+        if isinstance(config[name], list | tuple):
+            config[name] = ",".join(map(str, config[name]))
     return config
 
 
-def read_config(config: Mapping[str, Any]) -> ClientConfig:
+def read_config(conf: Mapping[str, Any]) -> ClientConfig:
     """Read a configuration with librdkafka's names.
 
     Names that only librdkafka uses are ignored.
@@ -134,13 +156,14 @@ def read_config(config: Mapping[str, Any]) -> ClientConfig:
     :raises UnsupportedSetting: the servers or a timeout are malformed, or security is wrong or not
         supported
     """
-    servers = str(config.get("bootstrap.servers") or config.get("metadata.broker.list") or "")
+    config = librdkafka_config(conf)
+    servers = _with_ports(next((str(config[n]) for n in _SERVERS if config.get(n)), ""))
     try:
-        parse_bootstrap(_with_ports(servers))
+        parse_bootstrap(servers)
     except ValueError as error:
         raise UnsupportedSetting(f"bootstrap.servers: {error}") from None
     return ClientConfig(
-        bootstrap_servers=_with_ports(servers),
+        bootstrap_servers=servers,
         client_id=str(config.get("client.id", "rdkafka")),
         request_timeout_ms=_milliseconds(config, "socket.timeout.ms", 60_000),
         connect_timeout_ms=_milliseconds(config, "socket.connection.setup.timeout.ms", 30_000),
@@ -218,9 +241,7 @@ def _tokens(config: Mapping[str, Any]) -> TokenSource:
     )
 
 
-def _endpoint(config: Mapping[str, Any]) -> Fetch:
-    from .token_endpoint import TokenEndpoint  # HTTP takes a while to import
-
+def _endpoint(config: Mapping[str, Any]) -> TokenEndpoint:
     given = dict(config)
     for part in ("id", "secret"):  # librdkafka's names, and those of Kafka 4.1
         other = f"sasl.oauthbearer.client.credentials.client.{part}"

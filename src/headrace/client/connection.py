@@ -40,7 +40,7 @@ from .errors import (
 )
 from .frames import Frames
 from .response_names import IllegalTopicName, check_topic_names
-from .security import PLAINTEXT, Sasl, Security, begin, next_message
+from .sasl import PLAINTEXT, Sasl, Security, begin, next_message
 
 _INT = struct.Struct(">i")
 _BEFORE_LOGIN = frozenset({17, 18, 36})

@@ -15,7 +15,7 @@ from contextlib import suppress
 from headrace.errors import ErrorCode
 
 from .errors import AuthenticationFailed
-from .security import Security
+from .sasl import Security
 
 _PROBE_TIMEOUT_S = 5.0
 _MAX_ANSWER_BYTES = 1 << 20

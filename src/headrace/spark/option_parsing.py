@@ -17,8 +17,10 @@ from confluent_kafka import Consumer, KafkaException
 
 from headrace.client import Cluster
 from headrace.client.cluster import parse_bootstrap
-from headrace.client.security import Security
-from headrace.client.settings import Settings, librdkafka_config, settings
+from headrace.client.errors import UnsupportedSetting
+from headrace.client.java_properties import from_java
+from headrace.client.sasl import Security
+from headrace.client.settings import Settings, settings
 from headrace.patterns import InvalidPattern, compiled
 
 from .errors import SourceError
@@ -226,14 +228,16 @@ class GivenOptions:
             parse_bootstrap(bootstrap_servers)
         except ValueError as error:
             raise SourceError(f"option kafka.bootstrap.servers: {error}") from None
-        librdkafka = librdkafka_config(
-            {
-                name.removeprefix(_KAFKA_PREFIX): value
-                for name, value in self._given.items()
-                if name.startswith(_KAFKA_PREFIX)
-                and name not in ("kafka.bootstrap.servers", "kafka.group.id")
-            }
-        )
+        given = {
+            name.removeprefix(_KAFKA_PREFIX): value
+            for name, value in self._given.items()
+            if name.startswith(_KAFKA_PREFIX)
+            and name not in ("kafka.bootstrap.servers", "kafka.group.id")
+        }
+        try:
+            librdkafka = from_java(given)
+        except UnsupportedSetting as error:
+            raise SourceError(f"option kafka.{error}") from None
         for name in librdkafka:
             if refused and name in refused:
                 raise SourceError(f"remove the option kafka.{name}: {refused[name]}")

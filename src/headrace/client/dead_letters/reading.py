@@ -10,12 +10,12 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from headrace.client.cluster import Cluster
+from headrace.client.config import read_config
 from headrace.client.coordinators import backing_off
-from headrace.client.errors import ClientError, ConnectionFailed, check_answer
+from headrace.client.errors import ClientError, ConnectionFailed, UnsupportedSetting, check_answer
 from headrace.client.group_requests import asking_for_commits
 from headrace.client.list_offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from headrace.client.partition_reader import PartitionReader
-from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
 from headrace.errors import ErrorCode
 
 from .letters import DeadLetter, LetterFilter, parse_letter
@@ -56,7 +56,7 @@ def cluster_of(config: Mapping[str, Any]) -> Cluster:
     :raises ClientError: the configuration is wrong
     """
     try:
-        return settings(librdkafka_config(config)).cluster()
+        return read_config(config).cluster()
     except UnsupportedSetting as error:
         raise ClientError(str(error)) from error
 

@@ -15,8 +15,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from headrace.client.config import librdkafka_config
 from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused
-from headrace.client.settings import librdkafka_config
 
 from .letters import DeadLetter
 from .positions import QueuePosition

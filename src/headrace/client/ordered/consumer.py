@@ -10,8 +10,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ConfluentPartition
 
+from headrace.client.config import check_login, librdkafka_config
 from headrace.client.errors import ClientError, ConnectionFailed
-from headrace.client.settings import check_login, librdkafka_config
 from headrace.log_lines import get_logger
 from headrace.ordered import IDLING_DISABLED, OrderedTask, TaskMetrics
 from headrace.protocol.partitions import TopicPartition

@@ -12,8 +12,8 @@ from typing import Any
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ConfluentPartition
 
+from headrace.client.config import librdkafka_config
 from headrace.client.errors import missing_permission
-from headrace.client.settings import librdkafka_config
 from headrace.log_lines import get_logger
 from headrace.ordered import CurrentLag
 from headrace.protocol.partitions import TopicPartition

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from headrace.client.cluster import Cluster, TopicMetadata
-from headrace.client.config import librdkafka_config, read_config
+from headrace.client.config import read_config
 from headrace.client.connection import Connection
 from headrace.client.errors import (
     ClientError,
@@ -18,7 +18,7 @@ from headrace.client.errors import (
     RequestRefused,
     error_name,
 )
-from headrace.client.security import PLAINTEXT, Security
+from headrace.client.sasl import PLAINTEXT, Security
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
@@ -125,7 +125,7 @@ class RangeConsumer:
         :param conf: names and values of librdkafka, or of Kafka's Java clients
         :raises UnsupportedSetting: a setting is wrong or not supported
         """
-        read = read_config(librdkafka_config(conf))
+        read = read_config(conf)
         return cls(
             read.bootstrap_servers,
             group_id,

@@ -1,8 +1,10 @@
-"""Properties files of Kafka clients: one file for all commands, and for Java's tools beside them.
+"""Configuration under the names of Kafka's Java clients, converted where it comes in: properties
+files of commands, options of Spark.
 
-Such a file has settings of librdkafka, of Kafka's Java clients, and of what they load: serializers,
-interceptors, a schema registry. Kafka's own tools warn of names that they do not know. Here they
-are ignored, unless a name looks like a mistyped one, or would change how connections are secured.
+A properties file has settings of librdkafka, of Kafka's Java clients, and of what they load:
+serializers, interceptors, a schema registry. Kafka's own tools warn of names that they do not know.
+Here they are ignored, unless a name looks like a mistyped one, or would change how connections are
+secured.
 """
 
 from __future__ import annotations
@@ -10,9 +12,152 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from .config import librdkafka_config
+from headrace.security import jaas
+
+from .config import JAVA_NAMES
 from .errors import UnsupportedSetting
+from .sasl import TokenFile
+
+_ASSIGNORS = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}
+"""Java's class → the name of the assignor, which librdkafka takes."""
+_PEM: dict[str, tuple[str, ...]] = {
+    "ssl.truststore.location": ("ssl.ca.location",),
+    "ssl.truststore.certificates": ("ssl.ca.pem",),
+    "ssl.keystore.location": ("ssl.certificate.location", "ssl.key.location"),
+    "ssl.keystore.certificate.chain": ("ssl.certificate.pem",),
+    "ssl.keystore.key": ("ssl.key.pem",),
+}
+"""Java's names of the settings of stores in PEM (KIP-651) → librdkafka's names."""
+_TOKEN_CLASSES: dict[str, tuple[str, ...]] = {
+    "sasl.login.callback.handler.class": (
+        "OAuthBearerLoginCallbackHandler",
+        "OAuthBearerUnsecuredLoginCallbackHandler",
+    ),
+    "sasl.oauthbearer.jwt.retriever.class": (
+        "DefaultJwtRetriever",
+        "FileJwtRetriever",
+        "ClientCredentialsJwtRetriever",
+    ),
+    "sasl.oauthbearer.jwt.validator.class": ("DefaultJwtValidator", "ClientJwtValidator"),
+}
+"""Setting → Kafka's classes for it that are supported."""
+_TOKEN_OPTIONS = {
+    "clientId": "sasl.oauthbearer.client.id",
+    "clientSecret": "sasl.oauthbearer.client.secret",
+    "scope": "sasl.oauthbearer.scope",
+}
+"""Option in ``sasl.jaas.config`` → librdkafka's name."""
+_EXTENSION = "extension_"
+_UNSECURED = "unsecuredLogin"
+
+
+def from_java(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration with librdkafka's names.
+
+    :param config: may have names of both
+    :raises UnsupportedSetting: ``sasl.jaas.config`` cannot be read
+    """
+    translated = dict(config)
+    if translated.get("ssl.endpoint.identification.algorithm") == "":
+        translated["ssl.endpoint.identification.algorithm"] = "none"
+    options = _login_options(translated.pop("sasl.jaas.config", None))
+    for name in ("username", "password"):
+        if name in options:
+            translated.setdefault(f"sasl.{name}", options[name])
+    for name in JAVA_NAMES.keys() & translated.keys():
+        value = translated.pop(name)
+        if str(value) != "-1":  # Java's word for the system's default
+            translated.setdefault(JAVA_NAMES[name], value)
+    _translate_values(translated)
+    for store in ("ssl.truststore.", "ssl.keystore."):
+        if str(translated.get(f"{store}type", "")).upper() == "PEM":
+            del translated[f"{store}type"]
+            for name in _PEM.keys() & translated.keys():
+                if name.startswith(store):
+                    translated |= dict.fromkeys(_PEM[name], translated.pop(name))
+    mechanism = translated.get("sasl.mechanism") or translated.get("sasl.mechanisms")
+    if str(mechanism).upper() == "OAUTHBEARER":
+        _translate_tokens(translated, options)
+    return translated
+
+
+def _login_options(login: object) -> Mapping[str, str]:
+    if login is None:
+        return {}
+    try:
+        return jaas.parse(str(login)).options
+    except jaas.InvalidJaas:  # whose text may have a part of the password
+        raise UnsupportedSetting(
+            'sasl.jaas.config cannot be read: its form is MODULE required NAME="VALUE" …;'
+        ) from None
+
+
+def _translate_values(config: dict[str, Any]) -> None:
+    """Translate the values that librdkafka writes in another way, in place."""
+    if config.get("client.dns.lookup") == "default":
+        del config["client.dns.lookup"]
+    if config.get("auto.offset.reset") == "none":
+        config["auto.offset.reset"] = "error"
+    if isinstance(strategy := config.get("partition.assignment.strategy"), str):
+        names = (name.strip() for name in strategy.split(","))
+        config["partition.assignment.strategy"] = ",".join(
+            _ASSIGNORS.get(name.rpartition(".")[2], name) for name in names
+        )
+
+
+def _translate_tokens(config: dict[str, Any], options: Mapping[str, str]) -> None:
+    """Translate the settings of tokens, in place.
+
+    :param options: of ``sasl.jaas.config``
+    """
+    for name, classes in _TOKEN_CLASSES.items():
+        if str(config.get(name, "")).rpartition(".")[2] in classes:
+            del config[name]
+    for option, name in _TOKEN_OPTIONS.items():
+        if option in options:
+            config.setdefault(name, options[option])
+    extensions = ",".join(
+        f"{option.removeprefix(_EXTENSION)}={value}"
+        for option, value in options.items()
+        if option.startswith(_EXTENSION)
+    )
+    if extensions:
+        config.setdefault("sasl.oauthbearer.extensions", extensions)
+    url = urlsplit(str(config.get("sasl.oauthbearer.token.endpoint.url", "")))
+    if url.scheme == "file":
+        del config["sasl.oauthbearer.token.endpoint.url"]
+        config.pop("sasl.oauthbearer.method", None)
+        config["oauth_cb"] = TokenFile(unquote(url.path))
+    elif url.scheme:
+        config.setdefault("sasl.oauthbearer.method", "oidc")
+    elif any(option.startswith(_UNSECURED) for option in options):
+        config.setdefault("enable.sasl.oauthbearer.unsecure.jwt", "true")
+        config.setdefault("sasl.oauthbearer.config", _unsecured(options))
+
+
+def _unsecured(options: Mapping[str, str]) -> str:
+    """Return ``sasl.oauthbearer.config`` of librdkafka for the options of Kafka's
+    ``OAuthBearerUnsecuredLoginCallbackHandler``.
+    """
+    claim = options.get(f"{_UNSECURED}PrincipalClaimName", "sub")
+    scope_claim = options.get(f"{_UNSECURED}ScopeClaimName", "scope")
+    words = {
+        "principalClaimName": claim,
+        "principal": options.get(f"{_UNSECURED}StringClaim_{claim}", ""),
+        "scopeClaimName": scope_claim,
+        "scope": options.get(f"{_UNSECURED}StringClaim_{scope_claim}", ""),
+        "lifeSeconds": options.get(f"{_UNSECURED}LifetimeSeconds", "3600"),
+    }
+    return " ".join(f"{name}={value}" for name, value in words.items() if value)
+
+
+# Files --------------------------------------------------------------------------------------------
 
 
 def _names(text: str) -> frozenset[str]:
@@ -121,7 +266,7 @@ def config_of_file(
         supported, or a value has a placeholder such as ``${env:PASSWORD}``
     """
     own = dict(overrides or {})
-    config = librdkafka_config({**properties, **own})
+    config = from_java({**properties, **own})
     ignored = {
         name
         for name in config.keys() & properties.keys() - own.keys()

@@ -17,8 +17,10 @@ from headrace.client import (
     ConnectionFailed,
     RequestRefused,
 )
-from headrace.client.security import PLAINTEXT, Sasl
-from headrace.client.settings import UnsupportedSetting, librdkafka_config, settings
+from headrace.client.config import JAVA_NAMES, read_config
+from headrace.client.errors import UnsupportedSetting
+from headrace.client.java_properties import from_java
+from headrace.client.sasl import PLAINTEXT, Sasl
 
 HERE: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:9092"}
 TLS = {"security.protocol": "ssl"}
@@ -26,7 +28,7 @@ LOCKED = "-----BEGIN ENCRYPTED PRIVATE KEY-----"
 
 
 def test_defaults_are_those_of_librdkafka() -> None:
-    found = settings(HERE)
+    found = read_config(HERE)
     assert (found.bootstrap_servers, found.client_id, found.security) == (
         "127.0.0.1:9092",
         "rdkafka",
@@ -42,7 +44,7 @@ def test_what_is_configured_is_honoured() -> None:
         "socket.timeout.ms": "1500",
         "socket.connection.setup.timeout.ms": 1000,
     }
-    found = settings(config)
+    found = read_config(config)
     assert (found.client_id, found.request_timeout_ms, found.connect_timeout_ms) == (
         "me",
         1500,
@@ -59,7 +61,7 @@ def test_what_is_configured_is_honoured() -> None:
     ],
 )
 def test_bootstrap_servers_may_be_written_in_many_ways(given: Any, read: str) -> None:
-    assert settings(librdkafka_config({"bootstrap.servers": given})).bootstrap_servers == read
+    assert read_config({"bootstrap.servers": given}).bootstrap_servers == read
 
 
 def test_logins_are_read() -> None:
@@ -70,16 +72,16 @@ def test_logins_are_read() -> None:
         "sasl.mechanisms": "scram-sha-512",
         **login,
     }
-    security = settings(config).security
+    security = read_config(config).security
     assert security.sasl == Sasl("SCRAM-SHA-512", "ann", "s3cret")
     assert security.tls is None
 
 
 def test_tls_checks_certificates_and_names_unless_told_otherwise() -> None:
-    strict = settings({**HERE, "security.protocol": "ssl"}).security.tls
+    strict = read_config({**HERE, "security.protocol": "ssl"}).security.tls
     assert strict is not None
     assert (strict.check_hostname, strict.verify_mode) == (True, ssl.CERT_REQUIRED)
-    nameless = settings(
+    nameless = read_config(
         {**HERE, "security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "none"}
     )
     assert nameless.security.tls is not None
@@ -87,7 +89,7 @@ def test_tls_checks_certificates_and_names_unless_told_otherwise() -> None:
         False,
         ssl.CERT_REQUIRED,
     )
-    blind = settings(
+    blind = read_config(
         {**HERE, "security.protocol": "ssl", "enable.ssl.certificate.verification": False}
     )
     assert blind.security.tls is not None
@@ -154,14 +156,20 @@ def test_tls_checks_certificates_and_names_unless_told_otherwise() -> None:
 )
 def test_what_is_not_supported_is_refused(config: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UnsupportedSetting, match=complaint) as refused:
-        settings({**HERE, **config})
+        read_config({**HERE, **config})
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", JAVA_NAMES)
+def test_a_name_of_java_says_which_to_use(name: str) -> None:
+    with pytest.raises(UnsupportedSetting, match=f"{name} is for Kafka's Java clients: use "):
+        read_config({**HERE, name: "1"})
 
 
 def test_javas_names_for_pem_are_understood() -> None:
     stores = {"ssl.truststore.type": "PEM", "ssl.keystore.type": "pem", "ssl.key.password": "p"}
     files = {"ssl.truststore.location": "/ca", "ssl.keystore.location": "/me"}
-    assert librdkafka_config({**stores, **files}) == {
+    assert from_java({**stores, **files}) == {
         "ssl.ca.location": "/ca",
         "ssl.certificate.location": "/me",
         "ssl.key.location": "/me",
@@ -178,8 +186,8 @@ def test_javas_names_for_pem_are_understood() -> None:
         "ssl.key.pem": "K",
         "ssl.key.password": "p",
     }
-    assert librdkafka_config({**stores, **texts}) == inline
-    assert librdkafka_config(files) == files, "of another type"
+    assert from_java({**stores, **texts}) == inline
+    assert from_java(files) == files, "of another type"
 
 
 def test_unsupported_security_fails_the_calls_that_need_it_and_not_the_client() -> None:

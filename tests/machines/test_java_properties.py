@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from headrace.client.properties_files import JAVA, LIBRDKAFKA, config_of_file
-from headrace.client.settings import UnsupportedSetting
+from headrace.client.errors import UnsupportedSetting
+from headrace.client.java_properties import JAVA, LIBRDKAFKA, config_of_file
 
 LOGIN = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required username='KEY' "
@@ -114,6 +114,7 @@ def test_what_java_writes_in_another_way(java: dict[str, str], librdkafka: dict[
         ({"security.providers": "x.Y"}, "security.providers is not supported here"),
         ({"sasl.password": "${env:S3CRET}"}, "sasl.password has a placeholder"),
         ({"sasl.jaas.config": LOGIN.replace("SECRET", "${file:/S3CRET:p}")}, "jaas.config has a"),
+        ({"sasl.jaas.config": "x required password=a S3CRET;"}, "jaas.config cannot be read: its"),
         ({"bootstrap.servers": "${directory:/a:b}"}, "bootstrap.servers has a placeholder"),
     ],
 )

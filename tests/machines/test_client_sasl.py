@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.client.errors import AuthenticationFailed
-from headrace.client.security import Sasl, conversation
+from headrace.client.sasl import Sasl, conversation
 
 SERVER_FIRST = (
     b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
