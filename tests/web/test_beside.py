@@ -98,11 +98,17 @@ def test_the_page_and_the_metrics_are_on_loopback_whatever_the_listeners_are() -
             "serve --ephemeral --listen 127.0.0.1:0 --ui-port 0 --ui-host 0.0.0.0",
             "give --ui-tls and --ui-login-to-view, or --ui-open",
         ),
+        (
+            "serve --ephemeral --listen 127.0.0.1:0 --ui-port 0 --ui-login-to-view",
+            "--ui-login-to-view takes --ui-users, --ui-token-file or --ui-actions",
+        ),
+        (
+            "ui --listen 127.0.0.1:0 --login-to-view",
+            "--login-to-view takes --users, --token-file or --actions",
+        ),
     ],
 )
-def test_a_page_for_other_machines_is_protected_or_declared_open(
-    command: str, missing: str
-) -> None:
+def test_options_without_which_a_page_is_not_served_are_named(command: str, missing: str) -> None:
     status, _, (line,) = run(*command.split())
     assert status == 2
     assert missing in line
@@ -154,7 +160,7 @@ def test_a_secured_broker_shows_what_the_user_may_see(
                 lambda: user.get("/api/topics").status_code == 200, 60, "the page to see", 0.1
             )
             topics = user.get("/api/topics").json()["topics"]
-            assert [one["name"] for one in topics] == ["orders"]
+            assert [one["topic"] for one in topics] == ["orders"]
             assert user.get("/api/records", params={"topic": "secret"}).status_code in (403, 404)
             answer = user.get("/records", params={"topic": "orders"})
             assert answer.status_code == 403

@@ -9,31 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
 from headrace.broker.config.listeners import Listener
 from headrace.broker.config.listeners import SecurityProtocol as Protocol
-from headrace.cli.errors import BadUsage, Failure
-from headrace.cli.options import Address, file_option, flag, port_number
+from headrace.cli.errors import BadUsage
+from headrace.cli.options import Address, file_option, port_number
 from headrace.log_lines import get_logger
 
-from .exposure import check_exposure
+from .options import check_page, page_options, page_words
 
 log = get_logger("headrace.ui")
 
 _STOP_S = 2.0
 _PAGE_HOST = "127.0.0.1"
 _LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
-_PACKAGES = ("jinja2", "starlette")
-_FILES = (
-    ("command-config", "a properties file of client configs with which the page connects"),
-    ("users", "a file of NAME:PASSWORD lines: who may log in to the page, to act"),
-    ("token-file", "a file with a token to log in to the page with, to act"),
-    ("tls", "serve the page over HTTPS, with the private key and certificates of a PEM file"),
-)
+_PREFIX = "ui-"
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -50,19 +43,12 @@ def declare(parser: ArgumentParser) -> None:
         default=_PAGE_HOST,
         help="host to serve the page on (default: %(default)s)",
     )
-    for name, what in _FILES:
-        file_option(parser, f"--ui-{name}", what)
-    flag(
+    file_option(
         parser,
-        "--ui-actions",
-        "allow changes to those who log in to the page, with a token in a file that is named",
+        "--ui-command-config",
+        "a properties file of client configs with which the page connects",
     )
-    flag(parser, "--ui-login-to-view", "the page shows nothing without a login")
-    flag(
-        parser,
-        "--ui-open",
-        "let other machines reach the page without --ui-tls and --ui-login-to-view",
-    )
+    page_options(parser, _PREFIX)
 
 
 def check(options: Namespace, listeners: Sequence[Listener]) -> None:
@@ -73,16 +59,7 @@ def check(options: Namespace, listeners: Sequence[Listener]) -> None:
     """
     if options.ui_port is None:
         return
-    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise Failure(f"{missing[0]} is not installed: pip install 'headrace[ui]'")
-    check_exposure(
-        options.ui_host,
-        tls=options.ui_tls is not None,
-        login_to_view=options.ui_login_to_view,
-        is_open=options.ui_open,
-        prefix="--ui-",
-    )
+    check_page(options, options.ui_host, _PREFIX)
     if options.ui_command_config is None and _plain(listeners) is None:
         raise BadUsage(
             "--ui-port takes --ui-command-config FILE, as no listener is PLAINTEXT: the page "
@@ -92,7 +69,7 @@ def check(options: Namespace, listeners: Sequence[Listener]) -> None:
 
 def _plain(listeners: Sequence[Listener]) -> Listener | None:
     """Return the first listener without TLS and login."""
-    return next((one for one in listeners if one.protocol is Protocol.PLAINTEXT), None)
+    return next((each for each in listeners if each.protocol is Protocol.PLAINTEXT), None)
 
 
 def command(options: Namespace, listeners: Sequence[Listener]) -> list[str]:
@@ -100,58 +77,37 @@ def command(options: Namespace, listeners: Sequence[Listener]) -> list[str]:
 
     :param listeners: with the ports that they listen on
     """
-    plain = None if options.ui_command_config is not None else _plain(listeners)
-    to = plain or listeners[0]
+    config = options.ui_command_config
+    to = (config is None and _plain(listeners)) or listeners[0]
     broker = Address(_LOOPBACK.get(to.host, to.host), to.port)
-    at = Address(options.ui_host, options.ui_port)
     words = [sys.executable, "-m", "headrace", "ui", "--stop-with-stdin"]
-    words += ["--bootstrap-server", str(broker), "--listen", str(at)]
-    for name, _ in _FILES:
-        path = getattr(options, f"ui_{name.replace('-', '_')}")
-        if path is not None:
-            words += [f"--{name}", str(path)]
-    if options.ui_actions:
-        words.append("--actions")
-    if options.ui_login_to_view:
-        words.append("--login-to-view")
-    if options.ui_open:
-        words.append("--open")
-    for name in options.allow_host:
-        words += ["--allow-host", name]
-    return words
+    words += ["--bootstrap-server", str(broker)]
+    words += ["--listen", str(Address(options.ui_host, options.ui_port))]
+    words += [] if config is None else ["--command-config", str(config)]
+    return words + page_words(options)
 
 
 class PageBeside:
-    """The page of a broker."""
+    """The page of a broker. It prints on the same standard output."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = words
         self._process: asyncio.subprocess.Process | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._stopping = False
 
     async def start(self) -> None:
-        """Start the process. Its output is printed on stdout."""
+        """Start the process."""
         self._process = await asyncio.create_subprocess_exec(
-            *self._words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+            *self._words, stdin=asyncio.subprocess.PIPE
         )
-        self._watching = asyncio.create_task(self._watch(self._process))
-
-    async def _watch(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
-        while line := await process.stdout.readline():
-            print(line.decode(errors="replace").rstrip("\n"), flush=True)
-        status = await process.wait()
-        if not self._stopping:
-            log.error("the page has ended with status %d; the broker goes on", status)
+        self._watching = asyncio.create_task(_watch(self._process))
 
     async def stop(self) -> None:
         """Stop the process."""
-        process = self._process
-        if process is None:
+        process, watching = self._process, self._watching
+        if process is None or process.stdin is None or watching is None:
             return
-        self._stopping = True
-        assert process.stdin is not None
+        watching.cancel()
         process.stdin.close()
         try:
             async with asyncio.timeout(_STOP_S):
@@ -159,5 +115,8 @@ class PageBeside:
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-        if self._watching is not None:
-            self._watching.cancel()
+
+
+async def _watch(process: asyncio.subprocess.Process) -> None:
+    status = await process.wait()
+    log.error("the page has ended with status %d; the broker goes on", status)

@@ -20,12 +20,12 @@ from headrace.cli.descriptors import allow_all_descriptors
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.log_output import log_to_stderr
 from headrace.cli.metrics_access import server_tls
-from headrace.cli.options import Address, allow_host_option, file_option, flag, page_address
+from headrace.cli.options import Address, allow_host_option, flag, page_address
 from headrace.cli.secret_files import lines_of, secret_file
 from headrace.log_lines import log_unhandled
 from headrace.open_ports import warn_if_open
 
-from .exposure import check_exposure
+from .options import check_page, page_options
 
 if TYPE_CHECKING:
     from headrace.web.access import Credentials
@@ -54,23 +54,8 @@ def declare(parser: ArgumentParser) -> None:
         metavar="[HOST]:PORT",
         help=f"address to serve the page on; port 0: a free port (default: {DEFAULT_LISTEN})",
     )
-    flag(
-        parser,
-        "--actions",
-        "allow changes to those who log in: with a token that is printed on a terminal, or else is "
-        "in a file that is named, unless there are --users or a --token-file (default: read-only)",
-    )
-    file_option(parser, "--users", "a file of NAME:PASSWORD lines: who may log in")
-    file_option(parser, "--token-file", "a file with a token to log in with")
-    flag(parser, "--login-to-view", "show nothing without a login")
-    flag(
-        parser,
-        "--open",
-        "let other machines reach the page without --tls and --login-to-view, for example behind a "
-        "proxy that has both",
-    )
+    page_options(parser)
     allow_host_option(parser, "the page is asked for")
-    file_option(parser, "--tls", "serve HTTPS, with the private key and certificates of a PEM file")
     flag(
         parser,
         "--stop-with-stdin",
@@ -86,21 +71,9 @@ def run(options: Namespace) -> int:
     """
     config = client_config(options)
     settings = connection_settings(config)
-    try:
-        import jinja2  # noqa: F401
-        import starlette  # noqa: F401
-    except ImportError as error:
-        raise Failure(f"{error.name} is not installed: pip install 'headrace[ui]'") from None
+    check_page(options, options.listen.host)
     credentials, token = credentials_of_files(options)
-    if options.login_to_view and not credentials:
-        raise BadUsage("--login-to-view takes --users, --token-file or --actions")
-    check_exposure(
-        options.listen.host,
-        tls=options.tls is not None,
-        login_to_view=options.login_to_view,
-        is_open=options.open,
-    )
-    tls = None if options.tls is None else server_tls(options.tls)
+    tls = None if options.page_tls is None else server_tls(options.page_tls)
     log_to_stderr()
     allow_all_descriptors()
     settings = replace(
@@ -119,8 +92,8 @@ def run(options: Namespace) -> int:
         Observer(settings),
         credentials,
         producer_config=config,
-        login_to_view=options.login_to_view,
-        is_secure=options.tls is not None,
+        login_to_view=options.page_login_to_view,
+        is_secure=options.page_tls is not None,
     )
     hosts = Hosts([options.listen.host, *options.allow_host])
 
@@ -145,7 +118,7 @@ def run(options: Namespace) -> int:
             raise Failure(f"cannot listen on {options.listen}: {one_line_error(error)}") from error
 
     has_tls = tls is not None
-    warn_if_open("the page", options.listen.host, login=options.login_to_view, tls=has_tls)
+    warn_if_open("the page", options.listen.host, login=options.page_login_to_view, tls=has_tls)
     with contextlib.ExitStack() as until_end:
         token_file = None
         if token is not None and not sys.stdout.isatty():  # a log is kept, and read by others
@@ -183,22 +156,22 @@ def credentials_of_files(options: Namespace) -> tuple[Credentials, str | None]:
     users: dict[str, str] = {}
     token = None
     try:
-        if options.users is not None:
-            for line in lines_of(secret_file(options.users).decode()):
+        if options.page_users is not None:
+            for line in lines_of(secret_file(options.page_users).decode()):
                 if line.strip() and not line.startswith("#"):
                     name, separator, password = line.partition(":")
                     if not separator or not name or not password:
-                        raise BadUsage(f"{options.users} has a line that is not NAME:PASSWORD")
+                        raise BadUsage(f"{options.page_users} has a line that is not NAME:PASSWORD")
                     users[name] = password
             if not users:
-                raise BadUsage(f"{options.users} has no lines of the form NAME:PASSWORD")
-        if options.token_file is not None:
-            token = secret_file(options.token_file).decode().strip()
+                raise BadUsage(f"{options.page_users} has no lines of the form NAME:PASSWORD")
+        if options.page_token_file is not None:
+            token = secret_file(options.page_token_file).decode().strip()
             if not token:
-                raise BadUsage(f"{options.token_file} is empty")
+                raise BadUsage(f"{options.page_token_file} is empty")
     except (OSError, UnicodeDecodeError) as error:
         raise BadUsage(f"cannot read who may log in: {one_line_error(error)}") from error
-    if options.actions and not users and token is None:
+    if options.page_actions and not users and token is None:
         made = secrets.token_urlsafe(18)
         return Credentials(token=made), made
     return Credentials(users, token), None
