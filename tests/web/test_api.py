@@ -105,6 +105,7 @@ def test_every_view_is_json_as_described(
     ]
     (summary,) = got(api, "/api/groups", filter=world.group)["groups"]
     assert (summary["group_type"], summary["members"], summary["lag"]) == ("share", 1, 8)
+    assert got(api, "/api/groups", filter=world.group, group_type="classic")["groups"] == []
     group = got(api, "/api/group", group_id=world.group)
     first = next(one for one in group["partitions"] if one["partition"] == 0)
     # Apache Kafka stores a start offset that has moved with the next outcome.

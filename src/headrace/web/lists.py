@@ -109,7 +109,7 @@ async def groups(
     visit: Visit,
     *,
     filter: NameFilter = "",
-    type: Annotated[
+    group_type: Annotated[
         Literal["", "share", "consumer", "classic", "streams"], About("only groups of this type")
     ] = "",
     sort: Annotated[GroupSort, About("the order")] = "lag",
@@ -117,7 +117,7 @@ async def groups(
 ) -> Groups:
     """Return a page of the groups."""
     seen = await visit.seen()
-    rows = [group for group in seen.groups.values() if not type or group.group_type == type]
+    rows = [group for group in seen.groups.values() if group_type in ("", group.group_type)]
     rows = listed(rows, GROUP_SORTS, sort, filter)
     shown, page, pages = page_of(rows, page, ROWS_OF_PAGE)
     return Groups(seen.time_ms, len(rows), page, pages, shown)
