@@ -19,8 +19,8 @@ from headrace.client import ClientError, Cluster, RangeConsumer
 from headrace.client.configs import ConfigType, alter_configs, describe_config
 from headrace.client.connection import Connection
 from headrace.client.errors import ConnectionFailed
-from headrace.client.lag.rows import LagQuery
-from headrace.client.lag.snapshot import lag_snapshot, wanted_groups
+from headrace.client.lag.model import LagQuery
+from headrace.client.lag.snapshot import parts, select_groups
 from headrace.client.offsets import share_offsets_of_topics
 from tests.attacks.harness import MIB, forget_peak, peak_bytes, resident_bytes
 from tests.attacks.hostile_broker import API_VERSIONS, HostileBroker, Reply
@@ -36,8 +36,8 @@ Call = Callable[[Cluster], Awaitable[Any]]
 
 async def lag_of_all_groups(cluster: Cluster) -> list[Any]:
     query = LagQuery()
-    listed, _ = await wanted_groups(cluster, query)
-    return [part async for part in lag_snapshot(cluster, listed, query, 1_700_000_000_000)]
+    listed, _ = await select_groups(cluster, query)
+    return [part async for part in parts(cluster, listed, query, 1_700_000_000_000)]
 
 
 CALLS: dict[str, Call] = {

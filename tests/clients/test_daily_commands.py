@@ -603,8 +603,8 @@ def test_top(headrace: Headrace, topic: str, group_id: str) -> None:
     headrace("consume", topic, "--group", group_id, "--from-beginning", "--max-messages", "4")
     seen = headrace("top", group_id, "--json", "--iterations", "2", "--every", "0.1")
     first, second = (json.loads(line)["groups"][0] for line in seen.splitlines())
-    assert (first["group"], first["lag"], first["members"]) == (group_id, 6, 0)
-    assert first["consumed_per_s"] is None and second["consumed_per_s"] == 0
+    assert (first["group_id"], first["lag"], first["members"]) == (group_id, 6, 0)
+    assert first["done_per_s"] is None and second["done_per_s"] == 0
     assert second["produced_per_s"] == 0 and second["time_lag_ms"] > 0
     plain = headrace("top", group_id, "--iterations", "1")
     assert plain.splitlines()[0].split()[:5] == ["GROUP", "TYPE", "STATE", "MEMBERS", "LAG"]

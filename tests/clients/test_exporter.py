@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.cli.exporter.scraper import Scraper
 from headrace.client import Connection
-from headrace.client.lag.rows import LagQuery
+from headrace.client.lag.model import LagQuery
 from headrace.client.settings import settings
 from tests.cli.command import start
 from tests.clients.confluent import (
@@ -307,7 +307,7 @@ def test_a_scrape_costs_the_same_requests_for_many_groups_and_partitions(
         metrics.scrape()
         return sorted(one for one in metrics.sent if one not in ("ApiVersions", "Metadata"))
 
-    once = ["DescribeGroups", "ListGroups", *["ListOffsets"] * 3, "OffsetFetch"]
+    once = ["DescribeCluster", "DescribeGroups", "ListGroups", *["ListOffsets"] * 3, "OffsetFetch"]
     commit(plain, f"{prefix}-0", topic, dict.fromkeys(range(30), 0))
     assert requests() == sorted([*once, "Fetch"])
     for number in range(1, 40):

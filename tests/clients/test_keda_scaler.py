@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import re
 import signal
@@ -22,12 +21,13 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartiti
 from grpc_tools import protoc
 
 from headrace.admin import AdminClient
+from headrace.cli.keda.backlog import CONSUMER, SHARE, BacklogQuery, backlogs
 from headrace.cli.keda.clusters import Clusters
 from headrace.cli.keda.collector import BacklogCollector
 from headrace.cli.keda.scaled_object import parse
 from headrace.client import Cluster, Connection
-from headrace.client.lag.backlog import BacklogQuery, backlogs
 from headrace.client.lag.partition_leaders import PartitionLeaders
+from headrace.client.lag.times import RecordTimes
 from headrace.client.settings import settings
 from headrace.secure_broker import SecureBroker
 from headrace.throwaway_ca import ThrowawayCA
@@ -236,8 +236,8 @@ async def test_what_no_member_will_read_is_looked_at_once(
         producer.produce(topic, b"x", partition=0)
     producer.commit_transaction(PATIENCE_S)
     await asyncio.to_thread(commit, bootstrap_servers, group_id, topic, 3, 0)
-    query = BacklogQuery(group_id, is_share=False)
-    shared = BacklogQuery(unique("new"), is_share=True, topics=(topic,))
+    query = BacklogQuery(group_id, CONSUMER)
+    shared = BacklogQuery(unique("new"), SHARE, (topic,))
     sent: list[str] = []
     send = Connection.request
 
@@ -247,13 +247,11 @@ async def test_what_no_member_will_read_is_looked_at_once(
 
     monkeypatch.setattr(Connection, "request", counted)
     async with Cluster(bootstrap_servers) as cluster:
-        results: dict[BacklogQuery, Any] = {}
+        times = RecordTimes(kept_ms=60_000)
 
         async def records() -> list[int]:
-            results.update(
-                await backlogs(cluster, PartitionLeaders(cluster), [query, shared], results)
-            )
-            return [results[one].records for one in (query, shared)]
+            results: Any = await backlogs(PartitionLeaders(cluster), times, [query, shared])
+            return [results[each].records for each in (query, shared)]
 
         async def until(expected: list[int]) -> None:
             async with asyncio.timeout(PATIENCE_S):
@@ -270,7 +268,7 @@ async def test_what_no_member_will_read_is_looked_at_once(
         for _ in range(2):
             producer.produce(topic, b"x", partition=0)
         assert producer.flush(PATIENCE_S) == 0
-        assert await records() == [3, 1], "an open transaction may be committed"
+        assert await records() == [2, 1], "an open transaction may be committed"
         producer.abort_transaction(PATIENCE_S)
         await until([0, 1])
         produce(bootstrap_servers, topic, [b"x"], partition=0)
@@ -420,9 +418,9 @@ def test_many_scaled_objects_share_the_requests(
     monkeypatch.setattr(Connection, "request", counted)
     topics = [create_topic(bootstrap_servers, unique("many")) for _ in range(3)]
     queries = [
-        BacklogQuery(unique("g"), is_share, (topic,))
+        BacklogQuery(unique("g"), kind, (topic,))
         for topic in topics
-        for is_share in (False, True)
+        for kind in (CONSUMER, SHARE)
         for _ in range(20)
     ]
 
@@ -435,10 +433,6 @@ def test_many_scaled_objects_share_the_requests(
                 found = await asyncio.gather(*map(collector.backlog, queries))
                 assert {one.records for one in found} == {0}
                 counts.append(len([one for one in sent if one != "ApiVersions"]))
-            async with contextlib.aclosing(collector.watch(queries[0])) as looks:
-                await anext(looks)
-                assert collector.is_watched
-            assert not collector.is_watched
             return counts
         finally:
             await collector.close()

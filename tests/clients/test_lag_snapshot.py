@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,8 +25,8 @@ from headrace.client import (
     RequestRefused,
     TopicMetadata,
 )
-from headrace.client.lag.rows import LagQuery, LagRow
-from headrace.client.lag.snapshot import lag_snapshot, wanted_groups
+from headrace.client.lag.model import LagQuery, rows
+from headrace.client.lag.snapshot import parts, select_groups
 from headrace.errors import ErrorCode
 from tests.clients.confluent import (
     PATIENCE_S,
@@ -38,6 +39,9 @@ from tests.clients.confluent import (
 from tests.support import unique, wait_until
 
 HOUR_MS = 3_600_000
+
+Row = SimpleNamespace
+"""A flat row of a snapshot."""
 
 
 class Lags:
@@ -55,27 +59,27 @@ class Lags:
         between: Callable[[], object] = lambda: None,
         many: bool = False,
         **query: Any,
-    ) -> dict[tuple[str, str | None, int | None], LagRow]:
+    ) -> dict[tuple[str, str | None, int | None], Row]:
         """Return the rows of groups by group, topic and partition.
 
         :param between: called after the groups are listed
         """
 
-        async def take_one() -> list[LagRow]:
+        async def take_one() -> list[Row]:
             async with Cluster(self.bootstrap_servers) as cluster:
                 wanted = LagQuery(groups=groups, **query)
-                listed, self.warnings = await wanted_groups(cluster, wanted)
+                listed, self.warnings = await select_groups(cluster, wanted)
                 between()
                 self.now_ms = int(time.time() * 1000)
-                rows: list[LagRow] = []
-                async for part in lag_snapshot(cluster, listed, wanted, self.now_ms):
-                    rows += part.rows
+                taken: list[Row] = []
+                async for part in parts(cluster, listed, wanted, self.now_ms):
+                    taken += [Row(**row) for row in rows(part)]
                     self.warnings += part.warnings
-                return rows
+                return taken
 
-        rows = asyncio.run(take_one())
-        found = {(row.group_id, row.topic, row.partition): row for row in rows}
-        assert len(found) == len(rows) or many, "a row for each group and partition"
+        taken = asyncio.run(take_one())
+        found = {(row.group_id, row.topic, row.partition): row for row in taken}
+        assert len(found) == len(taken) or many, "a row for each group and partition"
         return found
 
     def commit(
@@ -119,7 +123,7 @@ def fill(bootstrap_servers: str, topic: str, hours_ago: Sequence[int], **configs
     assert producer.flush(PATIENCE_S) == 0
 
 
-def hours(row: LagRow) -> int:
+def hours(row: Row) -> int:
     assert row.time_lag_ms is not None
     return round(row.time_lag_ms / HOUR_MS)
 
@@ -142,27 +146,9 @@ def test_a_group_that_only_commits(lags: Lags, topic: str, group_id: str) -> Non
     assert rows.keys() == {(group_id, topic, 0), (group_id, topic, 1)}
     row = rows[group_id, topic, 0]
     assert row.cluster and row.snapshot_time_ms == lags.now_ms
-    assert row._replace(cluster=None, snapshot_time_ms=0, time_lag_ms=None) == LagRow(
-        None,
-        group_id,
-        "classic",
-        "Empty",
-        topic,
-        0,
-        None,
-        None,
-        None,
-        None,
-        4,
-        10,
-        10,
-        None,
-        6,
-        None,
-        None,
-        "noted",
-        0,
-    )
+    assert (row.group_type, row.group_state, row.member_id) == ("classic", "Empty", None)
+    assert (row.start_offset, row.committed_offset, row.leader_epoch) == (None, 4, None)
+    assert (row.end_offset, row.last_stable_offset, row.lag, row.metadata) == (10, 10, 6, "noted")
     assert hours(row) == 6
     caught_up = rows[group_id, topic, 1]
     assert (
@@ -231,7 +217,7 @@ def test_a_member_without_a_partition_and_a_group_without_anything(
         with consumer(bootstrap_servers, group_id, client_id="second") as other:
             other.subscribe([name])
 
-            def settled() -> dict[Any, LagRow] | None:
+            def settled() -> dict[Any, Row] | None:
                 one.poll(0.05), other.poll(0.05)
                 rows = lags(group_id, many=True)
                 return (
@@ -261,7 +247,7 @@ def test_a_share_group_with_accepted_rejected_and_released_records(
 ) -> None:
     share_from_earliest(bootstrap_servers, group_id)
 
-    async def work() -> dict[tuple[str, str | None, int | None], LagRow]:
+    async def work() -> dict[tuple[str, str | None, int | None], Row]:
         async with RangeConsumer(
             bootstrap_servers, group_id, [topic], client_id="packer"
         ) as source:
@@ -351,7 +337,7 @@ def test_the_numbers_of_a_share_group_agree_while_it_works(
     share_from_earliest(bootstrap_servers, group_id)
     produce(bootstrap_servers, name, [b"x"] * 300)
 
-    async def work() -> list[LagRow]:
+    async def work() -> list[Row]:
         rows = []
         async with RangeConsumer(bootstrap_servers, group_id, [name]) as source:
             assert await source.wait_for_assignment(int(PATIENCE_S * 1000))
@@ -598,8 +584,8 @@ def test_groups_that_vanish_or_are_forbidden_leave_the_others_alone(
         lags.commit(group, topic, {0: 1})
     ask_all = Cluster("127.0.0.1:1").coordinators.__class__.ask
 
-    async def ask(self: Any, group_ids: Any, *arguments: Any) -> Any:
-        answers = await ask_all(self, group_ids, *arguments)
+    async def ask(self: Any, group_ids: Any, *arguments: Any, **options: Any) -> Any:
+        answers = await ask_all(self, group_ids, *arguments, **options)
         refusal = RequestRefused("asking", ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return {one: refusal if one == forbidden else answer for one, answer in answers.items()}
 

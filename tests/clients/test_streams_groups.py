@@ -150,7 +150,7 @@ def test_what_the_tools_say_of_a_running_application(tools: Tools, count: Count)
         "state": "Stable",
     }
     table, _ = tools("lag", "show", "--groups-pattern", count.group_id, "--type", "streams")
-    header, *lines, total = table.splitlines()
+    header, *lines = table.splitlines()
     expected = []
     for topic in sorted((count.source, count.repartition)):
         members = [row["member_id"] for row in rows if row["topic"] == topic]
@@ -166,7 +166,7 @@ def test_what_the_tools_say_of_a_running_application(tools: Tools, count: Count)
             ]
         )
     assert [line.split()[:7] for line in lines] == expected
-    assert total.split()[:2] == ["1", "group"] and header.startswith("GROUP")
+    assert header.startswith("GROUP")
     with Running("--groups-pattern", count.group_id, servers=tools.bootstrap_servers) as exporter:
         exported = exporter.get()
     for topic in (count.source, count.repartition):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.lag.record_search import FIRST_BYTES, PartitionSearch
+from headrace.client.lag.times import FIRST_BYTES, PartitionSearch
 from headrace.protocol.compression import compress
 from headrace.protocol.primitives import record_bytes, varint
 from headrace.protocol.record_batch import (

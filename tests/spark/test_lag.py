@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 
 from headrace.admin import AdminClient
 from headrace.client.group_listing import ListedGroup
-from headrace.client.lag.rows import LagRow
+from headrace.client.lag.model import PartitionLag, Snapshot, group_lag
 from headrace.spark.errors import SourceError
 from headrace.spark.lag.options import DEFAULT_GROUPS_PER_TASK, LagOptions
-from headrace.spark.lag.source import LagDataSource, LagStreamReader, plan, record_batch
+from headrace.spark.lag.source import LagDataSource, LagStreamReader, plan, record_batches
 from tests.clients.confluent import PATIENCE_S, create_topic
 from tests.spark.conftest import Batches, finish
 from tests.support import unique, wait_until
@@ -243,7 +243,7 @@ def test_groups_are_divided_into_tasks_by_coordinator(
             "beware"
         ] * 30
 
-    monkeypatch.setattr("headrace.spark.lag.source.wanted_groups", listed)
+    monkeypatch.setattr("headrace.spark.lag.source.select_groups", listed)
     options = LagOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "groupsPerTask": "3"})
     with caplog.at_level(logging.WARNING, "headrace.spark"):
         tasks = plan(options)
@@ -253,34 +253,14 @@ def test_groups_are_divided_into_tasks_by_coordinator(
 
 
 def test_rows_become_columns() -> None:
-    row = LagRow(
-        "c",
-        "g",
-        "share",
-        "Stable",
-        "t",
-        3,
-        None,
-        None,
-        None,
-        5,
-        None,
-        9,
-        9,
-        1,
-        3,
-        20,
-        0,
-        None,
-        1_700_000_000_123,
-    )
-    batch = record_batch([row, row._replace(topic=None, partition=None, lag=None)])
+    partitions = [
+        PartitionLag(topic="t", partition=3, position=5, records=3, seconds=0.02, end_offset=9),
+        PartitionLag(topic="t", partition=4),
+    ]
+    group = group_lag("g", "share", "Stable", (), partitions)
+    (batch,) = record_batches(Snapshot(groups=[group], warnings=(), at_ms=1_700_000_000_123))
     assert batch.schema.names == COLUMNS
     first, second = batch.to_pylist()
     assert first["snapshot_time"].timestamp() == pytest.approx(1_700_000_000.123)
-    assert (first["start_offset"], first["committed_offset"], second["topic"], second["lag"]) == (
-        5,
-        None,
-        None,
-        None,
-    )
+    assert (first["start_offset"], first["committed_offset"], first["time_lag_ms"]) == (5, None, 20)
+    assert (second["partition"], second["end_offset"], second["lag"]) == (4, None, None)

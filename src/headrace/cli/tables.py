@@ -40,6 +40,33 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join(line.rstrip() for line in padded)
 
 
+def screen_table(
+    titles: Sequence[str], lines: Iterable[Sequence[object]], below: Sequence[str] = ()
+) -> Any:
+    """Return a table of rich for a terminal; numbers are on the right.
+
+    :param below: lines below the table
+    """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text  # not str: names may contain the brackets of markup
+
+    texts = [["-" if value is None else one_line(str(value)) for value in line] for line in lines]
+    caption = Text("\n".join(map(one_line, below))) if below else None
+    made = Table(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")
+    for index, title in enumerate(titles):
+        is_number = all(line[index][:1] in "-0123456789" for line in texts)
+        made.add_column(title, justify="right" if is_number else "left", overflow="fold")
+    for line in texts:
+        made.add_row(*map(Text, line))
+    return made
+
+
+def count_of(number: int, what: str) -> str:
+    """Return a number with its noun, such as ``1 group`` and ``2 groups``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def one_line(text: str) -> str:
     """Replace what is not printable by escapes such as ``\\n``: a group id may contain any
     character. Some move the cursor, some hide the text or turn its direction.

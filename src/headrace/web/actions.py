@@ -16,7 +16,6 @@ from headrace.client.configs import ConfigType, alter_configs, describe_config
 from headrace.client.dead_letters.letters import LetterFilter
 from headrace.client.dead_letters.redrive import RedriveOptions
 from headrace.client.errors import ClientError, raised
-from headrace.client.lag.rows import LagRow
 from headrace.client.offsets import (
     EARLIEST,
     LATEST,
@@ -30,7 +29,7 @@ from headrace.client.share_state import release_records, share_states
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.share_inspection import SpanState
 
-from .groups import group_rows
+from .groups import group_lag
 from .limits import MAX_SPANS_OF_RECORD
 from .plans import Plan
 from .record_views import time_of
@@ -109,26 +108,19 @@ async def _idle_group(
     :raises NotThere: the group does not exist
     :raises BadRequest: the group has members
     """
-    rows = await group_rows(tools.cluster, group_id)
-    if not rows:
+    group = await group_lag(tools.cluster, group_id)
+    if group is None:
         raise NotThere(f"The group {group_id!r} does not exist.")
-    members = {row.member_id for row in rows if row.member_id is not None}
-    if members:
+    if group.members:
+        members = count_of(len(group.members), "member")
         raise BadRequest(
-            f"The group has {count_of(len(members), 'member')}: stop its consumers first. The "
-            "cluster changes offsets only of groups without members."
+            f"The group has {members}: stop its consumers first. The cluster changes offsets only "
+            "of groups without members."
         )
-    is_share = rows[0].group_type == "share"
-
-    def is_chosen(row: LagRow) -> bool:
-        is_of_topic = row.topic is not None and topic in ("", row.topic)
-        return is_of_topic and partition in (None, row.partition)
-
-    return is_share, {
-        (row.topic or "", row.partition or 0): row.start_offset
-        if is_share
-        else row.committed_offset
-        for row in filter(is_chosen, rows)
+    return group.type == "share", {
+        (lag.topic, lag.partition): lag.position
+        for lag in group.partitions
+        if topic in ("", lag.topic) and partition in (None, lag.partition)
     }
 
 

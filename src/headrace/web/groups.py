@@ -14,16 +14,12 @@ from typing import Annotated
 from headrace.client.cluster import Cluster
 from headrace.client.configs import Config, ConfigType, describe_configs
 from headrace.client.errors import ClientError, raised
-from headrace.client.group_listing import ListedGroup
+from headrace.client.groups import ListedGroup
+from headrace.client.lag.model import GroupLag, LagQuery
 from headrace.client.lag.partition_leaders import PartitionLeaders
-from headrace.client.lag.rows import LagQuery, LagRow
-from headrace.client.lag.snapshot import (
-    Progress,
-    lag_snapshot,
-    progress_rows,
-    read_progress,
-    wanted_groups,
-)
+from headrace.client.lag.positions import GroupPositions, read_positions
+from headrace.client.lag.snapshot import measure, select_groups, snapshot
+from headrace.client.lag.times import RecordTimes
 from headrace.client.share_state import (
     SPANS_OF_PARTITION,
     SharePartitionState,
@@ -61,33 +57,33 @@ async def group(
     leaders = PartitionLeaders(cluster)
     query = LagQuery(groups=(group_id,), complete_counts=False)
     warnings: list[str] = []
-    progress = await _progress(cluster, query, leaders, seen, warnings)
-    if progress is None:
+    positions = await _positions(query, leaders, seen, warnings)
+    if positions is None:
         raise NotThere(f"The group {group_id!r} does not exist.")
-    kind = progress.group.type
-    partitions = sorted(progress.partitions())
+    kind = positions.type
+    partitions = sorted(positions.partitions())
     shown, page, pages = page_of(partitions, page, PARTITIONS_OF_PAGE)
     fair = MAX_SPANS_OF_PAGE // max(1, len(shown))
     spans_limit = min(max(LEAST_SPANS_OF_PARTITION, fair), SPANS_OF_PARTITION)
-    rows, states, configs = await asyncio.gather(
-        progress_rows(cluster, [progress.within(set(shown))], query, leaders, _now_ms()),
-        _share_states(cluster, progress, shown, spans_limit),
+    (lag,), states, configs = await asyncio.gather(
+        measure(leaders, [positions.within(set(shown))], query, _now_ms(), RecordTimes()),
+        _share_states(cluster, positions, shown, spans_limit),
         configs_of(visit, ConfigType.GROUP, group_id, warnings),
     )
     others = tuple(f"{each}." for each in ("share", "consumer", "streams") if each != kind)
     return Group(
         group_id,
         kind,
-        progress.state,
+        positions.state,
         None if seen is None else seen.groups.get(group_id),
         [] if seen is None else [note for note in seen.notes if note.group_id == group_id],
         len(partitions),
         page,
         pages,
-        _partitions(rows, states),
+        _partitions(lag, states),
         any(state.spans is not None for state in states.values()) if states else None,
         spans_limit,
-        members_of(progress),
+        members_of(positions),
         configs and [config for config in configs if not config.name.startswith(others)],
         None if seen is None else seen.queues.get(group_id),
         visit.observer.group_history(group_id),
@@ -97,72 +93,62 @@ async def group(
 
 
 def _partitions(
-    rows: Sequence[LagRow], states: Mapping[TopicPartition, SharePartitionState]
+    group: GroupLag, states: Mapping[TopicPartition, SharePartitionState]
 ) -> list[PartitionOfGroup]:
+    is_share = group.type == "share"
     return [
         PartitionOfGroup(
-            row.topic,
-            row.partition,
-            row.start_offset,
-            row.committed_offset,
-            row.end_offset,
-            row.lag,
-            row.time_lag_ms,
-            row.member_id.split(",") if row.member_id else (),
-            states.get((row.topic, row.partition)),
+            lag.topic,
+            lag.partition,
+            lag.position if is_share else None,
+            None if is_share else lag.position,
+            lag.end_offset,
+            lag.records,
+            lag.time_lag_ms,
+            [member.member_id for member in lag.members],
+            states.get((lag.topic, lag.partition)),
         )
-        for row in rows
-        if row.topic is not None and row.partition is not None  # others are idle members
+        for lag in group.partitions
     ]
 
 
-async def group_rows(cluster: Cluster, group_id: str) -> list[LagRow]:
-    """Return the rows of a group, by topic and partition, without times; none if there is no such
-    group.
+async def group_lag(cluster: Cluster, group_id: str) -> GroupLag | None:
+    """Return the lag of a group without times; None if there is no such group.
 
     :raises ClientError: the cluster cannot be reached, or refuses
     """
     query = LagQuery(groups=(group_id,), time_lag=False, complete_counts=False)
-    listed, _ = await wanted_groups(cluster, query)
-    rows: list[LagRow] = []
-    async for part in lag_snapshot(cluster, listed, query, _now_ms()):
-        rows += part.rows
-    return rows
+    return next(iter((await snapshot(cluster, query)).groups), None)
 
 
-async def _progress(
-    cluster: Cluster,
-    query: LagQuery,
-    leaders: PartitionLeaders,
-    seen: Observation | None,
-    warnings: list[str],
-) -> Progress | None:
-    """Return the progress of the group of a query, or None if it does not exist."""
+async def _positions(
+    query: LagQuery, leaders: PartitionLeaders, seen: Observation | None, warnings: list[str]
+) -> GroupPositions | None:
+    """Return the positions of the group of a query, or None if it does not exist."""
     (group_id,) = query.groups
     summary = None if seen is None else seen.groups.get(group_id)
     if summary is not None:  # saves listing all groups
         group = ListedGroup(group_id, summary.group_type, "", summary.group_state, _UNKNOWN_NODE)
-        problems: list[str] = []
-        progress = await read_progress(cluster, [group], query, leaders, problems)
-        if progress:
-            warnings += problems
-            return progress[0]
+        positions = (await read_positions(leaders, [group], query))[group_id]
+        if isinstance(positions, GroupPositions):
+            return positions
+        leaders.problems.clear()
     # The group may be new, or was created again with another type.
-    listed, problems = await wanted_groups(cluster, query)
+    listed, problems = await select_groups(leaders.cluster, query)
     warnings += problems
     for group in listed:
-        cluster.coordinators.assume(group.group_id, group.node_id)
-    progress = await read_progress(cluster, listed, query, leaders, warnings)
-    return progress[0] if progress else None
+        leaders.cluster.coordinators.assume(group.group_id, group.node_id)
+    read = await read_positions(leaders, listed, query)
+    return next((at for at in read.values() if isinstance(at, GroupPositions)), None)
 
 
 async def _share_states(
-    cluster: Cluster, progress: Progress, keys: Sequence[TopicPartition], spans_limit: int
+    cluster: Cluster, positions: GroupPositions, keys: Sequence[TopicPartition], spans_limit: int
 ) -> Mapping[TopicPartition, SharePartitionState]:
     """Return what is in flight; empty for other groups than share groups."""
-    if progress.group.type != "share" or not keys:
+    if positions.type != "share" or not keys:
         return {}
-    return await share_states(cluster, progress.group.group_id, keys, spans_limit)
+    return await share_states(cluster, positions.group_id, keys, spans_limit)
 
 
 async def configs_of(
@@ -180,13 +166,11 @@ async def configs_of(
         return None
 
 
-def members_of(progress: Progress) -> list[MemberOfGroup]:
+def members_of(positions: GroupPositions) -> list[MemberOfGroup]:
     """Return the members of a group, by client id."""
-    members = {member.member_id: member for member in progress.idle}
     assigned: dict[str, dict[str, list[int]]] = {}
-    for (topic, number), holders in sorted(progress.members.items()):
+    for (topic, number), holders in sorted(positions.holders.items()):
         for member in holders:
-            members[member.member_id] = member
             assigned.setdefault(member.member_id, {}).setdefault(topic, []).append(number)
     shown = [
         MemberOfGroup(
@@ -195,7 +179,7 @@ def members_of(progress: Progress) -> list[MemberOfGroup]:
             member.host.removeprefix("/"),
             assigned.get(member.member_id, {}),
         )
-        for member in members.values()
+        for member in positions.members
     ]
     return sorted(shown, key=lambda member: (member.client_id, member.member_id))
 

@@ -19,8 +19,7 @@ from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.configs import ConfigType, describe_configs
 from headrace.client.dead_letters import sources
 from headrace.client.errors import ClientError, raised
-from headrace.client.lag.group_lines import group_line
-from headrace.client.lag.rows import LagQuery
+from headrace.client.lag.model import LagQuery, summary
 from headrace.client.lag.watch import LagWatch
 from headrace.client.list_offsets import LATEST, ListedOffset, ask_leaders
 from headrace.client.loop_thread import LoopThread
@@ -211,17 +210,15 @@ class Observer:
     async def _observe(self, cluster: Cluster, watch: LagWatch) -> Observation:
         started_s = time.monotonic()
         now_ms = time.time_ns() // 1_000_000
-        lags, warnings = await watch.snapshot()
-        groups = {
-            group_id: GroupSummary(*group_line(group_id, lag, watch.rates))
-            for group_id, lag in sorted(lags.items())
-        }
+        lags = await watch.snapshot()
+        warnings = list(lags.warnings)
+        groups = {group.group_id: GroupSummary(**summary(group)) for group in lags.groups}
         await self._learn_queues(
             cluster, [group_id for group_id, group in groups.items() if group.group_type == "share"]
         )
         topics = self._summaries(
             await self._observe_topics(cluster, now_ms, warnings),
-            Counter(topic for lag in lags.values() for topic in lag.topics),
+            Counter(topic for group in lags.groups for topic in group.topics),
         )
         with self._lock:
             self._groups.add(
@@ -246,7 +243,7 @@ class Observer:
             brokers=len(cluster.nodes),
             groups=groups,
             topics=topics,
-            topics_of={group_id: tuple(lag.topics) for group_id, lag in lags.items()},
+            topics_of={group.group_id: tuple(group.topics) for group in lags.groups},
             queues=self._queues,
             notes=notes(groups.values(), self._groups, letters),
             warnings=warnings,

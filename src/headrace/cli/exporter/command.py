@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.cli.client_options import client_config, client_options, connection_settings
 from headrace.cli.descriptors import allow_all_descriptors
 from headrace.cli.errors import Failure, one_line_error
-from headrace.cli.groups.options import GROUP_TYPES, check_pattern, group_types
+from headrace.cli.lag.show import lag_query, query_options
 from headrace.cli.log_output import log_to_stderr
 from headrace.cli.metrics_access import metrics_access
 from headrace.cli.options import (
@@ -27,12 +27,10 @@ from headrace.log_lines import log_unhandled
 if TYPE_CHECKING:
     from headrace.broker.metrics.server import MetricsAccess
     from headrace.cli.exporter.scraper import Scraper
-    from headrace.client.lag.rows import LagQuery
 
 DEFAULT_LISTEN = Address("127.0.0.1", 9308)
 _TIMEOUT_S = 8.0
 _WINDOW_S = 60.0
-_PATTERNS = ("groups-pattern", "exclude-groups", "topics-pattern", "exclude-topics")
 _EPILOG = """\
 examples:
   headrace exporter --bootstrap-server broker:9092
@@ -58,29 +56,8 @@ def declare(parser: ArgumentParser) -> None:
             f"(default: {DEFAULT_LISTEN})"
         ),
     )
-    for name, what in zip(
-        _PATTERNS,
-        (
-            "only groups whose whole id matches",
-            "without groups whose whole id matches",
-            "only topics whose whole name matches",
-            "without topics whose whole name matches",
-        ),
-        strict=True,
-    ):
-        parser.add_argument(f"--{name}", metavar="REGEX", help=what)
-    parser.add_argument(
-        "--type", metavar="TYPE,…", help=f"only groups of these types: {', '.join(GROUP_TYPES)}"
-    )
-    parser.add_argument(
-        "--isolation-level",
-        choices=("read_uncommitted", "read_committed"),
-        default="read_uncommitted",
-        help="with read_committed the lag ends at the last stable offset "
-        "(default: read_uncommitted)",
-    )
+    query_options(parser)
     flag(parser, "--partitions", "add metrics of each partition of each group")
-    flag(parser, "--no-time-lag", "do not read records for their timestamps")
     seconds_option(parser, "--window", "time over which rates are means", _WINDOW_S)
     seconds_option(parser, "--timeout", "limit of one scrape", _TIMEOUT_S)
     file_option(
@@ -123,27 +100,6 @@ def run(options: Namespace) -> int:
     allow_all_descriptors()
     asyncio.run(_serve(scraper, options.listen, access))
     return 0
-
-
-def lag_query(options: Namespace) -> LagQuery:
-    """Return the query that the options describe.
-
-    :raises BadUsage: a pattern or a type is wrong
-    """
-    from headrace.client.lag.rows import LagQuery
-
-    patterns = {name: getattr(options, name.replace("-", "_")) for name in _PATTERNS}
-    for name, pattern in patterns.items():
-        check_pattern(f"--{name}", pattern)
-    return LagQuery(
-        groups_pattern=patterns["groups-pattern"],
-        groups_excluded=patterns["exclude-groups"],
-        group_types=group_types(options.type),
-        topics_pattern=patterns["topics-pattern"],
-        topics_excluded=patterns["exclude-topics"],
-        read_committed=options.isolation_level == "read_committed",
-        time_lag=not options.no_time_lag,
-    )
 
 
 async def _serve(scraper: Scraper, at: Address, access: MetricsAccess) -> None:

@@ -8,9 +8,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from headrace.client.lag.rates import LagRates, seconds_to_zero
-from headrace.client.lag.rows import LagRow
-from headrace.client.lag.summary import GroupLag, TopicLag
+from headrace.client.lag.model import GroupLag
 from headrace.metric_family import Family
 
 _GROUP = ("group", "type")
@@ -107,58 +105,48 @@ class ScrapedLags:
         self._samples: dict[str, Metric] = {one.name: one.empty() for one in FAMILIES}
         self._ends: dict[tuple[str, int], int] = {}
 
-    def add_partitions(self, rows: Iterable[LagRow]) -> None:
+    def add_partitions(self, groups: Iterable[GroupLag]) -> None:
         """Add the samples of partitions."""
-        for row in rows:
-            if row.topic is not None and row.partition is not None:
-                self._add_partition(row, row.topic, row.partition)
+        for group in groups:
+            for lag in group.partitions:
+                values = (group.group_id, group.type, lag.topic, str(lag.partition))
+                labels = dict(zip(_PARTITION, values, strict=True))  # one dict for all three
+                for family, value in (
+                    (PARTITION_LAG, lag.records),
+                    (PARTITION_LAG_SECONDS, lag.seconds),
+                    (PARTITION_OFFSET, lag.position),
+                ):
+                    if value is not None:
+                        self._samples[family.name].add_sample(family.name, labels, value)
+                if lag.end_offset is not None:
+                    self._ends[lag.topic, lag.partition] = lag.end_offset
 
-    def _add_partition(self, row: LagRow, topic: str, partition: int) -> None:
-        labels = dict(
-            zip(_PARTITION, (row.group_id, row.group_type, topic, str(partition)), strict=True)
-        )
-        lag_s = None if row.time_lag_ms is None else row.time_lag_ms / 1000
-        offset = row.start_offset if row.group_type == "share" else row.committed_offset
-        for family, value in (
-            (PARTITION_LAG, row.lag),
-            (PARTITION_LAG_SECONDS, lag_s),
-            (PARTITION_OFFSET, offset),
-        ):
-            if value is not None:  # one dict of labels for all three
-                self._samples[family.name].add_sample(family.name, labels, value)
-        if row.end_offset is not None:
-            self._ends[topic, partition] = row.end_offset
-
-    def finish(self, groups: Mapping[str, GroupLag], rates: LagRates) -> None:
+    def finish(
+        self, groups: Iterable[GroupLag], produced: Mapping[str, tuple[int, float | None]]
+    ) -> None:
         """Add the samples of groups and topics.
 
-        :param rates: of the same snapshot
+        :param produced: topic → records since the first scrape, and per second
         """
-        for group_id, group in groups.items():
-            labels = (group_id, group.type)
+        for group in groups:
+            labels = (group.group_id, group.type)
             self._sample(STATE, (*labels, group.state), 1)
             self._sample(MEMBERS, labels, len(group.members))
             for topic, lag in group.topics.items():
-                self._add_topic((*labels, topic), lag, rates)
-        for topic in rates.topics():
-            produced, per_s = rates.produced(topic)
-            self._sample(PRODUCED, (topic,), produced)
+                for family, value in (
+                    (LAG, lag.records),
+                    (LAG_SECONDS, lag.seconds),
+                    (UNKNOWN, lag.unknown),
+                    (CONSUMED, lag.done),
+                    (CONSUMPTION, lag.done_per_s),
+                    (TO_ZERO, lag.seconds_to_zero),
+                ):
+                    self._sample(family, (*labels, topic), value)
+        for topic, (records, per_s) in produced.items():
+            self._sample(PRODUCED, (topic,), records)
             self._sample(PRODUCTION, (topic,), per_s)
         for (topic, partition), end in self._ends.items():
             self._sample(PARTITION_END, (topic, str(partition)), end)
-
-    def _add_topic(self, labels: tuple[str, str, str], lag: TopicLag, rates: LagRates) -> None:
-        group_id, _, topic = labels
-        consumed, per_s = rates.consumed(group_id, topic)
-        self._sample(LAG, labels, lag.lag)
-        if lag.lag is not None and lag.time_lag_ms is not None:
-            self._sample(LAG_SECONDS, labels, lag.time_lag_ms / 1000)
-        self._sample(UNKNOWN, labels, lag.unknown)
-        self._sample(CONSUMED, labels, consumed)
-        self._sample(CONSUMPTION, labels, per_s)
-        produced_per_s = rates.produced_for(group_id, topic)
-        left_s = seconds_to_zero(lag.lag, lag.unknown, per_s, produced_per_s)
-        self._sample(TO_ZERO, labels, left_s)
 
     def about(self, *, up: bool, scrape_s: float, problems: int) -> None:
         """Add the samples of the scrape itself."""

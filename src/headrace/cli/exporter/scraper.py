@@ -7,7 +7,7 @@ import gc
 import time
 
 from headrace.client.errors import ClientError
-from headrace.client.lag.rows import LagQuery
+from headrace.client.lag.model import LagQuery
 from headrace.client.lag.watch import LagWatch
 from headrace.client.settings import Settings
 from headrace.log_lines import LimitedLog, get_logger
@@ -58,9 +58,9 @@ class Scraper:
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
                 each_part = page.add_partitions if self._by_partition else None
-                groups, warnings = await self._watch.snapshot(each_part)
-                problems += warnings
-                page.finish(groups, self._watch.rates)
+                seen = await self._watch.snapshot(each_part)
+                problems += seen.warnings
+                page.finish(seen.groups, self._watch.produced())
             up = True
         except TimeoutError:
             problems.append(f"the cluster did not answer within {self._timeout_ms} ms")

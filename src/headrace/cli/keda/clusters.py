@@ -108,11 +108,7 @@ class Clusters:
         :raises InvalidMetadata: all clusters have answered, and are in use
         """
         limit_s = time.monotonic() - UNUSED_S
-        keys = [
-            key
-            for key, collector in self._others.items()
-            if not collector.is_watched and collector.used_s < limit_s
-        ]
+        keys = [key for key, collector in self._others.items() if collector.used_s < limit_s]
         if not keys and len(self._others) >= MAX_CLUSTERS:
             # A cluster that never answered is the first to go, so that wrong names keep nobody out.
             keys = [key for key, collector in self._others.items() if not collector.has_answered]

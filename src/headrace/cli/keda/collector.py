@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.client.errors import AuthenticationFailed, ClientError, ConnectionFailed
-from headrace.client.lag.backlog import Backlog, BacklogQuery, backlogs, has_members
+from headrace.client.groups import list_groups
 from headrace.client.lag.partition_leaders import PartitionLeaders
+from headrace.client.lag.times import RecordTimes
 from headrace.client.settings import Settings
 from headrace.log_lines import LimitedLog, get_logger
+
+from .backlog import Backlog, BacklogQuery, backlogs
 
 log = LimitedLog(get_logger("headrace.keda"))
 
 TOPICS_KEPT_S = 30.0
 """The time after which topics are looked up again, for new partitions."""
 MEMBERS_KEPT_S = 5.0
-"""The time for which the members of a group need no new request."""
+"""The time for which the states of the groups need no new request."""
+MAX_FETCHES = 20
+"""The limit of requests to one broker, in one round, to tell records from transaction markers."""
+_TIMES_KEPT_MS = 60_000
+_MAX_TIMES = 100_000
+"""The number of positions in memory after which old ones are forgotten early."""
+_GATHER_S = 0.02
+"""The time that a round waits for further calls."""
 
 
 @dataclass(slots=True)
@@ -42,9 +50,11 @@ class _Known:
 class BacklogCollector:
     """A collector that queries a cluster in rounds, each for all groups that somebody waits for.
 
-    :param interval_s: the pause between two rounds for watched groups; an answer of this age is
+    :param interval_s: the pause between two queries for watched groups; an answer of this age is
         used again
     :param keep_s: the time for which the last known backlog is used while a newer one is unknown
+    :ivar has_answered: True once the cluster has answered
+    :ivar used_s: the time of the last use
     """
 
     def __init__(self, settings: Settings, interval_s: float, keep_s: float) -> None:
@@ -54,66 +64,46 @@ class BacklogCollector:
         self._timeout_s = settings.request_timeout_ms / 1000
         self._leaders = PartitionLeaders(self._cluster)
         self._leaders_s = 0.0
+        self._times = RecordTimes(MAX_FETCHES, _TIMES_KEPT_MS)
         self._known: dict[BacklogQuery, _Known] = {}
-        self._asked: dict[BacklogQuery, None] = {}
-        self._watched: Counter[BacklogQuery] = Counter()
-        self._members: dict[BacklogQuery, tuple[float, bool]] = {}
-        self._wake = asyncio.Event()
-        self._round_ended = asyncio.Condition()
-        self._rounds = asyncio.create_task(self._run(), name="headrace-keda-rounds")
+        self._waiting: dict[BacklogQuery, None] = {}
+        """The queries of the next round."""
+        self._rounds: set[asyncio.Task[None]] = set()
+        self._next_round: asyncio.Task[None] | None = None
+        self._one_at_a_time = asyncio.Lock()
+        self._states: dict[str, str] = {}
+        self._states_s = -MEMBERS_KEPT_S
         self._is_closed = False
         self.has_answered = False
-        """True once the cluster has answered."""
         self.used_s = time.monotonic()
-        """The time of the last use."""
-
-    @property
-    def is_watched(self) -> bool:
-        """True while a stream watches a group."""
-        return bool(self._watched)
 
     async def close(self) -> None:
         """End the rounds and all calls that wait for one, and close the connections."""
         self._is_closed = True
-        self._rounds.cancel()
-        await asyncio.gather(self._rounds, return_exceptions=True)
-        async with self._round_ended:
-            self._round_ended.notify_all()
+        for round_ in self._rounds:
+            round_.cancel()
+        await asyncio.gather(*self._rounds, return_exceptions=True)
         await self._cluster.close()
 
-    async def backlog(self, query: BacklogQuery) -> Backlog:
+    async def backlog(self, query: BacklogQuery, max_age_s: float | None = None) -> Backlog:
         """Return the backlog of a group.
 
-        :raises ClientError: it is unknown
+        :param max_age_s: the age of an answer that is used again; None for the interval
+        :raises ClientError: it is unknown, or the collector is closed
         """
-        asked_s = self.used_s = time.monotonic()
+        self.used_s = time.monotonic()
         known = self._known.get(query)
-        if known is None or known.round_s < asked_s - self._interval_s:
-            self._asked[query] = None
-            self._wake.set()
-            await self._wait_for_round(query, asked_s)
-        return self._last(query)
-
-    async def _wait_for_round(self, query: BacklogQuery, since_s: float) -> None:
-        """Wait until a round that began at a time or later has asked for a group.
-
-        :raises ConnectionFailed: the collector is closed
-        """
-
-        def has_ended() -> bool:
-            known = self._known.get(query)
-            return self._is_closed or (known is not None and known.round_s >= since_s)
-
-        async with self._round_ended:
-            await self._round_ended.wait_for(has_ended)
+        max_age_s = self._interval_s if max_age_s is None else max_age_s
+        is_old = known is None or known.round_s < self.used_s - max_age_s
+        if is_old and not self._is_closed:
+            self._waiting[query] = None
+            if self._next_round is None:
+                self._next_round = asyncio.create_task(self._round(), name="headrace-keda-round")
+                self._rounds.add(self._next_round)
+                self._next_round.add_done_callback(self._rounds.discard)
+            await asyncio.wait([self._next_round])
         if self._is_closed:
             raise ConnectionFailed("the connections to the cluster were closed")
-
-    def _last(self, query: BacklogQuery) -> Backlog:
-        """Return the last known backlog.
-
-        :raises ClientError: there is none, or it is too old
-        """
         known = self._known[query]
         if known.error is not None and (
             known.backlog is None or time.monotonic() - known.backlog_s > self._keep_s
@@ -123,69 +113,53 @@ class BacklogCollector:
         return known.backlog
 
     async def watch(self, query: BacklogQuery) -> AsyncGenerator[Backlog, None]:
-        """Yield the backlog of a group after each round in which it is known.
+        """Yield the backlog of a group repeatedly, while it is known.
 
         :raises ConnectionFailed: the collector was closed
         """
-        self._watched[query] += 1
-        self._asked[query] = None
-        self._wake.set()
-        try:
-            seen_s = time.monotonic()
-            while True:
-                await self._wait_for_round(query, seen_s + 1e-9)
-                seen_s = self._known[query].round_s
-                self.used_s = time.monotonic()
-                with suppress(ClientError):
-                    yield self._last(query)
-        finally:
-            self._watched[query] -= 1
-            self._watched += Counter()  # drops those at zero
+        while True:
+            try:
+                yield await self.backlog(query, 0.0)
+            except ClientError:
+                if self._is_closed:
+                    raise
+            await asyncio.sleep(self._interval_s)
 
     async def has_members(self, query: BacklogQuery) -> bool:
-        """Return whether a group has members; True while that is unknown."""
-        at_s, found = self._members.get(query, (0.0, False))
-        now_s = time.monotonic()
-        if now_s - at_s > MEMBERS_KEPT_S:
+        """Return whether a group has members, and so may hold records; True while unknown."""
+        if time.monotonic() - self._states_s > MEMBERS_KEPT_S:
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    found = await has_members(self._cluster, query)
+                    listed = await list_groups(self._cluster)
+                for error in listed.errors:
+                    raise error
             except (ClientError, TimeoutError) as error:
                 log.warning(query.group_id, "the members of group %s: %s", query.group_id, error)
                 return True
-            self._members[query] = (now_s, found)
-        return found
+            self._states = {group.group_id: group.state for group in listed.groups}
+            self._states_s = time.monotonic()
+        return self._states.get(query.group_id, "Dead") not in ("Dead", "Empty")
 
-    async def _run(self) -> None:
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._pause_s()):
-                    await self._wake.wait()
-            self._wake.clear()
-            asked, self._asked = self._asked, {}
-            due = [one for one in self._watched if self._due_in_s(one) <= 0]
-            if queries := dict.fromkeys([*asked, *due]):
-                await self._round(queries)
+    async def _round(self) -> None:
+        await asyncio.sleep(_GATHER_S)
+        async with self._one_at_a_time:
+            queries, self._waiting, self._next_round = list(self._waiting), {}, None
+            await self._ask(queries)
 
-    def _pause_s(self) -> float | None:
-        return min(map(self._due_in_s, self._watched), default=None)
-
-    def _due_in_s(self, query: BacklogQuery) -> float:
-        known = self._known.get(query)
-        if known is None:
-            return 0.0
-        return max(0.0, known.round_s + self._interval_s - time.monotonic())
-
-    async def _round(self, queries: Iterable[BacklogQuery]) -> None:
+    async def _ask(self, queries: Sequence[BacklogQuery]) -> None:
         began_s = time.monotonic()
-        if began_s - self._leaders_s > TOPICS_KEPT_S:
+        is_old = began_s - self._leaders_s > TOPICS_KEPT_S
+        if is_old:
             self._leaders, self._leaders_s = PartitionLeaders(self._cluster), began_s
+        if is_old or self._times.size > _MAX_TIMES:
+            self._times.begin()
+        results: Mapping[BacklogQuery, Backlog | ClientError]
         try:
             async with asyncio.timeout(self._timeout_s):
-                results = await backlogs(self._cluster, self._leaders, queries, self._earlier())
+                results = await backlogs(self._leaders, self._times, queries)
         except TimeoutError:
-            error: ClientError = ConnectionFailed("the cluster does not answer in time")
-            results = dict.fromkeys(queries, error)
+            silence = ConnectionFailed("the cluster does not answer in time")
+            results = dict.fromkeys(queries, silence)
         except ClientError as failure:
             results = dict.fromkeys(queries, failure)
         except Exception as bug:  # otherwise all callers would wait for ever
@@ -193,8 +167,7 @@ class BacklogCollector:
             results = dict.fromkeys(queries, ClientError("cannot read backlogs"))
         for query, result in results.items():
             known = self._known.setdefault(query, _Known())
-            known.round_s = began_s
-            known.error = None
+            known.round_s, known.error = began_s, None
             if not isinstance(result, ConnectionFailed | AuthenticationFailed):
                 self.has_answered = True
             if isinstance(result, ClientError):
@@ -203,22 +176,9 @@ class BacklogCollector:
                 log.warning(query.group_id, "the backlog of group %s: %s", query.group_id, result)
             else:
                 known.backlog, known.backlog_s = result, began_s
-        if any(isinstance(one, ConnectionFailed) for one in results.values()):
+        if any(isinstance(result, ConnectionFailed) for result in results.values()):
             await self._cluster.close()  # a request that timed out would delay the next round
-        self._forget(began_s)
-        async with self._round_ended:
-            self._round_ended.notify_all()
-
-    def _earlier(self) -> dict[BacklogQuery, Backlog]:
-        return {
-            query: known.backlog
-            for query, known in self._known.items()
-            if known.backlog is not None
+        limit_s = began_s - self._keep_s - TOPICS_KEPT_S
+        self._known = {
+            query: known for query, known in self._known.items() if known.round_s >= limit_s
         }
-
-    def _forget(self, now_s: float) -> None:
-        """Forget groups that were not queried lately."""
-        limit_s = now_s - self._keep_s - TOPICS_KEPT_S
-        for query in [one for one, known in self._known.items() if known.round_s < limit_s]:
-            del self._known[query]
-            self._members.pop(query, None)

@@ -6,11 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.client.lag.backlog import Backlog, BacklogQuery
+from .backlog import CONSUMER, SHARE, Backlog, BacklogQuery
 
 DEFAULT_LAG_THRESHOLD = 10.0
 
-SHARE, CONSUMER = "share", "consumer"
 _KEYS = frozenset(
     {
         "bootstrapServers",
@@ -52,16 +51,15 @@ class ScaledObject:
     @property
     def metric_name(self) -> str:
         """The name of the metric."""
-        kind = SHARE if self.query.is_share else CONSUMER
         group = re.sub("[^a-z0-9]+", "-", self.query.group_id.lower()).strip("-")
-        return f"headrace-{kind}-{group}".rstrip("-")
+        return f"headrace-{self.query.kind}-{group}".rstrip("-")
 
     def metric(self, backlog: Backlog) -> float:
         """Return the value of the metric.
 
         For a consumer group it never asks for more replicas than partitions: they would idle.
         """
-        if self.query.is_share:
+        if self.query.kind == SHARE:
             return float(backlog.records)
         return min(float(backlog.records), self.lag_threshold * backlog.partitions)
 
@@ -86,7 +84,7 @@ def parse(metadata: Mapping[str, str]) -> ScaledObject:
     topics = [part.strip() for part in metadata.get("topics", "").split(",")]
     query = BacklogQuery(
         group_id,
-        group_type == SHARE,
+        group_type,
         tuple(filter(None, topics)),
         reset == "earliest" if reset else None,
     )

@@ -17,9 +17,9 @@ from headrace.client.errors import (
     RequestRefused,
     UnknownTopic,
 )
-from headrace.client.lag.backlog import Backlog
 
 from . import messages
+from .backlog import Backlog
 from .clusters import Clusters
 from .collector import BacklogCollector
 from .scaled_object import InvalidMetadata, ScaledObject, parse

@@ -6,23 +6,27 @@ import asyncio
 import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.cli.client_options import call_options
 from headrace.cli.cluster_run import on_cluster
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.groups.options import GROUP_TYPES, check_pattern, group_types
 from headrace.cli.options import flag, positive_seconds, repeated_option
-from headrace.cli.tables import Column, as_json, one_line, table
+from headrace.cli.tables import Column, as_json, count_of, one_line, screen_table, table
 
 if TYPE_CHECKING:
     from headrace.client import Cluster
-    from headrace.client.lag.rows import LagPart, LagQuery, LagRow
+    from headrace.client.lag.model import GroupLag, LagQuery, Snapshot
 
 _WATCH_S = 2.0
 _WARNINGS_SHOWN = 5
+_LINES_AROUND = 6
+"""The number of lines of a screen besides those of a table."""
+_FEWEST_LINES = 3
 _EPILOG = """\
 examples:
   headrace lag show
@@ -55,12 +59,17 @@ def query_options(parser: ArgumentParser) -> None:
     """Declare the options that :func:`lag_query` reads."""
     parser.add_argument("groups", nargs="*", metavar="GROUP", help="groups to show (default: all)")
     repeated_option(parser, "--group", "GROUP", "a group; may be repeated")
-    parser.add_argument("--groups-pattern", metavar="REGEX", help="groups whose whole id matches")
+    repeated_option(parser, "--topic", "TOPIC", "a topic; may be repeated")
+    for name, help_text in (
+        ("--groups-pattern", "groups whose whole id matches"),
+        ("--exclude-groups", "without groups whose whole id matches"),
+        ("--topics-pattern", "topics whose whole name matches"),
+        ("--exclude-topics", "without topics whose whole name matches"),
+    ):
+        parser.add_argument(name, metavar="REGEX", help=help_text)
     parser.add_argument(
         "--type", metavar="TYPE,…", help=f"only groups of these types: {', '.join(GROUP_TYPES)}"
     )
-    repeated_option(parser, "--topic", "TOPIC", "a topic; may be repeated")
-    parser.add_argument("--topics-pattern", metavar="REGEX", help="topics whose whole name matches")
     parser.add_argument(
         "--isolation-level",
         choices=("read_uncommitted", "read_committed"),
@@ -76,27 +85,12 @@ def query_options(parser: ArgumentParser) -> None:
     )
 
 
-def run(options: Namespace) -> int:
-    """Execute the command.
-
-    :returns: the exit status
-    :raises Failure: it failed, wholly or in part, or the options are wrong
-    """
-    query = lag_query(options)
-    try:
-        on_cluster(options, lambda cluster: _show(cluster, query, options))
-    except KeyboardInterrupt:
-        if options.watch is None:
-            raise
-    return 0
-
-
 def lag_query(options: Namespace) -> LagQuery:
     """Return the query that the options of :func:`query_options` describe.
 
     :raises BadUsage: they contradict each other, or a pattern is wrong
     """
-    from headrace.client.lag.rows import LagQuery
+    from headrace.client.lag.model import LagQuery
 
     groups = tuple(dict.fromkeys([*options.group, *options.groups]))
     for name, pattern, named in (
@@ -106,234 +100,227 @@ def lag_query(options: Namespace) -> LagQuery:
         if pattern is not None and named:
             raise BadUsage(f"name the {name} or give --{name}-pattern, not both")
         check_pattern(f"--{name}-pattern", pattern)
+    check_pattern("--exclude-groups", options.exclude_groups)
+    check_pattern("--exclude-topics", options.exclude_topics)
     return LagQuery(
         groups=groups,
         groups_pattern=options.groups_pattern,
+        groups_excluded=options.exclude_groups,
         group_types=group_types(options.type),
         topics=tuple(options.topic),
         topics_pattern=options.topics_pattern,
+        topics_excluded=options.exclude_topics,
         read_committed=options.isolation_level == "read_committed",
         time_lag=not options.no_time_lag,
     )
 
 
+def run(options: Namespace) -> int:
+    """Execute the command.
+
+    :returns: the exit status
+    :raises Failure: it failed, wholly or in part, or the options are wrong
+    """
+    query = replace(lag_query(options), held=options.partitions)
+    try:
+        on_cluster(options, lambda cluster: _show(cluster, query, options))
+    except KeyboardInterrupt:
+        if options.watch is None:
+            raise
+    return 0
+
+
 async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
-    on_terminal = sys.stdout.isatty() and not options.json
-    if options.watch is None:
-        with _spinner() if sys.stderr.isatty() else nullcontext():
-            part = await _snapshot(cluster, query)
-        _print(part, options, on_terminal)
-        if part.warnings:
-            more = len(part.warnings) - _WARNINGS_SHOWN
-            shown = [
-                *part.warnings[:_WARNINGS_SHOWN],
-                *([f"and {more} more"] if more > 0 else []),
-            ]
-            raise Failure("; ".join(shown))
-    elif on_terminal:
-        await _watch(cluster, query, options)
-    else:
-        async for part in _snapshots(cluster, query, options.watch):
-            _print(part, options, on_terminal)
-            print(flush=True)
-            for one in part.warnings[:_WARNINGS_SHOWN]:
-                print(f"headrace lag show: {one_line(one)}", file=sys.stderr)
+    from headrace.client.lag.model import rows
+    from headrace.client.lag.snapshot import snapshot
+
+    def show(seen: Snapshot) -> View | str:
+        return as_json(rows(seen)) if options.json else _view(seen, options.partitions)
+
+    async def take() -> Snapshot:
+        return await snapshot(cluster, query)
+
+    if options.watch is not None:
+        await display(repeated(take, options.watch), show)
+        return
+    seen = await take()
+    print_view(show(seen))
+    if seen.warnings:
+        raise Failure("; ".join(shortened(seen.warnings)))
 
 
-async def _snapshot(cluster: Cluster, query: LagQuery) -> LagPart:
-    from headrace.client.lag.rows import LagPart
-    from headrace.client.lag.snapshot import lag_snapshot, wanted_groups
+async def repeated(
+    take: Callable[[], Awaitable[Snapshot]], every_s: float, times: int | None = None
+) -> AsyncIterator[Snapshot]:
+    """Yield snapshots. While the cluster does not answer, yield the last one again, with the
+    reason.
 
-    groups, warnings = await wanted_groups(cluster, query)
-    rows: list[LagRow] = []
-    async for part in lag_snapshot(cluster, groups, query, time.time_ns() // 1_000_000):
-        rows += part.rows
-        warnings += part.warnings
-    return LagPart(
-        sorted(rows, key=lambda row: (row.group_id, row.topic or "", row.partition or 0)), warnings
-    )
-
-
-async def _snapshots(cluster: Cluster, query: LagQuery, every_s: float) -> AsyncIterator[LagPart]:
-    """Yield snapshots without end. While the cluster does not answer, yield the last one again,
-    with the reason.
-
+    :param times: their number; None for no end
     :raises ClientError: the first one cannot be taken
     """
     from headrace.client import ClientError
-    from headrace.client.lag.rows import LagPart
 
-    part = await _snapshot(cluster, query)
+    seen = await take()
     while True:
-        yield part
+        yield seen
+        if times is not None and (times := times - 1) < 1:
+            return
         await asyncio.sleep(every_s)
         try:
-            part = await _snapshot(cluster, query)
+            seen = await take()
         except ClientError as error:
-            part = LagPart(part.rows, [f"the last snapshot is shown: {error}"])
+            seen = replace(seen, warnings=[f"the last snapshot is shown: {error}"])
 
 
-def _spinner() -> Any:
-    from rich.console import Console
+class View(NamedTuple):
+    """A table, and the lines below it."""
 
-    return Console(stderr=True).status("asking the brokers")
-
-
-async def _watch(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
-    from rich.live import Live
-
-    with Live(auto_refresh=False, vertical_overflow="crop") as live:
-        async for part in _snapshots(cluster, query, options.watch):
-            title = time.strftime("%H:%M:%S") + "".join(
-                f"\n{one_line(one)}" for one in part.warnings[:_WARNINGS_SHOWN]
-            )
-            live.update(_rich(part.rows, options, title), refresh=True)
+    titles: Sequence[str]
+    lines: Sequence[Sequence[object]]
+    below: Sequence[str]
 
 
-def _print(part: LagPart, options: Namespace, on_terminal: bool) -> None:
-    if options.json:
-        print(as_json(row._asdict() for row in part.rows))
-    elif on_terminal:
-        from rich.console import Console
-
-        Console().print(_rich(part.rows, options, None))
+def print_view(view: View | str) -> None:
+    """Print a table, or JSON; the lines below a table go to stderr."""
+    if isinstance(view, str):
+        print(view, flush=True)
     else:
-        columns, lines = _lines(part.rows, options.partitions)
-        print(
-            table(
-                [Column(title, len(title)) for title in columns],
-                [*lines, _total(part.rows, columns)],
-            )
-        )
-        if unknown := _unknown(part.rows):
-            print(unknown)
+        if sys.stdout.isatty():
+            from rich.console import Console
+
+            Console().print(screen_table(view.titles, view.lines))
+        else:
+            columns = [Column(title, len(title)) for title in view.titles]
+            print(table(columns, view.lines), flush=True)
+        for line in view.below:
+            print(one_line(line), file=sys.stderr, flush=True)
 
 
-def _rich(rows: Sequence[LagRow], options: Namespace, title: str | None) -> Any:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text  # not str: group ids may contain the brackets of markup
+async def display(
+    snapshots: AsyncIterator[Snapshot], show: Callable[[Snapshot], View | str]
+) -> None:
+    """Show snapshots; on a terminal, one in the place of the other."""
+    screen: Any = None
+    with ExitStack() as stack:
+        async for seen in snapshots:
+            view = show(seen)
+            if isinstance(view, str):
+                print_view(view)
+            elif not sys.stdout.isatty():
+                print_view(view._replace(below=[*view.below, *shortened(seen.warnings)]))
+                print(flush=True)
+            else:
+                from rich.live import Live
 
-    def text(value: object, missing: str) -> Text:
-        return Text(missing if value is None else one_line(str(value)))
+                screen = screen or stack.enter_context(Live(auto_refresh=False, screen=True))
+                screen.update(_fitted(view, seen, screen.console.size.height), refresh=True)
 
-    columns, lines = _lines(rows, options.partitions)
-    total = _total(rows, columns)
-    below = "\n".join(line for line in (_unknown(rows), title) if line)
-    made = Table(
-        box=box.SIMPLE_HEAD,
-        show_footer=True,
-        caption=Text(below) if below else None,
-        caption_justify="left",
+
+def _fitted(view: View, seen: Snapshot, height: int) -> Any:
+    """Return a table for a terminal of a height."""
+    below = [*view.below, *shortened(seen.warnings)]
+    room = max(_FEWEST_LINES, height - _LINES_AROUND - len(below))
+    if (more := len(view.lines) - room) > 0:
+        below = [f"and {more:,} more lines", *below]
+    time_text = time.strftime("%H:%M:%S", time.localtime(seen.at_ms / 1000))
+    return screen_table(view.titles, view.lines[:room], [time_text, *below])
+
+
+def shortened(warnings: Sequence[str]) -> list[str]:
+    """Return the first warnings, and the number of the others."""
+    more = len(warnings) - _WARNINGS_SHOWN
+    return [*warnings[:_WARNINGS_SHOWN], *([f"and {more} more"] if more > 0 else [])]
+
+
+def _view(seen: Snapshot, by_partition: bool) -> View:
+    from headrace.client.lag.model import total
+
+    lag = total([group.lag for group in seen.groups])
+    members = sum(len(group.members) for group in seen.groups)
+    below = (
+        f"{count_of(len(seen.groups), 'group')}, {count_of(lag.partitions, 'partition')}, "
+        f"{count_of(members, 'member')}, lag {'unknown' if lag.records is None else lag.records}"
     )
-    for column, sum_ in zip(columns, total, strict=True):
-        right = column in (
-            "PARTITION",
-            "PARTITIONS",
-            "MEMBERS",
-            "POSITION",
-            "END",
-            "LAG",
-            "TIME-LAG",
-        )
-        made.add_column(
-            column, footer=text(sum_, ""), justify="right" if right else "left", overflow="fold"
-        )
-    for line in lines:
-        made.add_row(*(text(value, "-") for value in line))
-    return made
-
-
-def _lines(rows: Sequence[LagRow], by_partition: bool) -> tuple[list[str], list[list[object]]]:
-    """Return the titles of the columns, and the lines; None stands for unknown."""
+    if lag.seconds is not None:
+        below += f", time lag {duration(lag.seconds)}"
+    if lag.unknown:
+        below += f", and {count_of(lag.unknown, 'partition')} whose lag is unknown"
     if by_partition:
-        columns = [
-            "GROUP",
-            "TYPE",
-            "TOPIC",
-            "PARTITION",
-            "POSITION",
-            "END",
-            "LAG",
-            "TIME-LAG",
-            "CLIENT-ID",
-            "HOST",
-        ]
-        return columns, [
-            [
-                row.group_id,
-                row.group_type,
-                row.topic,
-                row.partition,
-                row.start_offset if row.committed_offset is None else row.committed_offset,
-                row.end_offset,
-                row.lag,
-                duration(row.time_lag_ms),
-                row.client_id,
-                row.host,
-            ]
-            for row in rows
-        ]
-    together: dict[tuple[str, str | None], list[LagRow]] = {}
-    for row in rows:
-        together.setdefault((row.group_id, row.topic), []).append(row)
-    columns = ["GROUP", "TYPE", "STATE", "TOPIC", "PARTITIONS", "MEMBERS", "LAG", "TIME-LAG"]
-    lines: list[list[object]] = []
-    for (group_id, topic), some in together.items():
-        partitions = None if topic is None else len(some)
-        lag, time_lag = _sums(some)
-        head = (group_id, some[0].group_type, some[0].group_state, topic)
-        lines.append([*head, partitions, _members(some), lag, duration(time_lag)])
-    return columns, lines
+        return View(
+            _PARTITION_TITLES,
+            [line for group in seen.groups for line in _partitions(group)],
+            [below],
+        )
+    return View(_TOPIC_TITLES, [line for group in seen.groups for line in _topics(group)], [below])
 
 
-def _members(rows: Iterable[LagRow]) -> int:
-    return len(
-        {one for row in rows if row.member_id is not None for one in row.member_id.split(",")}
-    )
+_TOPIC_TITLES = ("GROUP", "TYPE", "STATE", "TOPIC", "PARTITIONS", "MEMBERS", "LAG", "TIME-LAG")
+_PARTITION_TITLES = (
+    "GROUP",
+    "TYPE",
+    "TOPIC",
+    "PARTITION",
+    "POSITION",
+    "END",
+    "LAG",
+    "TIME-LAG",
+    "HELD",
+    "CLIENT-ID",
+    "HOST",
+)
 
 
-def _sums(rows: Sequence[LagRow]) -> tuple[int | None, int | None]:
-    """Return the sum of the known lags and the largest known time lag; None if unknown."""
-    from headrace.client.lag.rows import known_sum
-
-    lag = known_sum(row.lag for row in rows if row.topic is not None)
-    times = [row.time_lag_ms for row in rows if row.time_lag_ms is not None]
-    return lag, None if lag is None else max(times, default=None)
-
-
-def _total(rows: Sequence[LagRow], columns: Sequence[str]) -> list[object]:
-    lag, time_lag = _sums(rows)
-    groups = len({row.group_id for row in rows})
-    partitions = sum(row.topic is not None for row in rows)
-    values = {
-        "GROUP": f"{groups:,} group{'' if groups == 1 else 's'}",
-        "PARTITION": partitions,
-        "PARTITIONS": partitions,
-        "MEMBERS": _members(rows),
-        "LAG": lag,
-        "TIME-LAG": duration(time_lag),
-    }
-    return [values.get(column) for column in columns]
+def _topics(group: GroupLag) -> Iterator[Sequence[object]]:
+    """Yield a line for each topic, and one for the members without a partition."""
+    head = (group.group_id, group.type, group.state)
+    for topic, lag in group.topics.items():
+        members = {
+            member.member_id
+            for partition in group.partitions
+            if partition.topic == topic
+            for member in partition.members
+        }
+        yield *head, topic, lag.partitions, len(members), lag.records, duration(lag.seconds)
+    if group.idle or not group.topics:
+        yield *head, None, None, len(group.idle), None, None
 
 
-def _unknown(rows: Sequence[LagRow]) -> str | None:
-    """Return a line about the partitions that the totals leave out; None if there are none."""
-    unknown = sum(row.lag is None for row in rows if row.topic is not None)
-    if not unknown:
-        return None
-    return f"and {unknown:,} partition{'' if unknown == 1 else 's'} whose lag is unknown"
+def _partitions(group: GroupLag) -> Iterator[Sequence[object]]:
+    """Yield a line for each partition, and for each member without one."""
+    for lag in group.partitions:
+        yield (
+            group.group_id,
+            group.type,
+            lag.topic,
+            lag.partition,
+            lag.position,
+            lag.end_offset,
+            lag.records,
+            duration(lag.seconds),
+            lag.held,
+            ",".join(member.client_id for member in lag.members) or None,
+            ",".join(member.host for member in lag.members) or None,
+        )
+    for member in group.idle:
+        yield group.group_id, group.type, *[None] * 7, member.client_id, member.host
 
 
-def duration(milliseconds: int | None) -> str | None:
+_BY_TOPIC = "GROUP TYPE STATE TOPIC PARTITIONS MEMBERS LAG TIME-LAG", _topics
+_BY_PARTITION = (
+    "GROUP TYPE TOPIC PARTITION POSITION END LAG TIME-LAG HELD CLIENT-ID HOST",
+    _partitions,
+)
+
+
+def duration(seconds: float | None) -> str | None:
     """Format a duration in its two largest units: ``3.2s``, ``5m 10s``, ``2h 03m``, ``4d 02h``."""
-    if milliseconds is None:
+    if seconds is None:
         return None
-    if milliseconds < 60_000:
-        return f"{milliseconds / 1000:.1f}s"
-    minutes, seconds = divmod(milliseconds // 1000, 60)
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    minutes, whole_seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     if days:
         return f"{days}d {hours:02}h"
-    return f"{hours}h {minutes:02}m" if hours else f"{minutes}m {seconds:02}s"
+    return f"{hours}h {minutes:02}m" if hours else f"{minutes}m {whole_seconds:02}s"

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.patterns import matches
 
 if TYPE_CHECKING:
-    from headrace.client.errors import ClientError
-    from headrace.client.group_listing import ListedGroup
+    from headrace.client.groups import GroupMember, ListedGroup
 
 GROUP_TYPES = ("classic", "consumer", "share", "streams")
 """The group types, by the names of ListGroups."""
@@ -43,6 +42,7 @@ class LagQuery:
         requires reading records
     :param complete_counts: determine ``delivery_complete_count``, which requires reading the end
         offsets of share groups twice
+    :param members: describe the groups, for their members and states
     :param held: determine ``held`` and ``delivery_count``, with a request for each share group
     """
 
@@ -54,6 +54,7 @@ class LagQuery:
     read_committed: bool = False
     time_lag: bool = True
     complete_counts: bool = True
+    members: bool = True
     held: bool = False
     groups_excluded: str | None = None
     topics_excluded: str | None = None
@@ -85,15 +86,6 @@ def _selects(pattern: str | None, excluded: str | None, name: str) -> bool:
     if pattern is not None and not matches(pattern, name):
         return False
     return excluded is None or not matches(excluded, name)
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A member of a group."""
-
-    member_id: str
-    client_id: str
-    host: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +121,14 @@ class PartitionLag:
     delivery_complete_count: int | None = None
     leader_epoch: int | None = None
     metadata: str | None = None
-    members: Sequence[Member] = ()
+    members: Sequence[GroupMember] = ()
     held: int | None = None
     delivery_count: int | None = None
+
+    @property
+    def time_lag_ms(self) -> int | None:
+        """``seconds`` in milliseconds."""
+        return None if self.seconds is None else round(self.seconds * 1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,13 +176,13 @@ class GroupLag:
     group_id: str
     type: str
     state: str
-    members: Sequence[Member]
+    members: Sequence[GroupMember]
     partitions: Sequence[PartitionLag]
     topics: Mapping[str, LagSum]
     lag: LagSum
 
     @property
-    def idle(self) -> list[Member]:
+    def idle(self) -> list[GroupMember]:
         """The members that no partition is assigned to."""
         busy = {member.member_id for lag in self.partitions for member in lag.members}
         return [member for member in self.members if member.member_id not in busy]
@@ -197,7 +194,6 @@ class Snapshot:
 
     :param groups: by group id, but in parts by coordinator
     :param warnings: what could not be determined, one line each
-    :param errors: group id → why it is left out; ``warnings`` has these, too
     :param at_ms: time since the epoch
     """
 
@@ -205,7 +201,6 @@ class Snapshot:
     warnings: Sequence[str]
     at_ms: int
     cluster_id: str | None = None
-    errors: Mapping[str, ClientError] = field(default_factory=dict)
 
 
 def records_left(
@@ -315,12 +310,31 @@ def _known(values: Iterable[float | None]) -> float | None:
     return sum(numbers) if numbers else None
 
 
-def topic_sums(partitions: Iterable[PartitionLag]) -> dict[str, LagSum]:
-    """Return the sum of each topic, without a trend."""
+def group_lag(
+    group_id: str,
+    kind: str,
+    state: str,
+    members: Sequence[GroupMember],
+    partitions: Sequence[PartitionLag],
+) -> GroupLag:
+    """Return a group with the sums over its partitions, without a trend.
+
+    :param kind: its type
+    :param partitions: by topic and number
+    """
     by_topic: dict[str, list[PartitionLag]] = {}
     for lag in partitions:
         by_topic.setdefault(lag.topic, []).append(lag)
-    return {topic: lag_sum(lags) for topic, lags in by_topic.items()}
+    topics = {topic: lag_sum(lags) for topic, lags in by_topic.items()}
+    return GroupLag(
+        group_id=group_id,
+        type=kind,
+        state=state,
+        members=members,
+        partitions=partitions,
+        topics=topics,
+        lag=total(topics.values()),
+    )
 
 
 _NOTHING = PartitionLag(topic="", partition=-1)
@@ -344,7 +358,7 @@ def rows(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
 
 
 def _row(
-    snapshot: Snapshot, group: GroupLag, lag: PartitionLag, members: Sequence[Member]
+    snapshot: Snapshot, group: GroupLag, lag: PartitionLag, members: Sequence[GroupMember]
 ) -> dict[str, Any]:
     is_share = group.type == "share"
     return {
@@ -363,7 +377,9 @@ def _row(
         "last_stable_offset": lag.last_stable_offset,
         "delivery_complete_count": lag.delivery_complete_count,
         "lag": lag.records,
-        "time_lag_ms": None if lag.seconds is None else round(lag.seconds * 1000),
+        "time_lag_ms": lag.time_lag_ms,
+        "held": lag.held,
+        "delivery_count": lag.delivery_count,
         "leader_epoch": lag.leader_epoch,
         "metadata": lag.metadata,
         "snapshot_time_ms": snapshot.at_ms,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from headrace.client.cluster import Cluster
 
-from .rates import LagRates
-from .record_times import RepeatedTimes
-from .rows import LagQuery, LagRow
-from .snapshot import lag_snapshot, wanted_groups
-from .summary import GroupLag, add_rows
+from .model import GroupLag, LagQuery, LagSum, PartitionLag, Snapshot, total
+from .snapshot import parts, select_groups
+from .times import RecordTimes
 
 MAX_FETCHES = 100
 """The limit of requests to one broker for the timestamps of records, in one snapshot. Positions
@@ -19,40 +19,213 @@ beyond it have no time lag until a later snapshot.
 """
 TIMES_KEPT_MS = 60_000
 """The time for which a timestamp is used again, if the position has not moved."""
+RATE_WINDOW_MS = 60_000
+"""The default time over which rates are averaged."""
+
+_Key = tuple[str, str]
+"""(group id, topic)"""
+
+
+@dataclass(slots=True)
+class _Count:
+    """A count that only grows, and its values over the window.
+
+    :ivar total: records since the first snapshot
+    :ivar last: partition → the offset up to which records are counted
+    :ivar start: partition → the last start offset; share groups only
+    :ivar course: (time in ms, total) of each snapshot in the window
+    """
+
+    total: int = 0
+    last: dict[int, int] = field(default_factory=dict)
+    start: dict[int, int] = field(default_factory=dict)
+    course: deque[tuple[int, int]] = field(default_factory=deque)
+
+    def rate(self) -> float | None:
+        """Return records per second over the window; None before the second snapshot."""
+        if len(self.course) < 2:
+            return None
+        (first_ms, first), (last_ms, last) = self.course[0], self.course[-1]
+        return (last - first) * 1000 / (last_ms - first_ms)
+
+    def add_ends(self, ends: Mapping[int, int]) -> None:
+        """Count what was produced up to the ends of partitions."""
+        for partition, end in ends.items():
+            self.total += max(0, end - self.last.get(partition, end))
+            self.last[partition] = end
+
+    def close(self, now_ms: int, window_ms: int) -> None:
+        """Append the total to the course, and drop totals that are older than the window."""
+        if self.course and now_ms <= self.course[-1][0]:
+            self.course.pop()
+        self.course.append((now_ms, self.total))
+        while len(self.course) > 2 and self.course[1][0] <= now_ms - window_ms:
+            self.course.popleft()
+
+
+class LagRates:
+    """Counts and rates of records done and produced, from one snapshot to the next. Pure.
+
+    For each snapshot call ``begin``, ``add`` for each part, then ``end``. Groups and topics that a
+    snapshot does not have are forgotten.
+
+    Done is the growth of the committed offset, or for a share group of the number of finished
+    records. A position that moves back is not counted, and neither are the records before the first
+    snapshot.
+
+    :param window_ms: the time over which rates are averaged
+    """
+
+    def __init__(self, window_ms: int = RATE_WINDOW_MS) -> None:
+        self._window_ms = window_ms
+        self._done: dict[_Key, _Count] = {}
+        self._produced: dict[str, _Count] = {}
+        self._produced_unknown: dict[_Key, _Count] = {}
+        """Production in the partitions in which the lag of a group is unknown."""
+        self._unknown_ends: dict[_Key, dict[int, int]] = {}
+        self._ends: dict[str, dict[int, int]] = {}
+        self._groups: dict[str, GroupLag] = {}
+        self._now_ms = 0
+
+    def begin(self, now_ms: int) -> None:
+        """Begin a snapshot.
+
+        :param now_ms: the time of the snapshot, on a steady clock
+        """
+        self._now_ms = now_ms
+        self._ends, self._unknown_ends, self._groups = {}, {}, {}
+
+    def add(self, groups: Sequence[GroupLag]) -> None:
+        """Add groups of the snapshot. Their partitions are not kept."""
+        for group in groups:
+            self._groups[group.group_id] = replace(group, partitions=())
+            for lag in group.partitions:
+                key = (group.group_id, lag.topic)
+                done = self._done.get(key)
+                if done is None:
+                    done = self._done[key] = _Count()
+                if lag.position is not None:
+                    (_add_share if group.type == "share" else _add_commit)(done, lag, lag.position)
+                if lag.end_offset is not None:
+                    ends = self._ends.setdefault(lag.topic, {})
+                    ends[lag.partition] = max(lag.end_offset, ends.get(lag.partition, 0))
+                    if lag.records is None:
+                        self._unknown_ends.setdefault(key, {})[lag.partition] = lag.end_offset
+
+    def end(self) -> list[GroupLag]:
+        """End the snapshot.
+
+        :returns: its groups with their trends, by id
+        """
+        keys = {
+            (group.group_id, topic) for group in self._groups.values() for topic in group.topics
+        }
+        self._done = {key: done for key, done in self._done.items() if key in keys}
+        self._produced = {topic: self._produced.get(topic) or _Count() for topic in self._ends}
+        for topic, ends in self._ends.items():
+            self._produced[topic].add_ends(ends)
+        unknown = {}
+        for key, ends in self._unknown_ends.items():
+            count = unknown[key] = self._produced_unknown.get(key) or _Count()
+            count.last = {
+                partition: end for partition, end in count.last.items() if partition in ends
+            }
+            count.add_ends(ends)
+        self._produced_unknown = unknown
+        for counts in (self._done, self._produced, unknown):
+            for count in counts.values():
+                count.close(self._now_ms, self._window_ms)
+        return [self._with_trend(group) for _, group in sorted(self._groups.items())]
+
+    def produced(self) -> dict[str, tuple[int, float | None]]:
+        """Return topic → the records produced since the first snapshot, and per second."""
+        return {
+            topic: (self._produced[topic].total, self._produced[topic].rate())
+            for topic in sorted(self._produced)
+        }
+
+    def _with_trend(self, group: GroupLag) -> GroupLag:
+        topics = {}
+        for topic, lag in group.topics.items():
+            done = self._done[group.group_id, topic]
+            topics[topic] = replace(
+                lag,
+                done=done.total,
+                done_per_s=done.rate(),
+                produced_per_s=self._produced_per_s(group.group_id, topic, lag),
+            )
+        return replace(group, topics=topics, lag=total(topics.values()))
+
+    def _produced_per_s(self, group_id: str, topic: str, lag: LagSum) -> float | None:
+        produced, unknown = self._produced.get(topic), self._produced_unknown.get((group_id, topic))
+        per_s = None if produced is None else produced.rate()
+        if per_s is None or unknown is None or lag.records is None:
+            return per_s
+        elsewhere_per_s = unknown.rate()
+        return None if elsewhere_per_s is None else max(0.0, per_s - elsewhere_per_s)
+
+
+def _add_commit(count: _Count, lag: PartitionLag, committed_offset: int) -> None:
+    before = count.last.get(lag.partition, committed_offset)
+    count.total += max(0, committed_offset - before)
+    count.last[lag.partition] = committed_offset
+
+
+def _add_share(count: _Count, lag: PartitionLag, start_offset: int) -> None:
+    """Count the records that a share group has finished in a partition.
+
+    The number of records finished after the start offset may be wrong by the number of records
+    produced during the snapshot. So a number counts only if it exceeds the largest one so far,
+    until the start offset moves back.
+    """
+    done = start_offset
+    if lag.delivery_complete_count is not None:
+        done += lag.delivery_complete_count
+    elif lag.records is not None and lag.end_offset is not None:
+        done = max(done, lag.end_offset - lag.records)
+    before = count.last.get(lag.partition)
+    if before is None or start_offset < count.start[lag.partition]:
+        count.last[lag.partition] = done
+    else:
+        count.total += max(0, done - before)
+        count.last[lag.partition] = max(done, before)
+    count.start[lag.partition] = start_offset
 
 
 class LagWatch:
-    """A series of snapshots.
+    """A series of snapshots with rates.
 
     :param query: the groups and topics
     :param window_ms: the time over which rates are averaged
-    :ivar rates: counts and rates between the snapshots
     """
 
-    def __init__(self, cluster: Cluster, query: LagQuery, window_ms: int) -> None:
+    def __init__(self, cluster: Cluster, query: LagQuery, window_ms: int = RATE_WINDOW_MS) -> None:
         self._cluster = cluster
         self._query = query
-        self.rates = LagRates(window_ms)
-        self._times = RepeatedTimes(MAX_FETCHES, TIMES_KEPT_MS)
+        self._rates = LagRates(window_ms)
+        self._times = RecordTimes(MAX_FETCHES, TIMES_KEPT_MS)
 
-    async def snapshot(
-        self, each_part: Callable[[Sequence[LagRow]], None] | None = None
-    ) -> tuple[dict[str, GroupLag], list[str]]:
-        """Take a snapshot.
+    async def snapshot(self, each: Callable[[Sequence[GroupLag]], None] | None = None) -> Snapshot:
+        """Take a snapshot; its groups have trends, but no partitions.
 
-        :param each_part: called with the rows, a part at a time
-        :returns: group id → lag, and one line for each thing that could not be determined
+        :param each: called with the groups and their partitions, a part at a time
         :raises ClientError: the cluster cannot be reached
         """
-        listed, warnings = await wanted_groups(self._cluster, self._query)
-        now_ms = time.time_ns() // 1_000_000
-        groups: dict[str, GroupLag] = {}
-        self.rates.begin(time.monotonic_ns() // 1_000_000)
-        async for part in lag_snapshot(self._cluster, listed, self._query, now_ms, self._times):
-            add_rows(groups, part.rows)
-            self.rates.add(part.rows)
+        listed, warnings = await select_groups(self._cluster, self._query)
+        at_ms = time.time_ns() // 1_000_000
+        self._rates.begin(time.monotonic_ns() // 1_000_000)
+        async for part in parts(self._cluster, listed, self._query, at_ms, self._times):
+            self._rates.add(part.groups)
             warnings += part.warnings
-            if each_part is not None:
-                each_part(part.rows)
-        self.rates.end()
-        return groups, warnings
+            if each is not None:
+                each(part.groups)
+        return Snapshot(
+            groups=self._rates.end(),
+            warnings=warnings,
+            at_ms=at_ms,
+            cluster_id=self._cluster.cluster_id,
+        )
+
+    def produced(self) -> dict[str, tuple[int, float | None]]:
+        """Return topic → the records produced since the first snapshot, and per second."""
+        return self._rates.produced()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.client.lag.rates import eta_s
+from headrace.client.lag.model import eta_s
 
 Series = Any
 """A numpy array of float64: rows × points in time."""

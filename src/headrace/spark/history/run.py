@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.client.lag.rates import eta_s
+from headrace.client.lag.model import eta_s
 from headrace.spark.option_parsing import KafkaOptions
 
 from . import tables

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.client.lag.rows import GROUP_TYPES, LagQuery
+from headrace.client.lag.model import GROUP_TYPES, LagQuery
 from headrace.spark.errors import SourceError
 from headrace.spark.option_parsing import GivenOptions, KafkaOptions
 

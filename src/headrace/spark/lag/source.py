@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -21,9 +22,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headrace.client.group_listing import ListedGroup
-from headrace.client.lag.rows import LagPart, LagRow
-from headrace.client.lag.snapshot import lag_snapshot, wanted_groups
+from headrace.client.groups import ListedGroup
+from headrace.client.lag.model import Snapshot, rows
+from headrace.client.lag.snapshot import parts, select_groups
 from headrace.log_lines import get_logger
 from headrace.spark.checkpoints import check_offset
 from headrace.spark.errors import one_line_errors
@@ -58,7 +59,7 @@ _COLUMNS = {
     "metadata": "string",
     "snapshot_time": "timestamp",
 }
-"""Names and types of the columns, in the order of the fields of :class:`LagRow`."""
+"""Names and types of the columns; see :func:`headrace.client.lag.model.rows`."""
 _ARROW_TYPES = {
     "string": pa.string(),
     "int": pa.int32(),
@@ -200,7 +201,7 @@ def plan(options: LagOptions) -> list[LagPartition]:
 
 async def _list_groups(options: LagOptions) -> list[ListedGroup]:
     async with options.kafka.cluster() as cluster:
-        groups, warnings = await wanted_groups(cluster, options.query)
+        groups, warnings = await select_groups(cluster, options.query)
     _warn(warnings)
     return groups
 
@@ -211,40 +212,41 @@ def read(options: LagOptions, partition: LagPartition) -> Iterator[pa.RecordBatc
     :raises SourceError: the cluster does not answer
     """
     with asyncio.Runner() as runner:
-        parts = _parts(options, partition)
+        snapshots = _snapshots(options, partition)
         try:
             with one_line_errors():
-                while (part := runner.run(anext(parts, None))) is not None:
-                    _warn(part.warnings)
-                    for start in range(0, len(part.rows), _ROWS_PER_BATCH):
-                        yield record_batch(part.rows[start : start + _ROWS_PER_BATCH])
+                while (seen := runner.run(anext(snapshots, None))) is not None:
+                    _warn(seen.warnings)
+                    yield from record_batches(seen)
         finally:
-            runner.run(parts.aclose())
+            runner.run(snapshots.aclose())
 
 
-async def _parts(options: LagOptions, partition: LagPartition) -> AsyncGenerator[LagPart, None]:
+async def _snapshots(
+    options: LagOptions, partition: LagPartition
+) -> AsyncGenerator[Snapshot, None]:
     cluster = options.kafka.cluster()
-    snapshot: Any = lag_snapshot(
-        cluster, partition.groups, options.query, partition.snapshot_time_ms
-    )
+    snapshots: Any = parts(cluster, partition.groups, options.query, partition.snapshot_time_ms)
     try:
-        async with aclosing(snapshot) as parts:
-            async for part in parts:
+        async with aclosing(snapshots) as seen:
+            async for part in seen:
                 yield part
     finally:
         await cluster.close()
 
 
-def record_batch(rows: Sequence[LagRow]) -> pa.RecordBatch:
-    """Return rows as an Arrow batch with the columns of the table."""
-    *columns, snapshot_times_ms = zip(*rows, strict=True)
-    snapshot_times_us = [1000 * time_ms for time_ms in snapshot_times_ms]
-    types = (_ARROW_TYPES[type_name] for type_name in _COLUMNS.values())
-    arrays = [
-        pa.array(values, arrow_type)
-        for values, arrow_type in zip([*columns, snapshot_times_us], types, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, names=list(_COLUMNS))
+def record_batches(seen: Snapshot) -> Iterator[pa.RecordBatch]:
+    """Yield a snapshot as Arrow batches with the columns of the table."""
+    flat = rows(seen)
+    while some := list(islice(flat, _ROWS_PER_BATCH)):
+        arrays = []
+        for name, type_name in _COLUMNS.items():
+            if name == "snapshot_time":
+                values: list[Any] = [1000 * row["snapshot_time_ms"] for row in some]
+            else:
+                values = [row[name] for row in some]
+            arrays.append(pa.array(values, _ARROW_TYPES[type_name]))
+        yield pa.RecordBatch.from_arrays(arrays, names=list(_COLUMNS))
 
 
 def _warn(warnings: Sequence[str]) -> None:
