@@ -37,8 +37,10 @@ _log = get_logger(__name__)
 T = TypeVar("T")
 
 _RESET, _BACKOFF = "share.auto.offset.reset", "share.release.backoff.ms"
-_MAX_WAIT_S = 0.5
-"""The longest wait of a broker for records, after which it learns of changes of the assignment."""
+_MIN_WAIT_S, _MAX_WAIT_S = 0.02, 0.5
+"""The shortest and the longest wait of a broker for records. Outcomes wait meanwhile: so while
+records are held, it is half of the time since the last change of what is held.
+"""
 _ANSWER_S = 0.2
 """The time that an answer may take after it; a later call returns its records."""
 _FAST_S = 0.1
@@ -203,6 +205,8 @@ class ShareConsumer:
         self._held: defaultdict[TopicIdPartition, dict[int, tuple[Record, int]]] = defaultdict(dict)
         """The records that were handed out, by offset, and their sizes."""
         self._held_records = self._held_bytes = 0
+        self._changed_at_s = 0.0
+        """When records were last handed out or ended."""
         self._ended = asyncio.Event()
         """Set when records are no longer held."""
         self._problems: deque[ClientError] = deque()
@@ -391,6 +395,7 @@ class ShareConsumer:
         held.update(zip(map(_offset_of, records), zip(records, sizes, strict=True), strict=True))
         self._held_records += len(records)
         self._held_bytes += sum(sizes)
+        self._changed_at_s = time.monotonic()
         return records
 
     def _decode(self, record: Record) -> Record | None:
@@ -449,7 +454,7 @@ class ShareConsumer:
             takes_batches = self._is_fast and max_records < room
             acquired = await self._ranges.acquire(
                 max_records=max_records,
-                max_wait_ms=int(min(wait_s, _MAX_WAIT_S) * 1000),
+                max_wait_ms=int(min(wait_s, self._longest_wait_s()) * 1000),
                 max_bytes=max(self._max_held_bytes - self._held_bytes, 1),
                 mode=AcquireMode.BATCH_OPTIMIZED if takes_batches else AcquireMode.RECORD_LIMIT,
             )
@@ -457,6 +462,12 @@ class ShareConsumer:
             self._acquired_at_s = time.monotonic()
         for place, ranges in acquired.ranges_by_partition().items():
             self._arrived.append(Arrived(acquired.data.get(place, b""), ranges))
+
+    def _longest_wait_s(self) -> float:
+        longest_s = min(_MAX_WAIT_S, self._ranges.lock_timeout_ms / 6000)
+        if not self.held:
+            return longest_s
+        return min(max((time.monotonic() - self._changed_at_s) / 2, _MIN_WAIT_S), longest_s)
 
     # -- outcomes
 
@@ -566,6 +577,7 @@ class ShareConsumer:
                 self._held_records -= 1
                 self._held_bytes -= entry[1]
         self._ended.set()
+        self._changed_at_s = time.monotonic()
         return {
             partition: runs(sorted(of_partition))
             for partition, of_partition in offsets.items()

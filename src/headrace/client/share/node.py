@@ -1,8 +1,7 @@
-"""The share session with one broker: its requests, in the order of its epochs, and the records held
-there.
+"""The share session with one broker: its requests, one at a time, and the records held there.
 
-While a ShareFetch waits for records, outcomes and renewals go over a second connection: the broker
-has moved the session to its next epoch as soon as it has read the ShareFetch.
+Outcomes wait while a ShareFetch waits for records: Apache Kafka refuses to answer a ShareFetch with
+its records after another request has moved the session to the next epoch.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from .types import AcknowledgeType, AcquireLimits
 _log = get_logger(__name__)
 
 _RETRY_PAUSE_MS = 100
-_EPOCH_PAUSE_MS = 10
 _MAX_SPLITS = 32
 """The limit of requests that look for the records for which a broker refuses others."""
 _SESSION_GONE = {ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH}
@@ -69,10 +67,8 @@ class ShareNode:
         self._member_id = member_id
         self._timeout_ms = timeout_ms
         self._on_lost = on_lost
-        self._turn = asyncio.Lock()
-        """Held from the choice of an epoch until the request is sent, or answered."""
+        self._lock = asyncio.Lock()
         self._connection: Connection | None = None
-        self._is_fetching = False
         self._may_renew = True
 
     @property
@@ -84,33 +80,31 @@ class ShareNode:
         )
 
     async def fetch(self, wanted: Iterable[TopicIdPartition], limits: AcquireLimits) -> Any | None:
-        """Send a ShareFetch for exactly the partitions ``wanted``. Call it once at a time.
+        """Send a ShareFetch for exactly the partitions ``wanted``.
 
         :returns: kio's response; None if the session was lost, so that the next call opens another
         """
-        try:
-            async with self._turn:
+        async with self._lock:
+            try:
                 if self._connection is None or not self._connection.is_open:
                     self._connection = await self._cluster.connection(self._node_id, "share")
                     self._forget("the connection has ended")
-                connection, step = self._connection, self.session.fetch(wanted)
-                request = self._share_fetch(connection, step, limits)
-                self.session.fetched(step)
-                self._is_fetching = True
-            timeout_ms = self._timeout_ms + limits.max_wait_ms
-            response = await self._request(connection, request, timeout_ms)
-        except ConnectionFailed as failure:
-            await self._connection_lost(failure)
-            return None
-        finally:
-            self._is_fetching = False
-        if response.error_code:
-            await self._refused(int(response.error_code), "ShareFetch")
-            return None
-        lock_timeout_ms = response.acquisition_lock_timeout // timedelta(milliseconds=1)
-        if lock_timeout_ms > 0:
-            self.lock_timeout_ms = lock_timeout_ms
-        return response
+                step = self.session.fetch(wanted)
+                request = self._share_fetch(self._connection, step, limits)
+                response = await self._request(
+                    self._connection, request, self._timeout_ms + limits.max_wait_ms
+                )
+            except ConnectionFailed as failure:
+                await self._connection_lost(failure)
+                return None
+            if response.error_code:
+                await self._refused(int(response.error_code), "ShareFetch")
+                return None
+            self.session.fetched(step)
+            lock_timeout_ms = response.acquisition_lock_timeout // timedelta(milliseconds=1)
+            if lock_timeout_ms > 0:
+                self.lock_timeout_ms = lock_timeout_ms
+            return response
 
     async def acknowledge(self, outcomes: Outcomes, **terms: Any) -> Batches:
         """Send outcomes of those records that are held. Afterwards the member no longer holds them,
@@ -125,7 +119,7 @@ class ShareNode:
         accepted: Batches = {}
         if not self._of_held(outcomes):
             return accepted
-        async with self._turn:
+        async with self._lock:
             # The request before this one may have acknowledged some of them, or lost all.
             parts = deque([self._of_held(outcomes)])
             splits = 0
@@ -152,26 +146,18 @@ class ShareNode:
 
         :returns: the partitions that it refuses because of some of their records, and its reasons
         """
+        if not self.session.is_open or self._connection is None:
+            self._lose(batches, "the share session has ended")
+            return {}
         try:
-            while True:
-                if not self.session.is_open or self._connection is None:
-                    self._lose(batches, "the share session has ended")
-                    return {}
-                connection, is_fetching = self._connection, self._is_fetching
-                if is_fetching:
-                    connection = await self._cluster.connection(self._node_id, "outcomes")
-                request = self._share_acknowledge(connection, self.session.epoch, batches, terms)
-                response = await self._request(connection, request, self._timeout_ms)
-                code = int(response.error_code)
-                if code != ErrorCode.INVALID_SHARE_SESSION_EPOCH or not is_fetching:
-                    break
-                # It has come before the ShareFetch, on the other connection.
-                await asyncio.sleep(_EPOCH_PAUSE_MS / 1000)
+            request = self._share_acknowledge(self._connection, self.session.epoch, batches, terms)
+            response = await self._request(self._connection, request, self._timeout_ms)
         except ConnectionFailed as failure:
             # Lost first: the broker may have applied the outcomes.
             self._lose(batches, f"the outcome may have come or not: {failure}")
             await self._connection_lost(failure)
             return {}
+        code = int(response.error_code)
         if code:
             self._lose(batches, error_name(code))
             await self._refused(code, "ShareAcknowledge")
@@ -219,7 +205,7 @@ class ShareNode:
 
     async def close(self) -> None:
         """Close the session: the broker releases the held records."""
-        async with self._turn:
+        async with self._lock:
             connection = self._connection
             if self.session.is_open and connection is not None and connection.is_open:
                 request = self._share_acknowledge(connection, CLOSE_EPOCH, {}, {})
@@ -257,8 +243,6 @@ class ShareNode:
             "share session of group %s with broker %d: %s", self._group_id, self._node_id, failure
         )
         self._forget(str(failure))
-        if self._connection is not None:  # the broker releases what is held
-            await self._connection.close()
         await asyncio.sleep(_RETRY_PAUSE_MS / 1000)
 
     async def _refused(self, code: int, what: str) -> None:
