@@ -671,14 +671,6 @@ class ShareConsumer:
         self._held_bytes -= sum(size for _, size in lost)
         self._ended.set()
         records = [record for record, _ in lost]
-        _log.warning(
-            "%s has lost the locks of %d records of %s-%d, which are delivered again: %s",
-            self,
-            len(records),
-            records[0].topic,
-            records[0].partition,
-            reason,
-        )
         if self._tracing is not None:
             self._tracing.lost(records)
         if self._on_lock_lost is not None:

@@ -11,13 +11,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection
 from headrace.client.errors import ConnectionFailed, RequestRefused, error_name
 from headrace.errors import ErrorCode
-from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicIdPartition
 from headrace.protocol.share_inspection import ShareAcknowledgeRequest
 
@@ -25,9 +25,8 @@ from .session import CLOSE_EPOCH, HeldRecords, SessionStep, ShareSession
 from .spans import Span, count
 from .types import AcknowledgeType, AcquireLimits
 
-_log = get_logger(__name__)
-
-_RETRY_PAUSE_MS = 100
+_RETRY_PAUSES_MS = (100, 1000)
+"""The first and the longest pause after a failure."""
 _MAX_SPLITS = 32
 """The limit of requests that look for the records for which a broker refuses others."""
 _SESSION_GONE = {ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH}
@@ -41,10 +40,15 @@ OnLost = Callable[[TopicIdPartition, Sequence[Span], str], object]
 """Called with a partition, runs of records that are no longer held, and the reason."""
 
 
+Report = Callable[[str, object], object]
+"""Called with what it is about, and a problem; None at its end."""
+
+
 class ShareNode:
     """A member's share session with one broker. It ends with the connection that opened it.
 
     :param on_lost: called when held records are lost
+    :param report: logs a problem once for as long as it lasts
     :ivar held: the records held on this broker
     :ivar lock_timeout_ms: duration of an acquisition lock, as the broker last reported it
     """
@@ -57,6 +61,7 @@ class ShareNode:
         member_id: str,
         timeout_ms: int,
         on_lost: OnLost = lambda *_: None,
+        report: Report = lambda *_: None,
     ) -> None:
         self.held = HeldRecords()
         self.session = ShareSession()
@@ -67,6 +72,8 @@ class ShareNode:
         self._member_id = member_id
         self._timeout_ms = timeout_ms
         self._on_lost = on_lost
+        self._report = partial(report, f"share session of group {group_id} with broker {node_id}")
+        self._pause_ms = _RETRY_PAUSES_MS[0]
         self._lock = asyncio.Lock()
         self._connection: Connection | None = None
         self._may_renew = True
@@ -101,6 +108,8 @@ class ShareNode:
                 await self._refused(int(response.error_code), "ShareFetch")
                 return None
             self.session.fetched(step)
+            self._report(None)
+            self._pause_ms = _RETRY_PAUSES_MS[0]
             lock_timeout_ms = response.acquisition_lock_timeout // timedelta(milliseconds=1)
             if lock_timeout_ms > 0:
                 self.lock_timeout_ms = lock_timeout_ms
@@ -153,8 +162,7 @@ class ShareNode:
             request = self._share_acknowledge(self._connection, self.session.epoch, batches, terms)
             response = await self._request(self._connection, request, self._timeout_ms)
         except ConnectionFailed as failure:
-            # Lost first: the broker may have applied the outcomes.
-            self._lose(batches, f"the outcome may have come or not: {failure}")
+            self._lose(batches, f"{failure}; the broker may have applied it before")
             await self._connection_lost(failure)
             return {}
         code = int(response.error_code)
@@ -187,7 +195,6 @@ class ShareNode:
                 continue
             message = None if answer is None else answer.error_message
             reason = error_name(code) + (f" ({message})" if message else "")
-            _log.warning("acknowledging %s-%d: %s", *partition, reason)
             if renews and "not enabled" in (message or ""):  # the locks go on, to their ends
                 self._may_renew = False
             elif code == ErrorCode.INVALID_RECORD_STATE:
@@ -239,20 +246,20 @@ class ShareNode:
                 self._on_lost(partition, lost, reason)
 
     async def _connection_lost(self, failure: ConnectionFailed) -> None:
-        _log.warning(
-            "share session of group %s with broker %d: %s", self._group_id, self._node_id, failure
-        )
+        self._report(failure)
         self._forget(str(failure))
-        await asyncio.sleep(_RETRY_PAUSE_MS / 1000)
+        await self._pause()
+
+    async def _pause(self) -> None:
+        pause_ms, self._pause_ms = self._pause_ms, min(2 * self._pause_ms, _RETRY_PAUSES_MS[1])
+        await asyncio.sleep(pause_ms / 1000)
 
     async def _refused(self, code: int, what: str) -> None:
         """Lose the session, so that the next call opens another.
 
         :raises RequestRefused: the user may not read with this group
         """
-        _log.warning(
-            "%s of group %s at broker %d: %s", what, self._group_id, self._node_id, error_name(code)
-        )
+        self._report(f"{what}: {error_name(code)}")
         if code == ErrorCode.SHARE_SESSION_NOT_FOUND:
             self._forget(error_name(code))
         self.session.lost()
@@ -260,7 +267,7 @@ class ShareNode:
             needs = f"READ on group '{self._group_id}'"
             raise RequestRefused(f"{what} of group '{self._group_id}'", code, needs=needs)
         if code not in _SESSION_GONE:
-            await asyncio.sleep(_RETRY_PAUSE_MS / 1000)
+            await self._pause()
 
     def _forget(self, reason: str) -> None:
         self.session.lost()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from logging import INFO, WARNING
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
@@ -26,7 +27,7 @@ from headrace.uuid_text import uuid_text
 
 from .node import Batches, OnLost, Outcomes, ShareNode, monotonic_ms
 from .session import LEAVE_EPOCH, ShareMembership
-from .spans import Span
+from .spans import Span, count
 from .types import (
     Acknowledgement,
     AcknowledgeType,
@@ -109,6 +110,8 @@ class RangeConsumer:
         self._nodes: Mapping[int, ShareNode] = {}
         """Replaced, never changed: calls that wait iterate over it."""
         self._paused: set[TopicPartition] = set()
+        self._reported: dict[str, str] = {}
+        """What was last logged, by what it is about."""
 
     @classmethod
     def from_config(
@@ -520,7 +523,7 @@ class RangeConsumer:
             try:
                 await self._heartbeat()
             except ConnectionFailed as failure:
-                _log.warning("heartbeat of group %s: %s", self.group_id, failure)
+                self._report(f"heartbeat of group {self.group_id}", failure)
             except ClientError as error:
                 self._ended = error
             except Exception as error:  # else the consumer would wait for ever
@@ -533,7 +536,7 @@ class RangeConsumer:
         code = int(response.error_code)
         if code:
             if self._membership.refused(code):
-                _log.warning("heartbeat of group %s: %s", self.group_id, error_name(code))
+                self._report(f"heartbeat of group {self.group_id}", error_name(code))
             else:
                 needs = f"READ on group '{self.group_id}'"
                 if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -549,6 +552,7 @@ class RangeConsumer:
             )
             interval_ms = int(response.heartbeat_interval.total_seconds() * 1000)
             self._membership.joined(int(response.member_epoch), interval_ms, assigned)
+            self._report(f"heartbeat of group {self.group_id}", None)
             if any(topic_id not in self._topics for topic_id, _ in self._membership.assignment):
                 await self._learn_topics()
         self._membership_changed.set()
@@ -571,8 +575,9 @@ class RangeConsumer:
         try:
             found = await self.cluster.metadata(self._membership.topics)
         except ConnectionFailed as failure:
-            _log.warning("looking up topics: %s", failure)
+            self._report(f"topics of group {self.group_id}", failure)
             return
+        self._report(f"topics of group {self.group_id}", None)
         # Keep deleted topics, whose held records may still be acknowledged.
         self._topics.update({t.topic_id: t for t in found.values() if isinstance(t, TopicMetadata)})
 
@@ -602,13 +607,29 @@ class RangeConsumer:
                 self.member_id,
                 self._timeout_ms,
                 self._lose,
+                self._report,
             )
             self._nodes = {**self._nodes, node_id: node}
         return node
 
     def _lose(self, partition: TopicIdPartition, spans: Sequence[Span], reason: str) -> None:
         if not self._is_closed:
+            _log.warning(
+                "share group %s: lost %d records of %s-%d, which are delivered again: %s",
+                self.group_id,
+                count(spans),
+                self._topics[partition[0]].name,
+                partition[1],
+                reason,
+            )
             self._on_lost(partition, spans, reason)
+
+    def _report(self, about: str, problem: object) -> None:
+        """Log a problem once for as long as it lasts, and its end."""
+        text = "" if problem is None else str(problem)
+        if self._reported.get(about, "") != text:
+            self._reported[about] = text
+            _log.log(WARNING if text else INFO, "%s: %s", about, text or "in order again")
 
 
 async def _cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
