@@ -601,13 +601,19 @@ def test_a_full_disk_is_one_line(bootstrap_servers: str, topic: str, command: st
 
 def test_top(headrace: Headrace, topic: str, group_id: str) -> None:
     headrace("consume", topic, "--group", group_id, "--from-beginning", "--max-messages", "4")
-    seen = headrace("top", group_id, "--json", "--iterations", "2", "--every", "0.1")
+    seen = headrace("top", group_id, "-o", "jsonl", "--iterations", "2", "--every", "0.1")
     first, second = (json.loads(line)["groups"][0] for line in seen.splitlines())
     assert (first["group_id"], first["lag"], first["members"]) == (group_id, 6, 0)
     assert first["done_per_s"] is None and second["done_per_s"] == 0
     assert second["produced_per_s"] == 0 and second["time_lag_ms"] > 0
     plain = headrace("top", group_id, "--iterations", "1")
-    assert plain.splitlines()[0].split()[:5] == ["GROUP", "TYPE", "STATE", "MEMBERS", "LAG"]
+    assert plain.splitlines()[0].split()[:5] == [
+        "GROUP-ID",
+        "GROUP-TYPE",
+        "GROUP-STATE",
+        "MEMBERS",
+        "LAG",
+    ]
     assert plain.splitlines()[1].split()[0] == group_id
 
 
@@ -617,7 +623,7 @@ def test_top_on_a_terminal(
     headrace("consume", topic, "--group", group_id, "--from-beginning", "--max-messages", "4")
     ours, theirs = pty.openpty()
     running = subprocess.Popen(
-        [*HEADRACE, "top", "--group", group_id, "--bootstrap-server", bootstrap_servers],
+        [*HEADRACE, "top", group_id, "--bootstrap-server", bootstrap_servers],
         stdin=theirs,
         stdout=theirs,
         stderr=subprocess.PIPE,
@@ -690,7 +696,7 @@ def test_one_command_config_for_all(
     )
     grouped = ("--group", f"{topic_name}-g", "--from-beginning", "--max-messages", "1", *where)
     assert ran("consume", topic_name, *grouped)[:2] == (0, "one\n")
-    status, out, _ = ran("top", "--iterations", "1", "--group", f"{topic_name}-g", "--json", *where)
+    status, out, _ = ran("top", "--iterations", "1", f"{topic_name}-g", "-o", "jsonl", *where)
     assert status == 0 and json.loads(out)["groups"][0]["lag"] == 1
 
 

@@ -40,9 +40,9 @@ def commit(bootstrap_servers: str, group_id: str, partitions: list[TopicPartitio
 def test_a_line_per_group_and_topic_and_totals(run: Run, team: str) -> None:
     header, first, second, below = run("--groups-pattern", f"{team}-.*")
     assert header.split() == [
-        "GROUP",
-        "TYPE",
-        "STATE",
+        "GROUP-ID",
+        "GROUP-TYPE",
+        "GROUP-STATE",
         "TOPIC",
         "PARTITIONS",
         "MEMBERS",
@@ -55,9 +55,9 @@ def test_a_line_per_group_and_topic_and_totals(run: Run, team: str) -> None:
 
 
 def test_a_line_per_partition(run: Run, team: str) -> None:
-    _, *rows, _ = run(f"{team}-a", "--group", f"{team}-b", "--partitions", "--no-time-lag")
+    _, *rows, _ = run(f"{team}-a", f"{team}-b", "--partitions", "--no-time-lag")
     assert [row.split() for row in rows] == [
-        [f"{team}-{name}", "classic", team, number, position, end, lag, *"----"]
+        [f"{team}-{name}", "classic", "Empty", team, number, *"--", position, end, lag, *"--"]
         for name, number, position, end, lag in (
             ("a", "0", "0", "5", "5"),
             ("a", "1", "0", "0", "0"),
@@ -81,12 +81,12 @@ def test_the_totals_say_what_they_leave_out(run: Run, bootstrap_servers: str, te
         )
     assert row.split()[3:8] == [team, "2", "1", "-", "-"], "one partition is empty"
     assert below == (
-        "1 group, 2 partitions, 1 member, lag unknown, and 1 partition whose lag is unknown"
+        "1 group, 2 partitions, 1 member, lag unknown, 1 partition whose lag is unknown"
     )
 
 
 def test_json_has_all_that_is_known(run: Run, team: str) -> None:
-    (row,) = json.loads("\n".join(run(f"{team}-a", "--topic", team, "--json")))[:1]
+    (row,) = json.loads("\n".join(run(f"{team}-a", "--topic", team, "-o", "json")))[:1]
     assert (row["committed_offset"], row["end_offset"], row["lag"], row["group_type"]) == (
         0,
         5,
@@ -94,7 +94,7 @@ def test_json_has_all_that_is_known(run: Run, team: str) -> None:
         "classic",
     )
     assert 0 <= row["time_lag_ms"] < 600_000 and row["member_id"] is None
-    assert run(f"{team}-a", "--type", "share", "--json", status=1)[0] == "[]"
+    assert run(f"{team}-a", "--type", "share", "-o", "json", status=1)[0] == "[]"
 
 
 def test_what_is_not_there_is_a_failure_after_the_rest_was_shown(run: Run, team: str) -> None:
@@ -123,9 +123,9 @@ def test_what_ids_of_groups_may_hold_is_shown_and_not_obeyed(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--type", "queue"), "Invalid types list 'queue'"),
+        (("--type", "queue"), "argument --type: 'queue' is not a list of types: classic, "),
         (("g", "--groups-pattern", "x"), "name the groups or give --groups-pattern, not both"),
-        (("--topics-pattern", "("), "--topics-pattern is not a regular expression"),
+        (("--topics-pattern", "("), "argument --topics-pattern: '(' is not a regular expression"),
         (("--watch", "0"), "'0' is not a number of seconds above 0"),
     ],
 )
@@ -162,7 +162,7 @@ def test_watching_goes_on_until_it_is_interrupted(bootstrap_servers: str, team: 
     )
     assert watching.stdout is not None
     shown = b""
-    while shown.count(b"GROUP ") < 3:
+    while shown.count(b"GROUP-ID ") < 3:
         read = watching.stdout.read(4096)
         assert read, watching.stderr
         shown += read

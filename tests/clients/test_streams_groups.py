@@ -109,6 +109,10 @@ class Tools:
         found: list[dict[str, Any]] = json.loads(self(*arguments, "--json")[0])
         return found
 
+    def lags(self, group_id: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self("lag", "show", group_id, "-o", "json")[0])
+        return found
+
 
 @pytest.fixture
 def tools(bootstrap_servers: str, capsys: pytest.CaptureFixture[str]) -> Tools:
@@ -120,7 +124,7 @@ def test_what_the_tools_say_of_a_running_application(tools: Tools, count: Count)
         assert count.app.process.poll() is None, count.app.output[-20:]
         if not any(one["group"] == count.group_id for one in tools.objects("groups", "list")):
             return None
-        rows = tools.objects("lag", "show", count.group_id)
+        rows = tools.lags(count.group_id)
         done = {
             (row["topic"], row["partition"]) for row in rows if row["lag"] == 0 and row["member_id"]
         }
@@ -239,10 +243,7 @@ def test_its_history_and_what_is_left_of_it(
 ) -> None:
     count.app.close()
     produce(bootstrap_servers, count.source, [b"later"] * 3, 0)
-    rows = {
-        (row["topic"], row["partition"]): row
-        for row in tools.objects("lag", "show", count.group_id)
-    }
+    rows = {(row["topic"], row["partition"]): row for row in tools.lags(count.group_id)}
     assert rows.keys() == count.partitions
     assert {row["member_id"] for row in rows.values()} == {None}
     assert {row["group_state"] for row in rows.values()} == {"Empty"}

@@ -266,7 +266,8 @@ def test_commands(
         ("share-groups --describe --group g", "DESCRIBE on group 'g'"),
         ("streams-groups --describe --group g", "DESCRIBE on group 'g'"),
         ("acls list", "DESCRIBE on the cluster"),
-        ("lag show --group g", "DESCRIBE on group 'g'"),
+        ("lag show", "DESCRIBE on the cluster, or on each group"),
+        ("lag show g", "DESCRIBE on group 'g'"),
         (
             "acls add --allow-principal User:x --operation read --topic t",
             "ALTER on the cluster",

@@ -93,6 +93,10 @@ COMMANDS: Mapping[str, Entry] = {
 """Command name → entry."""
 
 
+DEFAULT_VERBS = {"lag": "show"}
+"""First word of commands of two words → the second if there is none."""
+
+
 class Command(Protocol):
     """The interface of a command's module."""
 

@@ -17,7 +17,7 @@ from typing import NoReturn
 from headrace import __version__
 from headrace.imports import without_hypothesis
 
-from .commands import COMMANDS, SECTIONS, Command, load
+from .commands import COMMANDS, DEFAULT_VERBS, SECTIONS, Command, load
 from .errors import BadUsage, Failure, one_line_error
 from .nouns import Noun
 from .tables import one_line
@@ -67,8 +67,9 @@ def command_of(words: Sequence[str]) -> tuple[str, Command, Sequence[str]]:
     if not verbs:
         _explain("", first, {name: entry.summary for name, entry in COMMANDS.items()})
     is_option = not second or second.startswith("-")
-    if noun is not None and noun.default and is_option and second not in _HELP:
-        second, words = noun.default, [first, noun.default, *words[1:]]
+    default = DEFAULT_VERBS.get(first) if noun is None else noun.default
+    if default and is_option and second not in _HELP:
+        second, words = default, [first, default, *words[1:]]
     if second not in verbs:
         _explain(first, second, verbs)
     name = f"{first} {second}"

@@ -55,11 +55,15 @@ class Output:
         if self.form == "json":
             print(as_json(rows))
         elif rows:
-            fields = [name for name in rows[0] if self.form == "wide" or name not in wide]
-            columns = [Column(name.upper().replace("_", "-"), len(name)) for name in fields]
-            print(table(columns, [[_cell(row[name]) for name in fields] for row in rows]))
+            print(self.table(rows, wide))
         elif nothing is not None:
             print(nothing, file=sys.stderr)
+
+    def table(self, rows: Sequence[Row], wide: Collection[str] = ()) -> str:
+        """Return a table of at least one row; the parameters are those of :meth:`rows`."""
+        fields = [name for name in rows[0] if self.form == "wide" or name not in wide]
+        columns = [Column(name.upper().replace("_", "-"), len(name)) for name in fields]
+        return table(columns, [[_cell(row[name]) for name in fields] for row in rows])
 
 
 def _cell(value: object) -> object:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from .client_options import call_options
 from .cluster_run import on_cluster
 from .errors import BadUsage
-from .lag.show import View, display, duration, lag_query, query_options, repeated
-from .options import flag, seconds_option
-from .tables import count_of, json_line
+from .lag.show import View, display, duration, footer, lag_query, query_options, repeated
+from .options import seconds_option
+from .output import Output, Row, output_option
 
 if TYPE_CHECKING:
     from headrace.client import Cluster
@@ -30,7 +30,7 @@ _EPILOG = """\
 examples:
   headrace top
   headrace top --groups-pattern 'team-.*' --sort time --every 5
-  headrace top --json --iterations 2 | tail -n 1 | jq '.groups[0]'
+  headrace top -o jsonl --iterations 2 | tail -n 1 | jq '.groups[0]'
 """
 
 
@@ -47,7 +47,7 @@ def declare(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--sort", choices=_SORTS, default="lag", help="order of the groups (default: lag)"
     )
-    flag(parser, "--json", "print a JSON object for each snapshot")
+    output_option(parser)
     call_options(parser)
 
 
@@ -60,11 +60,7 @@ def run(options: Namespace) -> int:
     query = lag_query(options)
     if options.iterations is not None and options.iterations < 1:
         raise BadUsage("--iterations takes a number above 0")
-    try:
-        on_cluster(options, lambda cluster: _show(cluster, query, options))
-    except KeyboardInterrupt:
-        if options.iterations is not None:
-            raise
+    on_cluster(options, lambda cluster: _show(cluster, query, options))
     return 0
 
 
@@ -72,15 +68,17 @@ async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
     from headrace.client.lag.model import summary
     from headrace.client.lag.watch import LagWatch
 
-    def show(seen: Snapshot) -> View | str:
+    output = Output(options.output)
+
+    def view(seen: Snapshot) -> View:
         groups = sort_groups(seen.groups, options.sort)
-        if not options.json:
-            return _view(groups)
-        objects = {"groups": [summary(group) for group in groups], "warnings": seen.warnings}
-        return json_line({"time_ms": seen.at_ms, **objects})
+        if output.is_json:
+            objects = {"groups": [summary(group) for group in groups], "warnings": seen.warnings}
+            return View([{"time_ms": seen.at_ms, **objects}], [])
+        return View([_row(group) for group in groups], [footer(seen)])
 
     watch = LagWatch(cluster, query, _WINDOW_MS)
-    await display(repeated(watch.snapshot, options.every, options.iterations), show)
+    await display(repeated(watch.snapshot, options.every, options.iterations), view, output)
 
 
 def sort_groups(groups: Sequence[GroupLag], order: str) -> list[GroupLag]:
@@ -93,28 +91,19 @@ def sort_groups(groups: Sequence[GroupLag], order: str) -> list[GroupLag]:
     return sorted(groups, key=key)
 
 
-_TITLES = ["GROUP", "TYPE", "STATE", "MEMBERS", "LAG", "TIME-LAG", "DONE/S", "NEW/S", "ZERO-IN"]
-
-
-def _view(groups: Sequence[GroupLag]) -> View:
-    lines = [_line(group) for group in groups]
-    records = sum(group.lag.records or 0 for group in groups)
-    return View(_TITLES, lines, [f"{count_of(len(groups), 'group')}, lag {records:,}"])
-
-
-def _line(group: GroupLag) -> Sequence[object]:
+def _row(group: GroupLag) -> Row:
     lag, left_s = group.lag, group.lag.seconds_to_zero
-    return (
-        group.group_id,
-        group.type,
-        group.state,
-        len(group.members),
-        None if lag.records is None else f"{lag.records:,}",
-        duration(lag.seconds),
-        _rate(lag.done_per_s),
-        _rate(lag.produced_per_s),
-        "never" if left_s == math.inf else duration(left_s),
-    )
+    return {
+        "group_id": group.group_id,
+        "group_type": group.type,
+        "group_state": group.state,
+        "members": len(group.members),
+        "lag": None if lag.records is None else f"{lag.records:,}",
+        "time_lag": duration(lag.seconds),
+        "done_per_s": _rate(lag.done_per_s),
+        "produced_per_s": _rate(lag.produced_per_s),
+        "zero_in": "never" if left_s == math.inf else duration(left_s),
+    }
 
 
 def _rate(per_s: float | None) -> str | None:

@@ -6,17 +6,24 @@ import asyncio
 import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.cli.client_options import call_options
 from headrace.cli.cluster_run import on_cluster
 from headrace.cli.errors import BadUsage, Failure
-from headrace.cli.groups.options import GROUP_TYPES, check_pattern, group_types
-from headrace.cli.options import flag, positive_seconds, repeated_option
-from headrace.cli.tables import Column, as_json, count_of, one_line, screen_table, table
+from headrace.cli.options import (
+    GROUP_TYPES,
+    flag,
+    group_types,
+    pattern,
+    positive_seconds,
+    repeated_option,
+)
+from headrace.cli.output import Output, Row, output_option
+from headrace.cli.tables import one_line
 
 if TYPE_CHECKING:
     from headrace.client import Cluster
@@ -24,15 +31,15 @@ if TYPE_CHECKING:
 
 _WATCH_S = 2.0
 _WARNINGS_SHOWN = 5
-_LINES_AROUND = 6
-"""The number of lines of a screen besides those of a table."""
+_LINES_AROUND = 3
+"""The number of lines of a screen besides those of a table, and those below it."""
 _FEWEST_LINES = 3
 _EPILOG = """\
 examples:
   headrace lag show
-  headrace lag show billing packers --partitions
+  headrace lag show billing packers --partitions -o wide
   headrace lag show --groups-pattern 'team-.*' --type share --watch
-  headrace lag show --json | jq 'map(select(.time_lag_ms > 60000))'
+  headrace lag show -o json | jq 'map(select(.time_lag_ms > 60000))'
 """
 
 
@@ -42,7 +49,7 @@ def declare(parser: ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.formatter_class = RawDescriptionHelpFormatter
     query_options(parser)
-    flag(parser, "--partitions", "print a line for each partition instead of each topic")
+    flag(parser, "--partitions", "a row for each partition, not for each topic; so has JSON always")
     parser.add_argument(
         "--watch",
         nargs="?",
@@ -51,14 +58,13 @@ def declare(parser: ArgumentParser) -> None:
         metavar="SECONDS",
         help=f"repeat until Ctrl-C (default: every {_WATCH_S:g} s)",
     )
-    flag(parser, "--json", "print JSON, an object for each partition")
+    output_option(parser)
     call_options(parser)
 
 
 def query_options(parser: ArgumentParser) -> None:
     """Declare the options that :func:`lag_query` reads."""
     parser.add_argument("groups", nargs="*", metavar="GROUP", help="groups to show (default: all)")
-    repeated_option(parser, "--group", "GROUP", "a group; may be repeated")
     repeated_option(parser, "--topic", "TOPIC", "a topic; may be repeated")
     for name, help_text in (
         ("--groups-pattern", "groups whose whole id matches"),
@@ -66,9 +72,13 @@ def query_options(parser: ArgumentParser) -> None:
         ("--topics-pattern", "topics whose whole name matches"),
         ("--exclude-topics", "without topics whose whole name matches"),
     ):
-        parser.add_argument(name, metavar="REGEX", help=help_text)
+        parser.add_argument(name, type=pattern, metavar="REGEX", help=help_text)
     parser.add_argument(
-        "--type", metavar="TYPE,…", help=f"only groups of these types: {', '.join(GROUP_TYPES)}"
+        "--type",
+        type=group_types,
+        default=tuple(GROUP_TYPES),
+        metavar="TYPE,…",
+        help=f"only groups of these types: {', '.join(GROUP_TYPES)}",
     )
     parser.add_argument(
         "--isolation-level",
@@ -88,25 +98,19 @@ def query_options(parser: ArgumentParser) -> None:
 def lag_query(options: Namespace) -> LagQuery:
     """Return the query that the options of :func:`query_options` describe.
 
-    :raises BadUsage: they contradict each other, or a pattern is wrong
+    :raises BadUsage: they contradict each other
     """
     from headrace.client.lag.model import LagQuery
 
-    groups = tuple(dict.fromkeys([*options.group, *options.groups]))
-    for name, pattern, named in (
-        ("groups", options.groups_pattern, groups),
-        ("topics", options.topics_pattern, options.topic),
-    ):
-        if pattern is not None and named:
+    for name in ("groups", "topics"):
+        named = options.groups if name == "groups" else options.topic
+        if named and getattr(options, f"{name}_pattern") is not None:
             raise BadUsage(f"name the {name} or give --{name}-pattern, not both")
-        check_pattern(f"--{name}-pattern", pattern)
-    check_pattern("--exclude-groups", options.exclude_groups)
-    check_pattern("--exclude-topics", options.exclude_topics)
     return LagQuery(
-        groups=groups,
+        groups=tuple(dict.fromkeys(options.groups)),
         groups_pattern=options.groups_pattern,
         groups_excluded=options.exclude_groups,
-        group_types=group_types(options.type),
+        group_types=options.type,
         topics=tuple(options.topic),
         topics_pattern=options.topics_pattern,
         topics_excluded=options.exclude_topics,
@@ -122,11 +126,7 @@ def run(options: Namespace) -> int:
     :raises Failure: it failed, wholly or in part, or the options are wrong
     """
     query = replace(lag_query(options), held=options.partitions)
-    try:
-        on_cluster(options, lambda cluster: _show(cluster, query, options))
-    except KeyboardInterrupt:
-        if options.watch is None:
-            raise
+    on_cluster(options, lambda cluster: _show(cluster, query, options))
     return 0
 
 
@@ -134,19 +134,24 @@ async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
     from headrace.client.lag.model import rows
     from headrace.client.lag.snapshot import snapshot
 
-    def show(seen: Snapshot) -> View | str:
-        return as_json(rows(seen)) if options.json else _view(seen, options.partitions)
+    output = Output(options.output)
+
+    def view(seen: Snapshot) -> View:
+        if output.is_json:
+            return View(list(rows(seen)), [])
+        shown = _partitions(rows(seen)) if options.partitions else _topics(seen.groups)
+        return View(list(shown), [footer(seen)] if seen.groups or not seen.warnings else [])
 
     async def take() -> Snapshot:
         return await snapshot(cluster, query)
 
     if options.watch is not None:
-        await display(repeated(take, options.watch), show)
+        await display(repeated(take, options.watch), view, output)
         return
     seen = await take()
-    print_view(show(seen))
+    _print(view(seen), output)
     if seen.warnings:
-        raise Failure("; ".join(shortened(seen.warnings)))
+        raise Failure("; ".join(_shortened(seen.warnings)))
 
 
 async def repeated(
@@ -173,143 +178,121 @@ async def repeated(
 
 
 class View(NamedTuple):
-    """A table, and the lines below it."""
+    """Rows, and the lines below their table."""
 
-    titles: Sequence[str]
-    lines: Sequence[Sequence[object]]
+    rows: Sequence[Row]
     below: Sequence[str]
 
 
-def print_view(view: View | str) -> None:
-    """Print a table, or JSON; the lines below a table go to stderr."""
-    if isinstance(view, str):
-        print(view, flush=True)
-    else:
-        if sys.stdout.isatty():
-            from rich.console import Console
+_WIDE = (
+    *("cluster", "member_id", "host", "last_stable_offset", "leader_epoch"),
+    *("delivery_complete_count", "delivery_count", "metadata", "time_lag_ms", "snapshot_time_ms"),
+)
+"""The fields of partitions that a table has only with ``-o wide``."""
 
-            Console().print(screen_table(view.titles, view.lines))
-        else:
-            columns = [Column(title, len(title)) for title in view.titles]
-            print(table(columns, view.lines), flush=True)
-        for line in view.below:
-            print(one_line(line), file=sys.stderr, flush=True)
+
+def _print(view: View, output: Output) -> None:
+    """Print rows; the lines below them go to stderr."""
+    output.rows(view.rows, wide=_WIDE)
+    sys.stdout.flush()
+    for line in view.below:
+        print(one_line(line), file=sys.stderr, flush=True)
 
 
 async def display(
-    snapshots: AsyncIterator[Snapshot], show: Callable[[Snapshot], View | str]
+    snapshots: AsyncIterator[Snapshot], view_of: Callable[[Snapshot], View], output: Output
 ) -> None:
-    """Show snapshots; on a terminal, one in the place of the other."""
+    """Show snapshots until Ctrl-C; on a terminal, one in the place of the other."""
+    on_terminal = sys.stdout.isatty() and not output.is_json
     screen: Any = None
-    with ExitStack() as stack:
+    with ExitStack() as stack, suppress(asyncio.CancelledError):  # Ctrl-C
         async for seen in snapshots:
-            view = show(seen)
-            if isinstance(view, str):
-                print_view(view)
-            elif not sys.stdout.isatty():
-                print_view(view._replace(below=[*view.below, *shortened(seen.warnings)]))
-                print(flush=True)
-            else:
+            view = view_of(seen)
+            view = view._replace(below=[*view.below, *_shortened(seen.warnings)])
+            if on_terminal:
                 from rich.live import Live
+                from rich.text import Text  # not str: names may contain the brackets of markup
 
                 screen = screen or stack.enter_context(Live(auto_refresh=False, screen=True))
-                screen.update(_fitted(view, seen, screen.console.size.height), refresh=True)
+                text = _screen_text(view, seen, output, screen.console.size.height)
+                screen.update(Text(text, no_wrap=True, overflow="crop"), refresh=True)
+            else:
+                _print(view, output)
+                if not output.is_json:
+                    print(flush=True)
 
 
-def _fitted(view: View, seen: Snapshot, height: int) -> Any:
-    """Return a table for a terminal of a height."""
-    below = [*view.below, *shortened(seen.warnings)]
-    room = max(_FEWEST_LINES, height - _LINES_AROUND - len(below))
-    if (more := len(view.lines) - room) > 0:
-        below = [f"and {more:,} more lines", *below]
-    time_text = time.strftime("%H:%M:%S", time.localtime(seen.at_ms / 1000))
-    return screen_table(view.titles, view.lines[:room], [time_text, *below])
+def _screen_text(view: View, seen: Snapshot, output: Output, height: int) -> str:
+    """Return what fits on a terminal of a height."""
+    room = max(_FEWEST_LINES, height - _LINES_AROUND - len(view.below))
+    more = len(view.rows) - room
+    return "\n".join(
+        [
+            time.strftime("%H:%M:%S", time.localtime(seen.at_ms / 1000)),
+            output.table(view.rows[:room], wide=_WIDE) if view.rows else "",
+            *([f"and {more:,} more rows"] if more > 0 else []),
+            *map(one_line, view.below),
+        ]
+    )
 
 
-def shortened(warnings: Sequence[str]) -> list[str]:
+def _shortened(warnings: Sequence[str]) -> list[str]:
     """Return the first warnings, and the number of the others."""
     more = len(warnings) - _WARNINGS_SHOWN
     return [*warnings[:_WARNINGS_SHOWN], *([f"and {more} more"] if more > 0 else [])]
 
 
-def _view(seen: Snapshot, by_partition: bool) -> View:
+def footer(seen: Snapshot) -> str:
+    """Return the sums of a snapshot."""
     from headrace.client.lag.model import total
 
     lag = total([group.lag for group in seen.groups])
-    members = sum(len(group.members) for group in seen.groups)
-    below = (
-        f"{count_of(len(seen.groups), 'group')}, {count_of(lag.partitions, 'partition')}, "
-        f"{count_of(members, 'member')}, lag {'unknown' if lag.records is None else lag.records}"
-    )
+    parts = [
+        _count(len(seen.groups), "group"),
+        _count(lag.partitions, "partition"),
+        _count(sum(len(group.members) for group in seen.groups), "member"),
+    ]
+    if lag.partitions:
+        parts.append(f"lag {'unknown' if lag.records is None else f'{lag.records:,}'}")
     if lag.seconds is not None:
-        below += f", time lag {duration(lag.seconds)}"
+        parts.append(f"time lag {duration(lag.seconds)}")
     if lag.unknown:
-        below += f", and {count_of(lag.unknown, 'partition')} whose lag is unknown"
-    if by_partition:
-        return View(
-            _PARTITION_TITLES,
-            [line for group in seen.groups for line in _partitions(group)],
-            [below],
-        )
-    return View(_TOPIC_TITLES, [line for group in seen.groups for line in _topics(group)], [below])
+        parts.append(f"{_count(lag.unknown, 'partition')} whose lag is unknown")
+    return ", ".join(parts)
 
 
-_TOPIC_TITLES = ("GROUP", "TYPE", "STATE", "TOPIC", "PARTITIONS", "MEMBERS", "LAG", "TIME-LAG")
-_PARTITION_TITLES = (
-    "GROUP",
-    "TYPE",
-    "TOPIC",
-    "PARTITION",
-    "POSITION",
-    "END",
-    "LAG",
-    "TIME-LAG",
-    "HELD",
-    "CLIENT-ID",
-    "HOST",
-)
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _topics(group: GroupLag) -> Iterator[Sequence[object]]:
-    """Yield a line for each topic, and one for the members without a partition."""
-    head = (group.group_id, group.type, group.state)
-    for topic, lag in group.topics.items():
-        members = {
-            member.member_id
-            for partition in group.partitions
-            if partition.topic == topic
-            for member in partition.members
-        }
-        yield *head, topic, lag.partitions, len(members), lag.records, duration(lag.seconds)
-    if group.idle or not group.topics:
-        yield *head, None, None, len(group.idle), None, None
+def _topics(groups: Sequence[GroupLag]) -> Iterator[Row]:
+    """Yield a row for each topic of each group, and one for the members without a partition."""
+    for group in groups:
+        members: dict[str | None, set[str]] = {}
+        for partition in group.partitions:
+            ids = members.setdefault(partition.topic, set())
+            ids.update(member.member_id for member in partition.members)
+        if group.idle or not group.topics:
+            members[None] = {member.member_id for member in group.idle}
+        for topic, ids in members.items():
+            lag = group.topics.get(topic or "")
+            yield {
+                "group_id": group.group_id,
+                "group_type": group.type,
+                "group_state": group.state,
+                "topic": topic,
+                "partitions": lag and lag.partitions,
+                "members": len(ids),
+                "lag": lag and lag.records,
+                "time_lag": lag and duration(lag.seconds),
+            }
 
 
-def _partitions(group: GroupLag) -> Iterator[Sequence[object]]:
-    """Yield a line for each partition, and for each member without one."""
-    for lag in group.partitions:
-        yield (
-            group.group_id,
-            group.type,
-            lag.topic,
-            lag.partition,
-            lag.position,
-            lag.end_offset,
-            lag.records,
-            duration(lag.seconds),
-            lag.held,
-            ",".join(member.client_id for member in lag.members) or None,
-            ",".join(member.host for member in lag.members) or None,
-        )
-    for member in group.idle:
-        yield group.group_id, group.type, *[None] * 7, member.client_id, member.host
-
-
-_BY_TOPIC = "GROUP TYPE STATE TOPIC PARTITIONS MEMBERS LAG TIME-LAG", _topics
-_BY_PARTITION = (
-    "GROUP TYPE TOPIC PARTITION POSITION END LAG TIME-LAG HELD CLIENT-ID HOST",
-    _partitions,
-)
+def _partitions(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield flat rows with a time lag for people."""
+    for row in rows:
+        age_ms: Any = row["time_lag_ms"]
+        yield {**row, "time_lag": duration(None if age_ms is None else age_ms / 1000)}
 
 
 def duration(seconds: float | None) -> str | None:
@@ -318,9 +301,9 @@ def duration(seconds: float | None) -> str | None:
         return None
     if seconds < 60:
         return f"{seconds:.1f}s"
-    minutes, whole_seconds = divmod(int(seconds), 60)
+    minutes, left_s = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     if days:
         return f"{days}d {hours:02}h"
-    return f"{hours}h {minutes:02}m" if hours else f"{minutes}m {whole_seconds:02}s"
+    return f"{hours}h {minutes:02}m" if hours else f"{minutes}m {left_s:02}s"
