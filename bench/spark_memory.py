@@ -30,14 +30,14 @@ from typing import Any
 
 import pyspark
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
 from bench import spark_history, spark_ordered, spark_share
 from bench.driver_memory import PARTS, Driver
 from bench.spark_application import session, start
-from headrace.spark.history.advice import Bounds, Target
-from headrace.spark.history.query import HistoryQuery, Period
-from headrace.spark.history.run import write_history
+from headrace.spark import history
+from headrace.spark.history.groups import Period, group_histories
 from headrace.spark.option_parsing import KafkaOptions
 from tests.spark.application import SHORT_LIVED
 from tests.support import HeadraceProcess, unique
@@ -139,8 +139,12 @@ class Application:
     def _history(self, kafka: KafkaOptions) -> int:
         now_ms = int(time.time() * 1000)
         period = Period(now_ms - _PERIOD_MS, now_ms, _STEP_MS, _STALL_MS)
-        query = HistoryQuery(period, Target(_DRAIN_S, Bounds()))
-        return write_history(self._spark, kafka, query, self._folder / unique("history")).records
+        events = history(self._spark, kafka).persist(StorageLevel.DISK_ONLY)
+        try:
+            assert list(group_histories(events, kafka, period, _DRAIN_S))
+            return events.count()
+        finally:
+            events.unpersist()
 
     def _drain(
         self,

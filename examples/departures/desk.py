@@ -51,6 +51,7 @@ def start(
     )
     departures = records.select(
         *_POSITION,
+        "receipt",
         "deliveryCount",
         F.col("key").cast("string").alias("source"),
         F.from_json(F.col("value").cast("string"), DEPARTURE).alias("departure"),

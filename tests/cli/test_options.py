@@ -47,8 +47,8 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "lag history --out unused --since 99999999999999d",
-        "lag history --out unused --target-drain 0s",
+        "lag history --since 99999999999999d",
+        "lag history --target-drain 0s",
         "configs describe --broker ²",
     ],
 )
@@ -176,5 +176,5 @@ def test_a_properties_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> N
 def test_the_times_of_a_history_are_rounded_down(moment: str) -> None:
     parser = ArgumentParser()
     history.declare(parser)
-    options = parser.parse_args(["--out", "unused", "--since", moment, "--until", moment])
+    options = parser.parse_args(["--since", moment, "--until", moment])
     assert (options.since(0), options.until(0)) == (-1, -1)

@@ -232,7 +232,7 @@ COMMANDS = (
     f"console-share-consumer --topic {TOPIC}",
     f"perf produce --topic {TOPIC} --num-records 1 --record-size 1 --throughput -1",
     f"perf share-consume --topic {TOPIC} --num-records 1",
-    "lag history --out history",
+    "lag history",
 )
 
 

@@ -62,7 +62,7 @@ def work(
         batch.persist()
         rows = batch.select("topic", "partition", "offset", "value").collect()
         done: dict[str, int] = {}
-        if "receipt" in batch.columns:
+        if options.get("receiptsOverTcp") == "true":
             # Like a process that shares no files with others.
             os.environ.pop("SPARK_LOCAL_DIRS", None)
             tempfile.tempdir = "/nonexistent"
@@ -86,10 +86,8 @@ def work(
 def outcome_sink(spark: SparkSession, options: Options, checkpoint: str) -> dict[str, Any]:
     """Accept all records of a queue through the sink; return the source's last progress."""
     frame = spark.readStream.format("kafka-share").options(**options).load()
-    columns = [
-        name for name in ("topic", "partition", "offset", "receipt") if name in frame.columns
-    ]
-    writer = frame.select(*columns, F.lit("accept").alias("outcome")).writeStream
+    outcome = F.lit("accept").alias("outcome")
+    writer = frame.select("topic", "partition", "offset", "receipt", outcome).writeStream
     query = headrace.spark.drain(
         writer.format("kafka-share").options(**options).option("checkpointLocation", checkpoint)
     )

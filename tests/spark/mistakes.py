@@ -110,7 +110,7 @@ MISTAKES: Mapping[str, Mistake] = {
     "group of consumers, share": Mistake(
         "kafka-share",
         _set(kafka__group__id=OF_CONSUMERS),
-        "'consumers' is a classic consumer group, not a share group: " + _CHOOSE_GROUP,
+        "'consumers' is a classic group, not a share group: " + _CHOOSE_GROUP,
     ),
     "group of consumers, ordered": Mistake(
         "kafka-ordered",

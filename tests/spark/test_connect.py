@@ -55,17 +55,17 @@ def micro_batches(results: Path) -> list[dict[str, Any]]:
     return [json.loads(file.read_text()) for file in sorted(results.iterdir())]
 
 
-@pytest.mark.parametrize("include_receipt", ["true", "false"])
+@pytest.mark.parametrize("over_tcp", ["true", "false"])
 def test_acknowledging_in_foreach_batch(
     server: ConnectServer,
     client: ConnectClient,
     queue: MakeQueue,
     results: Path,
-    include_receipt: str,
+    over_tcp: str,
 ) -> None:
-    """With receipts, the function has no directory in common with the reader."""
+    """Over TCP, the function has no directory in common with the reader."""
     flights = queue(300)
-    options = flights.options(includeReceipt=include_receipt, outcome__default="release")
+    options = flights.options(receiptsOverTcp=over_tcp, outcome__default="release")
 
     client("work", "kafka-share", options, str(results))
 
@@ -77,14 +77,14 @@ def test_acknowledging_in_foreach_batch(
         done.update(batch["done"])
     assert done == {"accepted": 270, "rejected": 30, "released": 30}
     assert flights.is_drained()
-    assert not list(server.folder.rglob("headrace-share/*")), "registrations of ended queries"
+    assert not list(server.folder.rglob("headrace-*/s")), "sockets of ended queries"
 
 
 def test_the_outcome_sink(
     server: ConnectServer, client: ConnectClient, queue: MakeQueue, tmp_path: Path
 ) -> None:
     flights = queue(100)
-    options = flights.options(includeReceipt="true", outcome__default="release")
+    options = flights.options(receiptsOverTcp="true", outcome__default="release")
     progress = client("sink", options, str(tmp_path / "checkpoint"))
     assert flights.is_drained()
     if HAS_ADMISSION_CONTROL:

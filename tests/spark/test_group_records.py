@@ -44,8 +44,7 @@ from headrace.spark.history.group_records import (
     UNREADABLE,
     events,
 )
-from headrace.spark.history.source import split
-from headrace.spark.history.tables import is_chosen
+from headrace.spark.history.source import is_chosen, split
 from headrace.spark.reader.columns import Records
 from headrace.spark.reader.read_options import OffsetRange
 

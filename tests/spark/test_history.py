@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import csv
 import json
-import re
 import subprocess
 import sys
 import time
@@ -13,7 +14,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import (
     AcknowledgeType,
@@ -27,13 +27,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 
 from headrace.cli.main import main
-from headrace.spark.history.advice import GONE, NO_PROGRESS, SILENT, Advice, Bounds, Target
 from headrace.spark.history.group_records import COMMIT, COMMIT_DELETED, GROUP_DELETED, SHARE_STATE
-from headrace.spark.history.html_report import page
-from headrace.spark.history.query import HistoryQuery, Period
-from headrace.spark.history.results import Report
-from headrace.spark.history.run import write_history
-from headrace.spark.history.source import GroupHistoryReader
+from headrace.spark.history.groups import GroupHistory, Period, group_histories, series, topics_of
+from headrace.spark.history.series import GONE, NO_PROGRESS, SILENT
+from headrace.spark.history.source import GroupHistoryReader, history
 from headrace.spark.option_parsing import KafkaOptions
 from tests.clients.confluent import (
     PATIENCE_S,
@@ -190,118 +187,107 @@ def period(story: Story) -> Period:
 
 
 @dataclass(frozen=True)
-class Written:
-    """A report, and the tables beside it."""
+class Past:
+    """What a history tells."""
 
-    report: Report
-    folder: Path
+    events: list[dict[str, Any]]
+    series: list[dict[str, Any]]
+    groups: dict[str, GroupHistory]
 
-    def rows(self, table: str, **wanted: Any) -> list[dict[str, Any]]:
-        """Return the rows of a table that have these values."""
-        rows = pq.read_table(self.folder / table).to_pylist()
-        return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+    def of_group(self, group_id: str, *events: str) -> list[dict[str, Any]]:
+        """Return the events of a group, in their order."""
+        rows = [e for e in self.events if e["group_id"] == group_id and e["event"] in events]
+        return sorted(rows, key=lambda row: (row["timestamp"], row["log_offset"]))
 
 
 @pytest.fixture(scope="module")
-def written(
-    spark: SparkSession, story: Story, period: Period, tmp_path_factory: pytest.TempPathFactory
-) -> Written:
-    folder = tmp_path_factory.mktemp("history") / "lag"
-    query = HistoryQuery(period, Target(10.0, Bounds(1, 5)), groups=f"{story.prefix}-.*")
-    return Written(write_history(spark, KafkaOptions(story.servers), query, folder), folder)
+def past(spark: SparkSession, story: Story, period: Period) -> Past:
+    kafka = KafkaOptions(story.servers)
+    events = history(spark, kafka, groups=f"{story.prefix}-.*").persist()
+    groups = {
+        group.group_id.removeprefix(f"{story.prefix}-"): group
+        for group in group_histories(events, kafka, period, drain_s=10.0)
+    }
+    of_partitions = series(events, kafka, asyncio.run(topics_of(kafka)), period)
+    return Past(events.toArrow().to_pylist(), of_partitions.toArrow().to_pylist(), groups)
 
 
 def at_ms(when: datetime) -> int:
     return round(when.timestamp() * 1000)
 
 
-def test_events_are_the_actions_and_their_times(written: Written, story: Story) -> None:
+def test_events_are_the_actions_and_their_times(past: Past, story: Story) -> None:
     for group_id in {done.group_id for done in story.log}:
-        done = [one for one in story.log if one.group_id == group_id]
-        rows = [
-            row
-            for row in written.rows("events", group_id=group_id)
-            if row["event"] in (COMMIT, COMMIT_DELETED)
-        ]
-        rows.sort(key=lambda row: (row["timestamp"], row["log_offset"]))
+        done = [action for action in story.log if action.group_id == group_id]
+        rows = past.of_group(group_id, COMMIT, COMMIT_DELETED)
         assert [(row["event"], row["topic"], row["partition"], row["offset"]) for row in rows] == [
-            (one.event, story.topic, one.partition, one.offset) for one in done
+            (action.event, story.topic, action.partition, action.offset) for action in done
         ]
-        for row, one in zip(rows, done, strict=True):
-            assert one.began_ms <= at_ms(row["timestamp"]) <= one.ended_ms
-    assert len(written.rows("events", group_id=story.group("gone"), event=GROUP_DELETED)) == 1
+        for row, action in zip(rows, done, strict=True):
+            assert action.began_ms <= at_ms(row["timestamp"]) <= action.ended_ms
+    assert len(past.of_group(story.group("gone"), GROUP_DELETED)) == 1
 
 
-def finished_records(written: Written, story: Story) -> dict[int, int]:
+def finished_records(past: Past, story: Story) -> dict[int, int]:
     """Return the number of finished records of the share group by partition, where known."""
-    states = written.rows("events", group_id=story.group("sharing"), event=SHARE_STATE)
-    states.sort(key=lambda row: (row["timestamp"], row["log_offset"]))
     start: dict[int, int] = {}
-    found: dict[int, int] = {}
-    for row in states:
+    finished: dict[int, int] = {}
+    for row in past.of_group(story.group("sharing"), SHARE_STATE):
         if row["offset"] is not None:
             start[row["partition"]] = row["offset"]
         if row["partition"] in start:
-            found[row["partition"]] = start[row["partition"]] + (
-                row["delivery_complete_count"] or 0
-            )
-    return found
+            done = row["delivery_complete_count"] or 0
+            finished[row["partition"]] = start[row["partition"]] + done
+    return finished
 
 
-def test_share_state_has_the_number_of_finished_records(written: Written, story: Story) -> None:
-    assert sum(finished_records(written, story).values()) == 30
+def test_share_state_has_the_number_of_finished_records(past: Past, story: Story) -> None:
+    assert sum(finished_records(past, story).values()) == 30
 
 
-def test_positions_and_ends_at_every_point(written: Written, story: Story, period: Period) -> None:
-    points = written.rows("series", group_id=story.group("steady"), partition=0)
-    points.sort(key=lambda point: point["time"])
-    assert [at_ms(point["time"]) for point in points] == period.times_ms
-    commits = [
-        one for one in story.log if one.group_id == story.group("steady") and one.partition == 0
-    ]
+def test_positions_and_ends_at_every_point(past: Past, story: Story, period: Period) -> None:
+    steady = story.group("steady")
+    (row,) = [r for r in past.series if (r["group_id"], r["partition"]) == (steady, 0)]
+    commits = [action for action in story.log if (action.group_id, action.partition) == (steady, 0)]
     checked = 0
-    for point in points:
-        now_ms = at_ms(point["time"])
-        if any(one.began_ms <= now_ms <= one.ended_ms for one in commits):
+    for at, now_ms in enumerate(period.times_ms):
+        if any(action.began_ms <= now_ms <= action.ended_ms for action in commits):
             continue
-        before = [one.offset for one in commits if one.ended_ms < now_ms]
-        assert point["position"] == (before[-1] if before else None)
-        least = sum(
-            count for partition, _, ms, count in story.produced if partition == 0 and ms < now_ms
-        )
-        most = sum(
-            count for partition, ms, _, count in story.produced if partition == 0 and ms <= now_ms
-        )
-        assert least <= point["end_offset"] <= most
-        if point["position"] is not None:
-            assert point["lag"] == max(0, point["end_offset"] - point["position"])
+        before = [action.offset for action in commits if action.ended_ms < now_ms]
+        assert row["position"][at] == (before[-1] if before else None)
+        of_partition = [produced[1:] for produced in story.produced if produced[0] == 0]
+        least = sum(count for _, ended_ms, count in of_partition if ended_ms < now_ms)
+        most = sum(count for began_ms, _, count in of_partition if began_ms <= now_ms)
+        assert least <= row["end_offset"][at] <= most
+        if row["position"][at] is not None:
+            assert row["lag"][at] == max(0, row["end_offset"][at] - row["position"][at])
             checked += 1
     assert checked >= 3
-    assert sum(point["commits"] for point in points) == len(commits)
-    moved = [point["consumed_per_s"] for point in points if point["consumed_per_s"] is not None]
-    known = [point["position"] for point in points if point["position"] is not None]
+    assert sum(row["commits"]) == len(commits)
+    moved = [rate for rate in row["done_per_s"] if rate is not None]
+    known = [position for position in row["position"] if position is not None]
     assert sum(moved) * STEP_MS / 1000 == pytest.approx(known[-1] - known[0])
 
 
-def test_stalls(written: Written, story: Story, period: Period) -> None:
-    found = {
-        (row["group_id"], row["partition"], row["kind"]): row for row in written.rows("stalls")
+def test_stalls(past: Past, story: Story, period: Period) -> None:
+    stalls = {
+        (name, stall.kind): stall for name, group in past.groups.items() for stall in group.stalls
     }
-    stuck = found[story.group("stuck"), 0, NO_PROGRESS]
-    commits = [one for one in story.log if one.group_id == story.group("stuck")]
-    assert abs(at_ms(stuck["first"]) - commits[0].ended_ms) <= 2 * STEP_MS
-    assert at_ms(stuck["last"]) <= period.until_ms
-    assert (story.group("steady"), 0, SILENT) in found
-    assert (story.group("steady"), 0, NO_PROGRESS) not in found
-    deleted = next(one for one in story.log if one.event == COMMIT_DELETED)
-    gone = found[story.group("gone"), 0, GONE]
-    assert deleted.began_ms <= at_ms(gone["first"]) <= deleted.ended_ms + STEP_MS
-    assert at_ms(gone["last"]) == period.until_ms
+    stuck = stalls["stuck", NO_PROGRESS]
+    commits = [action for action in story.log if action.group_id == story.group("stuck")]
+    assert abs(stuck.first_ms - commits[0].ended_ms) <= 2 * STEP_MS
+    assert stuck.last_ms <= period.until_ms
+    assert stuck.partitions == 1
+    assert ("steady", SILENT) in stalls
+    assert ("steady", NO_PROGRESS) not in stalls
+    deleted = next(action for action in story.log if action.event == COMMIT_DELETED)
+    gone = stalls["gone", GONE]
+    assert deleted.began_ms <= gone.first_ms <= deleted.ended_ms + STEP_MS
+    assert gone.last_ms == period.until_ms
 
 
-def test_the_report(written: Written, story: Story) -> None:
-    report = written.report
-    groups = {group.group_id.removeprefix(f"{story.prefix}-"): group for group in report.groups}
+def test_groups(past: Past, story: Story) -> None:
+    groups = past.groups
     assert groups.keys() == {"steady", "stuck", "gone", "back", "sharing"}
     end = 100 + sum(count for *_, count in story.produced[2:])
     assert groups["stuck"].lag == end - 7
@@ -309,31 +295,14 @@ def test_the_report(written: Written, story: Story) -> None:
     assert groups["sharing"].group_type == "share"
     ends = {0: end, 1: 50}  # a partition without an acknowledgement has no lag
     assert groups["sharing"].lag == sum(
-        ends[partition] - done for partition, done in finished_records(written, story).items()
+        ends[partition] - done for partition, done in finished_records(past, story).items()
     )
     assert groups["gone"].lag is None
     assert groups["gone"].gone
-    assert groups["gone"].advice == Advice(None)
+    assert groups["gone"].consumers_needed is None
     assert (groups["back"].lag, groups["back"].gone) == (end - 30, False)
-    assert groups["stuck"].eta_s is None
-    assert 1 <= (groups["steady"].advice.consumers or 0) <= 2, "the topic has two partitions"
-    assert report.unreadable == 0
-    assert len(written.rows("events")) == report.records
-    assert [row["group_id"] for row in written.rows("groups")] == [
-        group.group_id for group in report.groups
-    ]
-    assert json.loads(json.dumps([group.as_row() for group in report.groups])) == written.rows(
-        "groups"
-    )
-
-
-def test_the_report_loads_nothing(written: Written) -> None:
-    text = page(written.report)
-    assert text.count("<svg") == 5
-    assert all(group.group_id in text for group in written.report.groups)
-    assert not re.search(r"<(script|link|img|iframe)|url\((?!#)|\bsrc=", text), (
-        "nothing is loaded from other places"
-    )
+    assert groups["stuck"].seconds_to_zero == -1
+    assert groups["steady"].consumers_needed == 1
 
 
 def test_a_cluster_without_groups_has_no_history() -> None:
@@ -343,37 +312,25 @@ def test_a_cluster_without_groups_has_no_history() -> None:
 
 
 @pytest.mark.slow
-def test_the_command_prints_json_and_replaces_its_folder(story: Story, tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "report.html").write_text("of before")
-    out = tmp_path / "out"
-    out.symlink_to(folder)
-    command = [
-        sys.executable,
-        "-m",
-        "headrace",
-        "lag",
-        "history",
-        "--bootstrap-server",
-        story.servers,
-        "--json",
-    ]
-    done = subprocess.run(
-        [*command, "--out", str(out), "--groups", f"{story.prefix}-nobody"],
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert (done.returncode, json.loads(done.stdout)) == (0, []), done.stderr
-    assert done.stderr == f"0 groups; see {out}/report.html\n"
-    assert "<svg" not in (out / "report.html").read_text()
-    assert out.is_symlink()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "out"]
-    written = [folder, *folder.rglob("*")]
-    assert [path for path in written if path.stat().st_mode & 0o077] == []
-    unreachable = ["--bootstrap-server", "127.0.0.1:1"]
-    assert main(["lag", "history", "--out", str(out), *unreachable]) == 1  # it is a report
+@pytest.mark.parametrize("groups", ["nobody", "steady|stuck"])
+def test_the_command(story: Story, tmp_path: Path, groups: str) -> None:
+    points = tmp_path / "points.csv"
+    points.write_text("of before")
+    command = [sys.executable, "-m", "headrace", "lag", "history", "--json", "--csv", str(points)]
+    command += ["--bootstrap-server", story.servers, "--groups", f"{story.prefix}-({groups})"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stderr) == (0, "")
+    names = [story.group(name) for name in groups.split("|") if name != "nobody"]
+    described = json.loads(done.stdout)
+    assert sorted(group["group_id"] for group in described) == names
+    assert all(group["lag"] > 0 and group["time_lag_ms"] > 0 for group in described)
+    lines = list(csv.DictReader(points.read_text().splitlines()))
+    last = {line["group_id"]: line["lag"] for line in lines}
+    assert {name: float(lag) for name, lag in last.items()} == {
+        group["group_id"]: group["lag"] for group in described
+    }
+    assert points.stat().st_mode & 0o077 == 0
+    assert list(tmp_path.iterdir()) == [points]
 
 
 @pytest.mark.parametrize(
@@ -384,49 +341,21 @@ def test_the_command_prints_json_and_replaces_its_folder(story: Story, tmp_path:
         (["--since", "2999-01-01", "--until", "2999-01-02"], "--since is not before --until"),
         (["--step", "1ms"], "--step makes 3600001 points of this period, but the limit is 2000"),
         (["--groups", "("], "--groups is not a regular expression"),
-        (
-            ["--min-consumers", "4", "--max-consumers", "3"],
-            "--max-consumers is less than --min-consumers",
-        ),
         (["--target-drain", "soon"], "'soon' is not a duration, such as 10m, 6h or 2d"),
     ],
 )
 def test_invalid_options_are_one_line(
-    arguments: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["lag", "history", "--out", str(tmp_path / "out"), *arguments]) == 2
+    assert main(["lag", "history", *arguments]) == 2
     error = capsys.readouterr().err
     assert complaint in error
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("names", [["mine"], ["mine", "report.html"], ["events"]])
-def test_a_folder_that_is_no_report_is_not_touched(
-    names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Other tools write a ``report.html``, too."""
-    for name in names:
-        (tmp_path / name).write_text("dear")
-    unreachable = ["--bootstrap-server", "127.0.0.1:1"]
-    assert main(["lag", "history", "--out", str(tmp_path), *unreachable]) == 2
-    assert "exists and is not a report" in capsys.readouterr().err
-    file = tmp_path / names[-1]
-    assert main(["lag", "history", "--out", str(file), *unreachable]) == 2
-    assert "exists and is not a report" in capsys.readouterr().err
-    assert all((tmp_path / name).read_text() == "dear" for name in names)
-
-
-def test_the_current_folder_is_not_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "report.html").write_text("of before")
-    monkeypatch.chdir(tmp_path)
-    assert main(["lag", "history", "--out", ".", "--bootstrap-server", "127.0.0.1:1"]) == 2
-    assert "--out is the current directory" in capsys.readouterr().err
-
-
 def test_an_unreachable_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "out"
-    assert main(["lag", "history", "--out", str(out), "--bootstrap-server", "127.0.0.1:1"]) == 1
+    points = tmp_path / "points.csv"
+    unreachable = ["--csv", str(points), "--bootstrap-server", "127.0.0.1:1"]
+    assert main(["lag", "history", *unreachable]) == 1
     assert "no broker answers at 127.0.0.1:1" in capsys.readouterr().err
-    assert not out.exists()
+    assert not points.exists()

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.spark import SourceError
-from headrace.spark.ordered import task_reports
+from headrace.spark import SourceError, driver_server
+from headrace.spark.driver_server import exchange
 from headrace.spark.ordered.options import Bound, OrderedOptions
 from headrace.spark.ordered.task_reports import ReportServer, TaskReport, Totals, send_report
-from headrace.spark.token_server import exchange
 
 READER = """
 import signal
@@ -152,7 +151,7 @@ def test_a_report_of_another_form_is_answered_and_not_added(numbers: object) -> 
 
 
 def test_tasks_of_other_hosts_report_over_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_reports, "own_address", lambda towards: "0.0.0.0")
+    monkeypatch.setattr(driver_server, "own_address", lambda towards: "0.0.0.0")
     server = ReportServer("broker.example.com")
     try:
         address = server.next_batch()

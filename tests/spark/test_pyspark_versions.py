@@ -147,7 +147,7 @@ def test_a_queue_with_outcomes_by_function_and_by_sink(
     frame = spark.readStream.format("kafka-share").options(**flights.options()).load()
     again = (F.col("deliveryCount") == 1) & (F.col("key") == b"k4")
     outcome = F.when(again, "release").otherwise("accept").alias("outcome")
-    writer = frame.select("topic", "partition", "offset", outcome).writeStream
+    writer = frame.select("topic", "partition", "offset", "receipt", outcome).writeStream
     query = headrace.spark.drain(
         writer.format("kafka-share")
         .options(**flights.options())

@@ -28,7 +28,6 @@ from headrace.spark.share import acquisitions as acquisitions_module
 from headrace.spark.share.acquisitions import Acquisitions
 from headrace.spark.share.ahead import still_held
 from headrace.spark.share.options import ShareOptions
-from headrace.spark.share.outcome_spans import OutcomeSpan
 from tests.support import story
 
 pytestmark = pytest.mark.pure
@@ -277,7 +276,7 @@ async def test_what_was_acquired_and_not_processed_does_not_count() -> None:
     queue = acquisitions(consumer, maxRecordsPerTrigger=10)
     first = await queue.acquire()
     await until(lambda: consumer.held()["t", 0] == [(0, 19)])
-    await queue.apply([OutcomeSpan("t", 0, "accept", 0, 0)])
+    await queue.apply([Acknowledgement("t", 0, 0, 0, AcknowledgeType.ACCEPT)])
     await queue.close()  # the micro-batch has begun, and its rest is released as ever
     assert consumer.held()["t", 0] == [(1, 9)]
 

@@ -1,7 +1,7 @@
 """A driver that is killed at any step of a micro-batch, and the micro-batch that is replayed.
 
 Spark's side is a small machine: offset log, commit log, and the calls of the source in their order.
-The readers, their servers of outcomes, `acknowledge` and the sink are the real ones. The share
+The readers, their servers, `acknowledge` and the sink are the real ones. The share
 group is a list of records.
 """
 
@@ -13,9 +13,7 @@ import secrets
 import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
@@ -23,35 +21,28 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
-from headrace.client import AcquiredRange
-from headrace.spark import SourceError, acknowledge, token_server
-from headrace.spark.event_loop_thread import EventLoopThread
+from headrace.client import Acknowledgement, AcknowledgeType, AcquiredRange
+from headrace.client.loop_thread import LoopThread
+from headrace.spark import SourceError, acknowledge, driver_server
+from headrace.spark.driver_server import Address, DriverServer
 from headrace.spark.pyspark_capabilities import (
     HAS_ADMISSION_CONTROL,
     ReadAllAvailable,
     stream_reader,
 )
-from headrace.spark.share import outcome_server, source
+from headrace.spark.share import source
 from headrace.spark.share.acquisitions import Counts
 from headrace.spark.share.options import ShareOptions
-from headrace.spark.share.outcome_server import (
-    OutcomeServer,
-    Registration,
-    RegistrationFile,
-    deliver,
-)
-from headrace.spark.share.outcome_spans import OutcomeSpan
-from headrace.spark.share.outcomes import OutcomeWriter
-from headrace.spark.share.receipt import Receipt
+from headrace.spark.share.outcomes import OutcomeWriter, deliver, requested
 from headrace.spark.share.source import ShareStreamReader
 
 BATCH = 2
 RECORDS = 3
-POSITION = ["topic", "partition", "offset"]
+COLUMNS = ["topic", "partition", "offset", "receipt"]
 OPTIONS = ShareOptions.parse(
     {"kafka.bootstrap.servers": "b:1", "kafka.group.id": "g", "subscribe": "t"}, is_source=True
 )
-OUTCOMES = StructType([StructField(name, StringType()) for name in (*POSITION, "receipt")])
+OUTCOMES = StructType([StructField(name, StringType()) for name in COLUMNS])
 """The columns of the sink's rows, whose types do not matter here."""
 
 
@@ -60,11 +51,11 @@ class Group:
     """A share group over one partition.
 
     :param loop: where its members serve
-    :param old_receipt: of a reader that has ended, and whose port is nobody's
+    :param old_receipt: of a reader that has ended, or ends when it is asked
     :ivar free: offsets that may be acquired
     """
 
-    loop: EventLoopThread
+    loop: LoopThread
     old_receipt: str
     free: list[int] = field(default_factory=lambda: list(range(RECORDS)))
     accepted: set[int] = field(default_factory=set)
@@ -74,32 +65,25 @@ class Group:
 class Member:
     """Stands for the :class:`ShareMember` of a reader."""
 
-    def __init__(self, group: Group, options: ShareOptions) -> None:
+    def __init__(self, group: Group) -> None:
         self.id = secrets.token_hex(4)
-        self.receipt: str | None = None
+        self.receipt = ""
         self.counts = Counts()
         self.held: list[int] = []
         self.has_joined = False
         self._group = group
-        self._server = OutcomeServer(self.apply, self.count_held)
-        group.loop.submit(self._listen(options.include_receipt)).result()
+        self._server = DriverServer(self._take_outcomes, 1000)
         group.members.append(self)
 
-    async def _listen(self, include_receipt: bool) -> None:
-        if include_receipt:
-            self.receipt = str(await self._server.start_with_receipt("127.0.0.1"))
-        else:
-            await self._server.start("b:1", "g")
-
     def join(self) -> None:
-        self.has_joined = True
+        if not self.has_joined:
+            self.receipt = str(self._group.loop.run(self._server.listen_on_host()))
+            self.has_joined = True
 
-    async def apply(self, outcomes: Sequence[OutcomeSpan]) -> dict[str, int]:
-        wanted = {n for o in outcomes for n in range(o.first_offset, o.last_offset + 1)}
-        return {"accept": self.accept(wanted)}
-
-    def count_held(self, outcomes: Sequence[OutcomeSpan]) -> int:
-        return len(self.held)
+    async def _take_outcomes(self, request: Any) -> dict[str, Any]:
+        outcomes = requested(request)
+        offsets = {n for o in outcomes for n in range(o.first_offset, o.last_offset + 1)}
+        return {"counts": {"accept": self.accept(offsets)}}
 
     def accept(self, offsets: Iterable[int]) -> int:
         done = set(offsets) & set(self.held)
@@ -126,16 +110,9 @@ class Member:
 
     def close(self) -> None:
         """End, and release what is held."""
-        self._group.loop.submit(self._stop()).result()
+        self._group.loop.run(self._stop())
         self._group.free = sorted(self._group.free + self.held)
         self.held = []
-
-    def kill(self) -> None:
-        """End as SIGKILL ends: the registration stays."""
-        if self._server._file is not None:
-            self._server._file.unlock()
-            self._server._file = None
-        self.close()
 
     async def _stop(self) -> None:
         self._server.close()
@@ -190,7 +167,6 @@ class Query:
     group: Group
     available_now: bool
     acknowledges: str
-    receipts: bool
     others: tuple[int, ...] = ()
     offsets: list[dict[str, Any]] = field(default_factory=list)
     commits: int = 0
@@ -209,8 +185,7 @@ class Query:
             if next(steps) == step_of_kill:
                 raise Killed
 
-        options = replace(OPTIONS, include_receipt=self.receipts)
-        reader: Any = stream_reader(ShareStreamReader(options), ReadAllAvailable())
+        reader: Any = stream_reader(ShareStreamReader(OPTIONS), ReadAllAvailable())
         if HAS_ADMISSION_CONTROL:
             if self.available_now:
                 reader.prepareForTriggerAvailableNow()
@@ -242,24 +217,18 @@ class Query:
         end = self.offsets[number]
         tasks = [] if start == end else reader.partitions(start, end)
         here()  # divided
-        columns = [*POSITION, "receipt"] if self.receipts else POSITION
-        rows = [
-            ["t", 0, first, *([task.receipt] if self.receipts else [])]
-            for task in tasks
-            for _, _, first, _, _ in task.value
-        ]
+        rows = [["t", 0, r.first_offset, task.receipt] for task in tasks for r in task.value]
         offsets = [row[2] for row in rows]
         if number in self.others:  # a row from state, whose record was accepted long ago
-            rows.append(["t", 0, RECORDS, *([self.group.old_receipt] * self.receipts)])
-        batch = Batch(columns, rows)
+            rows.append(["t", 0, RECORDS, self.group.old_receipt])
+        batch = Batch(COLUMNS, rows)
         assert not set(offsets) & self.group.accepted, "accepted before"
         self.delivered.append((self.runs, offsets))
         here()  # sunk
         if self.acknowledges == "foreachBatch":
-            found = acknowledge(cast(DataFrame, batch)).accepted
-            assert found == len(offsets)
+            assert acknowledge(cast(DataFrame, batch)).accepted == len(offsets)
         elif self.acknowledges == "sink":
-            writer = OutcomeWriter(OPTIONS, OUTCOMES)
+            writer = OutcomeWriter(OUTCOMES)
             writer.commit([writer.write(iter([batch.arrow()]))], number)
         here()  # acknowledged
         self.commits += 1
@@ -268,77 +237,69 @@ class Query:
 
 
 @pytest.fixture
-def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Group]]:
-    """Return a function that makes a group; its readers register in one directory."""
-    groups: list[Group] = []
-    loop = EventLoopThread("members")
-    reserved = socket.socket()
-    reserved.bind(("127.0.0.1", 0))  # and does not listen: it refuses connections
-    old_receipt = str(Receipt("127.0.0.1", reserved.getsockname()[1], "0" * 32))
-
-    def make() -> Group:
-        groups.append(Group(loop, old_receipt))
-        return groups[-1]
-
-    monkeypatch.setattr(outcome_server, "registry", lambda: tmp_path)
-    monkeypatch.setattr(outcome_server, "_link_registry", lambda path: None)
-    monkeypatch.setattr(source, "ShareMember", lambda options: Member(groups[-1], options))
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    yield make
-    for member in itertools.chain.from_iterable(one.members for one in groups):
-        member.kill()
-    loop.stop(5)
-    reserved.close()
+def loop() -> Iterator[LoopThread]:
+    running = LoopThread("members")
+    yield running
+    running.close()
 
 
-@contextmanager
-def ending_reader(group: Group, directory: Path) -> Iterator[None]:
-    """Register a reader that takes one more connection, and ends before it answers."""
-    servers: list[asyncio.Server] = []
+@pytest.fixture(params=["gone", "ending"])
+def old_receipt(request: pytest.FixtureRequest, loop: LoopThread) -> Iterator[Callable[[], str]]:
+    """Return a function that returns the receipt of an earlier reader: it refuses connections, or
+    takes one more, and ends before it answers.
+    """
+    with socket.socket() as reserved, tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        reserved.bind(("127.0.0.1", 0))  # and does not listen
+        port: int = reserved.getsockname()[1]
+        numbers = itertools.count()
 
+        def make() -> str:
+            if request.param == "gone":
+                return str(Address("127.0.0.1", port, "0" * 32))
+            path = f"{folder}/{next(numbers)}"
+            loop.run(_listen_once(path))
+            return str(Address(path, 0, "0" * 32))
+
+        yield make
+
+
+async def _listen_once(path: str) -> None:
     async def end(connection: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
-        servers[0].close()
+        server.close()
         await connection.read(1)
         answers.close()
 
-    async def listen() -> None:
-        servers.append(await asyncio.start_unix_server(end, path))
-
-    async def close() -> None:
-        servers[0].close()
-
-    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-        path = f"{folder}/s"
-        group.loop.submit(listen()).result()
-        file = RegistrationFile(directory, Registration("b:1", "g", path, "0" * 32))
-        yield
-        group.loop.submit(close()).result()
-        file.unlock()
+    server = await asyncio.start_unix_server(end, path)
 
 
-@pytest.mark.parametrize("earlier_reader", ["gone", "ending"])
+@pytest.fixture
+def group(
+    loop: LoopThread, old_receipt: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], Group]]:
+    """Return a function that makes a group."""
+    groups: list[Group] = []
+
+    def make() -> Group:
+        groups.append(Group(loop, old_receipt()))
+        return groups[-1]
+
+    monkeypatch.setattr(source, "ShareMember", lambda options: Member(groups[-1]))
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    yield make
+    for member in itertools.chain.from_iterable(made.members for made in groups):
+        member.close()
+
+
 @pytest.mark.parametrize("others", [(), (0,), (1,)])
-@pytest.mark.parametrize("found_by", ["registration", "receipt"])
 @pytest.mark.parametrize("acknowledges", ["foreachBatch", "sink", "outcome.default"])
 @pytest.mark.parametrize("trigger", ["availableNow", "processingTime"])
 def test_a_driver_killed_at_any_step(
-    group: Callable[[], Group],
-    tmp_path: Path,
-    trigger: str,
-    acknowledges: str,
-    found_by: str,
-    others: tuple[int, ...],
-    earlier_reader: str,
+    group: Callable[[], Group], trigger: str, acknowledges: str, others: tuple[int, ...]
 ) -> None:
-    """The restarted query acknowledges all records, and none is delivered after that.
-
-    :param earlier_reader: the registration of the first run's reader leads nowhere, or to a process
-        that ends when it is asked
-    """
+    """The restarted query acknowledges all records, and none is delivered after that."""
 
     def query() -> Query:
-        now, receipts = trigger == "availableNow", found_by == "receipt"
-        return Query(group(), now, acknowledges, receipts, others)
+        return Query(group(), trigger == "availableNow", acknowledges, others)
 
     steps = query().run()
     assert steps >= 12
@@ -347,66 +308,18 @@ def test_a_driver_killed_at_any_step(
         with pytest.raises(Killed):
             killed.run(step)
         for member in killed.group.members:
-            member.kill()
+            member.close()
         is_replayed = len(killed.offsets) > killed.commits
-        is_ending = earlier_reader == "ending"
-        with ending_reader(killed.group, tmp_path) if is_ending else nullcontext():
-            killed.run()
+        killed.run()
         assert killed.group.accepted == set(range(RECORDS)), f"killed at step {step}"
         after = [offsets for run, offsets in killed.delivered if run == 2]
         if is_replayed:
             assert after[0] == [], f"killed at step {step}"
 
 
-def test_an_empty_micro_batch_is_acknowledged_while_an_earlier_reader_ends(
-    group: Callable[[], Group], tmp_path: Path
-) -> None:
-    with ending_reader(group(), tmp_path):
-        done = acknowledge(cast(DataFrame, Batch(POSITION, [])))
+def test_an_empty_micro_batch_is_acknowledged_without_a_reader() -> None:
+    done = acknowledge(cast(DataFrame, Batch(COLUMNS, [])))
     assert (done.accepted, done.released, done.rejected) == (0, 0, 0)
-
-
-def test_readers_that_end_do_not_fail_the_outcomes_of_another(
-    group: Callable[[], Group], tmp_path: Path
-) -> None:
-    running = group()
-    member = Member(running, OPTIONS)
-    member.join()
-    member.acquire()
-    outcomes = [OutcomeSpan("t", 0, "accept", 0, 1)]
-    with ending_reader(running, tmp_path), ending_reader(running, tmp_path):
-        assert deliver(outcomes)["accept"] == 2
-    member.kill()
-    with (
-        ending_reader(running, tmp_path),
-        pytest.raises(SourceError, match="no kafka-share query runs"),
-    ):
-        deliver(outcomes)
-
-
-def test_what_a_killed_reader_has_left_is_not_asked(
-    group: Callable[[], Group], tmp_path: Path
-) -> None:
-    running = group()
-    member = Member(running, OPTIONS)
-    member.join()
-    member.acquire()
-    (found,) = outcome_server._registered(None, None)
-    RegistrationFile(tmp_path, replace(found, path=str(tmp_path / "s"))).unlock()
-    assert deliver([OutcomeSpan("t", 0, "accept", 0, 1)])["accept"] == 2
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_records_that_no_reader_of_several_groups_holds_are_not_counted(
-    group: Callable[[], Group],
-) -> None:
-    """The queries run: it would be wrong to say that there is none."""
-    running = group()
-    members = [Member(running, replace(OPTIONS, group_id=name)) for name in ("g", "h")]
-    assert deliver([OutcomeSpan("t", 0, "accept", 0, 1)])["accept"] == 0
-    members[1].join()
-    members[1].acquire()
-    assert deliver([OutcomeSpan("t", 0, "accept", 0, 1)])["accept"] == 2
 
 
 def test_a_receipt_of_an_earlier_reader_is_no_receipt_of_its_successor(
@@ -414,18 +327,18 @@ def test_a_receipt_of_an_earlier_reader_is_no_receipt_of_its_successor(
 ) -> None:
     """Rows with it, which a query's state may hold, do not stop the query for ever."""
     running = group()
-    member = Member(running, replace(OPTIONS, include_receipt=True))
+    member = Member(running)
     member.join()
     member.acquire()
-    outcomes = [OutcomeSpan("t", 0, "accept", 0, 1, running.old_receipt)]
-    assert deliver(outcomes) == {"accept": 0, "release": 0, "reject": 0}
+    outcomes = [Acknowledgement("t", 0, 0, 1, AcknowledgeType.ACCEPT)]
+    assert deliver({running.old_receipt: outcomes}).accepted == 0
     assert "outcomes of t-0 from offset 0 on are not applied" in caplog.text
 
-    same_port = Receipt.parse(member.receipt or "")._replace(token="0" * 32)
-    outcomes = [OutcomeSpan("t", 0, "accept", 0, 1, str(same_port))]
+    same_place = Address.parse(member.receipt)._replace(token="0" * 32)
     with pytest.raises(SourceError, match="it is not the query that holds these records"):
-        deliver(outcomes)
+        deliver({str(same_place): outcomes})
     assert member.held == [0, 1]
+    assert deliver({member.receipt: outcomes}).accepted == 2
 
 
 class Answers:
@@ -454,16 +367,15 @@ def test_a_reader_that_stood_still_answers_what_has_arrived_meanwhile(
 
 
 async def _stand_still(waits_for: str) -> None:
-    async def apply(outcomes: Sequence[OutcomeSpan]) -> dict[str, int]:
-        return {"accept": 7}
+    async def answer(request: Any) -> dict[str, Any]:
+        return {"counts": {"accept": 7}}
 
-    server = OutcomeServer(apply, len)
-    receipt = await server.start_with_receipt("127.0.0.1")
-    frame = token_server.frame({"apply": True, "outcomes": []})
-    request = receipt.token.encode() + frame
-    before = {"token": 0, "size": len(receipt.token), "body": len(receipt.token) + 4}[waits_for]
+    server = DriverServer(answer, 1000)
+    address = await server.listen_at("127.0.0.1")
+    request = address.token.encode() + driver_server.frame([])
+    before = {"token": 0, "size": len(address.token), "body": len(address.token) + 4}[waits_for]
     connection, answers = asyncio.StreamReader(), Answers()
-    serving = asyncio.create_task(server._server._serve(connection, cast(Any, answers)))
+    serving = asyncio.create_task(server._serve(connection, cast(Any, answers)))
     connection.feed_data(request[:before])
     for _ in range(10):
         await asyncio.sleep(0)  # it waits for the rest
@@ -471,8 +383,8 @@ async def _stand_still(waits_for: str) -> None:
     loop = asyncio.get_running_loop()
     clock = loop.time
     loop.call_soon(connection.feed_data, request[before:])
-    loop.time = lambda: clock() + 2 * token_server.TIMEOUT_S  # type: ignore[method-assign]
+    loop.time = lambda: clock() + 2 * driver_server.TIMEOUT_S  # type: ignore[method-assign]
     await serving
-    assert answers.sent == token_server.frame({"counts": {"accept": 7}})
+    assert answers.sent == driver_server.frame({"counts": {"accept": 7}})
     assert answers.closed.is_set()
     server.close()

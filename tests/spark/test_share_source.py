@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
 
 import headrace.spark
 from headrace.client import RangeConsumer
@@ -122,7 +120,7 @@ def test_outcomes_can_be_a_stream_of_their_own(
     )
 
     query = headrace.spark.drain(
-        frame.select("topic", "partition", "offset", outcome.alias("outcome"))
+        frame.select("topic", "partition", "offset", "receipt", outcome.alias("outcome"))
         .writeStream.format("kafka-share")
         .options(**flights.options())
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -188,47 +186,6 @@ def test_two_queries_of_one_group_share_the_work(
             query.stop()
 
     assert sorted(workers[0].values() + workers[1].values()) == list(range(produced))
-
-
-def test_a_micro_batch_of_another_source_is_replayed(
-    spark: SparkSession, queue: MakeQueue, tmp_path: Path
-) -> None:
-    """The reader is there for its outcomes, although Spark asks the source for nothing."""
-    flights = queue(10, partitions=1)
-    position = "topic string, partition int, offset bigint"
-    late, others, failed = 1000, tmp_path / "others", tmp_path / "failed"
-    others.mkdir()
-    batches = Batches(acknowledge)
-
-    def has_late_row() -> bool:
-        return late in {row.offset for row in batches.all()}
-
-    def work(batch: DataFrame, batch_id: int) -> None:
-        if not failed.exists() and batch.filter(f"offset = {late}").count():
-            failed.touch()
-            raise RuntimeError("the micro-batch is planned, and not committed")
-        batches(batch, batch_id)
-
-    def start() -> StreamingQuery:
-        frame = spark.readStream.format("kafka-share").options(**flights.options()).load()
-        rows = spark.readStream.schema(position).json(str(others))
-        writer = frame.select("topic", "partition", "offset").union(rows).writeStream
-        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        return writer.foreachBatch(work).start()
-
-    query = start()
-    wait_until(flights.is_drained, 60, "the records to be accepted")
-    row = {"topic": flights.topic, "partition": 0, "offset": late}
-    (others / "0.json").write_text(json.dumps(row))
-    wait_until(lambda: not query.isActive, 60, "the failure")
-    assert failed.exists()
-    query = start()
-    try:
-        wait_until(lambda: has_late_row() or not query.isActive, 60, "the replay")
-        assert query.exception() is None
-    finally:
-        query.stop()
-    assert [row.offset for row in batches.rows[-1]] == [late]
 
 
 def test_stopping_a_query_releases_what_it_holds_at_once(
@@ -315,8 +272,8 @@ def test_two_groups_may_work_on_one_topic(
     applied: list[Acknowledged] = []
     for number, group in enumerate(groups):
 
-        def work(batch: DataFrame, group: Queue = group) -> None:
-            applied.append(acknowledge(batch, group_id=group.group_id))
+        def work(batch: DataFrame) -> None:
+            applied.append(acknowledge(batch))
 
         frame = spark.readStream.format("kafka-share").options(**group.options()).load()
         stream = frame.writeStream.foreachBatch(Batches(work)).trigger(availableNow=True)
@@ -328,21 +285,26 @@ def test_two_groups_may_work_on_one_topic(
     assert all(group.is_drained() for group in groups)
 
 
-def test_acknowledging_without_a_query_is_an_error(spark: SparkSession) -> None:
-    rows = spark.createDataFrame(
-        [(unique("t"), 0, 1)], "topic string, partition int, offset bigint"
-    )
-    with pytest.raises(SourceError, match="no kafka-share query of group 'nobody' runs"):
-        acknowledge(rows, group_id="nobody")
+@pytest.mark.parametrize(
+    ("columns", "error"),
+    [
+        ({"outcome": "keep"}, "outcome 'keep' of t-0 offset 1: use accept, release, reject"),
+        ({"receipt": None}, "the outcome of t-0 offset 1 has no receipt: keep the column receipt"),
+        ({"receipt": "x"}, "column receipt has 'x', which is no receipt of kafka-share"),
+    ],
+)
+def test_wrong_outcomes_are_refused(
+    spark: SparkSession, columns: dict[str, str | None], error: str
+) -> None:
+    row = {"topic": "t", "partition": 0, "offset": 1, "receipt": "h:1/a", "outcome": "accept"}
+    schema = "topic string, partition int, offset bigint, receipt string, outcome string"
+    with pytest.raises(SourceError, match=error):
+        acknowledge(spark.createDataFrame([row | columns], schema))
 
 
-def test_an_unknown_outcome_is_refused(spark: SparkSession) -> None:
-    rows = spark.createDataFrame(
-        [("t", 0, 1, "keep")], "topic string, partition int, offset bigint, outcome string"
-    )
-    with pytest.raises(
-        SourceError, match="outcome 'keep' of t-0 offset 1: use accept, release, reject"
-    ):
+def test_outcomes_need_the_receipts(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([("t", 0, 1)], "topic string, partition int, offset bigint")
+    with pytest.raises(SourceError, match=r"of kafka-share, and outcome: receipt missing"):
         acknowledge(rows)
 
 

@@ -55,4 +55,4 @@ dp.create_sink("shipment_outcomes", "kafka-share", SHIPMENTS)
 def shipments() -> DataFrame:
     """Ship each order, and reject what is no order."""
     orders = spark.readStream.format("kafka-share").options(**SHIPMENTS).load()
-    return orders.select("topic", "partition", "offset", ship("value").alias("outcome"))
+    return orders.select("topic", "partition", "offset", "receipt", ship("value").alias("outcome"))

@@ -16,8 +16,7 @@ from pyspark.errors import AnalysisException
 
 from .drain import drain
 from .errors import SourceError
-from .history.source import GroupHistorySource
-from .history.tables import history
+from .history.source import GroupHistorySource, history
 from .lag.source import LagDataSource
 from .ordered.source import OrderedDataSource
 from .produce.sink import ProduceDataSource

@@ -3,46 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 
-class Part(NamedTuple):
-    """A part of one item.
+def split_evenly(
+    starts: Sequence[int], ends: Sequence[int], most: int
+) -> list[list[tuple[int, int, int]]]:
+    """Divide ranges of offsets into as few tasks as possible, of about equal size.
 
-    :param item: index of the item
-    :param start: first record of the part, counted from the start of the item
-    :param end: exclusive
+    Ranges keep their order. A task may hold a part of a range, or parts of several.
+
+    :param starts: the first offset of each range
+    :param ends: exclusive
+    :param most: the largest number of offsets of a task
+    :returns: the parts of each task: index of the range, start and exclusive end
     """
-
-    item: int
-    start: int
-    end: int
-
-
-def split_evenly(sizes: Sequence[int], most: int) -> list[list[Part]]:
-    """Divide items into as few tasks as possible, of about equal size.
-
-    Items keep their order. A task may hold a part of an item, or parts of several.
-
-    :param sizes: the number of records of each item
-    :param most: the largest number of records of a task
-    :returns: the parts of each task
-    """
-    total = sum(sizes)
+    total = sum(max(0, end - start) for start, end in zip(starts, ends, strict=True))
     if not total:
         return []
     task_count = -(-total // most)
     task_size = -(-total // task_count)
-    tasks: list[list[Part]] = []
+    tasks: list[list[tuple[int, int, int]]] = []
     room = 0
-    for item, size in enumerate(sizes):
-        start = 0
-        while start < size:
+    for item, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        while start < end:
             if not room:
                 tasks.append([])
                 room = task_size
-            end = min(size, start + room)
-            tasks[-1].append(Part(item, start, end))
-            room -= end - start
-            start = end
+            part_end = min(end, start + room)
+            tasks[-1].append((item, start, part_end))
+            room -= part_end - start
+            start = part_end
     return tasks

@@ -1,35 +1,36 @@
 """``headrace lag history``: report past rates, lag and stalls of groups, and the consumers they
-need. A Spark job over the internal topics writes tables and plots.
+need. A Spark job over the internal topics.
 """
 
 from __future__ import annotations
 
+import csv
 import logging
 import os
 import re
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from headrace.cli.client_options import client_config, client_options, must_answer
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.groups.options import check_pattern, date_and_time, duration
-from headrace.cli.options import flag, number_option
+from headrace.cli.options import flag
 from headrace.cli.tables import Column, as_json, table
 from headrace.epoch import since_epoch_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.spark.history.results import GroupHistory, Report
+    from headrace.spark.history.groups import GroupHistory
 
 POINTS = 60
 """The number of points of a series without ``--step``."""
@@ -38,18 +39,14 @@ _STALL_STEPS = 3
 _LEAST_STALL_S = 30.0
 _SHORT = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|min|h|d)")
 _UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-_REPORT = "report.html"
-_PARTS = {_REPORT, "events", "groups", "series", "stalls"}
-_POLL_S = 0.2
 _SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Leave out the second compiler and the threads of the other collector: a report takes seconds."""
 
 _EPILOG = """\
 examples:
-  headrace lag history --out lag
-  headrace lag history --out lag --since 6h --step 5m --groups 'billing-.*' \\
-      --target-drain 10m --max-consumers 12
-  headrace lag history --out lag --since 2026-11-20T08:00 --until 2026-11-20T20:00 --json
+  headrace lag history
+  headrace lag history --since 6h --step 5m --groups 'billing-.*' --target-drain 10m
+  headrace lag history --since 2026-11-20T08:00 --until 2026-11-20T20:00 --csv lag.csv
 """
 
 
@@ -57,18 +54,11 @@ def declare(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     parser.description = (
         "Report past rates, lag and stalls of groups, and the consumers they need, from the\n"
-        "internal topics. Write Parquet tables and report.html."
+        "internal topics, with Spark."
     )
     parser.epilog = _EPILOG
     parser.formatter_class = RawDescriptionHelpFormatter
     client_options(parser)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        metavar="DIR",
-        help="output directory; a former report is replaced",
-    )
     parser.add_argument(
         "--since",
         type=_moment,
@@ -91,10 +81,8 @@ def declare(parser: ArgumentParser) -> None:
         type=_length,
         default="10m",
         metavar="DURATION",
-        help="time in which the advised consumers clear the lag (default: 10m)",
+        help="time in which the consumers that a group needs clear its lag (default: 10m)",
     )
-    number_option(parser, "--min-consumers", "minimum of the advice", 1)
-    number_option(parser, "--max-consumers", "maximum of the advice")
     parser.add_argument(
         "--stall-after",
         type=_length,
@@ -105,6 +93,12 @@ def declare(parser: ArgumentParser) -> None:
         ),
     )
     parser.add_argument("--master", default="local[*]", help="the Spark master (default: local[*])")
+    parser.add_argument(
+        "--csv",
+        type=Path,
+        metavar="FILE",
+        help="write lag and rates of each group at each point in time to a file",
+    )
     flag(parser, "--json", "print JSON instead of a table")
 
 
@@ -116,67 +110,53 @@ def run(options: Namespace) -> int:
     """
     config = client_config(options)
     period = _period(options)
-    if options.max_consumers is not None and options.max_consumers < options.min_consumers:
-        raise BadUsage("--max-consumers is less than --min-consumers")
     check_pattern("--groups", options.groups)
-    _check_out(options.out)
     must_answer(config)
     if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
         raise Failure("Java is not installed: Spark needs a Java 17 runtime")
     try:
-        import matplotlib  # noqa: F401
         import pyspark  # noqa: F401
     except ImportError as error:
         raise Failure(f"{error.name} is not installed: pip install 'headrace[spark]'") from None
-    report = _make(options, config, period)
-    groups = report.groups
+    groups = _read(options, config, period)
+    if options.csv is not None:
+        with _new_file(options.csv) as file:
+            csv.writer(file).writerows(_points(groups, period))
     if options.json:
-        print(as_json(group.as_row() for group in groups))
+        print(as_json(map(_fields, groups)))
     else:
         print(table(_COLUMNS, [_row(group) for group in groups]))
-    print(
-        f"{len(groups)} group{'' if len(groups) == 1 else 's'}; see {options.out / _REPORT}",
-        file=sys.stderr,
-    )
     return 0
 
 
-def _make(options: Namespace, config: dict[str, str], period: tuple[int, int, int, int]) -> Report:
+def _read(
+    options: Namespace, config: dict[str, str], period: tuple[int, int, int, int]
+) -> list[GroupHistory]:
+    """Return the histories of groups; the group with the most lag first."""
     from headrace.spark.errors import SourceError
-    from headrace.spark.history.advice import Bounds, Target
-    from headrace.spark.history.html_report import page
-    from headrace.spark.history.query import HistoryQuery, Period
-    from headrace.spark.history.run import write_history
+    from headrace.spark.history.group_records import UNREADABLE
+    from headrace.spark.history.groups import Period, group_histories
+    from headrace.spark.history.source import history
     from headrace.spark.option_parsing import KafkaOptions
 
-    servers = config.pop("bootstrap.servers")
-    kafka = KafkaOptions(servers, config)
-    bounds = Bounds(options.min_consumers, options.max_consumers)
-    target = Target(options.target_drain.total_seconds(), bounds)
-    query = HistoryQuery(Period(*period), target, options.groups)
-    out = options.out.resolve()  # a link is kept
-    out.parent.mkdir(parents=True, exist_ok=True)
-    # Rename at the end, so that --out never has a part of a report.
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
-        made = Path(folder) / "made"
-        with (
-            _session(options.master, Path(folder) / "spark.log") as spark,
-            _progress(spark) as begin,
-        ):
-            try:
-                _ = kafka.security
-                report = write_history(spark, kafka, query, made, begin=begin)
-            except SourceError as error:
-                raise Failure(str(error)) from None
-            except Exception as error:
-                raise _failure(error) from error
-            begin("drawing")
-            made.mkdir(exist_ok=True)
-            (made / _REPORT).write_text(page(report), encoding="utf-8")
-        if out.exists():
-            shutil.rmtree(out)
-        made.rename(out)
-    return report
+    kafka = KafkaOptions(config.pop("bootstrap.servers"), config)
+    drain_s = options.target_drain.total_seconds()
+    with tempfile.TemporaryDirectory() as folder, _session(options.master, Path(folder)) as spark:
+        from pyspark import StorageLevel
+
+        try:
+            _ = kafka.security
+            events = history(spark, kafka, options.groups).persist(StorageLevel.DISK_ONLY)
+            groups = list(group_histories(events, kafka, Period(*period), drain_s))
+            unreadable = events.where(events["event"] == UNREADABLE).count()
+        except SourceError as error:
+            raise Failure(str(error)) from None
+        except Exception as error:
+            raise _failure(error) from error
+    if unreadable:
+        print(f"{unreadable} records of unknown types or versions are left out", file=sys.stderr)
+    groups.sort(key=lambda group: (-(group.lag or 0), -(group.time_lag_s or 0), group.group_id))
+    return groups
 
 
 def _failure(error: Exception) -> Failure:
@@ -186,13 +166,14 @@ def _failure(error: Exception) -> Failure:
 
 
 @contextmanager
-def _session(master: str, log: Path) -> Iterator[SparkSession]:
-    """Yield a Spark session whose JVM writes its stderr to ``log``.
+def _session(master: str, folder: Path) -> Iterator[SparkSession]:
+    """Yield a Spark session whose JVM writes its stderr to a file in ``folder``.
 
     :raises Failure: Spark does not start
     """
     from pyspark.sql import SparkSession
 
+    log = folder / "spark.log"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     logging.disable()  # py4j logs long traces of calls that Ctrl-C ended
     builder = SparkSession.builder.master(master).appName("headrace lag history")
@@ -204,8 +185,7 @@ def _session(master: str, log: Path) -> Iterator[SparkSession]:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "OFF",
         "spark.sql.session.timeZone": "UTC",
-        # Hadoop has an umask of its own.
-        "spark.hadoop.fs.permissions.umask-mode": "077",
+        "spark.local.dir": str(folder),
     }.items():
         builder = builder.config(name, value)
     sys.stderr.flush()
@@ -238,42 +218,6 @@ def _last_line(log: Path, error: Exception) -> str:
     return (lines or str(error).splitlines() or [type(error).__name__])[-1].strip()
 
 
-@contextmanager
-def _progress(spark: SparkSession) -> Iterator[Any]:
-    """Yield a function that shows the current phase; a bar shows Spark's tasks.
-
-    Shows nothing unless stderr is a terminal.
-    """
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    tracker = spark.sparkContext.statusTracker()
-    over = threading.Event()
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting", total=None)
-
-        def watch() -> None:
-            while not over.wait(_POLL_S):
-                stages = filter(None, map(tracker.getStageInfo, tracker.getActiveStageIds()))
-                counts = [(stage.numCompletedTasks, stage.numTasks) for stage in stages]
-                done, total = (
-                    (sum(column) for column in zip(*counts, strict=True)) if counts else (0, None)
-                )
-                bar.update(task, completed=done, total=total)
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            yield lambda what: bar.update(task, description=what)
-        finally:
-            over.set()
-            watcher.join()
-
-
 _COLUMNS = (
     Column("GROUP", 20),
     Column("TYPE", 8),
@@ -281,7 +225,7 @@ _COLUMNS = (
     Column("PARTITIONS", 10),
     Column("LAG", 8),
     Column("TIME-LAG", 8),
-    Column("CONSUMED/S", 10),
+    Column("DONE/S", 10),
     Column("PRODUCED/S", 10),
     Column("ZERO-IN", 8),
     Column("CONSUMERS", 9),
@@ -290,23 +234,75 @@ _COLUMNS = (
 
 
 def _row(group: GroupHistory) -> tuple[object, ...]:
-    from headrace.spark.history.html_report import eta, seconds, short, stall_summary
-
-    advice = group.advice
-    limited = f" ({advice.limited_by}; {advice.wanted} wanted)" if advice.limited_by else ""
+    needed = group.consumers_needed
+    is_too_many = needed and group.group_type != "share" and needed > group.partitions
+    left_s = group.seconds_to_zero
+    longest_s: dict[str, float] = {}
+    for stall in group.stalls:
+        length_s = (stall.last_ms - stall.first_ms) / 1000
+        longest_s[stall.kind] = max(longest_s.get(stall.kind, 0.0), length_s)
+    stalls = (f"{kind} for {_seconds(length_s)}" for kind, length_s in longest_s.items())
     return (
         group.group_id,
         "gone" if group.gone else group.group_type,
         group.members,
         group.partitions,
-        None if group.lag is None else int(group.lag),
-        None if group.time_lag_s is None else seconds(group.time_lag_s),
-        short(group.consumed_per_s),
-        short(group.produced_per_s),
-        eta(group).replace("–", "-"),
-        None if advice.consumers is None else f"{advice.consumers}{limited}",
-        stall_summary(group) or "-",
+        group.lag,
+        None if group.time_lag_s is None else _seconds(group.time_lag_s),
+        f"{group.done_per_s:,.1f}",
+        f"{group.produced_per_s:,.1f}",
+        "never" if left_s == -1 else None if left_s is None else _seconds(left_s),
+        f"{needed} (more than partitions)" if is_too_many else needed,
+        ", ".join(stalls) or None,
     )
+
+
+def _seconds(number: float) -> str:
+    """Return a duration as text, as in ``"40 s"``, ``"12 min"``, ``"3.5 h"`` or ``"2 d"``."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if number >= 2 * size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.3g} s"
+
+
+def _fields(group: GroupHistory) -> dict[str, Any]:
+    """Return the JSON of a group, in the words of ``headrace lag show``."""
+    fields = {name: getattr(group, name) for name in group.__slots__ if name != "series"}
+    time_lag_s = fields.pop("time_lag_s")
+    fields["time_lag_ms"] = None if time_lag_s is None else round(time_lag_s * 1000)
+    return fields | {"stalls": list(map(asdict, group.stalls))}
+
+
+def _points(
+    groups: Iterable[GroupHistory], period: tuple[int, int, int, int]
+) -> Iterator[list[object]]:
+    """Yield the lines of the CSV file: a header, and a line per group and point in time."""
+    from headrace.spark.history.groups import Period
+
+    names = ("lag", "time_lag_s", "done_per_s", "produced_per_s")
+    yield ["time_ms", "group_id", *names]
+    for group in groups:
+        columns = [group.series[name].tolist() for name in names]
+        for time_ms, *numbers in zip(Period(*period).times_ms, *columns, strict=True):
+            # NaN, which equals nothing, is unknown.
+            yield [time_ms, group.group_id, *("" if n != n else n for n in numbers)]
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[IO[str]]:
+    """Yield a file that only its owner can read, and that replaces ``path`` when it is complete."""
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", newline="", dir=path.parent, prefix=".lag-", delete=False
+        ) as file:
+            try:
+                yield file
+                Path(file.name).replace(path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise Failure(f"--csv {path}: {error.strerror}") from None
 
 
 def _period(options: Namespace) -> tuple[int, int, int, int]:
@@ -330,16 +326,6 @@ def _period(options: Namespace) -> tuple[int, int, int, int]:
     else:
         stall_ms = round(options.stall_after.total_seconds() * 1000)
     return since_ms, until_ms, step_ms, stall_ms
-
-
-def _check_out(out: Path) -> None:
-    if out.resolve() == Path.cwd():  # to replace it would leave the shell in a deleted directory
-        raise BadUsage("--out is the current directory: name another --out")
-    if not out.exists():
-        return
-    parts = {path.name for path in out.iterdir()} if out.is_dir() else {""}
-    if parts and not {_REPORT} <= parts <= _PARTS:
-        raise BadUsage(f"{out} exists and is not a report: name another --out")
 
 
 def _length(text: str) -> timedelta:

@@ -1,26 +1,58 @@
-"""Series of positions, ends, lags and rates: the part of a history that runs in Spark tasks."""
+"""Series of the progress of groups at points in time, and what follows from them.
+
+The part of a history that runs in Spark tasks. Series are numpy arrays of floats with a row per
+partition and a column per point, NaN where unknown. The points are ``step_s`` seconds apart.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from .advice import Series, lag_of, rates, stalls, time_lags
+Series = Any
+"""A numpy array of float64: rows × points in time."""
 
-_NUMBERS = ("position", "end_offset", "lag", "time_lag_s", "consumed_per_s", "produced_per_s")
+NO_PROGRESS = "commits without progress"
+"""A stall during which commits or share state were still written in its second half, although there
+was something to read."""
+SILENT = "nothing committed"
+"""A stall during which nothing was committed although there was something to read, and the lag did
+not shrink."""
+GONE = "position gone"
+"""A time without a position: it was deleted or expired, or the group was deleted."""
+
+_NUMBERS = ("position", "end_offset", "lag", "time_lag_s", "done_per_s", "produced_per_s")
 SERIES = (
-    "group_id string, topic string, partition int, share boolean, "
+    "group_id string, topic string, partition int, "
     + ", ".join(f"{name} array<double>" for name in _NUMBERS)
     + ", commits array<int>, stalls array<struct<kind: string, first: int, last: int>>"
 )
 """Columns of :func:`series_of`, as DDL. Arrays have an element per point in time, null where
-unknown."""
+unknown; the first and last point of a stall are its indexes."""
 
+_RECENT_FRACTION = 0.25
+"""Recent rates are those of the last quarter of the period."""
+_BUSY_QUANTILE = 0.9
+_ROUNDING = 1e-9
 _CELLS_AT_ONCE = 1_000_000
 _STALLS = pa.list_(pa.struct([("kind", pa.string()), ("first", pa.int32()), ("last", pa.int32())]))
+
+
+class Stall(NamedTuple):
+    """A time without progress of one partition, from one point to another, inclusive.
+
+    :param row: of the series
+    :param kind: :data:`NO_PROGRESS`, :data:`SILENT` or :data:`GONE`
+    """
+
+    row: int
+    kind: str
+    first: int
+    last: int
 
 
 def series_of(
@@ -48,13 +80,13 @@ def _series(batch: pa.RecordBatch, points: int, step_s: float, least_steps: int)
         rates(position, step_s),
         rates(end, step_s),
     )
-    found: list[list[dict[str, Any]]] = [[] for _ in range(batch.num_rows)]
-    for stall in stalls(position, end, commits, is_deleted, least_steps):
-        found[stall.row].append({"kind": stall.kind, "first": stall.first, "last": stall.last})
-    columns = {name: batch.column(name) for name in ("group_id", "topic", "partition", "share")}
+    stalls_of_row: list[list[dict[str, Any]]] = [[] for _ in range(batch.num_rows)]
+    for row, *stall in stalls(position, end, commits, is_deleted, least_steps):
+        stalls_of_row[row].append(dict(zip(("kind", "first", "last"), stall, strict=True)))
+    columns = {name: batch.column(name) for name in ("group_id", "topic", "partition")}
     columns |= {name: _lists(values) for name, values in zip(_NUMBERS, numbers, strict=True)}
     columns["commits"] = _lists(commits.astype(np.int32))
-    columns["stalls"] = pa.array(found, _STALLS)
+    columns["stalls"] = pa.array(stalls_of_row, _STALLS)
     return pa.RecordBatch.from_pydict(columns)
 
 
@@ -86,8 +118,8 @@ def _positions(column: pa.ListArray, points: int) -> tuple[Series, Series, Any]:
     commits[rows, steps] = np.asarray(fields.field("commits"))
     # The start offset is null in a step whose share updates did not change it.
     start = _floats(fields.field("start"))
-    known = ~np.isnan(start)
-    starts = _hold(rows[known], steps[known], start[known], shape)
+    is_known = ~np.isnan(start)
+    starts = _hold(rows[is_known], steps[is_known], start[is_known], shape)
     done = _hold(rows, steps, _floats(fields.field("done")), shape)
     deleted = np.asarray(fields.field("deleted")).astype(np.float64)
     is_deleted = _hold(rows, steps, deleted, shape) == 1
@@ -108,3 +140,126 @@ def _hold(rows: Any, steps: Any, values: Series, shape: tuple[int, int]) -> Seri
     source[rows, steps] = steps
     source = np.maximum.accumulate(source, axis=1)
     return np.take_along_axis(table, source, axis=1)
+
+
+# -- the arithmetic
+
+
+def lag_of(position: Series, end: Series) -> Series:
+    """Return the number of records between position and end; 0 for a position beyond the end."""
+    return np.maximum(end - position, 0.0)
+
+
+def rates(offsets: Series, step_s: float) -> Series:
+    """Return records per second since the point before.
+
+    NaN for the first point, and where an offset is unknown or went back.
+    """
+    per_s = np.diff(offsets, axis=-1) / step_s
+    with np.errstate(invalid="ignore"):
+        per_s[per_s < 0] = np.nan
+    unknown = np.full((*offsets.shape[:-1], 1), np.nan)
+    return np.concatenate((unknown, per_s), axis=-1)
+
+
+def time_lags(position: Series, end: Series, step_s: float) -> Series:
+    """Return the age in seconds of the record at the position; 0 if there is none.
+
+    The age follows from the movement of the end: records are assumed to have arrived evenly within
+    a step. A record from before the first point counts as old as that point.
+    """
+    lags_s = np.full(position.shape, np.nan)
+    points = np.arange(position.shape[-1])
+    for row in range(len(position)):
+        is_known = ~np.isnan(end[row])
+        if not is_known.any():
+            continue
+        known_points = points[is_known]
+        ends = np.maximum.accumulate(end[row][is_known])
+        # The record at the position arrived between the points `low` and `high`.
+        before = np.searchsorted(ends, position[row], side="right") - 1
+        low = np.clip(before, 0, None)
+        high = np.clip(before + 1, None, len(ends) - 1)
+        width = np.where(ends[high] > ends[low], ends[high] - ends[low], 1.0)
+        fraction = np.clip((position[row] - ends[low]) / width, 0.0, 1.0)
+        arrived = known_points[low] + fraction * (known_points[high] - known_points[low])
+        age_s = np.maximum(points - arrived, 0.0) * step_s
+        lags_s[row] = np.where(position[row] >= end[row], 0.0, age_s)
+        lags_s[row][np.isnan(position[row]) | ~is_known] = np.nan
+    return lags_s
+
+
+def stalls(
+    position: Series, end: Series, commits: Series, is_deleted: Any, least_steps: int
+) -> Iterator[Stall]:
+    """Find times of at least ``least_steps`` steps without progress, and times without a position.
+
+    :param commits: number of commits since the point before
+    :param is_deleted: a boolean for each point: the last event of the position was its deletion
+    """
+    lag = lag_of(position, end)
+    stands_still = np.zeros(position.shape, bool)
+    with np.errstate(invalid="ignore"):
+        is_same = position[:, 1:] == position[:, :-1]
+        has_lag = lag[:, 1:] > 0
+        has_not_shrunk = lag[:, 1:] >= lag[:, :-1]
+        stands_still[:, 1:] = is_same & has_lag & has_not_shrunk
+    for row, first, last in _runs(stands_still, least_steps):
+        # Silence after a last commit is silence: only the second half counts.
+        middle = (first + last + 1) // 2
+        kind = NO_PROGRESS if commits[row, middle : last + 1].any() else SILENT
+        yield Stall(row, kind, first - 1, last)
+    for row, first, last in _runs(is_deleted, 1):
+        yield Stall(row, GONE, first, last)
+
+
+def _runs(marked: Any, least: int) -> Iterator[tuple[int, int, int]]:
+    """Yield row, first and last column of each run of at least ``least`` marks."""
+    edge: Series = np.zeros((len(marked), 1), np.int8)
+    change = np.diff(np.concatenate((edge, marked.astype(np.int8), edge), axis=1), axis=1)
+    rows, firsts = np.nonzero(change == 1)
+    lasts: Series = np.nonzero(change == -1)[1] - 1
+    for row, first, last in zip(rows.tolist(), firsts.tolist(), lasts.tolist(), strict=True):
+        if last - first + 1 >= least:
+            yield row, first, last
+
+
+def recent(rate: Series) -> float:
+    """Return the mean of one series over the last quarter of the period; 0 if nothing is known."""
+    count = max(1, math.ceil(rate.shape[-1] * _RECENT_FRACTION))
+    values = rate[..., -count:]
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else 0.0
+
+
+def busy(rate: Series, lag: Series) -> float:
+    """Return the records per second that a group finishes while it has records to read.
+
+    It is the 0.9 quantile of the rates of steps that began with a lag; 0 without such steps.
+
+    :param rate: one series of records per second since the point before
+    :param lag: one series of the lag at each point
+    """
+    lag_before = np.concatenate(([0.0], lag[:-1]))
+    with np.errstate(invalid="ignore"):
+        chosen = rate[(lag_before > 0) & (rate > 0)]
+    return float(np.quantile(chosen, _BUSY_QUANTILE)) if len(chosen) else 0.0
+
+
+def consumers_needed(
+    lag: float, produced_per_s: float, busy_per_s: float, consumers: int, drain_s: float
+) -> int | None:
+    """Return the number of consumers that have finished the lag in ``drain_s`` seconds.
+
+    Each is assumed to do an equal part of what the group does while it is busy.
+
+    :param busy_per_s: from :func:`busy`
+    :param consumers: the number that reached it
+    :returns: at least 1; None if the rate of one consumer is unknown
+    """
+    needed_per_s = produced_per_s + lag / drain_s
+    each_per_s = busy_per_s / max(1, consumers)
+    if each_per_s <= 0:
+        return None if needed_per_s > 0 else 1
+    # Without it, a rounding error just above a whole number would add a consumer.
+    return max(1, math.ceil(needed_per_s / each_per_s - _ROUNDING))

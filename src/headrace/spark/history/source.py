@@ -11,12 +11,15 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from headrace.client.cluster import TopicMetadata
 from headrace.client.list_offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
+from headrace.patterns import matches
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import GivenOptions, KafkaOptions
 from headrace.spark.reader.log_reader import LogReader
@@ -31,6 +34,34 @@ DEFAULT_RECORDS_PER_TASK = 250_000
 _TIMEOUT_MS = 30_000
 # The internal topics may be compacted while they are read.
 _READING = ReadOptions(read_committed=True, skip_lost=True)
+
+
+def history(spark: SparkSession, kafka: KafkaOptions | str, groups: str | None = None) -> DataFrame:
+    """Return the events in the groups of a cluster.
+
+    Columns are those of :data:`headrace.spark.history.group_records.SCHEMA`, described in
+    ``docs/spark.md``.
+
+    :param kafka: settings of connections, or ``"host:port,host:port"``
+    :param groups: a regular expression (RE2's) that whole group ids must match; None for all groups
+    """
+    if isinstance(kafka, str):
+        kafka = KafkaOptions(kafka)
+    spark.dataSource.register(GroupHistorySource)
+    reader = spark.read.format(NAME).option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+    for name, value in kafka.librdkafka.items():
+        reader = reader.option(f"kafka.{name}", value)
+    events = reader.load()
+    if groups is None:
+        return events
+    # Spark reads the type hints of a function, and cannot read those of a partial one.
+    matching = F.udf(lambda group_id: is_chosen(groups, group_id), "boolean")
+    return events.where(matching("group_id"))
+
+
+def is_chosen(groups: str, group_id: str | None) -> bool:
+    """Return whether a pattern matches a group id; unreadable records may have none."""
+    return group_id is not None and matches(groups, group_id)
 
 
 class GroupHistorySource(CheckedInExecutors, DataSource):
@@ -62,23 +93,19 @@ class GroupHistorySource(CheckedInExecutors, DataSource):
 
 
 class _HistoryPartition(InputPartition):
-    """The work of one task; ``value`` is a tuple of the fields of its offset ranges."""
+    """The work of one task."""
 
-    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
-        super().__init__(tuple(map(tuple, ranges)))
+    value: Sequence[OffsetRange]
 
 
 def split(ranges: Sequence[OffsetRange], records_per_task: int) -> list[list[OffsetRange]]:
     """Divide ranges into tasks of about equal size, at most ``records_per_task`` offsets each."""
-    sizes = [max(0, one.end - one.start) for one in ranges]
     return [
-        [_part(ranges[item], start, end) for item, start, end in parts]
-        for parts in split_evenly(sizes, records_per_task)
+        [OffsetRange(*ranges[item][:2], *part) for item, *part in parts]
+        for parts in split_evenly(
+            [r.start for r in ranges], [r.end for r in ranges], records_per_task
+        )
     ]
-
-
-def _part(whole: OffsetRange, start: int, end: int) -> OffsetRange:
-    return whole._replace(start=whole.start + start, end=whole.start + end)
 
 
 class GroupHistoryReader(DataSourceReader):
@@ -98,8 +125,7 @@ class GroupHistoryReader(DataSourceReader):
         """Yield the events of one task. Runs in an executor."""
         if not isinstance(partition, _HistoryPartition):
             return  # without records there are no tasks, and Spark passes one of its own
-        ranges = [OffsetRange(*fields) for fields in partition.value]
-        with one_line_errors(), LogReader(self._kafka, ranges, _READING) as reader:
+        with one_line_errors(), LogReader(self._kafka, partition.value, _READING) as reader:
             for (topic, number), records in reader.records():
                 yield events(records, topic, number)
 

@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping
 
 from headrace.client import ClientError, Cluster, RequestRefused
+from headrace.client.groups import SHARE, describe_group
 from headrace.client.offset_commits import commit_offsets
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import SourceError
-from headrace.spark.group_lookup import SHARE, find_group
 from headrace.spark.reader.cluster_thread import ClusterThread
 
 from .inputs import Offsets
@@ -58,20 +58,20 @@ class GroupProgress:
             self._committed.update(changed)
 
 
-async def check_group(cluster: Cluster, group_id: str, timeout_ms: int) -> None:
+async def check_group(cluster: Cluster, group_id: str) -> None:
     """Check that offsets can be committed to a group.
 
     :raises SourceError: it is a share group, or has members, which commit offsets themselves
     :raises ClientError: the coordinator does not answer
     """
-    found = await find_group(cluster, group_id, timeout_ms)
-    if found is None:
+    group = await describe_group(cluster, group_id)
+    if group is None:
         return
-    if found.group_type == SHARE:
+    if group.type == SHARE:
         raise SourceError(
             f"'{group_id}' is a share group, which has no offsets to commit: {_CHOOSE_ANOTHER}"
         )
-    if found.state != _EMPTY:
+    if group.state != _EMPTY:
         raise SourceError(
             f"group '{group_id}' has consumers that commit offsets themselves: {_CHOOSE_ANOTHER}"
         )

@@ -69,7 +69,7 @@ async def _check(options: OrderedOptions) -> None:
         topics = await find_topics(cluster, options.subscription)
         check_equal_counts({name: len(topic.leaders) for name, topic in topics.items()})
         if options.group_id is not None:
-            await check_group(cluster, options.group_id, _CHECK_TIMEOUT_MS)
+            await check_group(cluster, options.group_id)
     except UnknownTopic as error:
         raise SourceError(
             f"{error}; with failOnDataLoss=false a query that has read it continues without it"

@@ -1,7 +1,7 @@
 """Reports of tasks to the driver about their merge, for the query's progress.
 
 Spark offers the tasks of a Python source no way to report numbers. So the reader takes requests
-(:mod:`headrace.spark.token_server`): on a Unix socket if it reaches the brokers on the loopback
+(:mod:`headrace.spark.driver_server`): on a Unix socket if it reaches the brokers on the loopback
 interface, because then the tasks run on its host, and otherwise at the address from which it
 reaches the brokers. A task that is done sends its counts. Only the progress depends on them: if the
 driver cannot be reached, its numbers are missing.
@@ -9,16 +9,14 @@ driver cannot be reached, its numbers are missing.
 
 from __future__ import annotations
 
-import ipaddress
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from headrace.client.loop_thread import LoopThread
 from headrace.log_lines import get_logger
-from headrace.spark.event_loop_thread import EventLoopThread
-from headrace.spark.own_address import own_address
-from headrace.spark.token_server import Address, TokenServer, exchange
+from headrace.spark.driver_server import Address, DriverServer, exchange
 
 _log = get_logger(__name__)
 
@@ -77,15 +75,9 @@ class ReportServer:
     """
 
     def __init__(self, towards: str) -> None:
-        self._thread = EventLoopThread("headrace-reports")
-        self._server = TokenServer(self._add, _MAX_REPORT_BYTES)
-        host = own_address(towards)
-        listening = (
-            self._server.listen_on_host()
-            if ipaddress.ip_address(host).is_loopback
-            else self._server.listen_at(host)
-        )
-        self._address = self._thread.submit(listening).result()
+        self._thread = LoopThread("headrace-reports")
+        self._server = DriverServer(self._add, _MAX_REPORT_BYTES)
+        self._address = self._thread.run(self._server.listen_for_tasks(towards))
         self._lock = threading.Lock()
         self._batch = 0
         self._before = Totals()
@@ -114,8 +106,7 @@ class ReportServer:
 
     def close(self) -> None:
         """Stop listening."""
-        self._thread.submit(self._close()).result()
-        self._thread.stop(_TIMEOUT_S)
+        self._thread.close(_TIMEOUT_S, last=self._close())
 
     async def _close(self) -> None:
         self._server.close()

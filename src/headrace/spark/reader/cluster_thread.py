@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from headrace.client import Cluster
-from headrace.spark.event_loop_thread import EventLoopThread
+from headrace.client.loop_thread import LoopThread
 from headrace.spark.option_parsing import KafkaOptions
 
 T = TypeVar("T")
@@ -20,25 +20,16 @@ class ClusterThread:
     """An event loop thread and the connections of one cluster that live in it."""
 
     def __init__(self, kafka: KafkaOptions) -> None:
-        self._thread = EventLoopThread("headrace-fetch")
+        self._thread = LoopThread("headrace-fetch")
         self.cluster: Cluster = kafka.cluster()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and return its result.
-
-        An exception in the waiting thread, such as Ctrl-C, cancels the coroutine.
-        """
-        future = self._thread.submit(work)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        """Run a coroutine on the loop and return its result."""
+        return self._thread.run(work)
 
     def close(self) -> None:
         """Close the connections and end the thread."""
-        self.call(self.cluster.close())
-        self._thread.stop(_STOP_TIMEOUT_S)
+        self._thread.close(_STOP_TIMEOUT_S, last=self.cluster.close())
 
 
 _threads: dict[tuple[Any, ...], ClusterThread] = {}

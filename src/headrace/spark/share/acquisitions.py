@@ -19,7 +19,7 @@ from headrace.client import (
 from headrace.client.configs import ConfigType, describe_config
 from headrace.client.list_offsets import end_offsets
 from headrace.client.offsets import share_offsets_of_topics
-from headrace.client.share.spans import count, intersect, normalize, subtract
+from headrace.client.share.spans import normalize, subtract
 from headrace.client.share_state import share_states
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
@@ -36,7 +36,7 @@ from .last_delivery import (
     next_step,
 )
 from .options import ShareOptions
-from .outcome_spans import OUTCOMES, OutcomeSpan, acknowledgements
+from .outcomes import OUTCOMES, one_for_each_offset
 
 _log = get_logger(__name__)
 
@@ -441,20 +441,12 @@ class Acquisitions:
             for r in ranges
         )
 
-    async def apply(self, outcomes: Sequence[OutcomeSpan]) -> dict[str, int]:
+    async def apply(self, outcomes: Sequence[Acknowledgement]) -> dict[str, int]:
         """Apply outcomes to the records that are held; return the number of records by outcome."""
-        applied = await self._send(acknowledgements(outcomes))
+        applied = await self._send(one_for_each_offset(outcomes))
         self._has_outcomes = self._has_outcomes or any(applied.values())
         self._releases_records = self._releases_records or applied["release"] > 0
         return applied
-
-    def count_held(self, outcomes: Sequence[OutcomeSpan]) -> int:
-        """Return how many of the records are held."""
-        held = self._consumer.held()
-        return sum(
-            count(intersect(held.get((topic, partition), []), [(first, last)]))
-            for topic, partition, _, first, last, _ in outcomes
-        )
 
     async def _send(self, wanted: Iterable[Acknowledgement]) -> dict[str, int]:
         applied = dict.fromkeys(OUTCOMES, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,47 +16,49 @@ from headrace.spark.reader import log_reader
 from headrace.spark.reader.read_options import OffsetRange, ReadOptions
 from headrace.spark.task_split import split_evenly
 
-from .receipt import RECEIPT_COLUMN
+from .outcomes import RECEIPT_COLUMN
 
 
 class ShareInputPartition(InputPartition):
     """The work of one task: acquired ranges of one or more topic partitions.
 
-    ``value`` is a tuple of (topic, partition, first offset, last offset inclusive, delivery count).
-
-    :ivar receipt: text of the column ``receipt``; None without this column
+    :ivar receipt: text of the column ``receipt``
     """
 
-    def __init__(self, ranges: Sequence[AcquiredRange], receipt: str | None = None) -> None:
+    value: Sequence[AcquiredRange]
+
+    def __init__(self, ranges: Sequence[AcquiredRange], receipt: str) -> None:
+        super().__init__(ranges)
         self.receipt = receipt
-        super().__init__(
-            tuple(
-                (r.topic, r.partition, r.first_offset, r.last_offset, r.delivery_count)
-                for r in ranges
-            )
-        )
 
 
 def split(
-    ranges: Sequence[AcquiredRange], records_per_task: int, receipt: str | None = None
+    ranges: Sequence[AcquiredRange], records_per_task: int, receipt: str
 ) -> list[ShareInputPartition]:
     """Divide acquired ranges into tasks of about equal size, at most ``records_per_task`` each.
 
     A task may hold a part of a topic partition, or parts of several.
     """
     ordered = sorted(ranges, key=lambda r: (r.topic, r.partition, r.first_offset))
-    tasks = split_evenly([r.count for r in ordered], records_per_task)
+    tasks = split_evenly(
+        [r.first_offset for r in ordered], [r.last_offset + 1 for r in ordered], records_per_task
+    )
     return [
         ShareInputPartition(
-            [_part(ordered[item], start, end) for item, start, end in parts], receipt
+            [
+                AcquiredRange(
+                    ordered[item].topic,
+                    ordered[item].partition,
+                    start,
+                    end - 1,
+                    ordered[item].delivery_count,
+                )
+                for item, start, end in parts
+            ],
+            receipt,
         )
         for parts in tasks
     ]
-
-
-def _part(acquired: AcquiredRange, start: int, end: int) -> AcquiredRange:
-    first_offset = acquired.first_offset
-    return replace(acquired, first_offset=first_offset + start, last_offset=first_offset + end - 1)
 
 
 def read(
@@ -73,17 +74,15 @@ def read(
     """
     delivery_counts = _DeliveryCounts(partition)
     ranges = [
-        OffsetRange(topic, number, first, last + 1)
-        for topic, number, first, last, _ in partition.value
+        OffsetRange(r.topic, r.partition, r.first_offset, r.last_offset + 1)
+        for r in partition.value
     ]
     options = ReadOptions(headers=headers, skip_lost=True)
     with one_line_errors():
         for batch in log_reader.read(kafka, ranges, options):
             rows = delivery_counts.append_to(batch)
-            if partition.receipt is not None:
-                receipts = pa.repeat(partition.receipt, rows.num_rows)
-                rows = rows.append_column(RECEIPT_COLUMN, receipts)
-            yield rows
+            receipts = pa.repeat(partition.receipt, rows.num_rows)
+            yield rows.append_column(RECEIPT_COLUMN, receipts)
 
 
 class _DeliveryCounts:
@@ -91,9 +90,9 @@ class _DeliveryCounts:
 
     def __init__(self, partition: ShareInputPartition) -> None:
         runs: dict[TopicPartition, list[tuple[int, int]]] = {}
-        for topic, number, first_offset, _, delivery_count in sorted(partition.value):
-            runs.setdefault((topic, number), []).append((first_offset, delivery_count))
-        self._runs = {key: np.array(of_key, np.int64).T for key, of_key in runs.items()}
+        for r in partition.value:
+            runs.setdefault((r.topic, r.partition), []).append((r.first_offset, r.delivery_count))
+        self._runs = {key: np.array(sorted(of_key), np.int64).T for key, of_key in runs.items()}
 
     def append_to(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch of one topic partition with the column ``deliveryCount``."""

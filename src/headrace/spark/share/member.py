@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from headrace.client import AcquiredRange, ClientError, RangeConsumer
 from headrace.client.cluster import parse_bootstrap
 from headrace.client.errors import is_missing_group
+from headrace.client.loop_thread import LoopThread
 from headrace.client.offsets import ShareOffset, share_offsets_of_topics
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
+from headrace.spark.driver_server import DriverServer, own_address
 from headrace.spark.errors import SourceError, describe
-from headrace.spark.event_loop_thread import EventLoopThread
-from headrace.spark.own_address import own_address
 from headrace.spark.subscription import subscribed_topics
 
 from .acquisitions import Acquisitions, Counts
-from .group_settings import ensure_group_settings
-from .options import ShareOptions
-from .outcome_server import OutcomeServer
-
-T = TypeVar("T")
+from .options import ShareOptions, ensure_group_settings
+from .outcomes import requested
 
 _log = get_logger(__name__)
 
@@ -36,19 +33,19 @@ _RELEASE_TIMEOUT_S = 1.5
 """The part of it in which records are released without counting."""
 _LEAVE_TIMEOUT_MS = 2000
 """The part of it in which the member leaves."""
+_MAX_REQUEST_BYTES = 1 << 30
 
 
 class ShareMember:
     """A member of a share group in the driver-side reader's process.
 
-    It answers to outcomes when it is created, joins with :meth:`join`, and holds records until they
-    are acknowledged. All methods are called from the reader's main thread. An event loop on a
-    thread of its own does the work, so that heartbeats and lock renewals continue while Spark runs
-    the micro-batch.
+    It joins with :meth:`join`, takes outcomes from then on, and holds records until they are
+    acknowledged. Creating one opens nothing. All methods are called from the reader's main thread.
+    An event loop on a thread of its own does the work, so that heartbeats and lock renewals
+    continue while Spark runs the micro-batch.
 
     :ivar id: distinguishes the micro-batches of this member from those of an earlier one
-    :ivar receipt: text of the column ``receipt`` of its records; None without this column
-    :raises SourceError: no outcomes can be received
+    :ivar receipt: text of the column ``receipt`` of its records, once it has joined
     """
 
     def __init__(self, options: ShareOptions) -> None:
@@ -64,19 +61,23 @@ class ShareMember:
             security=connections.security,
         )
         self._acquisitions = Acquisitions(self._consumer, options)
-        self._server = OutcomeServer(self._acquisitions.apply, self._acquisitions.count_held)
-        self.receipt: str | None = None
+        self._server = DriverServer(self._take_outcomes, _MAX_REQUEST_BYTES)
+        self.receipt = ""
         self._background: list[asyncio.Task[None]] = []
-        self._thread = EventLoopThread("headrace-share")
-        self._run_or_close(self._start_server())
+        self._thread = LoopThread("headrace-share")
 
     def join(self) -> None:
         """Join the group, unless the member has joined.
 
         :raises SourceError: the member cannot join
         """
-        if not self.has_joined:
-            self._run_or_close(self._join())
+        if self.has_joined:
+            return
+        try:
+            self._thread.run(self._join())
+        except (ClientError, SourceError) as error:
+            self.close()
+            raise SourceError(_with_advice(error)) from None
 
     @property
     def has_joined(self) -> bool:
@@ -93,14 +94,14 @@ class ShareMember:
 
         :raises ClientError: a broker refuses
         """
-        return self._run(self._acquisitions.acquire())
+        return self._thread.run(self._acquisitions.acquire())
 
     def acquire_unless_finished(self) -> list[AcquiredRange]:
         """Acquire the records of the next micro-batch; empty if the group has finished them all.
 
         :raises ClientError: a broker refuses
         """
-        return self._run(self._acquisitions.acquire_unless_finished())
+        return self._thread.run(self._acquisitions.acquire_unless_finished())
 
     def stop_at_current_end(self) -> None:
         """Acquire only what the topics hold now (``Trigger.AvailableNow``).
@@ -108,11 +109,11 @@ class ShareMember:
         :raises SourceError: the member was assigned no partitions
         :raises ClientError: the cluster does not answer
         """
-        self._run(self._acquisitions.stop_at_current_end())
+        self._thread.run(self._acquisitions.stop_at_current_end())
 
     def acknowledge_rest(self, ranges: Sequence[AcquiredRange]) -> None:
         """Apply ``outcome.default`` to what is still held of a micro-batch that has ended."""
-        self._run(self._acquisitions.acknowledge(ranges, self._options.default_outcome))
+        self._thread.run(self._acquisitions.acknowledge(ranges, self._options.default_outcome))
 
     def lag(self) -> dict[str, dict[str, int]]:
         """Return topic → partition → unfinished records, of the partitions whose lag is known.
@@ -122,35 +123,26 @@ class ShareMember:
         cluster, topics = self._consumer.cluster, self._acquisitions.topics
         try:
             group_id = self._options.group_id
-            return _by_topic(self._run(share_offsets_of_topics(cluster, group_id, topics)))
+            return _by_topic(self._thread.run(share_offsets_of_topics(cluster, group_id, topics)))
         except ClientError:
             return {}
 
     def close(self) -> None:
         """Leave the group; the broker releases at once what is held. May be called twice."""
-        if not self._thread.is_running:
+        if self._thread.is_closed:
             return
         try:
-            self._run(self._close(), _CLOSE_TIMEOUT_S)
+            self._thread.run(self._close(), _CLOSE_TIMEOUT_S)
         except Exception as error:
             _log.warning("leaving share group %s: %r", self._options.group_id, error)
-        self._thread.stop(_CLOSE_TIMEOUT_S)
-
-    def _run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        return self._thread.submit(work).result(timeout_s)
-
-    def _run_or_close(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            self._run(work)
-        except (ClientError, SourceError) as error:
-            self.close()
-            raise SourceError(_with_advice(error)) from None
+        self._thread.close(_CLOSE_TIMEOUT_S)
 
     # The methods below run on the event loop's thread.
 
     async def _join(self) -> None:
         options, cluster = self._options, self._consumer.cluster
         try:
+            await self._receive_outcomes()
             self._acquisitions.subscribe(await subscribed_topics(cluster, options.subscription))
             await ensure_group_settings(cluster, options.group_id, options.group_settings)
             await self._consumer.start()
@@ -161,13 +153,17 @@ class ShareMember:
         if options.subscription.pattern is not None:
             self._background.append(asyncio.create_task(self._follow_pattern()))
 
-    async def _start_server(self) -> None:
-        kafka = self._options.kafka
-        if not self._options.include_receipt:
-            await self._server.start(kafka.bootstrap_servers, self._options.group_id)
-            return
-        broker, _ = parse_bootstrap(kafka.bootstrap_servers)[0]
-        self.receipt = str(await self._server.start_with_receipt(own_address(broker)))
+    async def _receive_outcomes(self) -> None:
+        """Listen for outcomes: on this host, unless its processes share no files."""
+        if self._options.receipts_over_tcp:
+            broker, _ = parse_bootstrap(self._options.kafka.bootstrap_servers)[0]
+            address = await self._server.listen_at(own_address(broker))
+        else:
+            address = await self._server.listen_on_host()
+        self.receipt = str(address)
+
+    async def _take_outcomes(self, request: Any) -> dict[str, Any]:
+        return {"counts": await self._acquisitions.apply(requested(request))}
 
     async def _close(self) -> None:
         self._server.close()

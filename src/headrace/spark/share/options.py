@@ -1,17 +1,31 @@
-"""Options of ``format("kafka-share")``, validated before anything is opened."""
+"""Options of ``format("kafka-share")``, and the settings of its group."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headrace.client import AcknowledgeType
+from headrace.client import AcknowledgeType, Cluster
+from headrace.client.configs import ConfigType, alter_configs, describe_config
+from headrace.client.groups import SHARE, describe_group
 from headrace.spark.errors import SourceError
 from headrace.spark.option_parsing import GivenOptions, KafkaOptions
 from headrace.spark.subscription import Subscription
 
-from .group_settings import GROUP_SETTINGS
-from .outcome_spans import OUTCOMES
+from .outcomes import OUTCOMES
+
+GROUP_SETTINGS = (
+    "share.auto.offset.reset",
+    "share.isolation.level",
+    "share.delivery.count.limit",
+    "share.record.lock.duration.ms",
+    "share.partition.max.record.locks",
+    "share.renew.acknowledge.enable",
+    "share.session.timeout.ms",
+    "share.heartbeat.interval.ms",
+    "share.assignment.interval.ms",
+)
+"""Configs of a share group that are options too, by Kafka's names."""
 
 DEFAULT_RECORDS_PER_TASK = 10_000
 
@@ -23,7 +37,7 @@ _OPTIONS = (
     "maxRecordsPerTrigger",
     "recordsPerTask",
     "includeHeaders",
-    "includeReceipt",
+    "receiptsOverTcp",
     "acquireAhead",
     _SHORT_RESET,
     *GROUP_SETTINGS,
@@ -46,7 +60,7 @@ class ShareOptions:
     :param default_outcome: the outcome of records without one when a micro-batch has ended
     :param max_records_per_trigger: None leaves the size of a micro-batch to the broker's limits on
         locks
-    :param include_receipt: rows carry the address at which the reader takes their outcomes
+    :param receipts_over_tcp: take outcomes over TCP instead of a Unix socket
     :param acquire_ahead: acquire the next micro-batch while one runs
     :param group_settings: configs that the group must have, by Kafka's names
     """
@@ -58,7 +72,7 @@ class ShareOptions:
     max_records_per_trigger: int | None = None
     records_per_task: int = DEFAULT_RECORDS_PER_TASK
     include_headers: bool = False
-    include_receipt: bool = False
+    receipts_over_tcp: bool = False
     acquire_ahead: bool = False
     group_settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -78,7 +92,7 @@ class ShareOptions:
             max_records_per_trigger=given.number("maxRecordsPerTrigger"),
             records_per_task=given.number("recordsPerTask") or DEFAULT_RECORDS_PER_TASK,
             include_headers=given.boolean("includeHeaders"),
-            include_receipt=given.boolean("includeReceipt"),
+            receipts_over_tcp=given.boolean("receiptsOverTcp"),
             acquire_ahead=given.boolean("acquireAhead"),
             group_settings=_group_settings(given),
         )
@@ -95,3 +109,38 @@ def _group_settings(given: GivenOptions) -> dict[str, str]:
             f"option {_SHORT_RESET} is '{reset}': use earliest, latest or by_duration:PT1H"
         )
     return settings
+
+
+async def ensure_group_settings(
+    cluster: Cluster, group_id: str, settings: Mapping[str, str], *, validate_only: bool = False
+) -> None:
+    """Set the configs of a new group; check that an existing group has them.
+
+    :param settings: values that the user asks for, of :data:`GROUP_SETTINGS`
+    :param validate_only: change nothing
+    :raises SourceError: the group is of another type, or exists with other settings
+    :raises ClientError: the broker does not accept a setting
+    """
+    group = await describe_group(cluster, group_id)
+    if group is None:
+        if settings:
+            await alter_configs(
+                cluster, ConfigType.GROUP, group_id, settings, validate_only=validate_only
+            )
+        return
+    if group.type != SHARE:
+        raise SourceError(
+            f"'{group_id}' is a {group.type} group, not a share group: "
+            "choose another kafka.group.id, or delete that group"
+        )
+    current: Mapping[str, str | None] = {}
+    if settings:
+        current = await describe_config(cluster, ConfigType.GROUP, group_id, list(settings))
+    for name, value in settings.items():
+        if value.lower() != (current.get(name) or "").lower():
+            has = f"has {name}={current[name]}" if name in current else f"has no config {name}"
+            raise SourceError(
+                f"share group '{group_id}' exists and {has}, which the option {name}={value} "
+                "does not change: remove the option, alter the group's config, "
+                "or choose another kafka.group.id"
+            )

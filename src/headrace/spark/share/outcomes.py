@@ -1,40 +1,69 @@
-"""Outcomes as rows: the function ``acknowledge`` and the sink of ``kafka-share``."""
+"""Outcomes of records as rows: the function ``acknowledge`` and the sink of ``kafka-share``.
+
+The column ``receipt`` of a row is the address of the reader that holds its record
+(:mod:`headrace.spark.driver_server`). Rows become runs of offsets in Spark's tasks; the driver
+sends the runs to the readers. ``docs/decisions/0018-receipts.md`` has the reasons.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
+from headrace.client import Acknowledgement, AcknowledgeType
+from headrace.client.share.spans import Span, normalize, subtract
+from headrace.log_lines import get_logger
+from headrace.protocol.partitions import TopicPartition
+from headrace.spark.driver_server import Address, exchange
 from headrace.spark.errors import SourceError
 from headrace.spark.pyspark_capabilities import ArrowStreamWriter
-
-from .options import ShareOptions
-from .outcome_server import deliver
-from .outcome_spans import POSITION_COLUMNS, OutcomeSpan, checked, spans
-from .receipt import RECEIPT_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-_SPAN_SCHEMA = pa.schema(
+_log = get_logger(__name__)
+
+OUTCOMES = {
+    "accept": AcknowledgeType.ACCEPT,
+    "release": AcknowledgeType.RELEASE,
+    "reject": AcknowledgeType.REJECT,
+}
+"""Outcomes of a record by their names in options and in the column ``outcome``."""
+
+RECEIPT_COLUMN = "receipt"
+_POSITION_COLUMNS = ("topic", "partition", "offset")
+_NEEDED_COLUMNS = (*_POSITION_COLUMNS, RECEIPT_COLUMN)
+_RUN_SCHEMA = pa.schema(
     [
+        (RECEIPT_COLUMN, pa.string()),
         ("topic", pa.string()),
         ("partition", pa.int32()),
-        ("outcome", pa.string()),
         ("first", pa.int64()),
         ("last", pa.int64()),
-        (RECEIPT_COLUMN, pa.string()),
+        ("outcome", pa.string()),
     ]
 )
-_SPAN_COLUMNS = (
-    "topic string, partition int, outcome string, first bigint, last bigint, receipt string"
+_RUN_COLUMNS = (
+    "receipt string, topic string, partition int, first bigint, last bigint, outcome string"
 )
-_OPTIONAL_COLUMNS = ("outcome", RECEIPT_COLUMN)
+
+# An offset with several outcomes gets the first of these.
+_PRECEDENCE = (AcknowledgeType.REJECT, AcknowledgeType.RELEASE, AcknowledgeType.ACCEPT)
+
+_ATTEMPTS = 2
+"""Number of attempts to ask a reader that closes the connection without an answer. A reader that
+has ended refuses the second connection."""
+
+ByReceipt = dict[str, list[Acknowledgement]]
+"""The text of an address → outcomes of records that the reader at this address holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,58 +75,45 @@ class Acknowledged:
     rejected: int
 
 
-def acknowledge(
-    batch_df: DataFrame, *, group_id: str | None = None, bootstrap_servers: str | None = None
-) -> Acknowledged:
+def acknowledge(batch_df: DataFrame) -> Acknowledged:
     """Acknowledge records of a micro-batch now. Call it in ``foreachBatch``, after the work.
 
     Records that are not in ``batch_df``, and rows whose outcome is null, follow ``outcome.default``
     when the micro-batch ends.
 
-    :param batch_df: columns ``topic``, ``partition``, ``offset`` and ``outcome`` (``accept``,
-        ``release`` or ``reject``); without a column ``outcome``, all rows are accepted. With the
-        option ``includeReceipt`` of the source also its column ``receipt``
-    :param group_id: needed only when queries of several share groups read the same topic in this
-        application
-    :param bootstrap_servers: needed only when they are on several clusters
-    :returns: numbers of records; records that this application no longer holds are not counted, and
-        the broker delivers them again
-    :raises SourceError: a column is missing, an outcome is unknown, or there are outcomes without a
-        receipt and no such query runs
+    :param batch_df: the source's columns ``topic``, ``partition``, ``offset`` and ``receipt``, and
+        ``outcome`` (``accept``, ``release`` or ``reject``); without a column ``outcome``, all rows
+        are accepted
+    :returns: numbers of records; records that their query no longer holds are not counted, and the
+        broker delivers them again
+    :raises SourceError: a column is missing, an outcome is unknown, a row has no receipt, or a
+        query cannot be reached
     """
     _check_columns(batch_df.columns)
-    given = batch_df.columns
-    columns = [*POSITION_COLUMNS, *(name for name in _OPTIONAL_COLUMNS if name in given)]
-    rows = batch_df.select(*columns).mapInArrow(_span_batches, _SPAN_COLUMNS).collect()
-    outcomes = checked(OutcomeSpan(*row) for row in rows)
-    if not outcomes:
-        # An empty micro-batch needs no reader, and must not depend on one that is ending.
-        return Acknowledged(0, 0, 0)
-    applied = deliver(outcomes, group_id, bootstrap_servers)
-    return Acknowledged(applied["accept"], applied["release"], applied["reject"])
+    columns = [*_NEEDED_COLUMNS, *(name for name in ("outcome",) if name in batch_df.columns)]
+    return deliver(
+        checked(batch_df.select(*columns).mapInArrow(_run_batches, _RUN_COLUMNS).collect())
+    )
 
 
 class OutcomeWriter(ArrowStreamWriter):
     """The sink. Its rows are outcomes; they take effect when the micro-batch has been written."""
 
-    def __init__(self, options: ShareOptions, schema: StructType) -> None:
+    def __init__(self, schema: StructType) -> None:
         _check_columns(schema.fieldNames())
-        self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Collect the outcomes of one task. Runs in an executor."""
-        return OutcomeMessage(checked(span for batch in iterator for span in spans(batch)))
+        return OutcomeMessage(checked(run for batch in iterator for run in outcome_runs(batch)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Send the outcomes of all tasks to the reader that holds the records."""
-        outcomes = [
-            span
-            for message in messages
-            if isinstance(message, OutcomeMessage)
-            for span in message.outcomes
-        ]
-        if outcomes:
-            deliver(outcomes, self._options.group_id, self._options.kafka.bootstrap_servers)
+        """Send the outcomes of all tasks to the readers that hold the records."""
+        outcomes: ByReceipt = {}
+        for message in messages:
+            if isinstance(message, OutcomeMessage):
+                for receipt, runs in message.outcomes.items():
+                    outcomes.setdefault(receipt, []).extend(runs)
+        deliver(outcomes)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Acknowledge nothing: the query ends, and the broker delivers the records again."""
@@ -107,24 +123,165 @@ class OutcomeWriter(ArrowStreamWriter):
 class OutcomeMessage(WriterCommitMessage):
     """The outcomes of one task of the sink."""
 
-    outcomes: list[OutcomeSpan]
-
-
-def _span_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        found = list(spans(batch))
-        if found:
-            columns = [
-                pa.array(column, field.type)
-                for column, field in zip(zip(*found, strict=True), _SPAN_SCHEMA, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=_SPAN_SCHEMA)
+    outcomes: ByReceipt
 
 
 def _check_columns(names: Iterable[str]) -> None:
-    missing = [name for name in POSITION_COLUMNS if name not in set(names)]
+    missing = [name for name in _NEEDED_COLUMNS if name not in set(names)]
     if missing:
         raise SourceError(
-            "outcomes need the columns topic, partition, offset and outcome: "
-            f"{', '.join(missing)} missing"
+            "outcomes need the columns topic, partition, offset and receipt of kafka-share, and "
+            f"outcome: {', '.join(missing)} missing"
         )
+
+
+# -- rows as runs of offsets
+
+
+def _run_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        runs = list(outcome_runs(batch))
+        if runs:
+            columns = [
+                pa.array(column, field.type)
+                for column, field in zip(zip(*runs, strict=True), _RUN_SCHEMA, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=_RUN_SCHEMA)
+
+
+def outcome_runs(batch: pa.RecordBatch) -> Iterator[tuple[str, str, int, int, int, str]]:
+    """Yield the outcomes of an Arrow batch, without rows that have none, as rows of
+    :data:`_RUN_SCHEMA`. The last offset is inclusive; the receipt is empty for rows without one.
+
+    :param batch: columns ``topic``, ``partition``, ``offset``, ``receipt`` and ``outcome``; without
+        a column ``outcome``, all rows are accepted
+    """
+    if "outcome" in batch.schema.names:
+        outcome = batch.column("outcome")
+    else:
+        outcome = pa.repeat("accept", batch.num_rows)
+    positions = pa.table({name: batch.column(name) for name in _POSITION_COLUMNS})
+    receipts = batch.column(RECEIPT_COLUMN).cast(pa.string()).fill_null("")
+    rows = positions.append_column("outcome", outcome).append_column(RECEIPT_COLUMN, receipts)
+    keys = [RECEIPT_COLUMN, "topic", "partition", "outcome"]
+    for group in rows.drop_null().group_by(keys).aggregate([("offset", "list")]).to_pylist():
+        offsets = np.unique(np.asarray(group.pop("offset_list"), dtype=np.int64))
+        breaks = np.flatnonzero(np.diff(offsets) != 1)
+        first_offsets = offsets[np.r_[0, breaks + 1]].tolist()
+        last_offsets = offsets[np.r_[breaks, len(offsets) - 1]].tolist()
+        receipt, topic, partition, outcome = (group[name] for name in keys)
+        for first, last in zip(first_offsets, last_offsets, strict=True):
+            yield receipt, topic, partition, first, last, outcome
+
+
+def checked(runs: Iterable[Sequence[Any]]) -> ByReceipt:
+    """Return rows of :func:`outcome_runs` as outcomes.
+
+    :raises SourceError: an outcome is not one of :data:`OUTCOMES`, or has no receipt
+    """
+    outcomes: ByReceipt = {}
+    for receipt, topic, partition, first, last, outcome in runs:
+        if outcome not in OUTCOMES:
+            raise SourceError(
+                f"outcome '{outcome}' of {topic}-{partition} offset {first}: "
+                f"use {', '.join(OUTCOMES)}, or null for the default"
+            )
+        if not receipt:
+            raise SourceError(
+                f"the outcome of {topic}-{partition} offset {first} has no receipt: keep the "
+                f"column {RECEIPT_COLUMN} of its row, or let the outcome be null"
+            )
+        run = Acknowledgement(topic, partition, first, last, OUTCOMES[outcome])
+        outcomes.setdefault(receipt, []).append(run)
+    return outcomes
+
+
+def one_for_each_offset(outcomes: Iterable[Acknowledgement]) -> list[Acknowledgement]:
+    """Return outcomes of which an offset has one only.
+
+    Reject comes before release, and release before accept.
+    """
+    by_partition: dict[TopicPartition, dict[AcknowledgeType, list[Span]]] = {}
+    for outcome in outcomes:
+        by_type = by_partition.setdefault((outcome.topic, outcome.partition), {})
+        by_type.setdefault(outcome.type, []).append((outcome.first_offset, outcome.last_offset))
+    disjoint: list[Acknowledgement] = []
+    for partition, by_type in by_partition.items():
+        decided: list[Span] = []
+        for acknowledge_type in _PRECEDENCE:
+            undecided = subtract(normalize(by_type.get(acknowledge_type, [])), decided)
+            decided = normalize([*decided, *undecided])
+            disjoint += (Acknowledgement(*partition, *span, acknowledge_type) for span in undecided)
+    return disjoint
+
+
+# -- delivery to the readers
+
+
+def requested(body: Iterable[Sequence[Any]]) -> list[Acknowledgement]:
+    """Return the outcomes of a request to a reader's server."""
+    return [
+        Acknowledgement(topic, partition, first, last, AcknowledgeType(outcome))
+        for topic, partition, first, last, outcome in body
+    ]
+
+
+def deliver(outcomes: Mapping[str, Sequence[Acknowledgement]]) -> Acknowledged:
+    """Send outcomes to the readers that hold the records, until the broker has applied them.
+
+    :raises SourceError: a reader cannot be reached, or could not acknowledge
+    """
+    counts = Counter[str]()
+    for receipt, of_reader in outcomes.items():
+        counts.update(_deliver(receipt, of_reader))
+    return Acknowledged(*(counts[name] for name in OUTCOMES))
+
+
+def _deliver(receipt: str, outcomes: Sequence[Acknowledgement]) -> dict[str, int]:
+    """Return the numbers of records that a reader answers, by outcome; none if it has ended.
+
+    Rows may outlive their reader, in a query's state: they must not stop the query whenever it
+    starts again. A reader that ends while it is asked may have applied the outcomes. They are not
+    counted then.
+    """
+    try:
+        address = Address.parse(receipt)
+    except ValueError:
+        raise SourceError(
+            f"column {RECEIPT_COLUMN} has '{receipt}', which is no receipt of kafka-share: do not "
+            "change this column"
+        ) from None
+    body = [(o.topic, o.partition, o.first_offset, o.last_offset, int(o.type)) for o in outcomes]
+    answered = b""
+    for _ in range(_ATTEMPTS):
+        try:
+            answered = exchange(address, body)
+        except (ConnectionRefusedError, FileNotFoundError):
+            _log.warning(
+                "outcomes of %s-%d from offset %d on are not applied: the query that gave their "
+                "receipts has ended, and the broker delivers the records again",
+                outcomes[0].topic,
+                outcomes[0].partition,
+                outcomes[0].first_offset,
+            )
+            return {}
+        except ConnectionError:
+            continue
+        except OSError as error:
+            raise SourceError(
+                f"the query that holds these records cannot be reached at {address.place}: {error}"
+            ) from None
+        if answered:
+            break
+    if not answered:
+        raise SourceError(
+            f"the process at {address.place} closes connections without an answer: it is not the "
+            "query that holds these records: start the query again"
+        )
+    answer = json.loads(answered)
+    if "error" in answer:
+        raise SourceError(
+            f"the query that holds these records could not acknowledge: {answer['error']}"
+        )
+    counts: dict[str, int] = answer["counts"]
+    return counts

@@ -30,11 +30,9 @@ from headrace.spark.subscription import subscribed_topics
 from headrace.spark.worker_check import CheckedInExecutors
 
 from .executor import ShareInputPartition, read, split
-from .group_settings import ensure_group_settings
 from .member import ShareMember
-from .options import ShareOptions
-from .outcomes import OutcomeWriter
-from .receipt import RECEIPT_COLUMN
+from .options import ShareOptions, ensure_group_settings
+from .outcomes import RECEIPT_COLUMN, OutcomeWriter
 
 _NO_OFFSET: dict[str, Any] = {"session": "", "batch": 0}
 _CHECK_TIMEOUT_MS = 10_000
@@ -65,8 +63,8 @@ class ShareDataSource(CheckedInExecutors, DataSource):
             options.kafka.check()
             asyncio.run(_check(options))
         headers = [SPARK_HEADERS] if options.include_headers else []
-        receipt = [f"{RECEIPT_COLUMN} string"] if options.include_receipt else []
-        return ", ".join([SPARK_SCHEMA, *headers, "deliveryCount int", *receipt])
+        own = ["deliveryCount int", f"{RECEIPT_COLUMN} string"]
+        return ", ".join([SPARK_SCHEMA, *headers, *own])
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the source's reader."""
@@ -74,9 +72,9 @@ class ShareDataSource(CheckedInExecutors, DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the sink for outcomes."""
-        options = self._parse(is_source=False)
+        self._parse(is_source=False)
         with one_line_errors():
-            return stream_writer(OutcomeWriter(options, schema), schema)
+            return stream_writer(OutcomeWriter(schema), schema)
 
     def _parse(self, *, is_source: bool) -> ShareOptions:
         with one_line_errors():
@@ -112,14 +110,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._next_lag_s = 0.0
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Answer to outcomes when the query starts, and leave the size of micro-batches to the
-        options.
-
-        Outcomes need the reader in every micro-batch. One that Spark replays asks the source for
-        nothing if its rows come from another source, or from state. The reader does not join yet:
-        Spark stops no reader if another source of the query fails here.
-        """
-        self._open()
+        """Leave the size of micro-batches to the options."""
         return ReadAllAvailable()
 
     def initialOffset(self) -> dict[str, Any]:
@@ -173,7 +164,6 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Read what the topics hold when the reader joins, then end."""
-        self._open()
         self._is_available_now = True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -194,16 +184,17 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it may come while the member leaves
             member.close()
 
-    def _open(self) -> ShareMember:
+    def _join(self) -> ShareMember:
+        """Join the group when the first micro-batch is planned.
+
+        Not before: Spark stops no reader if another source of the query fails earlier.
+        """
         if self._member is None:
             with one_line_errors():
                 self._member = ShareMember(self._options)
             # Spark ends this process with SIGTERM. Exit normally, so that stop() is called.
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        return self._member
-
-    def _join(self) -> ShareMember:
-        member = self._open()
+        member = self._member
         with one_line_errors():
             member.join()
             if self._is_available_now:

@@ -1,8 +1,9 @@
-"""Requests between the processes of a Spark application.
+"""The server of a source's reader: requests from other processes of the Spark application.
 
-A process that takes requests listens, and asks for a random token, which it tells those that may
-send one. Processes of the same host and user reach it through a Unix socket in a directory of its
-own: then there are no strangers. Others reach it over TCP.
+Spark runs a stream's reader, a sink's commit, the user's program and the tasks in processes of
+their own. The reader listens, on a Unix socket that only its user can open, or over TCP where its
+clients may be on other hosts or share no files with it. It asks for a random token. The
+:class:`Address` has both.
 
 A connection has one request and one answer: the token, and frames of JSON with their size before
 them. Nothing is read from a connection that has not sent the token.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import json
 import os
 import secrets
@@ -35,10 +37,12 @@ TIMEOUT_S = 60.0
 _BACKLOG = 1024
 _MAX_PATH_LENGTH = 100
 """Longest path of a Unix socket; the systems allow 103 to 107 bytes."""
+_DISCARD_PORT = 9
 
 
 class Address(NamedTuple):
-    """The address of a server, and the secret that it asks for.
+    """The address of a server, and the secret that it asks for. ``str()`` is the inverse of
+    :meth:`parse`.
 
     :param host: or the path of a Unix socket, which begins with a slash
     :param port: 0 for a Unix socket
@@ -48,8 +52,30 @@ class Address(NamedTuple):
     port: int
     token: str
 
+    @property
+    def place(self) -> str:
+        """Host and port, or the path: what an error may show."""
+        if not self.port:
+            return self.host
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-class TokenServer:
+    def __str__(self) -> str:
+        return f"{self.place}/{self.token}"
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Parse the text of an address.
+
+        :raises ValueError: it is none
+        """
+        place, _, token = text.rpartition("/")
+        host, _, port = (place, "", "0") if place.startswith("/") else place.rpartition(":")
+        if not (host and port.isdigit() and token):
+            raise ValueError(f"'{text}' is no address of a reader")
+        return cls(host.strip("[]"), int(port), token)
+
+
+class DriverServer:
     """A server on the running event loop.
 
     :param answer: returns the answer to a request; an error that it raises is the answer, too
@@ -67,11 +93,21 @@ class TokenServer:
         self._path: Path | None = None
 
     async def listen_on_host(self) -> Address:
-        """Listen for processes of this host and user."""
-        self._path = _short_directory() / "requests"
+        """Listen for processes of this host and user, on a Unix socket."""
+        self._path = _short_directory() / "s"
         self._server = await asyncio.start_unix_server(self._serve, self._path, backlog=_BACKLOG)
         self._path.chmod(0o600)
         return Address(str(self._path), 0, self._token)
+
+    async def listen_for_tasks(self, broker: str) -> Address:
+        """Listen for tasks: on this host if the brokers are, else over TCP.
+
+        :param broker: host of a broker
+        """
+        host = own_address(broker)
+        if ipaddress.ip_address(host).is_loopback:
+            return await self.listen_on_host()
+        return await self.listen_at(host)
 
     async def listen_at(self, host: str) -> Address:
         """Listen at an address of this host, over TCP."""
@@ -84,7 +120,9 @@ class TokenServer:
         if self._server is not None:
             self._server.close()
         if self._path is not None:
-            remove_socket(self._path)
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
+                self._path.parent.rmdir()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -135,19 +173,32 @@ async def _receive(reader: asyncio.StreamReader, size_bytes: int, timeout_s: flo
 
 
 def _short_directory() -> Path:
-    """Make a directory for a socket, in one whose path is short enough."""
-    path = Path(tempfile.mkdtemp(prefix="headrace-"))
-    if len(os.fsencode(path)) < _MAX_PATH_LENGTH - len("/requests"):
-        return path
-    path.rmdir()
-    return Path(tempfile.mkdtemp(prefix="headrace-", dir="/tmp"))
+    """Make a directory for a socket, in one whose path is short enough.
+
+    Spark removes its own directory when the application ends, so that killed readers leave nothing.
+    """
+    spark_directory, _, _ = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")
+    for parent in (spark_directory, tempfile.gettempdir(), "/tmp"):
+        is_short = len(os.fsencode(parent)) < _MAX_PATH_LENGTH - len("/headrace-01234567/s")
+        if parent and is_short and os.access(parent, os.W_OK):
+            return Path(tempfile.mkdtemp(prefix="headrace-", dir=parent))
+    return Path(tempfile.mkdtemp(prefix="headrace-"))
 
 
-def remove_socket(path: Path) -> None:
-    """Remove the Unix socket of a server that has ended, and its directory."""
-    with contextlib.suppress(OSError):
-        path.unlink(missing_ok=True)
-        path.parent.rmdir()
+def own_address(towards: str) -> str:
+    """Return the address of this host from which packets to another host are sent.
+
+    :param towards: name or address of the other host, such as a broker
+    :returns: an IP address; that of the loopback interface if there is no route to the other host
+    """
+    try:
+        candidates = socket.getaddrinfo(towards, _DISCARD_PORT, type=socket.SOCK_DGRAM)
+        family, _, _, _, address = candidates[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)  # sends nothing
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
 
 
 def exchange(address: Address, request: object, timeout_s: float = TIMEOUT_S) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -11,18 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spark.history.advice import (
+from headrace.spark.history.series import (
     GONE,
     NO_PROGRESS,
     SILENT,
-    Advice,
-    Bounds,
-    Load,
     Stall,
-    Target,
-    advise,
     busy,
-    eta_s,
+    consumers_needed,
     lag_of,
     rates,
     recent,
@@ -110,60 +104,21 @@ def test_a_group_is_busy_while_there_is_something_to_read() -> None:
     assert busy(rate, lag * 0) == 0
 
 
-def test_eta() -> None:
-    assert eta_s(0, 0, 10) == 0
-    assert eta_s(100, 30, 10) == 5
-    assert eta_s(100, 10, 10) is None
-
-
-LOADS = st.builds(
-    Load,
-    lag=st.floats(0, 1e9),
-    produced_per_s=st.floats(0, 1e5),
-    busy_per_s=st.floats(0.1, 1e5),
-    consumers=st.integers(0, 50),
-    max_consumers=st.none() | st.integers(1, 100),
+@given(
+    st.floats(0, 1e9), st.floats(0, 1e5), st.floats(0.1, 1e5), st.integers(0, 50), st.floats(1, 1e5)
 )
-
-
-@st.composite
-def targets(draw: st.DrawFn) -> Target:
-    least = draw(st.integers(1, 10))
-    most = draw(st.none() | st.integers(least, least + 50))
-    return Target(draw(st.floats(1, 1e5)), Bounds(least, most))
-
-
-@given(LOADS, targets())
-def test_advice_is_the_smallest_number_that_reaches_the_target_within_limits(
-    load: Load, target: Target
+def test_the_consumers_needed_are_the_fewest_that_reach_the_target(
+    lag: float, produced_per_s: float, busy_per_s: float, consumers: int, drain_s: float
 ) -> None:
-    bounds = target.bounds
-    advice = advise(load, target)
-    each = load.busy_per_s / max(1, load.consumers)
-    assert advice.consumers is not None
-    assert advice.wanted is not None
-    assert advice.consumers >= bounds.least
-    if bounds.most is not None:
-        assert advice.consumers <= bounds.most
-    if load.max_consumers is not None:
-        assert advice.consumers <= max(load.max_consumers, bounds.least)
-    needed = load.produced_per_s + load.lag / target.drain_s
-    assert advice.wanted * each >= needed * (1 - 1e-6) - 1e-6 * each
-    assert (advice.wanted - 1) * each < needed * (1 + 1e-6) + 1e-6 * each or advice.wanted <= 0
-    if advice.limited_by is None:
-        assert advice.consumers == advice.wanted
-    elif advice.limited_by == "min":
-        assert advice.wanted < advice.consumers == bounds.least
-    else:
-        assert advice.wanted > advice.consumers
-    assert advice.drain_s == eta_s(load.lag, advice.consumers * each, load.produced_per_s)
+    count = consumers_needed(lag, produced_per_s, busy_per_s, consumers, drain_s)
+    assert count is not None and count >= 1
+    each = busy_per_s / max(1, consumers)
+    needed = produced_per_s + lag / drain_s
+    assert count * each >= needed * (1 - 1e-6) - 1e-6 * each
+    assert count == 1 or (count - 1) * each < needed * (1 + 1e-6) + 1e-6 * each
 
 
-def test_advice_without_rates_without_work_and_within_limits() -> None:
-    target = Target(60.0, Bounds(2))
-    idle = Load(lag=0, produced_per_s=0, busy_per_s=0, consumers=3, max_consumers=4)
-    busy_group = replace(idle, produced_per_s=100, busy_per_s=30)
-    assert advise(replace(idle, lag=10), target) == Advice(None)
-    assert advise(idle, target) == Advice(2, 0.0)
-    assert advise(busy_group, target) == Advice(4, 0.0, "partitions", 10)
-    assert advise(replace(busy_group, max_consumers=None), target) == Advice(10, 0.0, None, 10)
+def test_consumers_needed_without_rates_or_work() -> None:
+    assert consumers_needed(10, 0, 0, 3, 60) is None
+    assert consumers_needed(0, 0, 0, 3, 60) == 1
+    assert consumers_needed(0, 100, 30, 3, 60) == 10
