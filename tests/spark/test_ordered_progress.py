@@ -6,13 +6,14 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from headrace.client import RangeConsumer, RequestRefused
-from headrace.client.offset_commits import commit_offsets, committed_offsets
-from headrace.errors import ErrorCode
+from headrace.client import RangeConsumer
+from headrace.client.errors import ClientError, raised
+from headrace.client.offsets import commit_offsets, committed_offsets
 from headrace.spark import SourceError
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.ordered import progress
@@ -43,7 +44,8 @@ def test_offsets_are_committed_while_the_group_has_no_members(
     places = [(name, partition) for name in topics.names for partition in topics.numbers]
 
     def committed() -> dict[tuple[str, int], int]:
-        return cluster_thread.call(committed_offsets(cluster_thread.cluster, group_id, places))
+        answers = cluster_thread.call(committed_offsets(cluster_thread.cluster, {group_id: places}))
+        return {partition: at.offset for partition, at in raised(answers)[group_id].items()}
 
     committer = GroupProgress(cluster_thread, group_id)
     assert committed() == {}
@@ -64,13 +66,13 @@ def test_offsets_are_committed_while_the_group_has_no_members(
         assert committed() == {places[0]: 7, places[3]: 0}
         assert f"group '{group_id}' has consumers of its own" in caplog.text
         with pytest.raises(SourceError, match="has consumers that commit offsets themselves"):
-            cluster_thread.call(check_group(cluster_thread.cluster, group_id, TIMEOUT_MS))
+            cluster_thread.call(check_group(cluster_thread.cluster, group_id))
     finally:
         consumer.close()
 
     committer.commit({places[0]: 8, places[1]: 3})
     assert committed() == {places[0]: 8, places[1]: 3, places[3]: 0}
-    cluster_thread.call(check_group(cluster_thread.cluster, group_id, TIMEOUT_MS))
+    cluster_thread.call(check_group(cluster_thread.cluster, group_id))
 
 
 def test_a_share_group_has_no_offsets_to_commit(
@@ -86,7 +88,7 @@ def test_a_share_group_has_no_offsets_to_commit(
     with pytest.raises(
         SourceError, match="is a share group, which has no offsets to commit: choose another"
     ):
-        cluster_thread.call(check_group(cluster_thread.cluster, group_id, TIMEOUT_MS))
+        cluster_thread.call(check_group(cluster_thread.cluster, group_id))
 
 
 @pytest.mark.parametrize("commits", [True, False])
@@ -106,19 +108,20 @@ def test_offsets_of_an_open_transaction_are_waited_for(
     )
     consumer.close()
 
-    with pytest.raises(RequestRefused, match="wait for its end, or abort it") as refusal:
-        cluster_thread.call(committed_offsets(cluster, group_id, [place], timeout_ms=100))
-    assert refusal.value.code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    async def committed(timeout: float) -> Any:
+        asked.set()
+        answers = await committed_offsets(
+            cluster, {group_id: [place]}, require_stable=True, timeout=timeout
+        )
+        return answers[group_id]
+
+    asked = threading.Event()
+    refusal = cluster_thread.call(committed(1.0))
+    assert isinstance(refusal, ClientError)
 
     with ThreadPoolExecutor(1) as pool:
-        asked = threading.Event()
-
-        async def told() -> dict[tuple[str, int], int]:
-            asked.set()
-            return await committed_offsets(cluster, group_id, [place], TIMEOUT_MS)
-
-        waiting = pool.submit(cluster_thread.call, told())
+        waiting = pool.submit(cluster_thread.call, committed(TIMEOUT_MS / 1000))
         assert asked.wait(TIMEOUT_MS / 1000)
         end = producer.commit_transaction if commits else producer.abort_transaction
         end(TIMEOUT_MS / 1000)
-        assert waiting.result() == {place: 4 if commits else 3}
+        assert waiting.result()[place].offset == (4 if commits else 3)

@@ -18,8 +18,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from headrace.client.cluster import TopicMetadata
+from headrace.client.errors import raised
 from headrace.client.lag.model import eta_s
-from headrace.client.list_offsets import LATEST, list_offsets
+from headrace.client.offsets import LATEST, list_offsets
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import KafkaOptions
@@ -44,7 +45,7 @@ _POINTS = ("lag", "time_lag_s", "done_per_s", "produced_per_s", "commits")
 """Series of a group; sums over its partitions, but the largest of their time lags."""
 _MOST_STALLS = 100
 """Stalls of a group; those of most partitions."""
-_TIMEOUT_MS = 60_000
+_TIMEOUT_S = 60.0
 _POINTS_AT_ONCE = 8
 _PARTITIONS_AT_ONCE = 2_000
 
@@ -369,8 +370,8 @@ async def _list_ends(
     async with kafka.cluster() as cluster:
 
         async def list_at(timestamp_ms: int) -> list[int | None]:
-            wanted = dict.fromkeys(partitions, timestamp_ms)
-            listed = await list_offsets(cluster, wanted, timeout_ms=_TIMEOUT_MS)
+            timestamps_ms = dict.fromkeys(partitions, timestamp_ms)
+            listed = raised(await list_offsets(cluster, timestamps_ms, timeout=_TIMEOUT_S))
             return [listed[partition].offset for partition in partitions]
 
         log_ends = await list_at(LATEST)

@@ -17,7 +17,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from headrace.client.cluster import TopicMetadata
-from headrace.client.list_offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from headrace.client.errors import raised
+from headrace.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.patterns import matches
 from headrace.spark.errors import one_line_errors
@@ -31,7 +32,6 @@ from .group_records import SCHEMA, events
 
 NAME = "kafka-group-history"
 DEFAULT_RECORDS_PER_TASK = 250_000
-_TIMEOUT_MS = 30_000
 # The internal topics may be compacted while they are read.
 _READING = ReadOptions(read_committed=True, skip_lost=True)
 
@@ -140,11 +140,10 @@ async def _ranges(kafka: KafkaOptions) -> list[OffsetRange]:
             for number in topic.leaders
         ]
         starts, ends = [
-            await list_offsets(
-                cluster,
-                dict.fromkeys(partitions, which),
-                isolation_level=READ_COMMITTED,
-                timeout_ms=_TIMEOUT_MS,
+            raised(
+                await list_offsets(
+                    cluster, dict.fromkeys(partitions, which), isolation_level=READ_COMMITTED
+                )
             )
             for which in (EARLIEST, LATEST)
         ]

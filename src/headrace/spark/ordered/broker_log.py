@@ -14,16 +14,18 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from headrace.client.list_offsets import (
+from headrace.client import ConnectionFailed
+from headrace.client.coordinators import LEADER_MOVED, Leaders
+from headrace.client.errors import UnknownTopic, has_code, raised
+from headrace.client.offsets import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
     READ_UNCOMMITTED,
     ListedOffset,
-    ask_leaders,
-    split_answers,
+    committed_offsets,
+    list_offsets,
 )
-from headrace.client.offset_commits import committed_offsets
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.reader.cluster_thread import shared_cluster_thread
@@ -39,7 +41,7 @@ _log = get_logger(__name__)
 _FIRST_LOOK = 200
 """Number of offsets in which the first visible record is looked for, before all are."""
 _LOOK_BUFFER_BYTES = 4 * 1024 * 1024
-_TIMEOUT_MS = 10_000
+_TIMEOUT_S = 10.0
 
 
 class BrokerLog:
@@ -53,7 +55,7 @@ class BrokerLog:
     def __init__(self, options: OrderedOptions) -> None:
         self._options = options
         self.thread = shared_cluster_thread(options.kafka)
-        self._leaders: dict[TopicPartition, int] = {}
+        self._leaders = Leaders(self.thread.cluster)
         self._topics: dict[str, int] = {}
         self._ids: dict[str, UUID] = {}
         self._replaced: set[str] = set()
@@ -79,11 +81,7 @@ class BrokerLog:
         found = self.thread.call(existing_topics(self.thread.cluster, subscription))
         names = subscription.topics or sorted(found)
         self._topics = {name: len(found[name].leaders) for name in names if name in found}
-        self._leaders = {
-            (name, number): leader
-            for name, topic in found.items()
-            for number, leader in topic.leaders.items()
-        }
+        self._leaders.topics = dict(found)
         ids = {name: topic.topic_id for name, topic in found.items()}
         self._replaced |= {
             name for name, topic_id in self._ids.items() if ids.get(name) != topic_id
@@ -163,7 +161,10 @@ class BrokerLog:
 
     def committed(self, group_id: str, partitions: Sequence[TopicPartition]) -> Offsets:
         """Return the group's committed offsets, of the partitions that have one."""
-        return self.thread.call(committed_offsets(self.thread.cluster, group_id, partitions))
+        answers = self.thread.call(
+            committed_offsets(self.thread.cluster, {group_id: partitions}, require_stable=True)
+        )
+        return {partition: at.offset for partition, at in raised(answers)[group_id].items()}
 
     def _first_records(
         self, ranges: Mapping[TopicPartition, tuple[int, int]]
@@ -189,28 +190,38 @@ class BrokerLog:
         return LogReader(self._options.kafka, ranges, options)
 
     def _list_offsets(
-        self, wanted: Mapping[TopicPartition, int], isolation_level: int | None = None
+        self, timestamps: Mapping[TopicPartition, int], isolation_level: int | None = None
     ) -> dict[TopicPartition, ListedOffset]:
+        """Ask the leader of each partition, once.
+
+        :raises ClientError: a leader refuses
+        """
         if isolation_level is None:
             isolation_level = self._options.reading.isolation_level
-        return self.thread.call(self._ask_leaders(wanted, isolation_level))
-
-    async def _ask_leaders(
-        self, wanted: Mapping[TopicPartition, int], isolation_level: int
-    ) -> dict[TopicPartition, ListedOffset]:
-        answers = await ask_leaders(
-            self.thread.cluster,
-            wanted,
-            self._leaders,
-            isolation_level=isolation_level,
-            timeout_ms=_TIMEOUT_MS,
+        answers = self.thread.call(
+            list_offsets(
+                self.thread.cluster,
+                timestamps,
+                isolation_level=isolation_level,
+                leaders=self._leaders,
+                attempts=1,
+                timeout=_TIMEOUT_S,
+            )
         )
-        found, failures = split_answers(answers)
+        listed: dict[TopicPartition, ListedOffset] = {}
+        failures: dict[str, None] = {}
+        for partition, answer in answers.items():
+            if isinstance(answer, ListedOffset):
+                listed[partition] = answer
+            elif isinstance(answer, ConnectionFailed):
+                failures[str(answer)] = None
+            elif not (isinstance(answer, UnknownTopic) or has_code(answer, *LEADER_MOVED)):
+                raise answer
         for failure in failures:
             _log.warning("%s", failure)
-        if len(found) < len(wanted):
+        if len(listed) < len(timestamps):
             self.expire_metadata()  # leaders have moved, or do not answer
-        return found
+        return listed
 
 
 def _offsets(listed: Mapping[TopicPartition, ListedOffset]) -> Offsets:

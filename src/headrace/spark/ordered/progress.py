@@ -6,8 +6,9 @@ import time
 from collections.abc import Mapping
 
 from headrace.client import ClientError, Cluster, RequestRefused
+from headrace.client.errors import has_code
 from headrace.client.groups import SHARE, describe_group
-from headrace.client.offset_commits import commit_offsets
+from headrace.client.offsets import commit_offsets
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
@@ -49,10 +50,15 @@ class GroupProgress:
         changed = {p: offset for p, offset in offsets.items() if self._committed.get(p) != offset}
         if not changed or time.monotonic() < self._not_before_s:
             return
-        try:
-            self._thread.call(commit_offsets(self._thread.cluster, self._group_id, changed))
-        except ClientError as error:
-            _log.warning("%s", _describe(self._group_id, error))
+        outcomes = self._thread.call(commit_offsets(self._thread.cluster, self._group_id, changed))
+        errors = [
+            error
+            for error in outcomes.values()
+            # The next plan finds out that a partition does not exist any more.
+            if error is not None and not has_code(error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        ]
+        if errors:
+            _log.warning("%s", _describe(self._group_id, errors[0]))
             self._not_before_s = time.monotonic() + RETRY_S
         else:
             self._committed.update(changed)

@@ -8,7 +8,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.client import Cluster, RequestRefused
-from headrace.client.list_offsets import EARLIEST, LATEST, list_offsets
+from headrace.client.errors import raised
+from headrace.client.offsets import EARLIEST, LATEST, list_offsets
 from headrace.client.topics import NewTopic, create_topic
 from headrace.client.transactions import OpenTransaction
 from headrace.errors import ErrorCode
@@ -130,8 +131,8 @@ class KafkaCommitLog:
         partition = (self._topic, _PARTITION)
         bounds = []
         for bound in (EARLIEST, LATEST):
-            found = await list_offsets(cluster, {partition: bound}, timeout_ms=cluster.timeout_ms)
-            bounds.append(found[partition].offset or 0)
+            listed = raised(await list_offsets(cluster, {partition: bound}))
+            bounds.append(listed[partition].offset or 0)
         return bounds[0], bounds[1]
 
     async def _create_topic(self, cluster: Cluster) -> None:

@@ -15,9 +15,10 @@ from typing import Any
 from uuid import UUID
 
 from headrace.client import ClientError, Cluster, ConnectionFailed, RequestRefused
-from headrace.client.errors import UnknownTopic
+from headrace.client.coordinators import LEADER_MOVED
+from headrace.client.errors import UnknownTopic, raised
 from headrace.client.fetch import FetchLimits, FetchPosition, fetch
-from headrace.client.list_offsets import EARLIEST, LATEST, LEADER_MOVED, list_offsets
+from headrace.client.offsets import EARLIEST, LATEST, list_offsets
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
@@ -41,7 +42,7 @@ _UNREACHABLE = (
     "kafka.bootstrap.servers and advertised.listeners (headrace serve --advertise), or the network"
 )
 
-_END_TIMEOUT_MS = 1000
+_END_TIMEOUT_S = 1.0
 """Time for a leader to tell the end of its log, before it is asked for records again."""
 
 
@@ -324,23 +325,26 @@ class Fetcher:
         until it has caught up (KIP-207), so its answer is the truth.
         """
         try:
-            listed = await list_offsets(
-                self._cluster, {partition.key: LATEST}, timeout_ms=_END_TIMEOUT_MS
-            )
+            end = await self._list_offset(partition, LATEST, _END_TIMEOUT_S)
         except ClientError:
             return False
-        end = listed[partition.key].offset
         return end is not None and end <= partition.offset
+
+    async def _list_offset(
+        self, partition: PartitionFetch, bound: int, timeout_s: float
+    ) -> int | None:
+        key = partition.key
+        return raised(await list_offsets(self._cluster, {key: bound}, timeout=timeout_s))[
+            key
+        ].offset
 
     async def _handle_out_of_range(self, partition: PartitionFetch) -> None:
         try:
-            listed = await list_offsets(
-                self._cluster, {partition.key: EARLIEST}, timeout_ms=self._options.timeout_ms
-            )
+            timeout_s = self._options.timeout_ms / 1000
+            log_start = await self._list_offset(partition, EARLIEST, timeout_s) or 0
         except UnknownTopic:
             partition.leader = None  # the topic was deleted meanwhile: the next lookup reports it
             return
-        log_start = listed[partition.key].offset or 0
         if partition.offset < log_start:
             problem = f"its log starts at {log_start}"
             next_offset = min(log_start, partition.end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.client.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
+from headrace.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
 from headrace.spark.errors import SourceError
 
 DEFAULT_TIMEOUT_MS = 60_000

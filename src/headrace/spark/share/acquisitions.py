@@ -17,8 +17,13 @@ from headrace.client import (
     RangeConsumer,
 )
 from headrace.client.configs import ConfigType, describe_config
-from headrace.client.list_offsets import end_offsets
-from headrace.client.offsets import share_offsets_of_topics
+from headrace.client.errors import raised
+from headrace.client.offsets import (
+    LATEST,
+    alter_share_offsets,
+    list_offsets,
+    share_offsets_of_topics,
+)
 from headrace.client.share.spans import normalize, subtract
 from headrace.client.share_state import share_states
 from headrace.log_lines import get_logger
@@ -124,7 +129,19 @@ class Acquisitions:
                 f"share group '{self._options.group_id}' assigned no partitions to this query "
                 f"within {_ASSIGNMENT_TIMEOUT_MS // 1000} s"
             )
-        self._run_ends = await end_offsets(self._consumer.cluster, self.topics)
+        self._run_ends = await self._end_offsets()
+
+    async def _end_offsets(self) -> dict[TopicPartition, int]:
+        """Return the end offset of each partition that has a leader now."""
+        cluster = self._consumer.cluster
+        partitions = [
+            (name, number)
+            for name, topic in (await cluster.topics(self.topics)).items()
+            for number, leader in topic.leaders.items()
+            if leader >= 0
+        ]
+        listed = raised(await list_offsets(cluster, dict.fromkeys(partitions, LATEST), attempts=2))
+        return {key: end.offset for key, end in listed.items() if end.offset is not None}
 
     async def acquire(self) -> list[AcquiredRange]:
         """Acquire the records of the next micro-batch; empty if there are none now."""
@@ -142,7 +159,7 @@ class Acquisitions:
         """
         await self._consumer.wait_for_assignment(_ASSIGNMENT_TIMEOUT_MS)
         try:
-            self._run_ends = await end_offsets(self._consumer.cluster, self.topics)
+            self._run_ends = await self._end_offsets()
             ranges = await self._acquire_until_run_ends(takes_later=True)
             self._begin(ranges)
             return ranges
@@ -289,10 +306,6 @@ class Acquisitions:
         :param starts: the first offsets that were acquired; set to those of the group, which may be
             lower
         """
-        import confluent_kafka  # rarely needed, and slow to import
-
-        from headrace.admin.groups import alter_share_offsets
-
         group_id, cluster = self._options.group_id, self._consumer.cluster
         try:
             states = await share_states(cluster, group_id, starts)
@@ -305,12 +318,7 @@ class Acquisitions:
                 topic, number = partition
                 return ClientError(f"the broker does not tell the start offset of {topic}-{number}")
             starts[partition] = min(offset, state.start_offset)
-        altered = await alter_share_offsets(
-            cluster,
-            group_id,
-            [confluent_kafka.TopicPartition(*partition, at) for partition, at in starts.items()],
-            cluster.timeout_ms,
-        )
+        altered = await alter_share_offsets(cluster, group_id, starts)
         return next((error for error in altered.values() if error is not None), None)
 
     def _begin(self, ranges: Sequence[AcquiredRange]) -> None:
