@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.reader.log_reader import ARROW_SCHEMA, read
-from headrace.spark.reader.read_options import OffsetRange
+from headrace.spark.reader.ranges import OffsetRange
 from tests.support import HeadraceProcess, unique
 
 PARTITIONS = 4

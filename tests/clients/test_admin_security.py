@@ -18,7 +18,7 @@ from headrace.spark.lag import source as lag_source
 from headrace.spark.lag.options import LagOptions
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.reader.log_reader import read
-from headrace.spark.reader.read_options import OffsetRange
+from headrace.spark.reader.ranges import OffsetRange
 from tests.clients.confluent import PATIENCE_S, create_topic, produce, share_from_earliest
 from tests.secure_kafka import LOGIN, NAME, PASSWORD, SecureKafka
 from tests.support import wait_until

@@ -30,7 +30,7 @@ from headrace.client.java_properties import from_java
 from headrace.client.sasl import ALLOWED_URLS
 from headrace.spark.option_parsing import GivenOptions
 from headrace.spark.reader.log_reader import read
-from headrace.spark.reader.read_options import OffsetRange
+from headrace.spark.reader.ranges import OffsetRange
 from headrace.throwaway_ca import ThrowawayCA
 from tests.security.oauth import (
     AUDIENCE,

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from headrace.spark.ordered.batch_reader import OrderedReader
 from headrace.spark.ordered.executor import OrderedPartition
 from headrace.spark.ordered.options import OrderedOptions
+from headrace.spark.ordered.source import OrderedReader
 from headrace.spark.ordered.stream_reader import JsonOffsets, OrderedStreamReader
 from tests.spark.ordered_topics import Place, Topics
 

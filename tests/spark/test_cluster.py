@@ -195,7 +195,7 @@ EXECUTOR_MISTAKES: dict[str, tuple[str, str]] = {
     "unreachable brokers": (
         """
 import socket
-import headrace.spark.reader.read_options as read_options
+import headrace.spark.reader.ranges as read_options
 
 *others, timeout_ms, buffer_bytes = read_options.ReadOptions.__init__.__defaults__
 read_options.ReadOptions.__init__.__defaults__ = (*others, 2000, buffer_bytes)

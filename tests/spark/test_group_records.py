@@ -46,7 +46,7 @@ from headrace.spark.history.group_records import (
 )
 from headrace.spark.history.source import is_chosen, split
 from headrace.spark.reader.columns import Records
-from headrace.spark.reader.read_options import OffsetRange
+from headrace.spark.reader.ranges import OffsetRange
 
 Pair = tuple[bytes, bytes | None]
 TOPIC_ID = UUID(int=2**127 + 5)

@@ -26,7 +26,7 @@ from headrace.spark.reader.log_reader import (
     read,
 )
 from headrace.spark.reader.partition_fetch import Piece
-from headrace.spark.reader.read_options import OffsetRange, ReadError, ReadOptions
+from headrace.spark.reader.ranges import OffsetRange, ReadError, ReadOptions
 from tests.clients.confluent import PATIENCE_S, admin, create_topic, produce
 from tests.support import RUN_SEED, HeadraceProcess
 

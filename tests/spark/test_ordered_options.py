@@ -14,7 +14,7 @@ import pytest
 from headrace.spark import SourceError, driver_server
 from headrace.spark.driver_server import exchange
 from headrace.spark.ordered.options import Bound, OrderedOptions
-from headrace.spark.ordered.task_reports import ReportServer, TaskReport, Totals, send_report
+from headrace.spark.ordered.progress import ReportServer, TaskReport, Totals, send_report
 
 READER = """
 import signal

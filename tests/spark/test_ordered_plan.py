@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from headrace.ordered import OrderedMerge
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.ordered import cuts
-from headrace.spark.ordered.inputs import Inputs
-from headrace.spark.ordered.limits import slices
-from headrace.spark.ordered.merge import ChunkMerge
-from headrace.spark.ordered.plan import Pacing, plan
+from headrace.spark.ordered.cuts import Inputs
+from headrace.spark.ordered.executor import ChunkMerge
+from headrace.spark.ordered.plan import Pacing, plan, slices
 from tests.spark.ordered_model import BruteForce, SimulatedLog, merged
 
 

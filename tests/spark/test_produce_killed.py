@@ -27,11 +27,11 @@ PROGRAM = """
 import os, signal, sys
 import pyarrow as pa
 from headrace.spark.produce import writers
-from headrace.spark.produce.commit_log import KafkaCommitLog
-from headrace.spark.produce.open_transactions import OpenTransactions
-from headrace.spark.produce.options import ProduceOptions
-from headrace.spark.produce.record_producer import RecordProducer
-from headrace.spark.produce.transactional_ids import QueryRun, Task
+from headrace.spark.produce.commits import KafkaCommitLog
+from headrace.spark.produce.transactions import OpenTransactions
+from headrace.spark.produce.sink import ProduceOptions
+from headrace.spark.produce.records import RecordProducer
+from headrace.spark.produce.transactions import QueryRun, Task
 from tests.spark.test_produce_killed import BATCHES, ROWS, TASKS
 
 servers, topic, commit_topic, prefix = sys.argv[1:]

@@ -21,8 +21,7 @@ from pyspark.sql.types import StructType
 
 import headrace.spark
 from headrace.spark import ProduceDataSource
-from headrace.spark.produce.commit_log import KafkaCommitLog
-from headrace.spark.produce.commits import Decision
+from headrace.spark.produce.commits import Decision, KafkaCommitLog
 from tests.spark.conftest import Queue
 from tests.support import unique
 

@@ -15,14 +15,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 import headrace.spark
-from headrace.spark.progress.in_offsets import PROGRESS
-from headrace.spark.progress.listener import (
+from headrace.spark.listener import (
     MAX_ENDED_QUERIES,
     PrometheusListener,
     export_metrics,
 )
-from headrace.spark.progress.source_progress import source_progress
 from headrace.spark.pyspark_capabilities import SelfPacedReader
+from headrace.spark.source_progress import source_progress
+from headrace.spark.spark_offsets import PROGRESS
 from tests.spark.conftest import QUERY_TIMEOUT_S, Batches, Queue
 from tests.support import wait_until
 

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 
-from .drain import drain
 from .errors import SourceError
 from .history.source import GroupHistorySource, history
 from .lag.source import LagDataSource
 from .ordered.source import OrderedDataSource
 from .produce.sink import ProduceDataSource
-from .progress.source_progress import source_progress
+from .pyspark_capabilities import drain
 from .share.outcomes import Acknowledged, acknowledge
 from .share.source import ShareDataSource
+from .source_progress import source_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from .progress.listener import PrometheusListener, export_metrics
+    from .listener import PrometheusListener, export_metrics
 
 __all__ = [
     "Acknowledged",
@@ -74,5 +74,5 @@ def register(spark: SparkSession) -> None:
 def __getattr__(name: str) -> Any:
     # Their library comes with headrace[exporter].
     if name in ("PrometheusListener", "export_metrics"):
-        return getattr(import_module(".progress.listener", __name__), name)
+        return getattr(import_module(".listener", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

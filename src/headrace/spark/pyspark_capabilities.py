@@ -25,12 +25,13 @@ from pyspark.sql.datasource import (
 )
 
 from headrace.log_lines import get_logger
-
-from .progress.in_offsets import with_progress, without_progress
+from headrace.spark.spark_offsets import with_progress, without_progress
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import WriterCommitMessage
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
     from pyspark.sql.types import StructType
+
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -245,3 +246,25 @@ def _arrow_batches(rows: Iterator[Any], schema: StructType) -> Iterator[pa.Recor
 def _with_zone(moment: datetime | None) -> datetime | None:
     """Return the moment of a row, which Spark gives in the local time of the Python worker."""
     return moment.astimezone() if moment is not None and moment.tzinfo is None else moment
+
+
+def drain(writer: DataStreamWriter) -> StreamingQuery:
+    """Run a query until it has processed what its sources hold; return it when it has ended.
+
+    With pyspark 4.2 or later this is ``Trigger.AvailableNow``. Python sources of pyspark 4.0 and
+    4.1 do not have it: there the query runs until a trigger finds nothing new, so that records
+    which arrive meanwhile are processed too.
+
+    :param writer: the query, without a trigger
+    :raises StreamingQueryException: the query failed
+    """
+    if HAS_ADMISSION_CONTROL:
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        return query
+    query = writer.start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    return query

@@ -24,8 +24,7 @@ from headrace.patterns import matches
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import GivenOptions, KafkaOptions
 from headrace.spark.reader.log_reader import LogReader
-from headrace.spark.reader.read_options import OffsetRange, ReadOptions
-from headrace.spark.task_split import split_evenly
+from headrace.spark.reader.ranges import OffsetRange, ReadOptions, split_evenly
 from headrace.spark.worker_check import CheckedInExecutors
 
 from .group_records import SCHEMA, events

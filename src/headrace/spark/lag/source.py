@@ -26,7 +26,6 @@ from headrace.client.groups import ListedGroup
 from headrace.client.lag.model import Snapshot, rows
 from headrace.client.lag.snapshot import parts, select_groups
 from headrace.log_lines import get_logger
-from headrace.spark.checkpoints import check_offset
 from headrace.spark.errors import one_line_errors
 from headrace.spark.pyspark_capabilities import (
     ReadAllAvailable,
@@ -34,6 +33,7 @@ from headrace.spark.pyspark_capabilities import (
     SupportsTriggerAvailableNow,
     stream_reader,
 )
+from headrace.spark.spark_offsets import check_offset
 from headrace.spark.worker_check import CheckedInExecutors
 
 from .options import LagOptions

@@ -3,14 +3,13 @@
 Task *i* owns partition *i* of every subscribed topic. The driver decides from the brokers' metadata
 how far each task may read, and fixes that as the micro-batch's offsets:
 
-* :mod:`~headrace.spark.ordered.positions`: the tasks, and the offsets at which reading begins
-* :mod:`~headrace.spark.ordered.losses`: detection of deleted topics and lost records
+* :mod:`~headrace.spark.ordered.positions`: the tasks, the offsets at which reading begins, and what
+  has been lost: deleted topics and records
 * :mod:`~headrace.spark.ordered.plan`: the end of the next micro-batch, by the rule of
-  ``max.task.idle.ms`` (:mod:`~headrace.spark.ordered.cuts`) and by ``maxOffsetsPerTrigger``
-  (:mod:`~headrace.spark.ordered.limits`). These are pure; they ask a
-  :class:`~headrace.spark.ordered.inputs.Log`, which is a
-  :class:`~headrace.spark.ordered.broker_log.BrokerLog` outside of tests.
+  ``max.task.idle.ms`` and by ``maxOffsetsPerTrigger``, as cuts at moments in time
+  (:mod:`~headrace.spark.ordered.cuts`). These are pure; they ask a
+  :class:`~headrace.spark.ordered.broker_log.BrokerLog`, or a list of records in tests.
 
 Tasks then read and merge (:mod:`~headrace.spark.ordered.executor`), and report their counts to the
-driver (:mod:`~headrace.spark.ordered.task_reports`).
+driver (:mod:`~headrace.spark.ordered.progress`).
 """

@@ -30,10 +30,10 @@ from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.reader.cluster_thread import shared_cluster_thread
 from headrace.spark.reader.log_reader import LogReader
-from headrace.spark.reader.read_options import OffsetRange
+from headrace.spark.reader.ranges import OffsetRange
 from headrace.spark.subscription import check_complete, existing_topics
 
-from .inputs import Offsets
+from .cuts import Offsets
 from .options import OrderedOptions
 
 _log = get_logger(__name__)
@@ -45,7 +45,7 @@ _TIMEOUT_S = 10.0
 
 
 class BrokerLog:
-    """The logs of a query's subscribed topics; a :class:`headrace.spark.ordered.inputs.Log`.
+    """The logs of a query's subscribed topics; a :class:`headrace.spark.ordered.cuts.Log`.
 
     Connects when it is first asked. A partition whose leader does not answer is missing in results.
 
@@ -126,13 +126,13 @@ class BrokerLog:
     def offsets_at(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | None]:
-        """See :meth:`headrace.spark.ordered.inputs.Log.offsets_at`."""
+        """See :meth:`headrace.spark.ordered.cuts.Log.offsets_at`."""
         return {p: found.offset for p, found in self._list_offsets(timestamps_ms).items()}
 
     def largest_timestamps(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """See :meth:`headrace.spark.ordered.inputs.Log.largest_timestamps`."""
+        """See :meth:`headrace.spark.ordered.cuts.Log.largest_timestamps`."""
         listed = self._list_offsets(dict.fromkeys(partitions, MAX_TIMESTAMP))
         return {
             p: (found.timestamp_ms, found.offset)
@@ -143,7 +143,7 @@ class BrokerLog:
     def first_visible(
         self, ranges: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """See :meth:`headrace.spark.ordered.inputs.Log.first_visible`."""
+        """See :meth:`headrace.spark.ordered.cuts.Log.first_visible`."""
         near = {p: (start, min(end, start + _FIRST_LOOK)) for p, (start, end) in ranges.items()}
         found = self._first_records(near)
         rest = {
@@ -154,7 +154,7 @@ class BrokerLog:
         return found | (self._first_records(rest) if rest else {})
 
     def scan(self, partition: TopicPartition, start: int, end: int) -> Iterator[tuple[Any, Any]]:
-        """See :meth:`headrace.spark.ordered.inputs.Log.scan`."""
+        """See :meth:`headrace.spark.ordered.cuts.Log.scan`."""
         with self._reader([OffsetRange(*partition, start, end)]) as reader:
             while (batch := reader.next(*partition)) is not None:
                 yield batch.column("offset").to_numpy(), timestamps_ms(batch)

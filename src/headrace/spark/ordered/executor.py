@@ -1,23 +1,26 @@
-"""The executor's side of ``kafka-ordered``: reads the partitions of a task and merges them."""
+"""The executor's side of ``kafka-ordered``: reads the partitions of a task and merges them.
+
+The merge takes whole runs of records, as Arrow batches: the rules are those of
+:class:`headrace.ordered.OrderedMerge`, which takes one record at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import KafkaOptions
+from headrace.spark.ordered.broker_log import timestamps_ms
+from headrace.spark.ordered.cuts import Inputs
+from headrace.spark.ordered.progress import ReportAddress, TaskReport, send_report
 from headrace.spark.reader.log_reader import LogReader
-from headrace.spark.reader.read_options import OffsetRange, ReadOptions
-
-from .broker_log import timestamps_ms
-from .inputs import Inputs
-from .merge import ChunkMerge
-from .task_reports import ReportAddress, TaskReport, send_report
+from headrace.spark.reader.ranges import OffsetRange, ReadOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +67,14 @@ def read(work: TaskWork, kafka: KafkaOptions, options: ReadOptions) -> Iterator[
         yield from _merged(merge, reader, work)
     if work.reports is not None:
         counts = merge.counts
-        task_report = TaskReport(
-            task=work.task,
-            piece=work.piece,
-            records=counts.records,
-            enforced=counts.enforced,
-            late=counts.late,
-            stream_time_ms=counts.stream_time_ms,
-        )
-        send_report(work.reports, task_report)
+        numbers = counts.records, counts.enforced, counts.late, counts.stream_time_ms
+        send_report(work.reports, TaskReport(work.task, work.piece, *numbers))
 
 
 def _merged(merge: ChunkMerge, reader: LogReader, work: TaskWork) -> Iterator[Any]:
     caught_up = work.caught_up or (False,) * len(work.ranges)
-    for number, one in enumerate(work.ranges):
-        if one.start >= one.end:
+    for number, offsets in enumerate(work.ranges):
+        if offsets.start >= offsets.end:
             merge.finish(number, caught_up=caught_up[number])
     while blocking := merge.blocking:
         for number in blocking:
@@ -88,3 +84,139 @@ def _merged(merge: ChunkMerge, reader: LogReader, work: TaskWork) -> Iterator[An
             else:
                 merge.add(number, batch, timestamps_ms(batch))
         yield from merge.take()
+
+
+_LOWEST = np.iinfo(np.int64).min
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """Records of one partition that have not been yielded, in order of offset.
+
+    :param keys: the running maximum of the timestamps since the partition's first record
+    """
+
+    rows: Any
+    timestamps_ms: Any
+    keys: Any
+
+    def split(self, count: int) -> tuple[_Chunk, _Chunk | None]:
+        """Return the first ``count`` records, and the rest."""
+        if count >= len(self.keys):
+            return self, None
+        first = _Chunk(self.rows.slice(0, count), self.timestamps_ms[:count], self.keys[:count])
+        rest = _Chunk(self.rows.slice(count), self.timestamps_ms[count:], self.keys[count:])
+        return first, rest
+
+
+@dataclass(slots=True)
+class MergeCounts:
+    """Counts of one task's merge, in the terms of Kafka Streams' task metrics.
+
+    :param enforced: records taken after a partition had none left, here and on its broker
+    :param late: records whose timestamp was before the stream time
+    :param stream_time_ms: the largest timestamp so far; -1 before the first record
+    """
+
+    records: int = 0
+    enforced: int = 0
+    late: int = 0
+    stream_time_ms: int = -1
+
+
+class ChunkMerge:
+    """The merge of the partitions of one task.
+
+    :param count: number of partitions; their indexes, from 0, break ties
+    :param stream_time_ms: the largest timestamp of earlier micro-batches, to count late records
+    """
+
+    def __init__(self, count: int, stream_time_ms: int = -1) -> None:
+        self.counts = MergeCounts(stream_time_ms=stream_time_ms)
+        self._chunks: list[list[_Chunk]] = [[] for _ in range(count)]
+        self._last_keys = [_LOWEST] * count
+        self._is_finished = [False] * count
+        self._first_exhausted: tuple[int, int] | None = None
+
+    def add(self, partition: int, rows: pa.RecordBatch, timestamps_ms: Any) -> None:
+        """Add the next records of a partition."""
+        if not len(timestamps_ms):
+            return
+        keys = np.maximum.accumulate(np.maximum(timestamps_ms, self._last_keys[partition]))
+        self._last_keys[partition] = int(keys[-1])
+        self._chunks[partition].append(_Chunk(rows, timestamps_ms, keys))
+
+    def finish(self, partition: int, *, caught_up: bool = True) -> None:
+        """Mark a partition as having no more records.
+
+        :param caught_up: the broker has no more either, so that records behind the partition's last
+            one are enforced
+        """
+        self._is_finished[partition] = True
+        if caught_up:
+            end = (self._last_keys[partition], partition)
+            self._first_exhausted = min(end, self._first_exhausted or end)
+
+    @property
+    def blocking(self) -> list[int]:
+        """The partitions whose next records must be added before anything can be yielded."""
+        return [
+            partition
+            for partition, chunks in enumerate(self._chunks)
+            if not chunks and not self._is_finished[partition]
+        ]
+
+    def take(self) -> Iterator[pa.RecordBatch]:
+        """Yield all records whose turn is certain, in order.
+
+        When all partitions are finished, these are all.
+        """
+        while not self.blocking and any(self._chunks):
+            yield self._next()
+
+    def _next(self) -> pa.RecordBatch:
+        # Of each partition only the first chunk is considered: the one that ends first sets the
+        # bound.
+        bound_key, bound_partition = min(
+            (int(chunks[0].keys[-1]), partition)
+            for partition, chunks in enumerate(self._chunks)
+            if chunks
+        )
+        taken = []
+        for partition, chunks in enumerate(self._chunks):
+            if not chunks:
+                continue
+            side: Any = "right" if partition <= bound_partition else "left"
+            count = int(np.searchsorted(chunks[0].keys, bound_key, side=side))
+            if count:
+                first, rest = chunks[0].split(count)
+                chunks[:1] = [] if rest is None else [rest]
+                taken.append((partition, first))
+        return self._merged(taken)
+
+    def _merged(self, taken: Sequence[tuple[int, _Chunk]]) -> pa.RecordBatch:
+        if len(taken) == 1:
+            partition, chunk = taken[0]
+            self._count(chunk.timestamps_ms, chunk.keys, np.full(len(chunk.keys), partition))
+            return chunk.rows
+        keys = np.concatenate([chunk.keys for _, chunk in taken])
+        # A stable sort keeps the order of partitions and offsets among equal keys.
+        order = np.argsort(keys, kind="stable")
+        partitions: Any = np.repeat(
+            [partition for partition, _ in taken], [len(chunk.keys) for _, chunk in taken]
+        )
+        timestamps_ms = np.concatenate([chunk.timestamps_ms for _, chunk in taken])
+        self._count(timestamps_ms[order], keys[order], partitions[order])
+        return pa.concat_batches([chunk.rows for _, chunk in taken]).take(pa.array(order))
+
+    def _count(self, timestamps_ms: Any, keys: Any, partitions: Any) -> None:
+        counts = self.counts
+        stream_times = np.maximum.accumulate(np.maximum(timestamps_ms, counts.stream_time_ms))
+        before = np.concatenate(([counts.stream_time_ms], stream_times[:-1]))
+        counts.late += int(np.count_nonzero(timestamps_ms < before))
+        counts.stream_time_ms = int(stream_times[-1])
+        counts.records += len(timestamps_ms)
+        if self._first_exhausted is not None:
+            key, partition = self._first_exhausted
+            is_enforced = (keys > key) | ((keys == key) & (partitions > partition))
+            counts.enforced += int(np.count_nonzero(is_enforced))

@@ -9,7 +9,7 @@ from itertools import combinations
 
 from headrace.spark.errors import SourceError
 from headrace.spark.option_parsing import GivenOptions, KafkaOptions
-from headrace.spark.reader.read_options import ReadOptions
+from headrace.spark.reader.ranges import ReadOptions
 from headrace.spark.subscription import Subscription
 
 EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"

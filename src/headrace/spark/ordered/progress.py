@@ -1,21 +1,29 @@
-"""Offsets of finished micro-batches, committed to a group so that other tools see the progress."""
+"""The progress of a query: its offsets, committed to a group for other tools, and counts of its tasks.
+
+Spark offers the tasks of a Python source no way to report numbers. So the reader listens
+(:mod:`headrace.spark.driver_server`), and a task that is done sends its counts. Only the query's
+progress depends on them: if the reader cannot be reached, its numbers are missing.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from headrace.client import ClientError, Cluster, RequestRefused
 from headrace.client.errors import has_code
 from headrace.client.groups import SHARE, describe_group
+from headrace.client.loop_thread import LoopThread
 from headrace.client.offsets import commit_offsets
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
+from headrace.spark.driver_server import Address, DriverServer, exchange
 from headrace.spark.errors import SourceError
+from headrace.spark.ordered.cuts import Offsets
 from headrace.spark.reader.cluster_thread import ClusterThread
-
-from .inputs import Offsets
 
 _log = get_logger(__name__)
 
@@ -90,3 +98,106 @@ def _describe(group_id: str, error: ClientError) -> str:
             f"committed: {_CHOOSE_ANOTHER}"
         )
     return str(error)
+
+
+_TIMEOUT_S = 2.0
+_MAX_REPORT_BYTES = 4096
+
+
+class ReportAddress(NamedTuple):
+    """The address for reports about one micro-batch.
+
+    :param batch: number of the micro-batch
+    """
+
+    server: Address
+    batch: int
+
+
+class TaskReport(NamedTuple):
+    """The counts of one task's merge; see :class:`headrace.spark.ordered.executor.MergeCounts`."""
+
+    task: int
+    piece: int
+    records: int
+    enforced: int
+    late: int
+    stream_time_ms: int
+
+
+class Totals(NamedTuple):
+    """Counts since the query was started, in the terms of Kafka Streams' task metrics.
+
+    :param enforced_processing: records taken after a partition had none left that might still have
+        had an earlier one
+    :param late_records: records before the stream time, which is the largest timestamp of the task
+        until then
+    """
+
+    records: int = 0
+    enforced_processing: int = 0
+    late_records: int = 0
+
+
+class ReportServer:
+    """The reader's end: listens for reports from its creation on, and adds them up.
+
+    :param towards: host of a broker; the server listens on the address from which it is reached
+    """
+
+    def __init__(self, towards: str) -> None:
+        self._thread = LoopThread("headrace-reports")
+        self._server = DriverServer(self._add, _MAX_REPORT_BYTES)
+        self._address = self._thread.run(self._server.listen_for_tasks(towards))
+        self._lock = threading.Lock()
+        self._batch = 0
+        self._before = Totals()
+        self._reports: dict[tuple[int, int], TaskReport] = {}
+        self._stream_times_ms: dict[int, int] = {}
+
+    def next_batch(self) -> ReportAddress:
+        """Return the address for the next micro-batch; earlier ones are no longer accepted."""
+        with self._lock:
+            self._before = self._sum()
+            for report in self._reports.values():
+                before_ms = self._stream_times_ms.get(report.task, -1)
+                self._stream_times_ms[report.task] = max(report.stream_time_ms, before_ms)
+            self._reports.clear()
+            self._batch += 1
+            return ReportAddress(self._address, self._batch)
+
+    def totals(self) -> Totals:
+        """Return the totals so far. A task that ran twice counts once."""
+        with self._lock:
+            return self._sum()
+
+    def stream_times_ms(self) -> Mapping[int, int]:
+        """Return task → the largest timestamp of its earlier micro-batches."""
+        return self._stream_times_ms
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._thread.close(_TIMEOUT_S, last=self._close())
+
+    async def _close(self) -> None:
+        self._server.close()
+
+    def _sum(self) -> Totals:
+        counts = [report[2:5] for report in self._reports.values()]
+        return Totals(*map(sum, zip(self._before, *counts, strict=True)))
+
+    async def _add(self, request: Any) -> dict[str, Any]:
+        batch, numbers = request
+        report = TaskReport(*map(int, numbers))
+        with self._lock:
+            if batch == self._batch:
+                self._reports[report.task, report.piece] = report
+        return {}
+
+
+def send_report(address: ReportAddress, report: TaskReport) -> None:
+    """Send a task's report. It is dropped if it cannot be delivered."""
+    try:
+        exchange(address.server, [address.batch, report], _TIMEOUT_S)
+    except OSError as error:
+        _log.info("the driver does not accept reports: %s", error)

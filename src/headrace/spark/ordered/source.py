@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from headrace.client.errors import UnknownTopic
 from headrace.spark.errors import SourceError, one_line_errors
+from headrace.spark.ordered.broker_log import BrokerLog
+from headrace.spark.ordered.cuts import Inputs
+from headrace.spark.ordered.executor import OrderedPartition, TaskWork, offset_ranges, read
+from headrace.spark.ordered.options import OrderedOptions
+from headrace.spark.ordered.plan import slices
+from headrace.spark.ordered.positions import (
+    all_partitions,
+    check_equal_counts,
+    require_known,
+    resolve,
+    tasks_of,
+)
+from headrace.spark.ordered.progress import check_group
+from headrace.spark.ordered.stream_reader import OrderedStreamReader
 from headrace.spark.pyspark_capabilities import stream_reader
 from headrace.spark.reader.columns import SPARK_HEADERS, SPARK_SCHEMA
 from headrace.spark.subscription import existing_topics, subscribed_topics
 from headrace.spark.worker_check import CheckedInExecutors
-
-from .batch_reader import OrderedReader
-from .options import OrderedOptions
-from .positions import check_equal_counts
-from .progress import check_group
-from .stream_reader import OrderedStreamReader
 
 _CHECK_TIMEOUT_MS = 10_000
 
@@ -76,3 +86,50 @@ async def _check(options: OrderedOptions) -> None:
         ) from None
     finally:
         await cluster.close()
+
+
+class OrderedReader(DataSourceReader):
+    """The reader of one batch.
+
+    There is one Spark task per partition number. With ``minPartitions`` there are several, each
+    later in time than the one before.
+    """
+
+    def __init__(self, options: OrderedOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[OrderedPartition]:
+        """Return the Spark tasks, with their ends fixed."""
+        with one_line_errors():
+            return self._plan()
+
+    def _plan(self) -> list[OrderedPartition]:
+        options = self._options
+        log = BrokerLog(options)
+        topics = log.complete_topics()
+        check_equal_counts(topics)
+        wanted = all_partitions(topics)
+        fail = options.fail_on_data_loss
+        starts = resolve(log, options.start, wanted, options.group_id, fail_on_data_loss=fail)
+        ends = resolve(log, options.end, wanted, None, fail_on_data_loss=fail)
+        if options.max_task_idle_ms >= 0:
+            require_known(wanted, starts, ends)
+        tasks = tasks_of(topics)
+        pieces_per_task = max(1, round((options.min_partitions or 0) / len(tasks)))
+        planned = []
+        for task, partitions in tasks.items():
+            known = tuple(p for p in partitions if p in starts and p in ends)
+            inputs = Inputs(known, {p: starts[p] for p in known}, {p: ends[p] for p in known})
+            if pieces_per_task > 1 and len(inputs):
+                pieces = slices(log, inputs, pieces_per_task)
+            else:
+                pieces = [inputs]
+            planned += [
+                OrderedPartition(TaskWork(task, number, offset_ranges(piece)))
+                for number, piece in enumerate(pieces)
+            ]
+        return planned
+
+    def read(self, partition: OrderedPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one task. Runs in an executor."""
+        return read(partition.value, self._options.kafka, self._options.reading)

@@ -15,9 +15,7 @@ from headrace.client import ConnectionFailed
 from headrace.client.cluster import parse_bootstrap
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
-from headrace.spark.checkpoints import refuse_checkpoint
 from headrace.spark.errors import SourceError, one_line_errors
-from headrace.spark.progress.in_offsets import without_progress
 from headrace.spark.pyspark_capabilities import (
     HAS_ADMISSION_CONTROL,
     ReadAllAvailable,
@@ -25,16 +23,23 @@ from headrace.spark.pyspark_capabilities import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from headrace.spark.spark_offsets import refuse_checkpoint, without_progress
 
 from .broker_log import BrokerLog
+from .cuts import Inputs, Offsets
 from .executor import OrderedPartition, TaskWork, offset_ranges, read
-from .inputs import Inputs, Offsets
-from .losses import Readable, detect_losses
 from .options import OrderedOptions
 from .plan import Pacing, plan
-from .positions import all_partitions, check_equal_counts, require_known, resolve, tasks_of
-from .progress import GroupProgress
-from .task_reports import ReportServer
+from .positions import (
+    Readable,
+    all_partitions,
+    check_equal_counts,
+    detect_losses,
+    require_known,
+    resolve,
+    tasks_of,
+)
+from .progress import GroupProgress, ReportServer
 
 _log = get_logger(__name__)
 

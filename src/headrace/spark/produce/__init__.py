@@ -1,7 +1,7 @@
 """The sink ``kafka-produce``: rows as records of topics.
 
-Tasks write with librdkafka (:mod:`~headrace.spark.produce.record_producer`), each in a transaction
+Tasks write with librdkafka (:mod:`~headrace.spark.produce.records`), each in a transaction
 of its own if ``kafka.transactional.id.prefix`` is set. The driver then decides about all of them at
-once, with one record in a log of commits (:mod:`~headrace.spark.produce.commit_log`), and ends them
+once, with one record in a log of commits (:mod:`~headrace.spark.produce.commits`), and ends them
 (:mod:`~headrace.spark.produce.commits`).
 """

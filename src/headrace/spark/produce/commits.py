@@ -18,11 +18,25 @@ gone for that long, or another producer has taken its transactional id. That nev
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from headrace.client import Cluster, RequestRefused
+from headrace.client.errors import raised
+from headrace.client.offsets import EARLIEST, LATEST, list_offsets
+from headrace.client.topics import NewTopic, create_topic
 from headrace.client.transactions import OpenTransaction
+from headrace.errors import ErrorCode
+from headrace.log_lines import get_logger
 from headrace.spark.errors import SourceError
+from headrace.spark.produce.records import described
+from headrace.spark.produce.sink import ProduceOptions
+from headrace.spark.reader.cluster_thread import shared_cluster_thread
+from headrace.spark.reader.log_reader import read
+from headrace.spark.reader.ranges import OffsetRange, ReadOptions
 
 
 class TaskTransaction(NamedTuple):
@@ -176,3 +190,166 @@ def _describe_lost(decided: Decision, lost: Collection[OpenTransaction]) -> str:
         "ran: set lostTransactions=resend to write them again, if a replay divides the rows in "
         "the same way; or start with a new checkpoint"
     )
+
+
+_log = get_logger(__name__)
+
+_PARTITION = 0
+_TIMEOUT_S = 60.0
+_TRANSACTION_TIMEOUT_MS = 10_000
+"""Timeout of the transaction of one decision. If a driver dies in it, other queries with the same
+topic wait for that long."""
+_FIRST_LOOK_BACK = 200
+_LOOK_BACK_GROWTH = 20
+_VERSION = 1
+
+TOPIC_CONFIGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(4 << 20),
+    "segment.ms": str(24 * 3600 * 1000),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+"""Configs of the topic, if the sink creates it."""
+
+
+class KafkaCommitLog:
+    """The decisions about one query, see :class:`headrace.spark.produce.commits.CommitLog`.
+
+    A context manager. Entering it creates the topic if it is missing, completes or aborts the
+    decision that another driver may have begun, and fences that driver.
+
+    :param name: the transactional id of whoever decides, and the key of the decisions
+    """
+
+    def __init__(self, options: ProduceOptions, name: str) -> None:
+        self._options = options
+        self._name = name
+        self._topic = options.commit_topic
+        self._thread = shared_cluster_thread(options.kafka)
+        self._producer: Producer | None = None
+
+    def __enter__(self) -> KafkaCommitLog:
+        self._thread.call(self._create_topic(self._thread.cluster))
+        config = {
+            **self._options.producer_config(self._name),
+            "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
+            "log_level": 2,
+        }
+        # These are about records of the query, and may exceed the timeout of the transaction.
+        for name in ("message.timeout.ms", "delivery.timeout.ms", "linger.ms"):
+            config.pop(name, None)
+        self._producer = Producer(config, logger=_log)
+        try:
+            self._producer.init_transactions(_TIMEOUT_S)
+        except KafkaException as error:
+            raise SourceError(described("opening the log of commits", error.args[0])) from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._producer = None
+
+    def last(self) -> Decision | None:
+        """Return the last decision about the query; None before the first."""
+        start, end = self._thread.call(self._bounds(self._thread.cluster))
+        look_back = _FIRST_LOOK_BACK
+        before = end
+        while start < before:
+            first = max(start, before - look_back)
+            found = self._last_in(first, before)
+            if found is not None:
+                return found
+            before, look_back = first, look_back * _LOOK_BACK_GROWTH
+        return None
+
+    def decide(self, decision: Decision) -> None:
+        """Write a decision, in a transaction.
+
+        :raises SourceError: see :meth:`headrace.spark.produce.commits.CommitLog.decide`
+        """
+        producer = self._producer
+        assert producer is not None, "the log is not open"
+        try:
+            producer.begin_transaction()
+            producer.produce(
+                self._topic, _encode(decision, self._name), self._name, partition=_PARTITION
+            )
+            producer.commit_transaction(_TIMEOUT_S)
+        except KafkaException as error:
+            failure: KafkaError = error.args[0]
+            if failure.code() == KafkaError._FENCED:
+                raise SourceError(
+                    "another driver commits the micro-batches of the same checkpoint: end one"
+                ) from None
+            what = f"deciding about micro-batch {decision.batch_id} in topic '{self._topic}'"
+            raise SourceError(described(what, failure)) from None
+
+    def _last_in(self, first: int, end: int) -> Decision | None:
+        found: bytes | None = None
+        name = self._name.encode()
+        wanted = [OffsetRange(self._topic, _PARTITION, first, end)]
+        options = ReadOptions(read_committed=True, timeout_ms=int(_TIMEOUT_S * 1000))
+        for batch in read(self._options.kafka, wanted, options):
+            keys, values = batch.column("key"), batch.column("value")
+            for place, key in enumerate(keys.to_pylist()):
+                if key == name:
+                    found = values[place].as_py()
+        return None if found is None else _decode(found, self._name)
+
+    async def _bounds(self, cluster: Cluster) -> tuple[int, int]:
+        """Return the start and the end of the log, open transactions included."""
+        partition = (self._topic, _PARTITION)
+        bounds = []
+        for bound in (EARLIEST, LATEST):
+            listed = raised(await list_offsets(cluster, {partition: bound}))
+            bounds.append(listed[partition].offset or 0)
+        return bounds[0], bounds[1]
+
+    async def _create_topic(self, cluster: Cluster) -> None:
+        if not await cluster.existing_topics([self._topic]):
+            await _create(cluster, NewTopic(self._topic, 1, configs=TOPIC_CONFIGS))
+
+
+async def _create(cluster: Cluster, topic: NewTopic) -> None:
+    try:
+        await create_topic(cluster, topic)
+    except RequestRefused as refusal:
+        if refusal.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise SourceError(
+                f"{refusal}: create the topic of the option commitTopic, with one partition and "
+                "cleanup.policy=compact"
+            ) from None
+
+
+def _encode(decision: Decision, name: str) -> bytes:
+    transactions: list[Any] = [
+        [
+            one.task,
+            one.records,
+            one.transaction.transactional_id.removeprefix(name),
+            one.transaction.producer_id,
+            one.transaction.producer_epoch,
+        ]
+        for one in decision.transactions
+    ]
+    return json.dumps(
+        {"version": _VERSION, "batch": decision.batch_id, "transactions": transactions},
+        separators=(",", ":"),
+    ).encode()
+
+
+def _decode(value: bytes, name: str) -> Decision:
+    """Return a decision.
+
+    :raises SourceError: a later version of the sink has written it
+    """
+    fields = json.loads(value)
+    if fields["version"] != _VERSION:
+        raise SourceError(
+            f"the log of commits has a decision of version {fields['version']}: use the version of "
+            "headrace that wrote it"
+        )
+    transactions = (
+        TaskTransaction(task, records, OpenTransaction(name + suffix, producer_id, epoch))
+        for task, records, suffix, producer_id, epoch in fields["transactions"]
+    )
+    return Decision(fields["batch"], tuple(transactions))

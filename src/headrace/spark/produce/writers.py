@@ -13,13 +13,11 @@ from headrace.spark.errors import SourceError, one_line_errors
 from headrace.spark.pyspark_capabilities import ArrowBatchWriter, ArrowStreamWriter
 from headrace.spark.worker_check import CheckedInExecutors
 
-from .columns import records
-from .commit_log import KafkaCommitLog
-from .commits import TaskTransaction, abort_batch, commit_batch
-from .open_transactions import OpenTransactions
-from .options import ProduceOptions
-from .record_producer import RecordProducer
-from .transactional_ids import (
+from .commits import KafkaCommitLog, TaskTransaction, abort_batch, commit_batch
+from .records import RecordProducer, records
+from .sink import ProduceOptions
+from .transactions import (
+    OpenTransactions,
     QueryRun,
     current_run,
     current_task,

@@ -27,7 +27,7 @@ from headrace.spark.errors import SourceError
 
 from .batches import Batches
 from .partition_fetch import PartitionFetch, Piece
-from .read_options import ReadError, ReadOptions
+from .ranges import ReadError, ReadOptions
 
 _log = get_logger(__name__)
 

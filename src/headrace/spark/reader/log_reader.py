@@ -25,7 +25,7 @@ from .cluster_thread import shared_cluster_thread
 from .columns import HEADERS_TYPE, Records, decode
 from .fetcher import Fetcher
 from .partition_fetch import Piece
-from .read_options import DEFAULTS, OffsetRange, ReadError, ReadOptions
+from .ranges import DEFAULTS, OffsetRange, ReadError, ReadOptions
 
 ARROW_SCHEMA = pa.schema(
     [

@@ -13,8 +13,7 @@ from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.reader import log_reader
-from headrace.spark.reader.read_options import OffsetRange, ReadOptions
-from headrace.spark.task_split import split_evenly
+from headrace.spark.reader.ranges import OffsetRange, ReadOptions, split_evenly
 
 from .outcomes import RECEIPT_COLUMN
 

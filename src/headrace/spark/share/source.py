@@ -15,7 +15,6 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourc
 from pyspark.sql.types import StructType
 
 from headrace.client import AcquiredRange
-from headrace.spark.checkpoints import check_offset
 from headrace.spark.errors import one_line_errors
 from headrace.spark.pyspark_capabilities import (
     HAS_ADMISSION_CONTROL,
@@ -26,6 +25,7 @@ from headrace.spark.pyspark_capabilities import (
     stream_writer,
 )
 from headrace.spark.reader.columns import SPARK_HEADERS, SPARK_SCHEMA
+from headrace.spark.spark_offsets import check_offset
 from headrace.spark.subscription import subscribed_topics
 from headrace.spark.worker_check import CheckedInExecutors
 

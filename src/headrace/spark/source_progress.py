@@ -7,7 +7,7 @@ from ast import literal_eval
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .in_offsets import PROGRESS, without_progress
+from .spark_offsets import PROGRESS, without_progress
 
 _SHARE_OFFSET, _LAG_OFFSET = {"session", "batch"}, {"snapshot"}
 
@@ -21,7 +21,7 @@ def source_progress(source: Any) -> dict[str, Any] | None:
     reported, end = _parsed(source.latestOffset), _parsed(source.endOffset)
     if reported != end:
         return reported
-    # Before pyspark 4.2 it is an offset, see headrace.spark.progress.in_offsets.
+    # Before pyspark 4.2 it is an offset, see headrace.spark.spark_offsets.
     return None if end is None else _mapping(end.get(PROGRESS))
 
 

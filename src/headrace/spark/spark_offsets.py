@@ -1,4 +1,8 @@
-"""Recognition of offsets that another query has left in a checkpoint."""
+"""Offsets in Spark's checkpoints: those of another query are refused, and some hold progress.
+
+From pyspark 4.2 on, Spark asks a Python source for its progress, and shows it as ``latestOffset``.
+Before, all that Spark shows of a Python source is its offsets, so the progress travels in them.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,21 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from .errors import SourceError, one_line_errors
-from .progress.in_offsets import without_progress
+from headrace.spark.errors import SourceError, one_line_errors
+
+PROGRESS = "#progress"
+"""The field of an offset with the progress. No topic has such a name."""
+
+
+def with_progress(offset: Mapping[str, Any], progress: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return an offset with the progress of its source, if there is any."""
+    return {**offset, PROGRESS: dict(progress)} if progress else dict(offset)
+
+
+def without_progress(offset: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an offset as the source made it."""
+    return {name: value for name, value in offset.items() if name != PROGRESS}
+
 
 _MAX_OFFSET_CHARS = 200
 

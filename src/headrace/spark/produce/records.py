@@ -1,0 +1,278 @@
+"""Rows as records: the columns of the sink, and the producer of a task.
+
+The producer is librdkafka's, with errors that name the topic and partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from headrace.log_lines import get_logger, printable
+from headrace.spark.errors import SourceError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+
+_TEXT = ("string", "varchar", "char")
+_BYTES = (*_TEXT, "binary")
+_TYPES: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "key": (_BYTES, "string or binary"),
+    "value": (_BYTES, "string or binary"),
+    "topic": (_TEXT, "string"),
+    "partition": (("integer",), "int"),
+    "timestamp": (("timestamp",), "timestamp"),
+    "headers": (("array",), "array<struct<key string, value binary>>"),
+}
+"""Column → accepted names of types, and what to cast to."""
+
+_OF_SOURCES = frozenset({"offset", "timestampType", "deliveryCount", "receipt"})
+"""Columns of the sources that only a stored record has; the sink ignores them."""
+
+_UNASSIGNED = -1
+"""librdkafka's number for a partition that the partitioner chooses."""
+_NOW = 0
+"""librdkafka's timestamp for the time of writing."""
+
+
+class Record(NamedTuple):
+    """A record to write, as librdkafka takes it."""
+
+    topic: str | None
+    key: str | bytes | None
+    value: str | bytes | None
+    partition: int
+    timestamp_ms: int
+    headers: list[tuple[str, str | bytes | None]] | None
+
+
+def check_columns(schema: StructType, topic: str | None) -> None:
+    """Check the columns of the rows to write.
+
+    :param topic: the option of this name
+    :raises SourceError: a column is missing, unknown, or of a wrong type
+    """
+    for column in schema.fields:
+        if column.name in _OF_SOURCES:
+            continue
+        if column.name not in _TYPES:
+            raise SourceError(
+                f"unknown column '{column.name}': kafka-produce writes {', '.join(_TYPES)}; rename "
+                "or drop it"
+            )
+        accepted, wanted = _TYPES[column.name]
+        if column.dataType.typeName() not in accepted or not _has_headers(column.dataType):
+            raise SourceError(
+                f"column {column.name} is {column.dataType.simpleString()}: cast it to {wanted}"
+            )
+    names = schema.fieldNames()
+    if "value" not in names:
+        raise SourceError("the column value is missing: add it, as string or binary")
+    if topic is None and "topic" not in names:
+        raise SourceError("no topic: set the option topic, or add a column topic")
+
+
+def _has_headers(data_type: DataType) -> bool:
+    """Return False for an array that does not have headers as its elements."""
+    if data_type.typeName() != "array":
+        return True
+    element = data_type.elementType
+    if element.typeName() != "struct" or element.fieldNames() != ["key", "value"]:
+        return False
+    key, value = (field.dataType.typeName() for field in element.fields)
+    return key in _TEXT and value in _BYTES
+
+
+def records(batch: pa.RecordBatch, topic: str | None) -> Iterator[Record]:
+    """Yield the rows of an Arrow batch as records.
+
+    :param topic: the topic of all records; None to take the column
+    """
+    names = batch.schema.names
+
+    def column(name: str) -> Any:
+        return batch.column(names.index(name)).to_pylist() if name in names else repeat(None)
+
+    topics = repeat(topic) if topic is not None else column("topic")
+    partitions: Any = repeat(_UNASSIGNED)
+    if "partition" in names:
+        partitions = _filled(batch.column(names.index("partition")), _UNASSIGNED)
+    timestamps_ms: Any = repeat(_NOW)
+    if "timestamp" in names:
+        import pyarrow.compute as pc  # 50 ms, which other Python processes of Spark save
+
+        # In UTC, because Arrow rounds by the clock of the column's zone, which shows an hour twice.
+        moments = batch.column(names.index("timestamp")).cast(pa.timestamp("us", "UTC"))
+        milliseconds = pc.floor_temporal(moments, unit="millisecond").cast(
+            pa.timestamp("ms", "UTC")
+        )
+        timestamps_ms = _filled(milliseconds.cast(pa.int64()), _NOW)
+    headers: Any = repeat(None)
+    if "headers" in names:
+        headers = map(_header_pairs, column("headers"))
+    rows = zip(
+        topics, column("key"), column("value"), partitions, timestamps_ms, headers, strict=False
+    )
+    for _, row in zip(range(batch.num_rows), rows, strict=False):
+        yield Record(*row)
+
+
+def _filled(column: pa.Array, default: int) -> list[int]:
+    return column.fill_null(default).to_pylist() if column.null_count else column.to_pylist()
+
+
+def _header_pairs(
+    headers: list[dict[str, Any]] | None,
+) -> list[tuple[str, str | bytes | None]] | None:
+    if not headers:
+        return None
+    for one in headers:
+        _check_header(one)
+    return [(one["key"], one["value"]) for one in headers]
+
+
+def _check_header(header: dict[str, Any] | None) -> None:
+    """Check a header of a row.
+
+    :raises SourceError: librdkafka cannot write it
+    """
+    if header is None:
+        raise SourceError("column headers has a null in the place of a header: remove it")
+    if header["key"] is None:
+        raise SourceError("column headers has a header without a key: give it one")
+    if "\0" in header["key"]:
+        raise SourceError(
+            f"column headers has the key {header['key']!r}: librdkafka would cut it at its NUL"
+        )
+
+
+_log = get_logger(__name__)
+
+_POLL_EVERY_RECORDS = 1_000
+_FULL_POLL_S = 0.1
+_ABORT_TIMEOUT_S = 10.0
+_FLUSH_S = 1.0
+
+_ADVICE: Mapping[int, str] = {
+    KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic and the option "
+    "kafka.message.max.bytes, or write smaller records",
+    KafkaError._MSG_TIMED_OUT: "check that the executors reach the brokers, or raise "
+    "kafka.delivery.timeout.ms",
+    KafkaError._UNKNOWN_TOPIC: "create the topic first, or correct its name",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic first, or correct its name",
+    KafkaError._UNKNOWN_PARTITION: "correct the column partition",
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: "lower kafka.transaction.timeout.ms to "
+    "transaction.max.timeout.ms of the brokers",
+    KafkaError._FENCED: "another query has the same transactional id: choose another "
+    "kafka.transactional.id.prefix, unless this task was tried twice",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the user needs the permission WRITE on the "
+    "transactional ids that begin with kafka.transactional.id.prefix",
+}
+
+
+class RecordProducer:
+    """An idempotent producer. Every method raises the first error of a delivery.
+
+    Without :meth:`abort`, its transaction stays open when it is dropped.
+
+    :param config: see :meth:`headrace.spark.produce.sink.ProduceOptions.producer_config`
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._failure = _FirstFailure()
+        # A callback for each record would take as long as the rest of writing it.
+        config = {**config, "on_delivery": self._failure, "log_level": 2}
+        self._producer = Producer(config, logger=_log)
+        self.written = 0
+        """The number of records so far."""
+
+    def begin(self, timeout_s: float) -> None:
+        """Fence earlier producers with the transactional id, and begin a transaction.
+
+        :raises SourceError: the cluster refuses, or does not answer
+        """
+        try:
+            self._producer.init_transactions(timeout_s)
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            raise SourceError(described("beginning a transaction", error.args[0])) from None
+
+    def write(self, rows: Iterable[Record]) -> None:
+        """Write records.
+
+        :raises SourceError: a record cannot be written
+        """
+        produce, poll = self._producer.produce, self._producer.poll
+        for row in rows:
+            topic, key, value, partition, timestamp_ms, headers = row
+            if topic is None:
+                raise SourceError("the column topic is null: fill it, or set the option topic")
+            while True:
+                try:
+                    produce(topic, value, key, partition, None, None, timestamp_ms, headers)
+                    break
+                except BufferError:
+                    poll(_FULL_POLL_S)
+                    self._check()
+                except KafkaException as error:
+                    self._check()
+                    raise SourceError(failed_record(error.args[0], topic, partition)) from None
+                except (TypeError, ValueError) as error:
+                    raise SourceError(f"a record for topic '{topic}': {error}") from None
+            self.written += 1
+            if self.written % _POLL_EVERY_RECORDS == 0:
+                poll(0)
+                self._check()
+
+    def flush(self) -> None:
+        """Wait until all records are in the log.
+
+        :raises SourceError: one of them is not
+        """
+        while self._producer.flush(_FLUSH_S):
+            self._check()
+        self._check()
+
+    def abort(self) -> None:
+        """Abort the transaction; log a warning if that fails."""
+        try:
+            self._producer.purge()
+            self._producer.abort_transaction(_ABORT_TIMEOUT_S)
+        except KafkaException as error:
+            _log.warning("%s", described("aborting a transaction", error.args[0]))
+
+    def _check(self) -> None:
+        if self._failure.text is not None:
+            raise SourceError(self._failure.text)
+
+
+class _FirstFailure:
+    """The first error of a delivery. librdkafka calls this with errors only."""
+
+    def __init__(self) -> None:
+        self.text: str | None = None
+
+    def __call__(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None and self.text is None:
+            self.text = failed_record(error, message.topic(), message.partition())
+
+
+def failed_record(error: KafkaError, topic: str, partition: int) -> str:
+    """Return the text about a record that was not written, on one line."""
+    where = topic if partition is None or partition < 0 else f"{topic}-{partition}"
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        advice = f"the user needs the permission WRITE on topic '{topic}'"
+        return printable(f"writing to {where}: {error.str()}: {advice}", 1000)
+    return described(f"writing to {where}", error)
+
+
+def described(what: str, error: KafkaError) -> str:
+    """Return the text about an error of librdkafka, with advice if there is any, on one line."""
+    advice = _ADVICE.get(error.code())
+    text = f"{what}: {error.str()}" + (f": {advice}" if advice else "")
+    return printable(text, 1000)

@@ -1,1 +1,0 @@
-"""Progress of queries: what the sources report, and its export to Prometheus."""
