@@ -15,8 +15,8 @@ from pyspark.sql.types import (
 )
 
 from headrace.spark.errors import SourceError
+from headrace.spark.produce.options import ProduceOptions
 from headrace.spark.produce.records import Record, check_columns, records
-from headrace.spark.produce.sink import ProduceOptions
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 HEADERS = ArrayType(

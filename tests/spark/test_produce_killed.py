@@ -29,7 +29,7 @@ import pyarrow as pa
 from headrace.spark.produce import writers
 from headrace.spark.produce.commits import KafkaCommitLog
 from headrace.spark.produce.transactions import OpenTransactions
-from headrace.spark.produce.sink import ProduceOptions
+from headrace.spark.produce.options import ProduceOptions
 from headrace.spark.produce.records import RecordProducer
 from headrace.spark.produce.transactions import QueryRun, Task
 from tests.spark.test_produce_killed import BATCHES, ROWS, TASKS

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import __version__ as PYSPARK_VERSION
@@ -74,45 +74,15 @@ ArrowBatchWriter: Any = (
 )
 """The base class of batch sinks whose ``write`` takes Arrow batches."""
 
-__all__ = [
-    "HAS_ADMISSION_CONTROL",
-    "HAS_ARROW_BATCH_WRITERS",
-    "HAS_ARROW_STREAM_WRITERS",
-    "PYSPARK_VERSION",
-    "ArrowBatchWriter",
-    "ArrowStreamWriter",
-    "ReadAllAvailable",
-    "ReadLimit",
-    "ReadMaxRows",
-    "SupportsTriggerAvailableNow",
-    "batch_writer",
-    "stream_reader",
-    "stream_writer",
-]
+__all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
 
 _ROWS_PER_BATCH = 10_000
 
 _log = get_logger("headrace.spark")
 
 
-class PacedReader(Protocol):
-    """A reader as pyspark 4.2 calls it: with the start of the micro-batch, and a limit."""
-
-    def initialOffset(self) -> dict[str, Any]: ...
-
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]: ...
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Any]: ...
-
-    def read(self, partition: Any) -> Iterator[pa.RecordBatch]: ...
-
-    def commit(self, end: dict[str, Any]) -> None: ...
-
-    def stop(self) -> None: ...
-
-
-def stream_reader(reader: PacedReader, limit: ReadLimit) -> DataSourceStreamReader:
-    """Return the reader in the form that the installed pyspark calls.
+def stream_reader(reader: Any, limit: ReadLimit) -> DataSourceStreamReader:
+    """Return a reader for pyspark 4.2 in the form that the installed pyspark calls.
 
     :param limit: the reader's own limit on a micro-batch, which pyspark before 4.2 does not pass
     """
@@ -143,7 +113,7 @@ class SelfPacedReader(DataSourceStreamReader):
     range. They show nothing of a source but its offsets, so these have its progress, too.
     """
 
-    def __init__(self, reader: PacedReader, limit: ReadLimit) -> None:
+    def __init__(self, reader: Any, limit: ReadLimit) -> None:
         self._reader = reader
         self._limit = limit
         self._initial: dict[str, Any] | None = None
@@ -191,8 +161,8 @@ class SelfPacedReader(DataSourceStreamReader):
         self._reader.stop()
 
 
-class RowStreamWriter(DataSourceStreamWriter):
-    """A sink for pyspark 4.0, around one whose ``write`` takes Arrow batches."""
+class _RowWriter:
+    """The methods of a sink for pyspark 4.0, around one whose ``write`` takes Arrow batches."""
 
     def __init__(self, writer: Any, schema: StructType) -> None:
         self._writer = writer
@@ -202,33 +172,21 @@ class RowStreamWriter(DataSourceStreamWriter):
         """Write the rows of one task. Runs in an executor."""
         return self._writer.write(_arrow_batches(iterator, self._schema))
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+    def commit(self, messages: list[WriterCommitMessage | None], *batch_id: int) -> None:
         """Commit the rows of all tasks."""
-        self._writer.commit(messages, batchId)
+        self._writer.commit(messages, *batch_id)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Abort the micro-batch."""
-        self._writer.abort(messages, batchId)
+    def abort(self, messages: list[WriterCommitMessage | None], *batch_id: int) -> None:
+        """Abort the batch or micro-batch."""
+        self._writer.abort(messages, *batch_id)
 
 
-class RowBatchWriter(DataSourceWriter):
-    """A batch sink for pyspark 4.0, around one whose ``write`` takes Arrow batches."""
+class RowStreamWriter(_RowWriter, DataSourceStreamWriter):
+    """A sink of streams for pyspark 4.0."""
 
-    def __init__(self, writer: Any, schema: StructType) -> None:
-        self._writer = writer
-        self._schema = schema
 
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Write the rows of one task. Runs in an executor."""
-        return self._writer.write(_arrow_batches(iterator, self._schema))
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit the rows of all tasks."""
-        self._writer.commit(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Abort the batch."""
-        self._writer.abort(messages)
+class RowBatchWriter(_RowWriter, DataSourceWriter):
+    """A sink of batches for pyspark 4.0."""
 
 
 def _arrow_batches(rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:

@@ -4,7 +4,6 @@ need. A Spark job over the internal topics.
 
 from __future__ import annotations
 
-import csv
 import logging
 import os
 import re
@@ -13,12 +12,12 @@ import sys
 import tempfile
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.cli.client_options import client_config, client_options, must_answer
 from headrace.cli.errors import BadUsage, Failure
@@ -46,7 +45,7 @@ _EPILOG = """\
 examples:
   headrace lag history
   headrace lag history --since 6h --step 5m --groups 'billing-.*' --target-drain 10m
-  headrace lag history --since 2026-11-20T08:00 --until 2026-11-20T20:00 --csv lag.csv
+  headrace lag history --since 2026-11-20T08:00 --until 2026-11-20T20:00 --json
 """
 
 
@@ -93,12 +92,6 @@ def declare(parser: ArgumentParser) -> None:
         ),
     )
     parser.add_argument("--master", default="local[*]", help="the Spark master (default: local[*])")
-    parser.add_argument(
-        "--csv",
-        type=Path,
-        metavar="FILE",
-        help="write lag and rates of each group at each point in time to a file",
-    )
     flag(parser, "--json", "print JSON instead of a table")
 
 
@@ -119,9 +112,6 @@ def run(options: Namespace) -> int:
     except ImportError as error:
         raise Failure(f"{error.name} is not installed: pip install 'headrace[spark]'") from None
     groups = _read(options, config, period)
-    if options.csv is not None:
-        with _new_file(options.csv) as file:
-            csv.writer(file).writerows(_points(groups, period))
     if options.json:
         print(as_json(map(_fields, groups)))
     else:
@@ -267,42 +257,9 @@ def _seconds(number: float) -> str:
 
 def _fields(group: GroupHistory) -> dict[str, Any]:
     """Return the JSON of a group, in the words of ``headrace lag show``."""
-    fields = {name: getattr(group, name) for name in group.__slots__ if name != "series"}
+    fields = asdict(group)
     time_lag_s = fields.pop("time_lag_s")
-    fields["time_lag_ms"] = None if time_lag_s is None else round(time_lag_s * 1000)
-    return fields | {"stalls": list(map(asdict, group.stalls))}
-
-
-def _points(
-    groups: Iterable[GroupHistory], period: tuple[int, int, int, int]
-) -> Iterator[list[object]]:
-    """Yield the lines of the CSV file: a header, and a line per group and point in time."""
-    from headrace.spark.history.groups import Period
-
-    names = ("lag", "time_lag_s", "done_per_s", "produced_per_s")
-    yield ["time_ms", "group_id", *names]
-    for group in groups:
-        columns = [group.series[name].tolist() for name in names]
-        for time_ms, *numbers in zip(Period(*period).times_ms, *columns, strict=True):
-            # NaN, which equals nothing, is unknown.
-            yield [time_ms, group.group_id, *("" if n != n else n for n in numbers)]
-
-
-@contextmanager
-def _new_file(path: Path) -> Iterator[IO[str]]:
-    """Yield a file that only its owner can read, and that replaces ``path`` when it is complete."""
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", newline="", dir=path.parent, prefix=".lag-", delete=False
-        ) as file:
-            try:
-                yield file
-                Path(file.name).replace(path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
-    except OSError as error:
-        raise Failure(f"--csv {path}: {error.strerror}") from None
+    return fields | {"time_lag_ms": None if time_lag_s is None else round(time_lag_s * 1000)}
 
 
 def _period(options: Namespace) -> tuple[int, int, int, int]:

@@ -71,6 +71,7 @@ _STATE_BATCH_BYTES = 20
 _UUID_BYTES = 16
 _UNKNOWN = -1
 _TIMESTAMP = pa.timestamp("us", "UTC")
+_KINDS = {"int": pa.int32(), "bigint": pa.int64(), "timestamp": _TIMESTAMP}
 
 
 class _Table:
@@ -134,32 +135,26 @@ def events(records: Records, topic: str, partition: int) -> Any:
 
 
 def _to_batch(table: _Table, records: Records, topic: str, partition: int) -> Any:
-    count, numbers = table.count, table.numbers
+    count = table.count
     table.put("timestamp", np.arange(count), records.timestamp_ms)
     group_types = pa.array(table.group_type, mask=table.group_type == _UNKNOWN)
-    return pa.RecordBatch.from_pydict(
-        {
-            "event": pa.array(_EVENTS).take(pa.array(np.maximum(table.event, 0))),
-            "group_id": table.strings("group_id"),
-            "group_type": pa.array(_GROUP_TYPES).take(group_types),
-            "member_id": table.strings("member_id"),
-            "topic": table.strings("topic"),
-            "topic_id": table.columns.get("topic_id", pa.nulls(count, pa.binary())),
-            "partition": numbers("partition", pa.int32()),
-            "offset": numbers("offset", pa.int64()),
-            "leader_epoch": numbers("leader_epoch", pa.int32()),
-            "delivery_complete_count": numbers("delivery_complete_count", pa.int32()),
-            "members": numbers("members", pa.int32()),
-            "epoch": numbers("epoch", pa.int32()),
-            "commit_timestamp": numbers("commit_timestamp", _TIMESTAMP),
-            "timestamp": numbers("timestamp", _TIMESTAMP),
-            "record_type": numbers("record_type", pa.int32()),
-            "version": numbers("version", pa.int32()),
-            "log_topic": pa.repeat(topic, count),
-            "log_partition": pa.repeat(pa.scalar(partition, pa.int32()), count),
-            "log_offset": pa.array(records.offset),
-        }
-    )
+    made = {
+        "event": pa.array(_EVENTS).take(pa.array(np.maximum(table.event, 0))),
+        "group_type": pa.array(_GROUP_TYPES).take(group_types),
+        "topic_id": table.columns.get("topic_id", pa.nulls(count, pa.binary())),
+        "log_topic": pa.repeat(topic, count),
+        "log_partition": pa.repeat(pa.scalar(partition, pa.int32()), count),
+        "log_offset": pa.array(records.offset),
+    }
+    columns = {}
+    for name, kind in (column.split() for column in SCHEMA.split(", ")):
+        if name in made:
+            columns[name] = made[name]
+        elif kind == "string":
+            columns[name] = table.strings(name)
+        else:
+            columns[name] = table.numbers(name, _KINDS[kind])
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def _decode_offsets_topic(table: _Table, key: Column, value: Column, has_value: Any) -> None:

@@ -7,7 +7,7 @@ partition and step, and turns them into series in tasks. The driver gets one row
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -36,7 +36,7 @@ from .group_records import (
     SHARE_STATE,
     SHARE_STATE_DELETED,
 )
-from .series import SERIES, Series, busy, consumers_needed, recent, series_of
+from .series import SERIES, busy, consumers_needed, recent, series_of
 
 _KEY = ("group_id", "topic", "partition")
 _TOPICS = "topic string, topic_id binary, partitions int"
@@ -109,7 +109,6 @@ class GroupHistory:
     :param busy_per_s: records finished per second while there were records to read
     :param seconds_to_zero: until the lag is zero at the recent rates; -1 if it never will be
     :param consumers_needed: see :func:`headrace.spark.history.series.consumers_needed`
-    :param series: an array with an element per point in time, by the names of :data:`_POINTS`
     """
 
     group_id: str
@@ -125,7 +124,6 @@ class GroupHistory:
     seconds_to_zero: float | None
     consumers_needed: int | None
     stalls: Sequence[GroupStall]
-    series: Mapping[str, Series]
 
 
 def group_histories(
@@ -142,7 +140,7 @@ def group_histories(
         rows = members(events, period).join(_of_groups(all_series), "group_id", "left")
         for row in rows.toLocalIterator():
             group = _history(row, period, drain_s)
-            is_active = np.nansum(group.series["commits"][1:]) > 0 or row["changed"]
+            is_active = row["changed"] or any((row["commits"] or ())[1:])
             if group.members or group.lag is not None or is_active:
                 yield group
     finally:
@@ -151,15 +149,13 @@ def group_histories(
 
 def _history(row: Any, period: Period, drain_s: float) -> GroupHistory:
     times_ms = period.times_ms
-    points: Mapping[str, Series] = {
-        name: np.full(len(times_ms), np.nan)
-        if row[name] is None
-        else np.array([np.nan if value is None else value for value in row[name]], np.float64)
-        for name in _POINTS
-    }
-    lag, time_lag_s = (_known(points[name][-1]) for name in ("lag", "time_lag_s"))
-    done_per_s, produced_per_s = recent(points["done_per_s"]), recent(points["produced_per_s"])
-    busy_per_s = busy(points["done_per_s"], points["lag"])
+    unknown = [None] * len(times_ms)
+    lags, done, produced = (
+        np.array(row[name] or unknown, np.float64)  # None becomes NaN
+        for name in ("lag", "done_per_s", "produced_per_s")
+    )
+    lag = (row["lag"] or unknown)[-1]
+    done_per_s, produced_per_s, busy_per_s = recent(done), recent(produced), busy(done, lags)
     left_s, needed = None, None
     if lag is not None:
         left_s = eta_s(lag, done_per_s, produced_per_s)
@@ -173,7 +169,7 @@ def _history(row: Any, period: Period, drain_s: float) -> GroupHistory:
         gone=bool(row["gone"]),
         partitions=row["partitions"] or 0,
         lag=None if lag is None else int(lag),
-        time_lag_s=time_lag_s,
+        time_lag_s=(row["time_lag_s"] or unknown)[-1],
         done_per_s=done_per_s,
         produced_per_s=produced_per_s,
         busy_per_s=busy_per_s,
@@ -183,12 +179,7 @@ def _history(row: Any, period: Period, drain_s: float) -> GroupHistory:
             GroupStall(kind, times_ms[first], times_ms[last], partitions)
             for partitions, (kind, first, last) in row["stalls"] or ()
         ],
-        series=points,
     )
-
-
-def _known(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 # -- DataFrames

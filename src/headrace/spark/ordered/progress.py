@@ -1,4 +1,4 @@
-"""The progress of a query: its offsets, committed to a group for other tools, and counts of its tasks.
+"""The progress of a query: offsets, committed to a group for other tools, and counts of its tasks.
 
 Spark offers the tasks of a Python source no way to report numbers. So the reader listens
 (:mod:`headrace.spark.driver_server`), and a task that is done sends its counts. Only the query's

@@ -79,8 +79,8 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._readable_ends: Offsets = {}
         """Ends up to which the last micro-batch might have read."""
         self._position: Offsets = {}
-        self._unread: dict[TopicPartition, int | None] = {}
-        """Partitions that the last plan leaves unread, and their ends; None for an unknown end."""
+        self._unread: list[TopicPartition] = []
+        """Partitions that the last plan leaves unread, or whose end is unknown."""
         self._planned_at_s = 0.0
 
     def initialOffset(self) -> JsonOffsets:
@@ -133,7 +133,7 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._run_ends is not None:
                 raise
             _log.warning("no new micro-batch for now: %s", failure)
-            self._unread = dict.fromkeys(_from_json(start))
+            self._unread = list(_from_json(start))
             return start
 
     def _has_unread(self) -> bool:
@@ -290,16 +290,14 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log.accept_replaced()
         return _to_json(self._position, order)
 
-    def _find_unread(self, ends: Offsets) -> dict[TopicPartition, int | None]:
+    def _find_unread(self, ends: Offsets) -> list[TopicPartition]:
         run_ends = self._run_ends
-        unread: dict[TopicPartition, int | None] = {}
-        for partition, offset in self._position.items():
-            end = ends.get(partition)
-            if run_ends is not None and offset >= run_ends.get(partition, offset):
-                continue
-            if end is None or offset < end:
-                unread[partition] = end
-        return unread
+        return [
+            partition
+            for partition, offset in self._position.items()
+            if (run_ends is None or offset < run_ends.get(partition, offset))
+            and offset < ends.get(partition, offset + 1)
+        ]
 
     def _topic_order(self, start: JsonOffsets, readable: Readable) -> list[str]:
         """Return the order that breaks ties; it never changes while the query lives.

@@ -19,8 +19,8 @@ gone for that long, or another producer has taken its transactional id. That nev
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -32,8 +32,9 @@ from headrace.client.transactions import OpenTransaction
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
 from headrace.spark.errors import SourceError
+from headrace.spark.produce.options import ProduceOptions
 from headrace.spark.produce.records import described
-from headrace.spark.produce.sink import ProduceOptions
+from headrace.spark.produce.transactions import OpenTransactions
 from headrace.spark.reader.cluster_thread import shared_cluster_thread
 from headrace.spark.reader.log_reader import read
 from headrace.spark.reader.ranges import OffsetRange, ReadOptions
@@ -58,47 +59,9 @@ class Decision(NamedTuple):
     transactions: tuple[TaskTransaction, ...]
 
 
-class CommitLog(Protocol):
-    """The decisions about one query, in the order of their micro-batches.
-
-    Opening it fences all other drivers: their :meth:`decide` fails from then on.
-    """
-
-    def last(self) -> Decision | None:
-        """Return the last decision; None before the first."""
-
-    def decide(self, decision: Decision) -> None:
-        """Write a decision, durably.
-
-        :raises SourceError: it is not written, or may not be; or another driver has opened the log
-        """
-
-
-class Transactions(Protocol):
-    """The transactions of the tasks of one query."""
-
-    def no_longer_open(self, transactions: Iterable[OpenTransaction]) -> list[OpenTransaction]:
-        """Return the transactions that are not open any more.
-
-        :raises SourceError: the cluster does not tell
-        """
-
-    def commit(self, transactions: Iterable[OpenTransaction]) -> list[OpenTransaction]:
-        """Commit transactions; return those that had been aborted before.
-
-        :raises SourceError: it is unknown whether one is committed
-        """
-
-    def abort_others(self, kept: Collection[str]) -> None:
-        """Abort all open transactions of the query but those with the transactional ids ``kept``.
-
-        A failure is logged: they time out.
-        """
-
-
 def commit_batch(
-    log: CommitLog,
-    transactions: Transactions,
+    log: KafkaCommitLog,
+    transactions: OpenTransactions,
     batch_id: int,
     written: Sequence[TaskTransaction],
     *,
@@ -133,7 +96,7 @@ def commit_batch(
     transactions.abort_others(_ids(decided))
 
 
-def abort_batch(log: CommitLog, transactions: Transactions, batch_id: int) -> None:
+def abort_batch(log: KafkaCommitLog, transactions: OpenTransactions, batch_id: int) -> None:
     """Abort what the tasks of a failed micro-batch have written, unless it is decided.
 
     Spark calls this also after a commit that failed, be it before or after the decision.
@@ -150,7 +113,7 @@ def _ids(decided: Decision) -> list[str]:
 
 
 def _check_open(
-    transactions: Transactions, batch_id: int, written: Sequence[TaskTransaction]
+    transactions: OpenTransactions, batch_id: int, written: Sequence[TaskTransaction]
 ) -> None:
     no_longer_open = set(transactions.no_longer_open(one.transaction for one in written))
     for one in written:
@@ -213,7 +176,7 @@ TOPIC_CONFIGS = {
 
 
 class KafkaCommitLog:
-    """The decisions about one query, see :class:`headrace.spark.produce.commits.CommitLog`.
+    """The decisions about one query, in the order of their micro-batches: a compacted topic.
 
     A context manager. Entering it creates the topic if it is missing, completes or aborts the
     decision that another driver may have begun, and fences that driver.
@@ -264,7 +227,7 @@ class KafkaCommitLog:
     def decide(self, decision: Decision) -> None:
         """Write a decision, in a transaction.
 
-        :raises SourceError: see :meth:`headrace.spark.produce.commits.CommitLog.decide`
+        :raises SourceError: it is not written, or may not be; or another driver has opened the log
         """
         producer = self._producer
         assert producer is not None, "the log is not open"

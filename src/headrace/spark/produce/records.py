@@ -180,7 +180,7 @@ class RecordProducer:
 
     Without :meth:`abort`, its transaction stays open when it is dropped.
 
-    :param config: see :meth:`headrace.spark.produce.sink.ProduceOptions.producer_config`
+    :param config: see :meth:`headrace.spark.produce.options.ProduceOptions.producer_config`
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:

@@ -37,7 +37,7 @@ _ENDED_OTHERWISE = {
 
 
 class OpenTransactions:
-    """See :class:`headrace.spark.produce.commits.Transactions`.
+    """The transactions of the tasks of one query.
 
     :param prefix: the beginning of the transactional ids of this query's tasks
     """
@@ -57,7 +57,10 @@ class OpenTransactions:
         return found
 
     def no_longer_open(self, transactions: Iterable[OpenTransaction]) -> list[OpenTransaction]:
-        """Return the transactions that are not open any more."""
+        """Return the transactions that are not open any more.
+
+        :raises SourceError: the cluster does not tell
+        """
         wanted = list(transactions)
         found = self._open_transactions([one.transactional_id for one in wanted])
         return [one for one in wanted if found[one.transactional_id] != one]
@@ -78,7 +81,10 @@ class OpenTransactions:
         return lost
 
     def abort_others(self, kept: Collection[str]) -> None:
-        """Abort all open transactions of the query but those ``kept``."""
+        """Abort all open transactions of the query but those with the transactional ids ``kept``.
+
+        A failure is logged: they time out.
+        """
 
         async def abort(cluster: Cluster) -> list[ClientError]:
             names = await open_transactional_ids(cluster, self._prefix)

@@ -14,8 +14,8 @@ from headrace.spark.pyspark_capabilities import ArrowBatchWriter, ArrowStreamWri
 from headrace.spark.worker_check import CheckedInExecutors
 
 from .commits import KafkaCommitLog, TaskTransaction, abort_batch, commit_batch
+from .options import ProduceOptions
 from .records import RecordProducer, records
-from .sink import ProduceOptions
 from .transactions import (
     OpenTransactions,
     QueryRun,

@@ -161,23 +161,21 @@ class Fetcher:
             return
         for partition in partitions:
             name, number = partition.key
-            if name not in topics:
-                problem = f"topic '{name}' does not exist"
-                self._note_absent(partition, problem, error=problem)
-                self._retry_later()
-            elif self._topic_ids.setdefault(name, topics[name].topic_id) != topics[name].topic_id:
-                problem = f"topic '{name}' was deleted and created again"
-                self._note_absent(partition, problem, error=problem)
-                self._retry_later()
-            elif number not in topics[name].leaders:
-                problem = f"topic '{name}' has no partition {number}"
-                self._note_absent(partition, problem, error=problem)
-                self._retry_later()
-            elif topics[name].leaders[number] < 0:
+            topic, absent = topics.get(name), None
+            if topic is None:
+                absent = f"topic '{name}' does not exist"
+            elif self._topic_ids.setdefault(name, topic.topic_id) != topic.topic_id:
+                absent = f"topic '{name}' was deleted and created again"
+            elif number not in topic.leaders:
+                absent = f"topic '{name}' has no partition {number}"
+            elif topic.leaders[number] >= 0:
+                partition.leader = topic.leaders[number]
+                continue
+            if absent is None:
                 self._note_no_data(partition, "it has no leader")
-                self._retry_later()
             else:
-                partition.leader = topics[name].leaders[number]
+                self._note_absent(partition, absent, error=absent)
+            self._retry_later()
         async with self._arrived:
             self._arrived.notify_all()
 

@@ -41,18 +41,8 @@ OUTCOMES = {
 RECEIPT_COLUMN = "receipt"
 _POSITION_COLUMNS = ("topic", "partition", "offset")
 _NEEDED_COLUMNS = (*_POSITION_COLUMNS, RECEIPT_COLUMN)
-_RUN_SCHEMA = pa.schema(
-    [
-        (RECEIPT_COLUMN, pa.string()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("first", pa.int64()),
-        ("last", pa.int64()),
-        ("outcome", pa.string()),
-    ]
-)
 _RUN_COLUMNS = (
-    "receipt string, topic string, partition int, first bigint, last bigint, outcome string"
+    "receipt string, topic string, partition bigint, first bigint, last bigint, outcome string"
 )
 
 # An offset with several outcomes gets the first of these.
@@ -142,16 +132,13 @@ def _run_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         runs = list(outcome_runs(batch))
         if runs:
-            columns = [
-                pa.array(column, field.type)
-                for column, field in zip(zip(*runs, strict=True), _RUN_SCHEMA, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=_RUN_SCHEMA)
+            columns = [pa.array(column) for column in zip(*runs, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, names=_RUN_COLUMNS.split()[::2])
 
 
 def outcome_runs(batch: pa.RecordBatch) -> Iterator[tuple[str, str, int, int, int, str]]:
     """Yield the outcomes of an Arrow batch, without rows that have none, as rows of
-    :data:`_RUN_SCHEMA`. The last offset is inclusive; the receipt is empty for rows without one.
+    :data:`_RUN_COLUMNS`. The last offset is inclusive; the receipt is empty for rows without one.
 
     :param batch: columns ``topic``, ``partition``, ``offset``, ``receipt`` and ``outcome``; without
         a column ``outcome``, all rows are accepted
