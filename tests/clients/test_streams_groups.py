@@ -30,7 +30,7 @@ from headrace.spark.history.group_records import (
 )
 from headrace.spark.ordered.progress import check_group
 from headrace.spark.reader.columns import Records
-from headrace.spark.share.group_settings import ensure_group_settings
+from headrace.spark.share.options import ensure_group_settings
 from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce
 from tests.clients.test_exporter import Running
 from tests.clients.test_java_streams import App
