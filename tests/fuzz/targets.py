@@ -373,12 +373,12 @@ def page_of_records(data: bytes) -> None:
     query = records.Query("t", start=start, filter=records.Filter(value="v" if data[0] & 2 else ""))
     budget = ReadBudget(1 << 20, 1000, TOO_LONG_S)
     aborted = ((7, 0),) if data[0] & 4 else ()
-    read = records.Batches(("t", 0), data[1:], 0, 1 << 60, aborted)
+    place = records.Place(("t", 0), 0, 1 << 60)
     with only():
         shelf = records.Shelf(records.cut_record, budget)
-        outcome = records.search(read, query, shelf)
-        if outcome.scanned > 1000 or len(outcome.found) > outcome.scanned:
-            raise Crash(f"{outcome.scanned} records compared, {len(outcome.found)} found")
+        records.search(place, data[1:], query, shelf, aborted)
+        if shelf.scanned > 1000 or len(shelf.found) > shelf.scanned:
+            raise Crash(f"{shelf.scanned} records compared, {len(shelf.found)} found")
 
 
 def page_request(data: bytes) -> None:

@@ -430,7 +430,7 @@ def test_letters_of_any_writer_are_redriven(seen_world: World, page: Page) -> No
     assert shown["changes"] == [
         {"what": what, "before": "", "after": after}
         for what, after in (
-            (source, "1 record redriven"),
+            (source, "1 redriven"),
             (source, f"1 of them {UNCOMPARED}"),
             (f"{source}-0@2", f"key 'k2', value 'v2' ({UNCOMPARED})"),
         )
@@ -440,7 +440,7 @@ def test_letters_of_any_writer_are_redriven(seen_world: World, page: Page) -> No
     assert done["outcome"].startswith("1 redriven; ")
     shown, done = act(page, "redrive", **fields, rate=1000)
     assert [one["after"] for one in shown["changes"] if one["what"] == source] == [
-        "2 records redriven",
+        "2 redriven",
         f"2 of them {UNCOMPARED}",
         "1 skipped: redriven 3 times before",
     ]
@@ -508,7 +508,7 @@ def test_letters_of_the_broker_are_seen_and_redriven(
             wait_until(lambda: kind(1) == "dead", 60, "the letter of the record", 0.2)
         shown, done = act(page, "redrive", queue=queue, source=topic, rate=1000)
         assert [one["after"] for one in shown["changes"]] == [
-            "2 records redriven",
+            "2 redriven",
             "key null, value '1' (as in the topic)",
             "key null, value '2' (as in the topic)",
         ]

@@ -148,7 +148,7 @@ def test_every_view(seen_world: World, page: Page, browser: Any, is_kafka: bool)
             "finished",
             "locked",
         ]
-        assert "locked by <b>worker</b> 127.0.0.1 for" in bars[0].get_property("textContent")
+        assert "held by <b>worker</b> 127.0.0.1 for" in bars[0].get_property("textContent")
     browser.get(page.base + addresses(world)["records"])
     assert "<script>document.title='owned'</script>" in text(browser)
     assert browser.title == f"Records of {world.topic} · headrace"
@@ -262,7 +262,7 @@ def test_dead_letters_are_redriven(
     assert violations(browser) == []
     picture(browser, f"redrive{'-kafka' if is_kafka else ''}")
     fill(browser, "redrive", {"redrive-source": source, "redrive-max": "2"})
-    assert "2 records redriven" in text(browser)
+    assert "2 redriven" in text(browser)
     confirm(browser, "2 redriven")
     browser.get(page.base + address)
     fill(browser, "redrive", {})

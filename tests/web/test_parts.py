@@ -47,10 +47,9 @@ from headrace.web.observer import Observer, pause_s
 from headrace.web.plans import Plan, Plans
 from headrace.web.record_views import standing
 from headrace.web.records import (
-    Batches,
     Filter,
+    Place,
     Query,
-    Searched,
     Shelf,
     cut_record,
     page_budget,
@@ -169,7 +168,7 @@ def test_pictures_escape_and_tell() -> None:
     ]
     drawn = str(pictures.in_flight(5, 100_000, spans, {}))
     assert "<m>" not in drawn
-    assert "5: locked by &lt;m&gt; for 1.0 s more, delivered 1 time" in drawn
+    assert "5: held by &lt;m&gt; for 1.0 s more, delivered 1 time" in drawn
     assert "offsets 5 to 99,999: 1 locked, 99,992 finished, 2 waiting" in drawn
     assert "style=" not in drawn
     many = [Span(n, n, SpanState.LOCKED, 1, "m", 1) for n in range(5000)]
@@ -216,10 +215,11 @@ def searched(
     query: Query,
     aborted: Collection[tuple[int, int]] = (),
     budget: ReadBudget | None = None,
-) -> Searched:
-    """Search batches, as for a page."""
-    shelf = Shelf(cut_record, budget or page_budget())
-    return search(Batches(("t", 0), data, position, end, aborted), query, shelf)
+) -> tuple[int, Shelf]:
+    """Search batches, as for a page; return where the search continues, and what was found."""
+    place, shelf = Place(("t", 0), position, end), Shelf(cut_record, budget or page_budget())
+    search(place, data, query, shelf, aborted)
+    return place.position, shelf
 
 
 def test_records_are_searched_within_a_batch() -> None:
@@ -227,15 +227,15 @@ def test_records_are_searched_within_a_batch() -> None:
         [(b"k%d" % n, b"Value %d" % n) for n in range(10)], timestamp_ms=1, base_offset=100
     )
     data = bytes(batch)
-    outcome = searched(data, 103, 110, Query("t", limit=50))
-    assert [record.offset for record in outcome.found] == [*range(103, 110)]
-    assert (outcome.position, outcome.scanned, outcome.problems) == (110, 7, [])
+    position, shelf = searched(data, 103, 110, Query("t", limit=50))
+    assert [record.offset for record in shelf.found] == [*range(103, 110)]
+    assert (position, shelf.scanned, shelf.problems) == (110, 7, {})
     asked = Query("t", start="offset", limit=1, filter=Filter(value="value 5"))
-    outcome = searched(data, 100, 110, asked)
-    assert ([record.offset for record in outcome.found], outcome.position) == ([105], 106)
+    position, shelf = searched(data, 100, 110, asked)
+    assert ([record.offset for record in shelf.found], position) == ([105], 106)
     broken = bytearray(data)
     broken[70] ^= 0xFF
-    assert searched(bytes(broken[:61]) + bytes(40), 100, 110, asked).position in (100, 110)
+    assert searched(bytes(broken[:61]) + bytes(40), 100, 110, asked)[0] in (100, 110)
 
 
 def test_a_committed_transaction_after_an_aborted_one_of_its_producer_is_shown() -> None:
@@ -255,9 +255,9 @@ def test_a_committed_transaction_after_an_aborted_one_of_its_producer_is_shown()
 
     data = transaction(0, b"aborted", commit=False) + transaction(2, b"committed", commit=True)
     asked = Query("t", start="earliest", read_committed=True)
-    outcome = searched(data, 0, 4, asked, {(7, 0)})
-    assert [record.value for record in outcome.found] == [b"committed"]
-    assert outcome.problems == []
+    _, shelf = searched(data, 0, 4, asked, {(7, 0)})
+    assert [record.value for record in shelf.found] == [b"committed"]
+    assert not shelf.problems
 
 
 def test_a_filter_compares_without_case() -> None:
@@ -557,9 +557,9 @@ def test_a_login_ends_when_its_user_does_nothing() -> None:
 def test_batches_of_an_unknown_format_do_not_end_the_search() -> None:
     old = bytearray(struct.pack(">qi", 0, 49) + bytes(49))
     asked = Query("t", start="earliest", limit=5)
-    outcome = searched(bytes(old), 0, 10, asked)
-    assert outcome.found == []
-    assert outcome.position >= 0
+    position, shelf = searched(bytes(old), 0, 10, asked)
+    assert shelf.found == []
+    assert position >= 0
 
 
 @story

@@ -29,10 +29,9 @@ from headrace.web.limits import (
 )
 from headrace.web.reads import Reads
 from headrace.web.records import (
-    Batches,
     Filter,
+    Place,
     Query,
-    Searched,
     Shelf,
     cut_record,
     page_budget,
@@ -125,47 +124,50 @@ def _batch(base_offset: int, value: bytes, number: int = 1) -> bytes:
     )
 
 
-def _page(data: bytes, end: int, budget: ReadBudget, query: Query | None = None) -> Searched:
+def _page(
+    data: bytes, end: int, budget: ReadBudget, query: Query | None = None
+) -> tuple[int, Shelf]:
     query = query or Query("t", start="earliest", limit=200, filter=Filter(value="zzz"))
-    return search(Batches(("t", 0), data, 0, end), query, Shelf(cut_record, budget))
+    place, shelf = Place(("t", 0), 0, end), Shelf(cut_record, budget)
+    search(place, data, query, shelf)
+    return place.position, shelf
 
 
 def test_a_page_ends_with_the_batch_that_spends_its_bytes() -> None:
     value = bytes(8 * MIB - 200)
     batches = [_batch(offset, value) for offset in range(20)]
     assert max(map(len, batches)) < 1000
-    read = _page(b"".join(batches), 20, page_budget())
-    assert (read.position, read.scanned, read.problems) == (5, 5, [])
+    position, read = _page(b"".join(batches), 20, page_budget())
+    assert (position, read.scanned, read.problems) == (5, 5, {})
     assert MAX_READ_BYTES < 5 * 8 * MIB <= MAX_READ_BYTES + MAX_OPENED_BYTES
 
 
 def test_a_page_ends_with_its_records_and_with_its_seconds() -> None:
     data = b"".join(_batch(offset, b"x", 10) for offset in range(0, 100, 10))
-    read = _page(data, 100, ReadBudget(MIB, 25, 60))
-    assert (read.position, read.scanned) == (25, 25)
+    position, read = _page(data, 100, ReadBudget(MIB, 25, 60))
+    assert (position, read.scanned) == (25, 25)
     ticks = count()
-    read = _page(data, 100, ReadBudget(MIB, 1000, 30, lambda: next(ticks)))
-    assert 0 < read.position == read.scanned < 30
+    position, read = _page(data, 100, ReadBudget(MIB, 1000, 30, lambda: next(ticks)))
+    assert 0 < position == read.scanned < 30
 
 
 def test_a_page_whose_seconds_went_by_while_the_broker_answered_advances() -> None:
     data = b"".join(_batch(offset, b"x", 10) for offset in range(0, 100, 10))
-    read = _page(data, 100, ReadBudget(MIB, 1000, 0))
-    assert read.position == 1
-    late = Shelf(cut_record, ReadBudget(MIB, 1000, 0))
-    read = search(Batches(("t", 0), data, read.position, 100), Query("t"), late)
-    assert read.position == 2
+    place = Place(("t", 0), 0, 100)
+    for position in (1, 2):
+        search(place, data, Query("t"), Shelf(cut_record, ReadBudget(MIB, 1000, 0)))
+        assert place.position == position
 
 
 def test_batches_that_cannot_be_opened_are_counted_and_passed() -> None:
     batches = [_batch(offset, bytes(9 * MIB)) for offset in range(20)]
-    read = _page(b"".join(batches), 20, page_budget())
-    assert read.position == len(read.problems) == MAX_READ_BYTES // MAX_OPENED_BYTES
+    position, read = _page(b"".join(batches), 20, page_budget())
+    assert position == len(read.problems) == MAX_READ_BYTES // MAX_OPENED_BYTES
 
 
 def test_of_a_value_only_what_is_shown_is_kept() -> None:
     data = b"".join(_batch(offset, b"v" * MIB) for offset in range(3))
-    read = _page(data, 3, page_budget(), Query("t", start="earliest"))
+    _, read = _page(data, 3, page_budget(), Query("t", start="earliest"))
     assert [(len(each.value or b""), each.value_bytes, each.is_cut) for each in read.found] == [
         (SHOWN_VALUE_BYTES, MIB, True)
     ] * 3
@@ -182,14 +184,15 @@ def test_a_page_ends_with_what_it_keeps() -> None:
     data = _batch(0, bytes(kept), 50)
     query = Query("t", start="latest", limit=200)
     shelf = Shelf(lambda record: record, page_budget())
-    read = search(Batches(("t", 0), data, 0, 50), query, shelf)
-    assert len(read.found) == read.position == -(-MAX_KEPT_BYTES // kept)
+    place = Place(("t", 0), 0, 50)
+    search(place, data, query, shelf)
+    assert len(shelf.found) == place.position == -(-MAX_KEPT_BYTES // kept)
 
 
 def test_a_stopped_page_ends_at_once() -> None:
     budget = page_budget()
     budget.stop()
-    assert _page(_batch(0, b"x"), 1, budget).scanned == 0
+    assert _page(_batch(0, b"x"), 1, budget)[1].scanned == 0
 
 
 # Clients that go ----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ styles. A picture's label, or a table beside it, has everything that the picture
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
@@ -237,7 +237,7 @@ def _round_up(value: float) -> float:
 
 
 def in_flight(
-    start_offset: int, end_offset: int, spans: Sequence[Span], holders: dict[str, str]
+    start_offset: int, end_offset: int, spans: Sequence[Span], holders: Mapping[str, str]
 ) -> Markup:
     """Return the picture of the records in flight of a partition: a bar from start to end offset,
     in which each span has the colour and the pattern of its state.
@@ -273,18 +273,29 @@ def in_flight(
     )
 
 
-def span_text(span: Span, holders: dict[str, str]) -> str:
-    """Return a sentence about a span."""
+def span_text(span: Span, holders: Mapping[str, str]) -> str:
+    """Return a sentence about a span.
+
+    :param holders: member id → client id
+    """
     offsets = f"{span.first_offset:,}"
     if span.record_count > 1:
         offsets += f" to {span.last_offset:,} ({count_of(span.record_count, 'record')})"
+    return f"{offsets}: {state_text(span, holders)}"
+
+
+def state_text(span: Span, holders: Mapping[str, str]) -> str:
+    """Return in words what the state of a span is.
+
+    :param holders: member id → client id
+    """
     times = f", delivered {count_of(span.delivery_count, 'time')}" if span.delivery_count else ""
     left = duration(span.remaining_ms)
     if span.state is SpanState.LOCKED:
         holder = holders.get(span.member_id or "") or span.member_id
-        return f"{offsets}: locked by {holder} for {left} more{times}"
+        return f"held by {holder} for {left} more{times}"
     if span.state is SpanState.WAITING:
-        return f"{offsets}: waits {left} before it is delivered again{times}"
+        return f"waits {left} for its next delivery{times}"
     if span.state is SpanState.FINISHED:
-        return f"{offsets}: finished"
-    return f"{offsets}: available{times or ', not delivered yet'}"
+        return "done"
+    return f"available{times or ', not delivered yet'}"

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from headrace.client.cluster import Cluster
 from headrace.client.dead_letters.letters import parse_letter
 from headrace.client.errors import ClientError
-from headrace.client.share_state import SharePartitionState, Span, share_states
+from headrace.client.share_state import SharePartitionState, share_states
 from headrace.epoch import since_epoch_ms
 from headrace.protocol.dead_letters import HEADERS
 from headrace.protocol.partitions import TopicPartition
@@ -34,14 +34,21 @@ from .limits import (
     RECORDS_OF_PAGE,
 )
 from .observation import Observation
+from .pictures import state_text
 from .records import Filter, FoundRecords, Query, cut_record, find_records, record_at
 from .schemas import About, BadRequest
-from .texts import count_of, duration
 from .views import Records, ShownRecord, Standing
 from .visits import NotThere, Visit
 
 _MAX_POSITIONS = 200
 """Positions of partitions in the address of a next page, which has a limit."""
+
+_KINDS: Mapping[SpanState, Literal["available", "held", "done", "waiting"]] = {
+    SpanState.AVAILABLE: "available",
+    SpanState.LOCKED: "held",
+    SpanState.FINISHED: "done",
+    SpanState.WAITING: "waiting",
+}
 
 Topic = Annotated[str, About("the topic")]
 Format = Annotated[
@@ -238,22 +245,10 @@ def standing(group_id: str, state: SharePartitionState | None, offset: int) -> S
         )
     for span in state.spans:
         if span.first_offset <= offset <= span.last_offset:
-            return _standing_of_span(group_id, span)
+            return Standing(group_id, _KINDS[span.state], state_text(span, {}))
     if state.is_cut:
         return Standing(group_id, "unknown", "too many runs of records are in flight to tell")
     return Standing(group_id, "ahead", "not delivered yet")
-
-
-def _standing_of_span(group_id: str, span: Span) -> Standing:
-    times = f", delivered {count_of(span.delivery_count, 'time')}" if span.delivery_count else ""
-    left = duration(span.remaining_ms)
-    if span.state is SpanState.LOCKED:
-        return Standing(group_id, "held", f"held by {span.member_id} for {left} more{times}")
-    if span.state is SpanState.WAITING:
-        return Standing(group_id, "waiting", f"waits {left} for its next delivery{times}")
-    if span.state is SpanState.FINISHED:
-        return Standing(group_id, "done", "done")
-    return Standing(group_id, "available", f"available{times or ', not delivered yet'}")
 
 
 async def _with_letters(

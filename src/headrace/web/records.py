@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError, RequestRefused, UnknownTopic, error_name
-from headrace.client.fetch import FetchLimits, FetchPosition, fetch
+from headrace.client.fetch import FetchedPartition, FetchLimits, FetchPosition, fetch
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.list_offsets import EARLIEST, LATEST
 from headrace.client.read_budget import ReadBudget, size_of
@@ -68,26 +67,17 @@ class Filter(NamedTuple):
 
     def selects(self, record: Record) -> bool:
         """Return whether a record is shown."""
-        return (
-            _contains(record.key, self.key)
-            and _contains(record.value, self.value)
-            and self._has_header(record)
-        )
-
-    def _has_header(self, record: Record) -> bool:
-        if not self.header:
-            return True
-        name, separator, wanted = self.header.partition("=")
-        return any(
-            own.lower() == name.strip().lower() and (not separator or _contains(content, wanted))
+        if not _contains(record.key, self.key) or not _contains(record.value, self.value):
+            return False
+        name, _, part = self.header.lower().partition("=")
+        return not self.header or any(
+            own.lower() == name.strip() and _contains(content, part)
             for own, content in record.headers
         )
 
 
-def _contains(data: bytes | None, wanted: str) -> bool:
-    if not wanted:
-        return True
-    return data is not None and wanted.lower().encode() in data.lower()
+def _contains(data: bytes | None, part: str) -> bool:
+    return not part or (data is not None and part.lower().encode() in data.lower())
 
 
 class Query(NamedTuple):
@@ -173,6 +163,68 @@ def page_budget() -> ReadBudget:
     return ReadBudget(MAX_READ_BYTES, MAX_SCANNED_RECORDS, MAX_READ_S)
 
 
+@dataclass(slots=True)
+class Place:
+    """The progress in a partition.
+
+    :ivar position: the offset at which the search continues
+    :ivar end: the offset at which it ends
+    :ivar max_bytes: of the next Fetch request
+    """
+
+    key: TopicPartition
+    position: int
+    end: int
+    max_bytes: int = FETCH_BYTES
+
+
+class Shelf:
+    """The room for the records of one page. One thread at a time fills it.
+
+    :ivar budget: what reading them may cost
+    :ivar found: the records that are selected
+    :ivar scanned: the number of records that were compared with the filters
+    :ivar problems: what could not be read, one line each; an ordered set
+    """
+
+    def __init__(self, cut: Cut, budget: ReadBudget) -> None:
+        self.budget = budget
+        self.found: list[ShownRecord] = []
+        self.scanned = 0
+        self.problems: dict[str, None] = {}
+        self._cut = cut
+        self._kept_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """True if the page ends."""
+        return self._kept_bytes >= MAX_KEPT_BYTES or self.budget.is_spent
+
+    def keep(self, key: TopicPartition, record: Record) -> None:
+        """Keep what the page shows of a record."""
+        cut = self._cut(record)
+        self._kept_bytes += size_of(cut.key, cut.value, cut.headers)
+        size_bytes = len(record.value or b"")
+        topic, number = key
+        self.found.append(
+            ShownRecord(
+                topic,
+                number,
+                cut.offset,
+                cut.timestamp_ms,
+                cut.key,
+                cut.value,
+                cut.headers,
+                size_bytes,
+                cut != record,
+            )
+        )
+
+    def note(self, key: TopicPartition, problem: object) -> None:
+        """Note what could not be read."""
+        self.problems[f"{key[0]}-{key[1]}: {problem}"] = None
+
+
 async def find_records(
     cluster: Cluster, query: Query, cut: Cut = cut_record, budget: ReadBudget | None = None
 ) -> FoundRecords:
@@ -190,44 +242,42 @@ async def find_records(
     if query.partition is not None and query.partition not in numbers:
         raise UnknownTopic(f"{query.topic}-{query.partition}")
     chosen = numbers if query.partition is None else [query.partition]
-    keys = [(query.topic, number) for number in chosen]
-    starts = await leaders.offsets(keys, EARLIEST)
-    ends = await leaders.offsets(keys, LATEST, read_committed=query.read_committed)
-    positions = await _positions(leaders, query, keys, starts, ends)
+    places = await _places(leaders, query, [(query.topic, number) for number in chosen])
     budget = budget or page_budget()
-    scan = _Scan(cluster, leaders, query, positions, ends, Shelf(cut, budget))
+    scan = _Scan(cluster, leaders, query, places, Shelf(cut, budget))
     try:
         return await scan.run(len(numbers))
     finally:
         budget.stop()  # a thread may still read: nobody waits for it after a cancellation
 
 
-async def _positions(
-    leaders: PartitionLeaders,
-    query: Query,
-    keys: Sequence[TopicPartition],
-    starts: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
-) -> dict[TopicPartition, int]:
+async def _places(
+    leaders: PartitionLeaders, query: Query, keys: Sequence[TopicPartition]
+) -> list[Place]:
     """Return where to begin in each partition that has records."""
-    named = query.positions or {}
-    found = {key: named[key[1]] for key in keys if query.is_begun(key[1]) and key[1] in named}
-    others = [key for key in keys if not query.is_begun(key[1])]
+    starts = await leaders.offsets(keys, EARLIEST)
+    ends = await leaders.offsets(keys, LATEST, read_committed=query.read_committed)
+    fresh = [key for key in keys if not query.is_begun(key[1])]
+    first: dict[TopicPartition, int] = {}
     if query.start == "time":
         # Without a record since then, the offset is missing: there is nothing to read.
-        found.update(await leaders.offsets(others, query.time_ms))
-    elif query.start == "offset":
-        found.update(dict.fromkeys(others, query.offset))
+        first = await leaders.offsets(fresh, query.time_ms)
     elif query.start == "latest":
         newest = _newest(query, len(keys))
-        found.update((key, ends.get(key, 0) - newest) for key in others)
+        first = {key: ends[key] - newest for key in fresh if key in ends}
     else:
-        found.update(dict.fromkeys(others, 0))
-    return {
-        key: max(position, starts.get(key, 0))
-        for key, position in found.items()
-        if key in ends and max(position, starts.get(key, 0)) < ends[key]
+        first = dict.fromkeys(fresh, query.offset if query.start == "offset" else 0)
+    positions = query.positions or {}
+    first |= {
+        (query.topic, number): at for number, at in positions.items() if query.is_begun(number)
     }
+    max_bytes = FETCH_BYTES // max(1, min(_PARTITIONS_AT_ONCE, len(keys)))
+    places = [
+        Place(key, max(first[key], starts.get(key, 0)), ends[key], max_bytes)
+        for key in keys
+        if key in first and key in ends
+    ]
+    return [place for place in places if place.position < place.end]
 
 
 def _newest(query: Query, partitions: int) -> int:
@@ -247,67 +297,51 @@ class _Scan:
         cluster: Cluster,
         leaders: PartitionLeaders,
         query: Query,
-        positions: Mapping[TopicPartition, int],
-        ends: Mapping[TopicPartition, int],
+        places: Sequence[Place],
         shelf: Shelf,
     ) -> None:
         self._cluster = cluster
-        self._shelf = shelf
         self._leaders = leaders
         self._query = query
-        self._positions = {key: at for key, at in positions.items() if query.is_begun(key[1])}
-        self._waiting = deque(sorted(positions.keys() - self._positions.keys()))
-        self._starts = positions
-        self._ends = ends
-        self._most = math.inf if query.start == "latest" else _PARTITIONS_AT_ONCE
-        together = max(1, min(_PARTITIONS_AT_ONCE, len(positions)))
-        self._max_bytes = dict.fromkeys(positions, FETCH_BYTES // together)
-        self._found: list[ShownRecord] = []
-        self._scanned = 0
+        self._shelf = shelf
+        self._open = {place.key: place for place in places if query.is_begun(place.key[1])}
+        self._waiting = deque(place for place in places if place.key not in self._open)
         self._searching = asyncio.Lock()
-        self._problems: dict[str, None] = {}
 
     async def run(self, partitions: int) -> FoundRecords:
         """Read until there are enough records, or the limits are reached.
 
         :param partitions: the number of partitions of the topic
         """
-        while not self._enough:
-            while self._waiting and len(self._positions) < self._most:
-                key = self._waiting.popleft()
-                self._positions[key] = self._starts[key]
-            by_broker = self._leaders.by_broker(self._positions)
-            if not by_broker:
+        is_latest = self._query.start == "latest"
+        most = len(self._open) + len(self._waiting) if is_latest else _PARTITIONS_AT_ONCE
+        advances = True
+        while advances and not self._shelf.is_full:
+            if not is_latest and len(self._shelf.found) >= self._query.limit:
                 break
-            before = dict(self._positions)
-            await asyncio.gather(*(self._fetch(node, keys) for node, keys in by_broker.items()))
-            if before == self._positions and not self._can_grow:
-                break
+            while self._waiting and len(self._open) < most:
+                place = self._waiting.popleft()
+                self._open[place.key] = place
+            by_broker = self._leaders.by_broker(self._open)
+            advanced = await asyncio.gather(
+                *(self._fetch(node, keys) for node, keys in by_broker.items())
+            )
+            advances = any(advanced)
         records, positions = self._page()
         return FoundRecords(
             records,
             positions,
-            self._waiting[0][1] if self._waiting else None,
-            self._scanned,
-            [*self._problems, *self._leaders.problems],
+            self._waiting[0].key[1] if self._waiting else None,
+            self._shelf.scanned,
+            [*self._shelf.problems, *self._leaders.problems],
             partitions,
         )
 
-    @property
-    def _enough(self) -> bool:
-        has_enough = self._query.start != "latest" and len(self._found) >= self._query.limit
-        return has_enough or self._shelf.is_full()
-
-    @property
-    def _can_grow(self) -> bool:
-        """True if a partition without an answer is to be asked for more bytes."""
-        return any(self._max_bytes[key] < _LARGEST_BATCH_BYTES for key in self._positions)
-
     def _page(self) -> tuple[list[ShownRecord], dict[int, int]]:
         """Return the records of the page, and where the next one begins."""
-        positions = {number: offset for (_, number), offset in self._positions.items()}
+        positions = {key[1]: place.position for key, place in self._open.items()}
         limit = self._query.limit
-        by_time = sorted(self._found, key=attrgetter("timestamp_ms", "partition", "offset"))
+        by_time = sorted(self._shelf.found, key=attrgetter("timestamp_ms", "partition", "offset"))
         if self._query.start == "latest":
             return by_time[: -limit - 1 : -1], positions
         # The page has the first records of each partition; the next page begins with the rest.
@@ -323,133 +357,65 @@ class _Scan:
                 positions[number] = min(positions.get(number, offset), offset)
         return shown, positions
 
-    async def _fetch(self, node_id: int, partitions: Sequence[TopicPartition]) -> None:
-        """Read the next batches of partitions that a broker leads."""
-        keys = partitions[:_PARTITIONS_AT_ONCE]  # the others follow in the next round
-        positions = {key: FetchPosition(self._positions[key], self._max_bytes[key]) for key in keys}
+    async def _fetch(self, node_id: int, keys: Sequence[TopicPartition]) -> bool:
+        """Read the next batches of partitions that a broker leads; return whether to go on."""
+        keys = keys[:_PARTITIONS_AT_ONCE]  # the others follow in the next round
+        before = [replace(self._open[key]) for key in keys]
         answers = await fetch(
             await self._cluster.connection(node_id, "records"),
-            positions,
+            {place.key: FetchPosition(place.position, place.max_bytes) for place in before},
             self._leaders.topic_ids,
             FetchLimits(0, 0, _LARGEST_BATCH_BYTES, int(self._query.read_committed)),
             timeout_ms=self._cluster.timeout_ms,
         )
-        read = []
         for key, answer in answers.items():
-            topic = f"topic '{key[0]}'"
             if answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                raise RequestRefused(
-                    f"reading {topic}", answer.error_code, needs=f"READ on {topic}"
-                )
+                topic = f"topic '{key[0]}'"
+                needs = f"READ on {topic}"
+                raise RequestRefused(f"reading {topic}", answer.error_code, needs=needs)
             if answer.error_code:
-                self._problems[f"{key[0]}-{key[1]}: {error_name(answer.error_code)}"] = None
-                del self._positions[key]
-                continue
-            if not answer.records:  # its next batch is larger
-                more = _GROWTH * self._max_bytes[key]
-                self._max_bytes[key] = min(more, _LARGEST_BATCH_BYTES)
-            aborted = answer.aborted_transactions
-            read.append(
-                Batches(key, answer.records, self._positions[key], self._ends[key], aborted)
-            )
+                self._shelf.note(key, error_name(answer.error_code))
+                del self._open[key]
+            elif not answer.records:  # its next batch is larger
+                more = _GROWTH * self._open[key].max_bytes
+                self._open[key].max_bytes = min(more, _LARGEST_BATCH_BYTES)
+        read = [(self._open[key], answers[key]) for key in answers if key in self._open]
         # Opening batches takes time, which other requests do not wait for. One thread spends the
         # budget at a time.
         async with self._searching:
-            outcomes = await in_thread(_search_all, read, self._query, self._shelf)
-        for batches, outcome in zip(read, outcomes, strict=True):
-            self._take(batches.key, outcome)
-        for key in keys:  # rotate, so that all partitions get their turn
-            if key in self._positions:
-                self._positions[key] = self._positions.pop(key)
-
-    def _take(self, key: TopicPartition, outcome: Searched) -> None:
-        """Take what was found in batches of a partition."""
-        self._found += outcome.found
-        self._scanned += outcome.scanned
-        for problem in outcome.problems:
-            self._problems[f"{key[0]}-{key[1]}: {problem}"] = None
-        if outcome.position >= self._ends[key]:
-            del self._positions[key]
-        else:
-            self._positions[key] = outcome.position
+            await in_thread(_search_all, read, self._query, self._shelf)
+        after = [self._open.pop(key) for key in keys if key in self._open]
+        # The others get their turn first.
+        self._open |= {place.key: place for place in after if place.position < place.end}
+        return before != after
 
 
-class Batches(NamedTuple):
-    """Batches of a partition that were read.
+def _search_all(read: Sequence[tuple[Place, FetchedPartition]], query: Query, shelf: Shelf) -> None:
+    for place, fetched in read:
+        search(place, fetched.records, query, shelf, fetched.aborted_transactions)
+
+
+def search(
+    place: Place,
+    data: bytes,
+    query: Query,
+    shelf: Shelf,
+    aborted: Iterable[tuple[int, int]] = (),
+) -> None:
+    """Search batches until the page is full; advance the place.
 
     :param aborted: (producer id, first offset) of aborted transactions
     """
-
-    key: TopicPartition
-    data: bytes
-    position: int
-    end: int
-    aborted: Iterable[tuple[int, int]] = ()
-
-
-class Shelf:
-    """The room for the records of one page.
-
-    :ivar budget: what reading them may cost
-    """
-
-    def __init__(self, cut: Cut, budget: ReadBudget) -> None:
-        self.budget = budget
-        self._cut = cut
-        self._kept_bytes = 0
-
-    def is_full(self) -> bool:
-        """Return whether the page ends."""
-        return self._kept_bytes >= MAX_KEPT_BYTES or self.budget.is_spent
-
-    def keep(self, key: TopicPartition, record: Record) -> ShownRecord:
-        """Return what the page keeps of a record."""
-        cut = self._cut(record)
-        self._kept_bytes += size_of(cut.key, cut.value, cut.headers)
-        return ShownRecord(
-            *key,
-            cut.offset,
-            cut.timestamp_ms,
-            cut.key,
-            cut.value,
-            cut.headers,
-            len(record.value or b""),
-            cut != record,
-        )
-
-
-@dataclass(slots=True)
-class Searched:
-    """The outcome of a search in batches.
-
-    :ivar position: the offset at which the search continues
-    :ivar scanned: the number of records that were compared
-    :ivar problems: what cannot be read, one line each
-    """
-
-    position: int
-    found: list[ShownRecord] = field(default_factory=list)
-    scanned: int = 0
-    problems: list[str] = field(default_factory=list)
-
-
-def _search_all(read: Sequence[Batches], query: Query, shelf: Shelf) -> list[Searched]:
-    return [search(batches, query, shelf) for batches in read]
-
-
-def search(batches: Batches, query: Query, shelf: Shelf) -> Searched:
-    """Search batches until the page is full."""
-    outcome = Searched(batches.position)
     budget = shelf.budget
-    begun = deque(sorted(batches.aborted, key=lambda transaction: transaction[1]))
+    begun = deque(sorted(aborted, key=itemgetter(1)))
     dropping: set[int] = set()
+    selected = 0
     try:
-        for at, header in headers(batches.data):
-            if header.base_offset >= batches.end:
-                outcome.position = batches.end
-                return outcome
-            if shelf.is_full():
-                return outcome
+        for at, header in headers(data):
+            if header.base_offset >= place.end:
+                place.position = place.end
+            if place.position >= place.end or shelf.is_full:
+                return
             while begun and begun[0][1] <= header.last_offset:
                 dropping.add(begun.popleft()[0])
             is_dropped = header.is_transactional and header.producer_id in dropping
@@ -458,33 +424,32 @@ def search(batches: Batches, query: Query, shelf: Shelf) -> Searched:
             if header.is_control or is_dropped:
                 budget.spend(header.size_bytes)
             else:
-                batch = batches.data[at : at + header.size_bytes]
-                for record in _opened(batch, budget, outcome.problems):
-                    if not batches.position <= record.offset < batches.end:
+                for record in _opened(data[at : at + header.size_bytes], place.key, shelf):
+                    if not place.position <= record.offset < place.end:
                         continue
-                    outcome.scanned += 1
+                    shelf.scanned += 1
                     if query.filter.selects(record):
-                        outcome.found.append(shelf.keep(batches.key, record))
-                    has_enough = len(outcome.found) >= query.limit and query.start != "latest"
-                    if has_enough or shelf.is_full():
-                        outcome.position = record.offset + 1
-                        return outcome
-            outcome.position = max(outcome.position, header.last_offset + 1)
+                        shelf.keep(place.key, record)
+                        selected += 1
+                    has_enough = selected >= query.limit and query.start != "latest"
+                    if has_enough or shelf.is_full:
+                        place.position = record.offset + 1
+                        return
+            place.position = max(place.position, header.last_offset + 1)
     except CorruptBatch as error:
-        outcome.problems.append(str(error))
-        outcome.position = batches.end
-    return outcome
+        shelf.note(place.key, error)
+        place.position = place.end
 
 
-def _opened(batch: bytes, budget: ReadBudget, problems: list[str]) -> Iterator[Record]:
+def _opened(batch: bytes, key: TopicPartition, shelf: Shelf) -> Iterator[Record]:
     try:
         for record in records(batch, _OPENING):
-            budget.spend_record(record)
+            shelf.budget.spend_record(record)
             yield record
     except CorruptBatch as error:
-        problems.append(f"the batch at offset {header_at(batch).base_offset}: {error}")
+        shelf.note(key, f"the batch at offset {header_at(batch).base_offset}: {error}")
         # It was read up to an unknown place, so that it counts as the largest that is opened.
-        budget.spend(MAX_OPENED_BYTES)
+        shelf.budget.spend(MAX_OPENED_BYTES)
 
 
 async def record_at(

@@ -15,7 +15,7 @@ from headrace.client.errors import ClientError
 from headrace.log_lines import get_logger
 
 from .limits import MAX_REDRIVES, REDRIVE_PLAN_S, REDRIVE_WAIT_S
-from .texts import count_of, short
+from .texts import short
 from .views import Change
 
 log = get_logger("headrace.ui")
@@ -81,15 +81,27 @@ class Redrives:
                 await task
 
 
+def outcomes(counts: RedriveCounts) -> list[tuple[str, int, str]]:
+    """Return source, count and kind of what a redrive did or would do."""
+    return [
+        *((source, count, "redriven") for source, count in sorted(counts.redriven.items())),
+        *(
+            (source, count, f"of them {Evidence.UNCOMPARED}")
+            for source, count in sorted(counts.uncompared.items())
+        ),
+        *(
+            (source, count, f"skipped: {reason}")
+            for (source, reason), count in sorted(counts.skipped.items())
+        ),
+    ]
+
+
 def summary(counts: RedriveCounts) -> str:
     """Return a sentence about what a redrive did."""
-    parts = [f"{counts.total:,} redriven"]
-    if counts.uncompared:
-        parts.append(f"{counts.uncompared.total():,} of them {Evidence.UNCOMPARED}")
-    reasons: Counter[str] = Counter()
-    for (_, reason), count in counts.skipped.items():
-        reasons[reason] += count
-    parts += [f"{count:,} skipped: {reason}" for reason, count in sorted(reasons.items())]
+    totals: Counter[str] = Counter({"redriven": 0})
+    for _, count, kind in outcomes(counts):
+        totals[kind] += count
+    parts = [f"{count:,} {kind}" for kind, count in totals.items()]
     if counts.stopped:
         parts.append("stopped before its end: the next redrive continues there")
     return "; ".join(parts)
@@ -99,22 +111,11 @@ def redrive_changes(counts: RedriveCounts) -> list[Change]:
     """Return what a redrive would do."""
     at_least = "at least " if counts.stopped else ""
     changes = [
-        Change(source, "", f"{at_least}{count_of(count, 'record')} redriven")
-        for source, count in sorted(counts.redriven.items())
-    ]
-    changes += [
-        Change(source, "", f"{count:,} of them {Evidence.UNCOMPARED}")
-        for source, count in sorted(counts.uncompared.items())
-    ]
-    changes += [
-        Change(source, "", f"{count:,} skipped: {reason}")
-        for (source, reason), count in sorted(counts.skipped.items())
+        Change(source, "", f"{at_least}{count:,} {kind}")
+        for source, count, kind in outcomes(counts)
     ]
     for sample in counts.samples:
-        key, value = (
-            "null" if data is None else repr(short(data, 100))
-            for data in (sample.key, sample.value)
-        )
+        key, value = _quoted(sample.key), _quoted(sample.value)
         where = f"{sample.source}-{sample.source_partition}@{sample.source_offset}"
         changes.append(Change(where, "", f"key {key}, value {value} ({sample.evidence})"))
     return changes
