@@ -16,7 +16,6 @@ WITHOUT_ADVISORIES = {
     "protobuf": "5.29.6",  # CVE-2025-4565, CVE-2026-0994
     "pyarrow": "23.0.1",  # CVE-2026-25087
     "pyjwt": "2.12.0",  # CVE-2026-32597
-    "starlette": "1.0.1",  # CVE-2026-48710
 }
 """Package → the lowest version without an advisory that is known."""
 

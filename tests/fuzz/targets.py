@@ -385,9 +385,10 @@ def page_request(data: bytes) -> None:
     """Parse the parameters of a request for records."""
     from urllib.parse import parse_qsl
 
+    from headrace.web.errors import BadRequest
     from headrace.web.limits import MAX_URL_BYTES
     from headrace.web.record_views import positions_of, records, time_of
-    from headrace.web.schemas import BadRequest, parameters_of, parsed
+    from headrace.web.schemas import parameters_of, parsed
 
     with only(BadRequest):
         query = dict(parse_qsl(data[:MAX_URL_BYTES].decode("latin-1"), keep_blank_values=True))

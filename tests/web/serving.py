@@ -20,6 +20,9 @@ from confluent_kafka import Consumer, TopicPartition
 
 from headrace.client import RangeConsumer
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
+from headrace.http.messages import Request
+from headrace.web.app import App
+from headrace.web.site import Site
 from tests.cli.command import start
 from tests.clients.confluent import create_topic, produce, share_from_earliest
 from tests.support import ROOT, unique
@@ -72,6 +75,26 @@ def served(tmp_path: Path, *arguments: str, token: bool = True) -> Iterator[Page
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=30)
+
+
+class InProcess(httpx.AsyncBaseTransport):
+    """A transport to a page in this process, without its HTTP server."""
+
+    def __init__(self, site: Site) -> None:
+        self._app = App(site)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        headers = [(name.lower(), value) for name, value in request.headers.raw]
+        asked = Request(
+            request.method, request.url.raw_path, headers, await request.aread(), "127.0.0.1"
+        )
+        answer = await self._app.answer(asked)
+        return httpx.Response(answer.status, headers=list(answer.headers), content=answer.body)
+
+
+def browsing_site(site: Site, scheme: str = "http") -> httpx.AsyncClient:
+    """Return a client of a page in this process."""
+    return httpx.AsyncClient(transport=InProcess(site), base_url=f"{scheme}://localhost")
 
 
 def client(page: Page, **options: Any) -> httpx.Client:

@@ -17,18 +17,17 @@ import pytest
 from confluent_kafka import Producer
 
 from headrace.client import Cluster
+from headrace.client.config import read_config
 from headrace.client.connection import Connection
 from headrace.client.offset_commits import commit_offsets
-from headrace.client.settings import settings
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
 from headrace.web.access import Credentials
-from headrace.web.app import create_app
 from headrace.web.limits import MAX_SPANS_OF_PAGE, PARTITIONS_OF_PAGE, ROWS_OF_PAGE
 from headrace.web.observer import Observer
 from headrace.web.site import Site
 from tests.clients.confluent import PATIENCE_S, create_topic, share_from_earliest
 from tests.support import HeadraceProcess, story, unique
-from tests.web.serving import holding
+from tests.web.serving import browsing_site, holding
 
 PARTITIONS, GROUPS, SPANS = 120, 70, 90
 PAGES_OF_PARTITIONS, FETCHES = 3, 3
@@ -106,11 +105,10 @@ class Client:
 @asynccontextmanager
 async def looking(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
     """Serve the page in this process, and wait until it has seen the crowd."""
-    options = settings({"bootstrap.servers": crowd.bootstrap_servers})
+    options = read_config({"bootstrap.servers": crowd.bootstrap_servers})
     site = Site(options, Observer(options), Credentials(), producer_config={})
-    transport = httpx.ASGITransport(create_app(site))
     own_thread, exchange = threading.get_ident(), Connection.request
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+    async with browsing_site(site) as http:
         client = Client(http)
 
         async def counted(self: Connection, payload: Any, *, timeout_ms: int = 30_000) -> Any:

@@ -11,16 +11,18 @@ import pytest
 from confluent_kafka import Producer
 
 from headrace import Broker
-from headrace.client.settings import Settings, settings
+from headrace.client.config import ClientConfig, read_config
+from headrace.web.errors import BadRequest
 from headrace.web.limits import MAX_URL_BYTES
 from headrace.web.observation import Courses
 from headrace.web.observer import Observer
 from headrace.web.plans import Plans
 from headrace.web.record_views import next_link, records
 from headrace.web.records import FoundRecords, Query
-from headrace.web.schemas import BadRequest, parameters_of, parsed
+from headrace.web.requests import url
+from headrace.web.schemas import parameters_of, parsed
 from headrace.web.views import Records
-from headrace.web.visits import Visit, url
+from headrace.web.visits import Visit
 from tests.clients.confluent import create_topic
 from tests.support import story
 
@@ -51,7 +53,7 @@ def _pages(servers: str, **parameters: object) -> Iterator[list[str]]:
         yield keys
 
 
-def _visit(connections: Settings, link: str) -> Visit:
+def _visit(connections: ClientConfig, link: str) -> Visit:
     """Return the request for an address."""
     path, _, query = link.partition("?")
     observer = Observer(connections)
@@ -62,7 +64,7 @@ def _visit(connections: Settings, link: str) -> Visit:
 
 
 async def _records(servers: str, link: str) -> Records:
-    visit = _visit(settings({"bootstrap.servers": servers}), link)
+    visit = _visit(read_config({"bootstrap.servers": servers}), link)
     async with visit.cluster:
         return await records(visit, **parsed(parameters_of(records), visit.query))
 
@@ -77,7 +79,7 @@ async def _page(servers: str, link: str) -> tuple[list[str], str]:
 
 def _next(link: str, query: Query, page: FoundRecords) -> str:
     """Return the address of the page after that of an address."""
-    visit = _visit(settings({"bootstrap.servers": "127.0.0.1:1"}), link)
+    visit = _visit(read_config({"bootstrap.servers": "127.0.0.1:1"}), link)
     return next_link(visit, query, page) or ""
 
 

@@ -12,14 +12,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-import httpx
 import pytest
 
+from headrace.client.config import read_config
 from headrace.client.errors import ClientError
 from headrace.client.read_budget import ReadBudget
-from headrace.client.settings import settings
 from headrace.client.share_state import SharePartitionState, Span
-from headrace.http.failed_logins import FailedLogins
 from headrace.http.limits import FAILED_LOGIN_DELAY_S, MAX_FAILED_LOGINS
 from headrace.protocol.record_batch import (
     TRANSACTIONAL_BIT,
@@ -32,8 +30,6 @@ from headrace.protocol.share_inspection import SpanState
 from headrace.web import pictures, texts
 from headrace.web.access import Credentials, Sessions, basic_or_bearer
 from headrace.web.actions import ACTIONS, Action
-from headrace.web.app import create_app
-from headrace.web.guard import Guard
 from headrace.web.limits import (
     MAX_PLANS,
     MAX_SESSIONS,
@@ -59,6 +55,7 @@ from headrace.web.site import Site
 from headrace.web.views import Change, GroupSummary, Outcomes, Point
 from tests.clients.confluent import PATIENCE_S
 from tests.support import story
+from tests.web.serving import browsing_site
 
 
 @pytest.mark.parametrize(
@@ -350,38 +347,60 @@ def test_plans_are_confirmed_once_by_their_user_and_in_time() -> None:
     assert (len(ran), plans.done[0].user, plans.done[0].error) == (1, "ann", None)
 
 
-async def _through_guard(method: str = "POST", path: str = "/") -> httpx.Response:
-    """Send a request through the guard to an application that reads its body."""
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        assert (await receive())["body"] == b"x"
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
-
-    guard = Guard(app, FailedLogins(), is_secure=False)
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(guard), base_url="http://localhost"
-    ) as client:
-        return await client.request(method, path, content=b"x")
+@story
+async def test_odd_requests_are_refused_and_answers_protected() -> None:
+    async with _site() as (_, client):
+        answer = await client.get("/actions")
+        assert answer.status_code == 200
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert "unsafe" not in answer.headers["content-security-policy"]
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert "strict-transport-security" not in answer.headers
+        for method, path, status in (
+            ("TRACE", "/", 405),
+            ("GET", "/" + "x" * 9000, 414),
+            ("GET", "/nothing", 404),
+            ("GET", "/groups/", 404),
+            ("GET", "/logout", 405),
+            ("POST", "/groups", 405),
+            ("POST", "/api/nothing", 404),
+            ("GET", "/static/", 404),
+        ):
+            answer = await client.request(method, path)
+            assert answer.status_code == status, path
+            assert answer.headers["x-content-type-options"] == "nosniff"
 
 
 @story
-async def test_the_guard_refuses_and_protects() -> None:
-    answer = await _through_guard()
-    assert answer.status_code == 200
-    assert "default-src 'none'" in answer.headers["content-security-policy"]
-    assert "unsafe" not in answer.headers["content-security-policy"]
-    assert answer.headers["cache-control"] == "no-store"
-    assert answer.headers["x-frame-options"] == "DENY"
-    assert "strict-transport-security" not in answer.headers
-    assert (await _through_guard("TRACE")).status_code == 405
-    assert (await _through_guard(path="/" + "x" * 9000)).status_code == 414
+async def test_a_page_that_fails_says_so_and_the_log_has_the_reason(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with _site() as (site, client):
+        monkeypatch.setattr(site, "html", None)
+        answer = await client.get("/actions")
+        assert (answer.status_code, answer.text) == (
+            500,
+            "The page has failed; its log has the reason.\n",
+        )
+    assert "cannot serve /actions" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "back", ["//evil.example/", "/\\evil.example", "https://evil.example/", ""]
+)
+@story
+async def test_a_login_leads_to_this_site_only(back: str) -> None:
+    async with _site() as (_, client):
+        for address, location in ((back, "/"), ("/a\r\nb: c?d=é", "/a%0D%0Ab:%20c?d=%C3%A9")):
+            answer = await client.post("/login", data={"password": "right", "back": address})
+            assert (answer.status_code, answer.headers["location"]) == (303, location)
 
 
 @asynccontextmanager
 async def _site(*, is_secure: bool = False, login_to_view: bool = False) -> AsyncIterator[Any]:
     """Yield a site with a token and a user, and a client of its page."""
-    connections = settings({"bootstrap.servers": "127.0.0.1:1"})
+    connections = read_config({"bootstrap.servers": "127.0.0.1:1"})
     observer = Observer(connections)
     observer.observation = Observation(1, 1000, 5, "the-cluster-id", 3, {}, {}, {}, {}, [], [])
     observer.problem = "no broker answers at the-host"
@@ -393,10 +412,7 @@ async def _site(*, is_secure: bool = False, login_to_view: bool = False) -> Asyn
         login_to_view=login_to_view,
         is_secure=is_secure,
     )
-    scheme = "https" if is_secure else "http"
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(create_app(site)), base_url=f"{scheme}://localhost"
-    ) as client:
+    async with browsing_site(site, "https" if is_secure else "http") as client:
         yield site, client
 
 
@@ -456,7 +472,7 @@ async def test_logins_and_actions_are_logged_with_the_visitors_address(
         for made in (good, bad):
             monkeypatch.setitem(ACTIONS, made.__name__, Action(made.__name__, "", "", made))
         await client.post("/login", data={"name": "ann", "password": "right"})
-        csrf = site.access.sessions.get(client.cookies[site.access.cookie]).csrf
+        csrf = site.access.sessions.get(client.cookies["headrace_session"]).csrf
         assert (await client.post("/logout", data={"csrf": csrf})).status_code == 303
         for action in ("good", "bad"):
             await client.post(f"/api/actions/{action}", json={"dry_run": False}, headers=RIGHT)
@@ -564,12 +580,10 @@ def test_batches_of_an_unknown_format_do_not_end_the_search() -> None:
 
 @story
 async def test_the_part_that_is_swapped_says_that_the_numbers_are_old() -> None:
-    read = settings({"bootstrap.servers": "127.0.0.1:1"})
+    read = read_config({"bootstrap.servers": "127.0.0.1:1"})
     observer = Observer(read)
     observer.observation = Observation(1, 1000, 5, "id", 1, {}, {}, {}, {}, [], [])
-    app = create_app(Site(read, observer, Credentials({}), producer_config={}))
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with browsing_site(Site(read, observer, Credentials({}), producer_config={})) as client:
         fresh = (await client.get("/?part=x")).text
         assert ">live<" in fresh
         assert "banner" not in fresh
@@ -593,7 +607,7 @@ async def test_the_part_that_is_swapped_says_that_the_numbers_are_old() -> None:
 def test_a_cluster_that_does_not_answer_does_not_delay_the_end() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        read = settings({"bootstrap.servers": f"127.0.0.1:{port}"})
+        read = read_config({"bootstrap.servers": f"127.0.0.1:{port}"})
         observer = Observer(replace(read, connect_timeout_ms=600_000, request_timeout_ms=600_000))
         observer.start()
         connection, _ = silent.accept()

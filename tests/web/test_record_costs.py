@@ -11,10 +11,9 @@ from itertools import count
 
 from hypothesis import example, given
 from hypothesis import strategies as st
-from starlette.requests import Request
-from starlette.responses import Response
 
 from headrace.client.read_budget import ReadBudget
+from headrace.http.messages import Response
 from headrace.protocol.compression import ZSTD
 from headrace.protocol.record_batch import Record, build
 from headrace.web import texts
@@ -37,6 +36,7 @@ from headrace.web.records import (
     page_budget,
     search,
 )
+from headrace.web.requests import PageRequest
 from tests.support import story
 
 MIB = 1 << 20
@@ -206,16 +206,17 @@ class Visitors:
         self.answer = asyncio.Event()
         self.read = Reads()(self._handle)
 
-    async def _handle(self, _: Request) -> Response:
+    async def _handle(self, _: PageRequest) -> Response:
         self.running += 1
         try:
             await self.answer.wait()
-            return Response("done")
+            return Response(200, b"done")
         finally:
             self.running -= 1
 
     def come(self) -> asyncio.Task[Response]:
-        return asyncio.ensure_future(self.read(Request({"type": "http"})))  # type: ignore[arg-type]
+        request = PageRequest("GET", "/records", "/records", {}, {}, b"", "127.0.0.1")
+        return asyncio.ensure_future(self.read(request))
 
 
 async def _turn() -> None:

@@ -15,19 +15,18 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import parse_qs
-
-from starlette.requests import Request
 
 from headrace.http.failed_logins import FailedLogins
 
+from .errors import BadRequest
 from .limits import MAX_SESSIONS, SESSION_IDLE_S, SESSION_S
-from .schemas import BadRequest
+from .requests import PageRequest
 
-COOKIE = "headrace_session"
-_SECURE_COOKIE = f"__Host-{COOKIE}"
+_COOKIE = "headrace_session"
+_SECURE_COOKIE = f"__Host-{_COOKIE}"
 """Browsers take it over TLS only, and neither from nor for another host."""
-_MAX_FIELDS = 100
+
+Header = tuple[bytes, bytes]
 
 TOKEN_USER = "token"
 """The name of a user who has logged in with the token."""
@@ -162,83 +161,57 @@ class Access:
         self.is_secure = is_secure
         self.sessions = Sessions()
         self.failed_logins = FailedLogins()
-        self.cookie = _SECURE_COOKIE if is_secure else COOKIE
+        self._cookie = _SECURE_COOKIE if is_secure else _COOKIE
         self._login_to_view = login_to_view
 
-    def visitor(self, request: Request) -> Visitor:
+    def visitor(self, request: PageRequest) -> Visitor:
         """Return the visitor who sent a request."""
-        if not hasattr(request.state, "visitor"):  # a wrong password counts once for each request
-            request.state.visitor = self._visitor(request)
-        visitor: Visitor = request.state.visitor
-        return visitor
+        if request.visitor is None:  # a wrong password counts once for each request
+            request.visitor = self._visitor(request)
+        return request.visitor
 
-    def _visitor(self, request: Request) -> Visitor:
+    def _visitor(self, request: PageRequest) -> Visitor:
         header = request.headers.get("authorization")
         if header is not None and self.credentials:
             name_and_secret = basic_or_bearer(header)
             return Visitor(name_and_secret and self.admitted(request, *name_and_secret))
-        session = self.sessions.get(request.cookies.get(self.cookie), is_use=not is_part(request))
+        session = self.sessions.get(request.cookie(self._cookie), is_use=not request.is_part)
         return Visitor(None if session is None else session.user, session)
 
-    def admitted(self, request: Request, name: str, secret: str) -> str | None:
+    def admitted(self, request: PageRequest, name: str, secret: str) -> str | None:
         """Return the user with this name and password, or of this token; count a wrong one."""
         user = self.credentials.admits(name, secret)
         if user is None:
             user_name = name if name in self.credentials.users else None
-            request.state.is_late = self.failed_logins.count(host_of(request), user_name)
+            request.is_late = self.failed_logins.count(request.host, user_name)
         return user
 
     def may_view(self, visitor: Visitor) -> bool:
         """Return whether a visitor may view pages."""
         return not self._login_to_view or visitor.user is not None
 
-    async def form(self, request: Request) -> tuple[str, dict[str, str]]:
+    def form(self, request: PageRequest) -> tuple[str, dict[str, str]]:
         """Return the user who sent a form, and its fields.
 
         :raises BadRequest: it lacks the token of its sender's login, or another site has sent it
         """
         session = self.visitor(request).session
-        fields = await fields_of(request)
+        fields = request.form()
         if session is None or not _is_same(fields.get("csrf", ""), session.csrf):
             raise BadRequest(
                 "The form is no longer valid: go back, load the page again, and repeat."
             )
         return session.user, fields
 
+    def begin(self, user: str) -> Header:
+        """Begin a login in a browser, and return the header that says so."""
+        return self._cookie_header(f"{self._cookie}={self.sessions.begin(user)}")
 
-def is_part(request: Request) -> bool:
-    """Return whether a request wants only the part of a page that changes with time."""
-    return "part" in request.query_params
+    def end(self, request: PageRequest) -> Header:
+        """End the login of a browser, and return the header that says so."""
+        self.sessions.end(request.cookie(self._cookie))
+        return self._cookie_header(f"{self._cookie}=; Max-Age=0")
 
-
-def host_of(request: Request) -> str:
-    """Return the address of the visitor who sent a request."""
-    return "" if request.client is None else request.client.host
-
-
-def require_same_origin(request: Request) -> None:
-    """Refuse a request that another site has made a browser send.
-
-    :raises BadRequest: another site has sent it
-    """
-    origin = request.headers.get("origin")
-    site = request.headers.get("sec-fetch-site")
-    is_foreign = origin is not None and origin.partition("://")[2] != request.headers.get("host")
-    if is_foreign or site not in (None, "same-origin", "none"):
-        raise BadRequest("The request came from another site.")
-
-
-async def fields_of(request: Request) -> dict[str, str]:
-    """Return the fields of a form; of several with one name the last.
-
-    :raises BadRequest: it cannot be decoded, or another site has sent it
-    """
-    require_same_origin(request)
-    body = await request.body()
-    try:
-        fields = parse_qs(
-            body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS, errors="strict"
-        )
-    except ValueError:
-        raise BadRequest("The form cannot be read.") from None
-    return {name: values[-1] for name, values in fields.items()}
+    def _cookie_header(self, cookie: str) -> Header:
+        secure = "; Secure" if self.is_secure else ""
+        return b"set-cookie", f"{cookie}; HttpOnly; Path=/; SameSite=strict{secure}".encode()

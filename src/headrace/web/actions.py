@@ -29,15 +29,15 @@ from headrace.client.share_state import release_records, share_states
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.share_inspection import SpanState
 
+from .errors import BadRequest, NotThere
 from .groups import group_lag
 from .limits import MAX_SPANS_OF_RECORD
 from .plans import Plan
 from .record_views import time_of
 from .redriving import Redrives, redrive_changes
-from .schemas import About, BadRequest, Parameter, parameters_of, parsed
+from .schemas import About, Parameter, parameters_of, parsed
 from .texts import count_of, short, whole
 from .views import Change
-from .visits import NotThere
 
 _ANY_PARTITION = -1
 _MAX_PARTITION = (1 << 31) - 1

@@ -27,6 +27,7 @@ from headrace.client.share_state import (
 )
 from headrace.protocol.partitions import TopicPartition
 
+from .errors import NotThere
 from .limits import (
     LEAST_SPANS_OF_PARTITION,
     MAX_SPANS_OF_PAGE,
@@ -36,7 +37,7 @@ from .lists import page_of
 from .observation import Observation
 from .schemas import About
 from .views import Group, MemberOfGroup, PartitionOfGroup
-from .visits import NotThere, PageNumber, Visit
+from .visits import PageNumber, Visit
 
 _UNKNOWN_NODE = -1
 

@@ -16,6 +16,7 @@ from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 
 from headrace.client.cluster import Cluster, TopicMetadata
+from headrace.client.config import ClientConfig
 from headrace.client.configs import ConfigType, describe_configs
 from headrace.client.dead_letters import sources
 from headrace.client.errors import ClientError, raised
@@ -23,7 +24,6 @@ from headrace.client.lag.model import LagQuery, summary
 from headrace.client.lag.watch import LagWatch
 from headrace.client.list_offsets import LATEST, ListedOffset, ask_leaders
 from headrace.client.loop_thread import LoopThread
-from headrace.client.settings import Settings
 from headrace.log_lines import LimitedLog, get_logger
 
 from .observation import Histories, Observation, notes
@@ -101,11 +101,11 @@ class Observer:
     :ivar tried: set at the end of the first attempt
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, config: ClientConfig) -> None:
         self.observation: Observation | None = None
         self.problem: str | None = None
         self.tried = threading.Event()
-        self._settings = settings
+        self._config = config
         self._groups = Histories()
         self._topics = Histories()
         self._lock = threading.Lock()
@@ -173,7 +173,7 @@ class Observer:
             self._thread.submit(wake())
 
     async def _observe_repeatedly(self) -> None:
-        async with self._settings.cluster() as cluster:
+        async with self._config.cluster() as cluster:
             watch = LagWatch(cluster, LagQuery(), WINDOW_MS)
             while True:
                 self._wake.clear()

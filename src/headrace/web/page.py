@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from starlette.responses import Response
 
+from headrace.http.messages import Response
 from headrace.log_lines import printable
 
 from . import pictures, texts
+from .errors import NotThere
 from .observer import Observer
-from .visits import NotThere, url
+from .requests import url
 
 _FOLDER = Path(__file__).parent
 _TYPES = {
@@ -74,14 +75,17 @@ class Pages:
         """Return the HTML of a template."""
         return self._environment.get_template(name).render(values)
 
-    def file(self, version: str, name: str) -> Response:
+    def file(self, address: str) -> Response:
         """Return a file.
 
+        :param address: its version and name
         :raises NotThere: there is no such file
         """
+        version, _, name = address.partition("/")
         if name not in self._files:
             raise NotThere("There is no such file.")
-        body, media_type = self._files[name]
+        body, content_type = self._files[name]
         is_current = version == self._version
         cache = "public, max-age=31536000, immutable" if is_current else "no-store"
-        return Response(body, media_type=media_type, headers={"cache-control": cache})
+        headers = {"content-type": content_type, "cache-control": cache}
+        return Response(200, body, [(key.encode(), text.encode()) for key, text in headers.items()])

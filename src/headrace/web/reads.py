@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from starlette.requests import Request
-from starlette.responses import Response
+from headrace.http.messages import Response
 
 from .limits import MAX_READS
+from .requests import PageRequest
 
 T = TypeVar("T")
 
-Handle = Callable[[Request], Awaitable[Response]]
+Handle = Callable[[PageRequest], Awaitable[Response]]
 
 _THREADS = ThreadPoolExecutor(MAX_READS, "records")
 """Few threads, because each keeps some of the memory that it has used."""
@@ -34,7 +34,7 @@ class Reads:
     def __call__(self, handle: Handle) -> Handle:
         """Return a handler that waits for its turn. The server cancels it if its client goes."""
 
-        async def read(request: Request) -> Response:
+        async def read(request: PageRequest) -> Response:
             async with self._running:
                 return await handle(request)
 

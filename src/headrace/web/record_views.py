@@ -22,6 +22,7 @@ from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import Record
 from headrace.protocol.share_inspection import SpanState
 
+from .errors import BadRequest, NotThere
 from .limits import (
     API_VALUE_BYTES,
     MAX_API_VALUE_BYTES,
@@ -36,9 +37,9 @@ from .limits import (
 from .observation import Observation
 from .pictures import state_text
 from .records import Filter, FoundRecords, Query, cut_record, find_records, record_at
-from .schemas import About, BadRequest
+from .schemas import About
 from .views import Records, ShownRecord, Standing
-from .visits import NotThere, Visit
+from .visits import Visit
 
 _MAX_POSITIONS = 200
 """Positions of partitions in the address of a next page, which has a limit."""

@@ -19,6 +19,8 @@ from inspect import Parameter as Argument
 from inspect import cleandoc, signature
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+from .errors import BadRequest
+
 MAX_CHARS = 2000
 """The length of a parameter that has no bound of its own."""
 MAX_DIGITS = 18
@@ -29,10 +31,6 @@ _BYTES = {
     "description": "A text if the bytes are UTF-8, else their base64; null if there are none.",
     "type": ["string", "object"],
 }
-
-
-class BadRequest(Exception):
-    """A request has a parameter that cannot be used. The page shows the text."""
 
 
 @dataclass(frozen=True, slots=True)

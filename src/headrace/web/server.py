@@ -1,21 +1,16 @@
-"""The page behind the HTTP server: requests become those of ASGI."""
+"""The page behind the HTTP server."""
 
 from __future__ import annotations
 
 import asyncio
 import resource
 import ssl
-from collections.abc import Awaitable, Callable
-from typing import Any
-from urllib.parse import unquote
-
-from starlette.types import ASGIApp
+from collections.abc import Callable
 
 from headrace.http.hosts import Hosts
-from headrace.http.messages import Request, Response
 from headrace.http.server import HttpServer
 
-from .app import create_app
+from .app import App
 from .limits import MAX_CONCURRENT_REQUESTS, MAX_CONNECTIONS
 from .site import Site
 
@@ -41,7 +36,7 @@ async def serve(
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     is_unlimited = descriptors == resource.RLIM_INFINITY
     server = HttpServer(
-        answering(create_app(site), "http" if tls is None else "https"),
+        App(site).answer,
         hosts,
         tls,
         # Handshakes take as many again; the rest is for the connections to the cluster.
@@ -58,44 +53,3 @@ async def serve(
         site.observer.close()
         await site.redrives.close()
         await site.cluster.close()
-
-
-def answering(app: ASGIApp, scheme: str) -> Callable[[Request], Awaitable[Response]]:
-    """Return the function that has an application answer requests."""
-
-    async def answer(request: Request) -> Response:
-        path, _, query = request.target.partition(b"?")
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": "1.1",
-            "method": request.method,
-            "scheme": scheme,
-            "path": unquote(path.decode("ascii")),
-            "raw_path": path,
-            "query_string": query,
-            "root_path": "",
-            "headers": list(request.headers),
-            "client": (request.address, 0),
-            "server": None,
-            "state": {},
-        }
-        bodies = [request.body]
-        started: dict[str, Any] = {}
-        sent = bytearray()
-
-        async def receive() -> dict[str, Any]:
-            if not bodies:
-                await asyncio.Event().wait()  # the server cancels the answer if the client goes
-            return {"type": "http.request", "body": bodies.pop()}
-
-        async def send(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                started.update(message)
-            else:
-                sent.extend(message.get("body", b""))
-
-        await app(scope, receive, send)
-        return Response(started["status"], bytes(sent), list(started["headers"]))
-
-    return answer

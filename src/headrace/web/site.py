@@ -8,20 +8,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from markupsafe import Markup
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
 
-from headrace.client.settings import Settings
+from headrace.client.config import ClientConfig
+from headrace.http.messages import Response
 
-from .access import Access, Credentials, is_part
+from .access import Access, Credentials
 from .actions import Tools
 from .observation import Courses
 from .observer import Observer
 from .page import Pages
 from .plans import Plans
 from .redriving import Redrives
+from .requests import PageRequest, html_response, url
 from .schemas import parameters_of, parsed
-from .visits import Visit, url
+from .visits import Visit
 
 _RETRY_S = 5
 """The time after which a browser asks again for a page that the cluster did not answer for."""
@@ -30,7 +30,7 @@ _RETRY_S = 5
 class Site:
     """The state behind all pages.
 
-    :param settings: of the connections to the cluster
+    :param config: of the connections to the cluster
     :param credentials: of the users who may act; empty: the page is read-only
     :param producer_config: librdkafka's configuration, for records to produce
     :param login_to_view: require a login to view pages, too
@@ -39,7 +39,7 @@ class Site:
 
     def __init__(
         self,
-        settings: Settings,
+        config: ClientConfig,
         observer: Observer,
         credentials: Credentials,
         *,
@@ -49,7 +49,7 @@ class Site:
     ) -> None:
         self.access = Access(credentials, login_to_view=login_to_view, is_secure=is_secure)
         self.observer = observer
-        self.cluster = settings.cluster()
+        self.cluster = config.cluster()
         self.pages = Pages(observer)
         self.plans = Plans()
         self.redrives = Redrives(producer_config)
@@ -57,7 +57,7 @@ class Site:
         self._courses = Courses()
 
     async def view(
-        self, request: Request, function: Callable[..., Any], fixed: Mapping[str, str]
+        self, request: PageRequest, function: Callable[..., Any], fixed: Mapping[str, str]
     ) -> Any:
         """Return the view of a request.
 
@@ -70,9 +70,7 @@ class Site:
         """
         parameters = parameters_of(function)
         query = {
-            each.name: request.query_params[each.name]
-            for each in parameters
-            if each.name in request.query_params
+            each.name: request.query[each.name] for each in parameters if each.name in request.query
         }
         visit = Visit(
             self.cluster,
@@ -80,14 +78,14 @@ class Site:
             self._courses,
             self.plans,
             self.access.failed_logins.total,
-            is_part(request),
-            request.url.path,
+            request.is_part,
+            request.path,
             query,
         )
         return await function(visit, **parsed(parameters, {**query, **fixed}))
 
     def html(
-        self, request: Request, template: str, values: Mapping[str, Any], status: int = 200
+        self, request: PageRequest, template: str, values: Mapping[str, Any], status: int = 200
     ) -> Response:
         """Return a page.
 
@@ -97,8 +95,8 @@ class Site:
         """
         visitor = self.access.visitor(request)
         observer = self.observer if self.access.may_view(visitor) else None
-        query = {name: text for name, text in request.query_params.items() if name != "part"}
-        path = request.url.path
+        query = {name: text for name, text in request.query.items() if name != "part"}
+        path = request.path
         values = {
             "visitor": visitor,
             "may_act": bool(self.access.credentials),
@@ -109,7 +107,7 @@ class Site:
             "stale_ms": observer and observer.stale_ms(time.time_ns() // 1_000_000),
             "retry_s": _RETRY_S if status == 502 and request.method == "GET" else None,
             "path": path,
-            "address": f"{path}?{request.url.query}" if request.url.query else path,
+            "address": request.target,
             "query": query,
             "live": "",
             "live_url": "",
@@ -122,9 +120,9 @@ class Site:
                 live_template if values["view"] is not None else "waiting.html", values
             )
             digest = hashlib.sha256(live.encode()).hexdigest()[:16]
-            if request.query_params.get("part") == digest:
-                return Response(status_code=204)
+            if request.query.get("part") == digest:
+                return Response(204, b"")
             values["live"] = Markup(live)
             values["live_url"] = url(path, **{**query, "part": digest})
-        name = "live.html" if is_part(request) else f"{template}.html"
-        return HTMLResponse(self.pages.render(name, values), status)
+        name = "live.html" if request.is_part else f"{template}.html"
+        return html_response(self.pages.render(name, values), status)

@@ -13,12 +13,13 @@ from headrace.client.list_offsets import EARLIEST, LATEST
 from headrace.client.topics import describe_topics
 from headrace.errors import ErrorCode
 
+from .errors import NotThere
 from .groups import configs_of
 from .limits import PARTITIONS_OF_PAGE
 from .lists import page_of
 from .schemas import About
 from .views import PartitionOfTopic, Topic
-from .visits import NotThere, PageNumber, Visit
+from .visits import PageNumber, Visit
 
 _MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
 

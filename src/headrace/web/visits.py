@@ -5,28 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
-from urllib.parse import urlencode
 
 from headrace.client.cluster import Cluster
 
+from .errors import NotSeen
 from .observation import Courses, Observation
 from .observer import Observer
 from .plans import Plans
 from .reads import in_thread
+from .requests import url
 from .schemas import About
 
 PageNumber = Annotated[int, About("the page, from 1", least=1)]
 
 _FIRST_OBSERVATION_S = 0.25
 """The time that a view waits for the first observation."""
-
-
-class NotThere(Exception):
-    """A group, topic or record does not exist. The page shows the text."""
-
-
-class NotSeen(Exception):
-    """The cluster was not seen yet. The page shows the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +64,3 @@ class Visit:
     def link(self, **changes: object) -> str:
         """Return the address of this view with other parameters."""
         return url(self.path, **{**self.query, **changes})
-
-
-def url(path: str, /, **query: object) -> str:
-    """Return an address with a query, without parameters that are empty or None."""
-    given = {name: value for name, value in query.items() if value not in (None, "")}
-    return f"{path}?{urlencode(given, safe=':,')}" if given else path

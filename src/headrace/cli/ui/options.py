@@ -22,7 +22,6 @@ _FLAGS = {
     "open": "let other machines reach the page without TLS and a login to view it, for example "
     "behind a proxy that has both",
 }
-_PACKAGES = ("jinja2", "starlette")
 
 
 def page_options(parser: ArgumentParser, prefix: str = "") -> None:
@@ -59,13 +58,12 @@ def check_page(options: Namespace, host: str, prefix: str = "") -> None:
     """Check the options before anything starts.
 
     :param host: that the page is served on
-    :raises Failure: a package is missing
+    :raises Failure: jinja2 is missing
     :raises BadUsage: nobody could log in, or other machines reach the page without TLS or a login
         and it is not declared open
     """
-    for package in _PACKAGES:
-        if importlib.util.find_spec(package) is None:
-            raise Failure(f"{package} is not installed: pip install 'headrace[ui]'")
+    if importlib.util.find_spec("jinja2") is None:
+        raise Failure("jinja2 is not installed: pip install 'headrace[ui]'")
     has_login = options.page_users or options.page_token_file or options.page_actions
     if options.page_login_to_view and not has_login:
         raise BadUsage(

@@ -1,0 +1,141 @@
+"""Requests for the page, and responses to them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlencode
+
+from headrace.http.messages import Headers, Request, Response
+
+from .errors import BadRequest
+
+if TYPE_CHECKING:
+    from .access import Visitor
+
+_MAX_FIELDS = 100
+_OF_LOCATION = ":/%#?=@[]!$&'()*+,;"
+"""The characters of an address that are not escaped."""
+
+
+@dataclass(slots=True)
+class PageRequest:
+    """A request for the page.
+
+    :ivar target: path and query, not decoded
+    :ivar path: decoded
+    :ivar query: the parameters; of several with one name the last
+    :ivar headers: names in lower case
+    :ivar host: the address of the visitor
+    :ivar visitor: who sent it; None until it is looked up
+    :ivar is_late: its answer is delayed, as it has a wrong password
+    """
+
+    method: str
+    target: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+    host: str
+    visitor: Visitor | None = None
+    is_late: bool = False
+
+    @classmethod
+    def of(cls, request: Request) -> PageRequest:
+        """Decode a request."""
+        target = request.target.decode("ascii")
+        path, _, query = target.partition("?")
+        parameters = dict(parse_qsl(query, keep_blank_values=True))
+        headers = {name.decode(): value.decode("latin-1") for name, value in request.headers}
+        return cls(
+            request.method,
+            target,
+            unquote(path),
+            parameters,
+            headers,
+            request.body,
+            request.address,
+        )
+
+    @property
+    def is_part(self) -> bool:
+        """True if it wants only the part of a page that changes with time."""
+        return "part" in self.query
+
+    @property
+    def is_api(self) -> bool:
+        """True if it wants JSON."""
+        return self.path.startswith("/api/")
+
+    def cookie(self, name: str) -> str:
+        """Return a cookie; empty if there is none."""
+        pairs = (pair.partition("=") for pair in self.headers.get("cookie", "").split(";"))
+        return {key.strip(): value.strip() for key, _, value in pairs}.get(name, "")
+
+    def require_same_origin(self) -> None:
+        """Refuse a request that another site has made a browser send.
+
+        :raises BadRequest: another site has sent it
+        """
+        origin, host = self.headers.get("origin"), self.headers.get("host")
+        site = self.headers.get("sec-fetch-site")
+        is_foreign = origin is not None and origin.partition("://")[2] != host
+        if is_foreign or site not in (None, "same-origin", "none"):
+            raise BadRequest("The request came from another site.")
+
+    def form(self) -> dict[str, str]:
+        """Return the fields of a form; of several with one name the last.
+
+        :raises BadRequest: it cannot be decoded, or another site has sent it
+        """
+        self.require_same_origin()
+        try:
+            fields = parse_qs(
+                self.body.decode(),
+                keep_blank_values=True,
+                max_num_fields=_MAX_FIELDS,
+                errors="strict",
+            )
+        except ValueError:
+            raise BadRequest("The form cannot be read.") from None
+        return {name: values[-1] for name, values in fields.items()}
+
+    def json_fields(self) -> dict[str, Any]:
+        """Return the JSON object in the body.
+
+        :raises BadRequest: it has none
+        """
+        try:
+            fields = json.loads(self.body)
+            json.dumps(fields, ensure_ascii=False).encode()  # half a character is no text
+        except (ValueError, RecursionError):
+            raise BadRequest("The body is not JSON.") from None
+        if not isinstance(fields, dict):
+            raise BadRequest("The body is not a JSON object.")
+        return fields
+
+
+def url(path: str, /, **query: object) -> str:
+    """Return an address with a query, without parameters that are empty or None."""
+    parameters = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(parameters, safe=':,')}" if parameters else path
+
+
+def html_response(text: str, status: int = 200) -> Response:
+    """Return a page."""
+    return Response(status, text.encode(), [(b"content-type", b"text/html; charset=utf-8")])
+
+
+def json_response(value: object, status: int = 200, headers: Headers = ()) -> Response:
+    """Return JSON."""
+    body = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return Response(status, body, [(b"content-type", b"application/json"), *headers])
+
+
+def redirect(address: str, headers: Headers = ()) -> Response:
+    """Return the direction to another page of this site."""
+    location = quote(address, safe=_OF_LOCATION).encode()
+    return Response(303, b"", [(b"location", location), *headers])
