@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -18,8 +19,10 @@ from headrace.client.configs import (
     describe_configs,
     list_config_resources,
 )
+from headrace.client.connection import Connection
 from headrace.client.errors import UnknownTopic, error_line, has_code, raised
 from headrace.client.groups import (
+    _classic_assignment,
     delete_groups,
     describe_group,
     describe_groups,
@@ -58,6 +61,7 @@ from headrace.client.users import (
 )
 from headrace.errors import ErrorCode
 from headrace.protocol.authorized_operations import Operation
+from headrace.protocol.partitions import TopicPartition
 from headrace.secure_broker import SecureBroker
 from headrace.security.acls import Acl, AclFilter, PatternType, Permission, ResourceType
 from tests.clients.confluent import consumer, produce, take
@@ -121,14 +125,17 @@ async def test_configs(bootstrap_servers: str, topic: str, group_id: str) -> Non
     async with Cluster(bootstrap_servers) as cluster:
         await alter_configs(cluster, ConfigType.TOPIC, topic, {"retention.ms": "1000000"})
         names = ["retention.ms", "no.such.config"]
-        assert await describe_config(cluster, ConfigType.TOPIC, topic, names) == {
-            "retention.ms": "1000000"
-        }
+        for _ in range(100):  # configs take a moment to reach a broker
+            configs = await describe_config(cluster, ConfigType.TOPIC, topic, names)
+            if configs == {"retention.ms": "1000000"}:
+                break
+            await asyncio.sleep(0.05)
+        assert configs == {"retention.ms": "1000000"}
         missing = unique("missing")
         described = await describe_configs(cluster, ConfigType.TOPIC, [topic, missing])
-        configs = described[topic]
-        assert not isinstance(configs, ClientError)
-        assert [config.name for config in configs if config.is_dynamic] == ["retention.ms"]
+        of_topic = described[topic]
+        assert not isinstance(of_topic, ClientError)
+        assert [config.name for config in of_topic if config.is_dynamic] == ["retention.ms"]
         assert has_code(described[missing], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         with pytest.raises(ClientError, match="there is no broker 77: the cluster has 1"):
             await describe_configs(cluster, ConfigType.BROKER, ["77"])
@@ -358,3 +365,55 @@ def test_acls_and_what_a_list_leaves_out_for_lack_of_them() -> None:
 )
 def test_an_error_is_one_line(error: BaseException, line: str) -> None:
     assert error_line(error) == line
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", ()),
+        (b"\0\3\0\0\0\0", ()),
+        (b"\0\3\0\0\0\1\0\1t\0\0\0\2\0\0\0\5\0\0\0\1\0\0\0\0", (("t", 5), ("t", 1))),
+        (b"\0\0\0\0\0\1\0\1t\0\0\0\2\0\0\0\5", ()),
+        (b"\0\0\x7f\0\0\1\0\1t", ()),
+        (b"\0\0\0\0\0\1\0\1\xff\0\0\0\0", ()),
+        (b"something else", ()),
+    ],
+)
+def test_assignments_are_read_from_what_the_leader_wrote(
+    data: bytes, expected: tuple[TopicPartition, ...]
+) -> None:
+    assert _classic_assignment(data) == expected
+
+
+def test_many_groups_cost_few_requests(
+    bootstrap_servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def look() -> None:
+        group_ids = [unique("group") for _ in range(40)]
+        async with Cluster(bootstrap_servers) as cluster:
+            for group_id in group_ids:
+                await commit_offsets(cluster, group_id, {(topic, 0): 1})
+        sent: list[str] = []
+        send = Connection.request
+
+        async def counted(self: Connection, payload: Any, **options: Any) -> Any:
+            sent.append(type(payload).__name__.removesuffix("Request"))
+            return await send(self, payload, **options)
+
+        monkeypatch.setattr(Connection, "request", counted)
+        async with Cluster(bootstrap_servers) as cluster:
+            committed = raised(await committed_offsets(cluster, group_ids))
+            assert all(
+                offsets == {(topic, 0): CommittedOffset(1)} for offsets in committed.values()
+            )
+            described = raised(await describe_groups(cluster, group_ids))
+            assert {group.protocol_type for group in described.values()} == {""}
+        assert sorted(name for name in sent if name != "ApiVersions") == [
+            "ConsumerGroupDescribe",
+            "DescribeGroups",
+            "FindCoordinator",
+            "OffsetFetch",
+        ]
+
+    asyncio.run(look())

@@ -112,4 +112,4 @@ def partitions(config: Mapping[str, Any], topic: str) -> int:
         why = reasons.get(KafkaError._TRANSPORT) or reasons.get(KafkaError._RESOLVE) or "timed out"
         raise Failure(f"no broker answers at {config['bootstrap.servers']}: {why}")
     assert isinstance(problem, KafkaException)
-    raise Failure(f"looking up topic '{topic}': {one_line(problem)}")
+    raise Failure(f"looking up topic '{topic}': {reason(problem, topic, 'DESCRIBE', '')}")
