@@ -28,30 +28,11 @@ async def describe_acls(
         authorizer
     """
     connection = await cluster.connection()
-    request = connection.messages("describe_acls").DescribeAclsRequest(
-        resource_type_filter=acl_filter.resource_type,
-        resource_name_filter=acl_filter.name,
-        pattern_type_filter=acl_filter.pattern_type,
-        principal_filter=acl_filter.principal,
-        host_filter=acl_filter.host,
-        operation=acl_filter.operation,
-        permission_type=acl_filter.permission,
-    )
+    messages = connection.messages("describe_acls")
+    request = messages.DescribeAclsRequest(**_condition(acl_filter))
     response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
     check_answer("listing ACLs", response, "DESCRIBE on the cluster")
-    return [
-        Acl(
-            int(resource.resource_type),
-            str(resource.resource_name),
-            int(resource.pattern_type),
-            str(acl.principal),
-            str(acl.host),
-            int(acl.operation),
-            int(acl.permission_type),
-        )
-        for resource in response.resources
-        for acl in resource.acls
-    ]
+    return [_acl(resource, acl) for resource in response.resources for acl in resource.acls]
 
 
 async def create_acls(
@@ -99,18 +80,7 @@ async def delete_acls(
     connection = await cluster.connection()
     messages = connection.messages("delete_acls")
     request = messages.DeleteAclsRequest(
-        filters=tuple(
-            messages.DeleteAclsFilter(
-                resource_type_filter=acl_filter.resource_type,
-                resource_name_filter=acl_filter.name,
-                pattern_type_filter=acl_filter.pattern_type,
-                principal_filter=acl_filter.principal,
-                host_filter=acl_filter.host,
-                operation=acl_filter.operation,
-                permission_type=acl_filter.permission,
-            )
-            for acl_filter in filters
-        )
+        filters=tuple(messages.DeleteAclsFilter(**_condition(acl_filter)) for acl_filter in filters)
     )
     response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
     results = _as_many(response.filter_results, filters)
@@ -123,23 +93,36 @@ def _deleted(result: Any) -> list[Acl] | ClientError:
     refusal = refused("deleting ACLs", result, _NEEDS_ALTER)
     if refusal is not None:
         return refusal
-    deleted = []
     for match in result.matching_acls:
         refusal = refused("deleting an ACL", match, _NEEDS_ALTER)
         if refusal is not None:
             return refusal
-        deleted.append(
-            Acl(
-                int(match.resource_type),
-                str(match.resource_name),
-                int(match.pattern_type),
-                str(match.principal),
-                str(match.host),
-                int(match.operation),
-                int(match.permission_type),
-            )
-        )
-    return deleted
+    return [_acl(match, match) for match in result.matching_acls]
+
+
+def _acl(resource: Any, acl: Any) -> Acl:
+    return Acl(
+        int(resource.resource_type),
+        str(resource.resource_name),
+        int(resource.pattern_type),
+        str(acl.principal),
+        str(acl.host),
+        int(acl.operation),
+        int(acl.permission_type),
+    )
+
+
+def _condition(acl_filter: AclFilter) -> dict[str, Any]:
+    """Return the fields of a request for a filter."""
+    return {
+        "resource_type_filter": acl_filter.resource_type,
+        "resource_name_filter": acl_filter.name,
+        "pattern_type_filter": acl_filter.pattern_type,
+        "principal_filter": acl_filter.principal,
+        "host_filter": acl_filter.host,
+        "operation": acl_filter.operation,
+        "permission_type": acl_filter.permission,
+    }
 
 
 def _as_many(results: Sequence[Any], keys: Sequence[Any]) -> Sequence[Any]:

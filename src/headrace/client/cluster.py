@@ -12,7 +12,7 @@ from uuid import UUID
 from headrace.errors import ErrorCode
 
 from .connection import Connection
-from .coordinators import TRANSACTION, Coordinators
+from .coordinators import Coordinators, in_time
 from .errors import ConnectionFailed, RequestRefused, UnknownTopic
 from .sasl import PLAINTEXT, Security
 
@@ -91,7 +91,7 @@ class Cluster:
         """The cluster id; None before the first :meth:`metadata`."""
         self.timeout_ms = timeout_ms
         self.coordinators = Coordinators(self)
-        self.transaction_coordinators = Coordinators(self, TRANSACTION)
+        self.transaction_coordinators = Coordinators(self, 1, "transactional id")
 
     async def connection(self, node_id: int | None = None, purpose: str = "calls") -> Connection:
         """Return an open connection to ``node_id``, or to any broker if it is None.
@@ -165,35 +165,42 @@ class Cluster:
         return self._nodes
 
     async def metadata(
-        self, names: Iterable[str] | None = (), topic_ids: Iterable[UUID] = ()
+        self,
+        names: Iterable[str] | None = (),
+        topic_ids: Iterable[UUID] = (),
+        *,
+        timeout: float | None = None,
     ) -> dict[str, TopicMetadata | ErrorCode]:
         """Look up topics, and update the addresses of the brokers.
 
         :param names: topic names; None for all topics
         :param topic_ids: topics known by id only
+        :param timeout: in seconds; None for :attr:`timeout_ms`
         :returns: name → topic or error code, without topic ids that are unknown
         :raises ClientError: no broker answers
         """
-        connection = await self.connection()
+        timeout_ms = self.limit_ms(timeout)
+        deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
+        connection = await in_time(self.connection(), deadline_s, "the cluster")
         messages = connection.messages("metadata")
-        wanted = None
+        topics = None
         if names is not None:
             by_name = [messages.MetadataRequestTopic(name=name, topic_id=None) for name in names]
             by_id = [
                 messages.MetadataRequestTopic(name=None, topic_id=topic_id)
                 for topic_id in topic_ids
             ]
-            wanted = tuple(by_name + by_id)
+            topics = tuple(by_name + by_id)
         older = {}
         if connection.version("metadata") <= 10:
             older = {"include_cluster_authorized_operations": False}
         request = messages.MetadataRequest(
-            topics=wanted,
+            topics=topics,
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=False,
             **older,
         )
-        response = await connection.request(request, timeout_ms=self.timeout_ms)
+        response = await connection.request(request, timeout_ms=timeout_ms)
         self.cluster_id = response.cluster_id
         self._nodes = {
             int(broker.node_id): BrokerNode(
@@ -216,26 +223,26 @@ class Cluster:
         :raises UnknownTopic: a topic does not exist
         :raises ClientError: a topic cannot be looked up
         """
-        found = await self.existing_topics(names)
+        topics = await self.existing_topics(names)
         for name in names:
-            if name not in found:
+            if name not in topics:
                 raise UnknownTopic(name)
-        return found
+        return topics
 
     async def existing_topics(self, names: Sequence[str]) -> dict[str, TopicMetadata]:
         """Return the named topics that exist.
 
         :raises ClientError: a topic cannot be looked up
         """
-        found: dict[str, TopicMetadata] = {}
+        topics: dict[str, TopicMetadata] = {}
         for name, topic in (await self.metadata(names)).items():
             if isinstance(topic, TopicMetadata):
-                found[name] = topic
+                topics[name] = topic
             elif topic is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise RequestRefused(
                     f"looking up topic '{name}'", topic, needs=f"DESCRIBE on topic '{name}'"
                 )
-        return found
+        return topics
 
 
 def _topic_metadata(topic: Any) -> TopicMetadata | ErrorCode:

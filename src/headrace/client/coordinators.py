@@ -89,27 +89,29 @@ class Brokers(Protocol):
         """Remember the address of a broker."""
 
 
-class Places(Protocol[K]):
+class Places(Generic[K]):
     """The brokers that answer for keys.
 
-    :ivar purpose: of the connections
-    :ivar moved: error codes of a broker that does not answer for a key, or not yet
+    :cvar purpose: of the connections
+    :cvar moved: error codes of a broker that does not answer for a key, or not yet
     """
 
-    purpose: str
-    moved: frozenset[ErrorCode]
+    purpose = "calls"
+    moved = MOVED
 
     async def locate(self, keys: Sequence[K], deadline_s: float) -> Mapping[K, int | ClientError]:
         """Return the broker of each key, or why it is unknown.
 
         :raises ClientError: they cannot be looked up
         """
+        raise NotImplementedError
 
     def forget(self, key: K) -> None:
         """Look a key up again before it is asked about."""
 
     def unreachable(self, key: K, problem: ClientError) -> ClientError:
         """Return the error of a key for which no broker has answered in time."""
+        return problem
 
 
 async def in_time(awaited: Awaitable[T], deadline_s: float, what: str) -> T:
@@ -238,34 +240,21 @@ def _has_moved(answer: object, places: Places[Any]) -> bool:
     return isinstance(answer, ConnectionFailed) or _code(answer) in places.moved
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorType:
-    """A type of key that has a coordinator.
+class Coordinators(Places[str]):
+    """A cache of the coordinators of groups, or of transactional ids.
+
+    It looks up many coordinators in one request.
 
     :param key_type: the number of the type in FindCoordinator
     :param name: the name of the type, for error texts
     """
 
-    key_type: int
-    name: str
-
-
-GROUP = CoordinatorType(0, "group")
-TRANSACTION = CoordinatorType(1, "transactional id")
-
-
-class Coordinators:
-    """A cache of the coordinators of groups, or of transactional ids.
-
-    It looks up many coordinators in one request.
-    """
-
     purpose = "coordinator"
-    moved = MOVED
 
-    def __init__(self, brokers: Brokers, of: CoordinatorType = GROUP) -> None:
+    def __init__(self, brokers: Brokers, key_type: int = 0, name: str = "group") -> None:
         self._brokers = brokers
-        self._type = of
+        self._key_type = key_type
+        self._name = name
         self._node_of: dict[str, int] = {}
 
     def assume(self, group_id: str, node_id: int) -> None:
@@ -277,13 +266,11 @@ class Coordinators:
         return self._node_of.get(group_id)
 
     def forget(self, key: str) -> None:
-        """Look up the coordinator of ``key`` again."""
         self._node_of.pop(key, None)
 
     def unreachable(self, key: str, problem: ClientError) -> ClientError:
-        """Return the error of a key whose coordinator has not answered in time."""
         return ConnectionFailed(
-            f"the coordinator of {self._type.name} '{key}' cannot be reached: {problem}"
+            f"the coordinator of {self._name} '{key}' cannot be reached: {problem}"
         )
 
     async def ask(
@@ -338,13 +325,13 @@ class Coordinators:
         connection = await in_time(self._brokers.connection(), deadline_s, "the cluster")
         messages = connection.messages("find_coordinator")
         request = messages.FindCoordinatorRequest(
-            key_type=self._type.key_type, coordinator_keys=tuple(keys)
+            key_type=self._key_type, coordinator_keys=tuple(keys)
         )
         response: Any = await connection.request(request, timeout_ms=_left_ms(deadline_s))
         refusals = {}
         for coordinator in response.coordinators:
             key = str(coordinator.key)
-            named = f"{self._type.name} '{key}'"
+            named = f"{self._name} '{key}'"
             refusal = refused(
                 f"finding the coordinator of {named}", coordinator, f"DESCRIBE on {named}"
             )
@@ -362,13 +349,12 @@ class Coordinators:
         return refusals
 
 
-class Leaders:
+class Leaders(Places[TopicPartition]):
     """The leaders of partitions. A topic is looked up once, and again if a leader has moved.
 
     :ivar topics: topic name → its metadata, or why there is none
     """
 
-    purpose = "calls"
     moved = LEADER_MOVED
 
     def __init__(self, brokers: Brokers) -> None:
@@ -394,12 +380,7 @@ class Leaders:
             self.topics[name] = topic
 
     def forget(self, key: TopicPartition) -> None:
-        """Look up the leader of ``key`` again."""
         self.topics.pop(key[0], None)
-
-    def unreachable(self, key: TopicPartition, problem: ClientError) -> ClientError:
-        """Return the last problem, which names the partition or the broker."""
-        return problem
 
     async def locate(
         self, keys: Sequence[TopicPartition], deadline_s: float
@@ -421,42 +402,9 @@ class Leaders:
         return located
 
 
-class EveryBroker:
+class EveryBroker(Places[int]):
     """Each broker of the cluster, by its node id."""
 
-    purpose = "calls"
-    moved = MOVED
-
-    async def locate(self, keys: Sequence[int], deadline_s: float) -> dict[int, int | ClientError]:
+    async def locate(self, keys: Sequence[int], deadline_s: float) -> Mapping[int, int]:
         """Return the node ids."""
         return {node_id: node_id for node_id in keys}
-
-    def forget(self, key: int) -> None:
-        """Do nothing."""
-
-    def unreachable(self, key: int, problem: ClientError) -> ClientError:
-        """Return the last problem, which names the broker."""
-        return problem
-
-
-async def until_answered(call: Callable[[], Awaitable[T]], timeout_ms: int, what: str) -> T:
-    """Return the result of ``call``; repeat it while brokers are unreachable.
-
-    :param what: the broker or cluster that has to answer, for the error text
-    :raises ClientError: the last error
-    """
-    problem = ConnectionFailed(f"{what} does not answer in time")
-    deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
-
-    async def attempt() -> tuple[T] | None:
-        nonlocal problem
-        try:
-            return (await in_time(call(), deadline_s, what),)
-        except ConnectionFailed as failure:
-            problem = failure
-        return None
-
-    result = await backing_off(attempt, timeout_ms)
-    if result is None:
-        raise problem
-    return result[0]

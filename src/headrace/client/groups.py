@@ -19,7 +19,7 @@ from headrace.protocol.partitions import TopicPartition
 
 from .cluster import BrokerNode, Cluster
 from .connection import Connection
-from .coordinators import CoordinatorRequest, EveryBroker, ask_brokers, until_answered
+from .coordinators import CoordinatorRequest, EveryBroker, ask_brokers
 from .errors import (
     ApiMissing,
     ClientError,
@@ -170,7 +170,7 @@ async def list_groups(
     :raises ClientError: the brokers of the cluster cannot be looked up
     """
     timeout_ms = cluster.limit_ms(timeout)
-    await until_answered(cluster.metadata, timeout_ms, "the cluster")
+    await cluster.metadata(timeout=timeout)
 
     async def send(
         connection: Connection, node_ids: Sequence[int], timeout_ms: int
@@ -216,7 +216,7 @@ async def _may_describe_cluster(cluster: Cluster, timeout_ms: int) -> bool:
     Without this right ListGroups leaves out, without an error, what the user may not describe.
     """
     try:
-        connection = await cluster.connection()
+        connection = await cluster.connection()  # which has given the metadata
         messages = connection.messages("describe_cluster")
         request = messages.DescribeClusterRequest(include_cluster_authorized_operations=True)
         response = await connection.request(request, timeout_ms=timeout_ms)
