@@ -27,10 +27,11 @@ async def describe_acls(
     :raises ClientError: the broker refuses or does not answer; SECURITY_DISABLED if it has no
         authorizer
     """
-    connection = await cluster.connection()
-    messages = connection.messages("describe_acls")
-    request = messages.DescribeAclsRequest(**_condition(acl_filter))
-    response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
+    response = await cluster.ask(
+        "describe_acls",
+        lambda messages: messages.DescribeAclsRequest(**_condition(acl_filter)),
+        timeout,
+    )
     check_answer("listing ACLs", response, "DESCRIBE on the cluster")
     return [_acl(resource, acl) for resource in response.resources for acl in resource.acls]
 
@@ -44,23 +45,24 @@ async def create_acls(
     :returns: ACL → None if it exists now, or the error
     :raises ClientError: no broker answers
     """
-    connection = await cluster.connection()
-    messages = connection.messages("create_acls")
-    request = messages.CreateAclsRequest(
-        creations=tuple(
-            messages.AclCreation(
-                resource_type=acl.resource_type,
-                resource_name=acl.name,
-                resource_pattern_type=acl.pattern_type,
-                principal=acl.principal,
-                host=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission,
+    response = await cluster.ask(
+        "create_acls",
+        lambda messages: messages.CreateAclsRequest(
+            creations=tuple(
+                messages.AclCreation(
+                    resource_type=acl.resource_type,
+                    resource_name=acl.name,
+                    resource_pattern_type=acl.pattern_type,
+                    principal=acl.principal,
+                    host=acl.host,
+                    operation=acl.operation,
+                    permission_type=acl.permission,
+                )
+                for acl in acls
             )
-            for acl in acls
-        )
+        ),
+        timeout,
     )
-    response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
     results = _as_many(response.results, acls)
     return {
         acl: refused("creating an ACL", result, _NEEDS_ALTER)
@@ -77,12 +79,15 @@ async def delete_acls(
     :returns: filter → the ACLs that were deleted, or the error
     :raises ClientError: no broker answers
     """
-    connection = await cluster.connection()
-    messages = connection.messages("delete_acls")
-    request = messages.DeleteAclsRequest(
-        filters=tuple(messages.DeleteAclsFilter(**_condition(acl_filter)) for acl_filter in filters)
+    response = await cluster.ask(
+        "delete_acls",
+        lambda messages: messages.DeleteAclsRequest(
+            filters=tuple(
+                messages.DeleteAclsFilter(**_condition(acl_filter)) for acl_filter in filters
+            )
+        ),
+        timeout,
     )
-    response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
     results = _as_many(response.filter_results, filters)
     return {
         acl_filter: _deleted(result) for acl_filter, result in zip(filters, results, strict=True)

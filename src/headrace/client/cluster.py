@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 from uuid import UUID
 
@@ -145,6 +146,27 @@ class Cluster:
         """Close all connections. Share sessions opened over them end, and release their records."""
         connections, self._connections = list(self._connections.values()), {}
         await asyncio.gather(*(connection.close() for connection in connections))
+
+    async def ask(
+        self,
+        api: str,
+        build: Callable[[ModuleType], Any],
+        timeout: float | None = None,
+        node_id: int | None = None,
+    ) -> Any:
+        """Send a request, and return the response.
+
+        :param api: kio's name of the API
+        :param build: makes the request of kio's module of request classes
+        :param timeout: in seconds, connecting included; None for :attr:`timeout_ms`
+        :param node_id: the broker to ask; None for any
+        :raises ClientError: see :meth:`connection` and :meth:`Connection.request`
+        """
+        timeout_ms = self.limit_ms(timeout)
+        deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
+        connection = await in_time(self.connection(node_id), deadline_s, "the cluster")
+        request = build(connection.messages(api))
+        return await connection.request(request, timeout_ms=timeout_ms)
 
     def learn(self, node_id: int, host: str, port: int) -> None:
         """Remember the address of a broker."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 from .cluster import Cluster
-from .connection import Connection
 from .errors import ClientError, InvalidResponse, check_answer, raised, refused
 
 _SET, _DELETE = 0, 1
@@ -85,22 +85,24 @@ async def describe_configs(
     :returns: resource name → configs by name, or the error
     :raises ClientError: no broker answers
     """
-    described: dict[str, tuple[Config, ...] | ClientError] = {}
-    for node_id, of_node in _by_node(resource_type, names).items():
-        connection = await _connection(cluster, node_id)
-        messages = connection.messages("describe_configs")
-        request = messages.DescribeConfigsRequest(
+
+    def build(names: Sequence[str], messages: Any) -> Any:
+        return messages.DescribeConfigsRequest(
             resources=tuple(
                 messages.DescribeConfigsResource(
                     resource_type=int(resource_type),
                     resource_name=name,
                     configuration_keys=None if keys is None else tuple(keys),
                 )
-                for name in of_node
+                for name in names
             ),
             include_synonyms=synonyms,
         )
-        response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
+
+    described: dict[str, tuple[Config, ...] | ClientError] = {}
+    for node_id, of_node in _by_node(resource_type, names).items():
+        at = await _known_node(cluster, node_id)
+        response = await cluster.ask("describe_configs", partial(build, of_node), timeout, at)
         for result in response.results:
             where = _named(resource_type, str(result.resource_name))
             described[str(result.resource_name)] = refused(
@@ -154,22 +156,28 @@ async def alter_configs(
     :raises ClientError: the broker refuses one of them, and then none is made; or does not answer
     """
     ((node_id, _),) = _by_node(resource_type, [name]).items()
-    connection = await _connection(cluster, node_id)
-    messages = connection.messages("incremental_alter_configs")
-    resource = messages.AlterConfigsResource(
-        resource_type=int(resource_type),
-        resource_name=name,
-        configs=tuple(
-            messages.AlterableConfig(
-                name=key, config_operation=_DELETE if value is None else _SET, value=value
-            )
-            for key, value in changes.items()
+    response = await cluster.ask(
+        "incremental_alter_configs",
+        lambda messages: messages.IncrementalAlterConfigsRequest(
+            resources=(
+                messages.AlterConfigsResource(
+                    resource_type=int(resource_type),
+                    resource_name=name,
+                    configs=tuple(
+                        messages.AlterableConfig(
+                            name=key,
+                            config_operation=_DELETE if value is None else _SET,
+                            value=value,
+                        )
+                        for key, value in changes.items()
+                    ),
+                ),
+            ),
+            validate_only=validate_only,
         ),
+        timeout,
+        await _known_node(cluster, node_id),
     )
-    request = messages.IncrementalAlterConfigsRequest(
-        resources=(resource,), validate_only=validate_only
-    )
-    response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
     if len(response.responses) != 1:
         raise InvalidResponse(
             f"the broker sent {len(response.responses)} answers to one change of configs"
@@ -187,10 +195,11 @@ async def list_config_resources(
     :param timeout: in seconds; None for the cluster's
     :raises ClientError: the broker refuses or does not answer
     """
-    connection = await cluster.connection()
-    messages = connection.messages("list_config_resources")
-    request = messages.ListConfigResourcesRequest(resource_types=(int(resource_type),))
-    response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
+    response = await cluster.ask(
+        "list_config_resources",
+        lambda messages: messages.ListConfigResourcesRequest(resource_types=(int(resource_type),)),
+        timeout,
+    )
     kind = resource_type.name.lower().replace("_", " ")
     check_answer(f"listing {kind} configs", response, "DESCRIBE_CONFIGS on the cluster")
     return sorted(str(resource.resource_name) for resource in response.config_resources)
@@ -209,13 +218,13 @@ def _by_node(resource_type: ConfigType, names: Iterable[str]) -> dict[int | None
     return grouped
 
 
-async def _connection(cluster: Cluster, node_id: int | None) -> Connection:
+async def _known_node(cluster: Cluster, node_id: int | None) -> int | None:
     if node_id is not None and node_id not in cluster.nodes:
         await cluster.metadata()
         if node_id not in cluster.nodes:
             nodes = ", ".join(map(str, sorted(cluster.nodes)))
             raise ClientError(f"there is no broker {node_id}: the cluster has {nodes}")
-    return await cluster.connection(node_id)
+    return node_id
 
 
 def _named(resource_type: ConfigType, name: str) -> str:

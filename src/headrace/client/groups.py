@@ -185,7 +185,7 @@ async def list_groups(
 
     answers, may_describe = await asyncio.gather(
         ask_brokers(cluster, EveryBroker(), tuple(cluster.nodes), send, timeout_ms),
-        _may_describe_cluster(cluster, timeout_ms),
+        _may_describe_cluster(cluster, timeout),
     )
     groups = {
         group.group_id: group
@@ -210,16 +210,19 @@ def _listed(group: Any, node_id: int) -> ListedGroup:
     )
 
 
-async def _may_describe_cluster(cluster: Cluster, timeout_ms: int) -> bool:
+async def _may_describe_cluster(cluster: Cluster, timeout: float | None) -> bool:
     """Return False if the user lacks DESCRIBE on the cluster: the broker names no operations then.
 
     Without this right ListGroups leaves out, without an error, what the user may not describe.
     """
     try:
-        connection = await cluster.connection()  # which has given the metadata
-        messages = connection.messages("describe_cluster")
-        request = messages.DescribeClusterRequest(include_cluster_authorized_operations=True)
-        response = await connection.request(request, timeout_ms=timeout_ms)
+        response = await cluster.ask(
+            "describe_cluster",
+            lambda messages: messages.DescribeClusterRequest(
+                include_cluster_authorized_operations=True
+            ),
+            timeout,
+        )
     except ClientError:
         return True  # the list has its own errors
     return bool(response.error_code or response.cluster_authorized_operations)

@@ -27,19 +27,21 @@ async def describe_quotas(
     :returns: entity → quota → value; an entity is a tuple of types and names
     :raises ClientError: the broker refuses or does not answer
     """
-    connection = await cluster.connection()
-    messages = connection.messages("describe_client_quotas")
-    components = [
-        messages.ComponentData(
-            entity_type=kind, match_type=DEFAULT if name is None else EXACT, match=name
-        )
-        for kind, name in (entity or {}).items()
+    parts = [
+        (kind, DEFAULT if name is None else EXACT, name) for kind, name in (entity or {}).items()
     ]
-    components += [
-        messages.ComponentData(entity_type=kind, match_type=ANY, match=None) for kind in any_of
-    ]
-    request = messages.DescribeClientQuotasRequest(components=tuple(components), strict=strict)
-    response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
+    parts += [(kind, ANY, None) for kind in any_of]
+    response = await cluster.ask(
+        "describe_client_quotas",
+        lambda messages: messages.DescribeClientQuotasRequest(
+            components=tuple(
+                messages.ComponentData(entity_type=kind, match_type=match_type, match=name)
+                for kind, match_type, name in parts
+            ),
+            strict=strict,
+        ),
+        timeout,
+    )
     check_answer("describing quotas", response, "DESCRIBE_CONFIGS on the cluster")
     return {
         entity_of({part.entity_type: part.entity_name for part in entry.entity}): {
@@ -62,26 +64,28 @@ async def alter_quotas(
     :returns: entity → None if it was changed, or the error
     :raises ClientError: no broker answers
     """
-    connection = await cluster.connection()
-    messages = connection.messages("alter_client_quotas")
-    request = messages.AlterClientQuotasRequest(
-        entries=tuple(
-            messages.EntryData(
-                entity=tuple(
-                    messages.EntityData(entity_type=kind, entity_name=name) for kind, name in entity
-                ),
-                ops=tuple(
-                    messages.OpData(
-                        key=key, value=0.0 if value is None else value, remove=value is None
-                    )
-                    for key, value in values.items()
-                ),
-            )
-            for entity, values in changes.items()
+    response = await cluster.ask(
+        "alter_client_quotas",
+        lambda messages: messages.AlterClientQuotasRequest(
+            entries=tuple(
+                messages.EntryData(
+                    entity=tuple(
+                        messages.EntityData(entity_type=kind, entity_name=name)
+                        for kind, name in entity
+                    ),
+                    ops=tuple(
+                        messages.OpData(
+                            key=key, value=0.0 if value is None else value, remove=value is None
+                        )
+                        for key, value in values.items()
+                    ),
+                )
+                for entity, values in changes.items()
+            ),
+            validate_only=False,
         ),
-        validate_only=False,
+        timeout,
     )
-    response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
     return {
         entity_of({part.entity_type: part.entity_name for part in entry.entity}): refused(
             "altering quotas", entry, "ALTER_CONFIGS on the cluster"

@@ -60,32 +60,30 @@ async def describe_topics(
     described: dict[str, TopicDescription | ClientError] = {}
     partitions: dict[str, list[PartitionInfo]] = {}
     pending = sorted(set(names))
-    connection = await cluster.connection()
-    messages = connection.messages("describe_topic_partitions")
-    cursor = None
-    while pending:
-        request = messages.DescribeTopicPartitionsRequest(
+    cursor: tuple[str, int] | None = None
+
+    def build(messages: Any) -> Any:
+        return messages.DescribeTopicPartitionsRequest(
             topics=tuple(messages.TopicRequest(name=name) for name in pending),
             response_partition_limit=PARTITIONS_AT_ONCE,
-            cursor=cursor,
+            cursor=cursor and messages.Cursor(topic_name=cursor[0], partition_index=cursor[1]),
         )
-        response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
+
+    while pending:
+        response = await cluster.ask("describe_topic_partitions", build, timeout)
         for topic in response.topics:
             name = str(topic.name)
             described[name] = refused(
                 f"describing topic '{name}'", topic, f"DESCRIBE on topic '{name}'"
             ) or TopicDescription(name, topic.topic_id, bool(topic.is_internal))
             partitions.setdefault(name, []).extend(map(_partition, topic.partitions))
-        after = response.next_cursor
-        if after is None:
+        if response.next_cursor is None:
             break
-        if cursor is not None and (after.topic_name, after.partition_index) <= (
-            cursor.topic_name,
-            cursor.partition_index,
-        ):
-            raise ClientError(f"{connection.address} repeats its answer about topics")
-        cursor = messages.Cursor(topic_name=after.topic_name, partition_index=after.partition_index)
-        pending = [name for name in pending if name >= after.topic_name]
+        after = (str(response.next_cursor.topic_name), int(response.next_cursor.partition_index))
+        if cursor is not None and after <= cursor:
+            raise ClientError("the broker repeats its answer about topics")
+        cursor = after
+        pending = [name for name in pending if name >= cursor[0]]
     return {
         name: topic
         if isinstance(topic, ClientError)
@@ -138,26 +136,31 @@ async def create_topic(
     :param timeout: in seconds; None for the cluster's
     :raises ClientError: the broker refuses or does not answer
     """
-    connection = await cluster.connection()
-    messages = connection.messages("create_topics")
-    new_topic = messages.CreatableTopic(
-        name=topic.name,
-        num_partitions=-1 if topic.assignment else topic.partitions,
-        replication_factor=-1 if topic.assignment else topic.replication_factor,
-        assignments=tuple(
-            messages.CreatableReplicaAssignment(partition_index=number, broker_ids=tuple(replicas))
-            for number, replicas in enumerate(topic.assignment)
+    response = await cluster.ask(
+        "create_topics",
+        lambda messages: messages.CreateTopicsRequest(
+            topics=(
+                messages.CreatableTopic(
+                    name=topic.name,
+                    num_partitions=-1 if topic.assignment else topic.partitions,
+                    replication_factor=-1 if topic.assignment else topic.replication_factor,
+                    assignments=tuple(
+                        messages.CreatableReplicaAssignment(
+                            partition_index=number, broker_ids=tuple(replicas)
+                        )
+                        for number, replicas in enumerate(topic.assignment)
+                    ),
+                    configs=tuple(
+                        messages.CreatableTopicConfig(name=name, value=value)
+                        for name, value in topic.configs.items()
+                    ),
+                ),
+            ),
+            timeout=_timeout(cluster, timeout),
+            validate_only=validate_only,
         ),
-        configs=tuple(
-            messages.CreatableTopicConfig(name=name, value=value)
-            for name, value in topic.configs.items()
-        ),
+        timeout,
     )
-    timeout_ms = cluster.limit_ms(timeout)
-    request = messages.CreateTopicsRequest(
-        topics=(new_topic,), timeout=timedelta(milliseconds=timeout_ms), validate_only=validate_only
-    )
-    response = await connection.request(request, timeout_ms=timeout_ms)
     for answer in response.topics:
         check_answer(f"creating topic '{topic.name}'", answer, f"CREATE on topic '{topic.name}'")
 
@@ -179,21 +182,25 @@ async def create_partitions(
     :param timeout: in seconds; None for the cluster's
     :raises ClientError: the broker refuses or does not answer
     """
-    connection = await cluster.connection()
-    messages = connection.messages("create_partitions")
-    assignments = None
-    if assignment is not None:
-        assignments = tuple(
-            messages.CreatePartitionsAssignment(broker_ids=tuple(replicas))
-            for replicas in assignment
-        )
-    timeout_ms = cluster.limit_ms(timeout)
-    request = messages.CreatePartitionsRequest(
-        topics=(messages.CreatePartitionsTopic(name=topic, count=count, assignments=assignments),),
-        timeout=timedelta(milliseconds=timeout_ms),
-        validate_only=validate_only,
+    response = await cluster.ask(
+        "create_partitions",
+        lambda messages: messages.CreatePartitionsRequest(
+            topics=(
+                messages.CreatePartitionsTopic(
+                    name=topic,
+                    count=count,
+                    assignments=assignment
+                    and tuple(
+                        messages.CreatePartitionsAssignment(broker_ids=tuple(replicas))
+                        for replicas in assignment
+                    ),
+                ),
+            ),
+            timeout=_timeout(cluster, timeout),
+            validate_only=validate_only,
+        ),
+        timeout,
     )
-    response = await connection.request(request, timeout_ms=timeout_ms)
     for answer in response.results:
         check_answer(f"adding partitions to topic '{topic}'", answer, f"ALTER on topic '{topic}'")
 
@@ -207,14 +214,14 @@ async def delete_topics(
     :returns: name → None if it is deleted, or the error
     :raises ClientError: no broker answers
     """
-    connection = await cluster.connection()
-    messages = connection.messages("delete_topics")
-    timeout_ms = cluster.limit_ms(timeout)
-    request = messages.DeleteTopicsRequest(
-        topics=tuple(messages.DeleteTopicState(name=name, topic_id=None) for name in names),
-        timeout=timedelta(milliseconds=timeout_ms),
+    response = await cluster.ask(
+        "delete_topics",
+        lambda messages: messages.DeleteTopicsRequest(
+            topics=tuple(messages.DeleteTopicState(name=name, topic_id=None) for name in names),
+            timeout=_timeout(cluster, timeout),
+        ),
+        timeout,
     )
-    response = await connection.request(request, timeout_ms=timeout_ms)
     return {
         str(topic.name): refused(
             f"deleting topic '{topic.name}'", topic, f"DELETE on topic '{topic.name}'"
@@ -248,7 +255,7 @@ async def delete_records(
                 )
                 for name, numbers in by_topic(partitions).items()
             ),
-            timeout=timedelta(milliseconds=timeout_ms),
+            timeout=_timeout(cluster, timeout),
         )
 
     def parse(response: Any) -> dict[TopicPartition, int | ClientError]:
@@ -263,6 +270,9 @@ async def delete_records(
             for answer in topic.partitions
         }
 
-    timeout_ms = cluster.limit_ms(timeout)
     request = CoordinatorRequest(build, parse)
-    return await ask_brokers(cluster, Leaders(cluster), offsets, request, timeout_ms)
+    return await ask_brokers(cluster, Leaders(cluster), offsets, request, cluster.limit_ms(timeout))
+
+
+def _timeout(cluster: Cluster, timeout: float | None) -> timedelta:
+    return timedelta(milliseconds=cluster.limit_ms(timeout))

@@ -6,6 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from .cluster import Cluster
 from .errors import ClientError, check_answer, refused
@@ -66,11 +67,13 @@ async def describe_users(
     :raises ClientError: the broker refuses the request or does not answer
     """
     needs = "DESCRIBE on the cluster"
-    connection = await cluster.connection()
-    messages = connection.messages("describe_user_scram_credentials")
-    users = tuple(messages.UserName(name=name) for name in names)
-    request = messages.DescribeUserScramCredentialsRequest(users=users or None)
-    response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
+    response = await cluster.ask(
+        "describe_user_scram_credentials",
+        lambda messages: messages.DescribeUserScramCredentialsRequest(
+            users=tuple(messages.UserName(name=name) for name in names) or None
+        ),
+        timeout,
+    )
     check_answer("describing users", response, needs)
     return {
         str(result.user): refused(f"describing user '{result.user}'", result, needs)
@@ -94,34 +97,36 @@ async def alter_users(
     :returns: user → None if all changes of this user were made, or the error
     :raises ClientError: no broker answers
     """
-    connection = await cluster.connection()
-    messages = connection.messages("alter_user_scram_credentials")
-    upsertions = []
-    for change in changes:
-        if isinstance(change, ScramUpsertion):
-            salt = change.salt or secrets.token_bytes(_SALT_BYTES)
-            salted_password = hashlib.pbkdf2_hmac(
-                _HASHES[change.mechanism], change.password, salt, change.iterations
-            )
-            upsertions.append(
-                messages.ScramCredentialUpsertion(
-                    name=change.user,
-                    mechanism=change.mechanism,
-                    iterations=change.iterations,
-                    salt=salt,
-                    salted_password=salted_password,
-                )
-            )
-    request = messages.AlterUserScramCredentialsRequest(
-        deletions=tuple(
-            messages.ScramCredentialDeletion(name=change.user, mechanism=change.mechanism)
-            for change in changes
-            if isinstance(change, ScramDeletion)
+    response = await cluster.ask(
+        "alter_user_scram_credentials",
+        lambda messages: messages.AlterUserScramCredentialsRequest(
+            deletions=tuple(
+                messages.ScramCredentialDeletion(name=change.user, mechanism=change.mechanism)
+                for change in changes
+                if isinstance(change, ScramDeletion)
+            ),
+            upsertions=tuple(
+                _upsertion(messages, change)
+                for change in changes
+                if isinstance(change, ScramUpsertion)
+            ),
         ),
-        upsertions=tuple(upsertions),
+        timeout,
     )
-    response = await connection.request(request, timeout_ms=cluster.limit_ms(timeout))
     return {
         str(result.user): refused(f"altering user '{result.user}'", result, "ALTER on the cluster")
         for result in response.results
     }
+
+
+def _upsertion(messages: Any, change: ScramUpsertion) -> Any:
+    salt = change.salt or secrets.token_bytes(_SALT_BYTES)
+    return messages.ScramCredentialUpsertion(
+        name=change.user,
+        mechanism=change.mechanism,
+        iterations=change.iterations,
+        salt=salt,
+        salted_password=hashlib.pbkdf2_hmac(
+            _HASHES[change.mechanism], change.password, salt, change.iterations
+        ),
+    )
