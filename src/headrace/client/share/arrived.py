@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from headrace.client.records import Record, UnreadableBatch, decode_lists
 from headrace.protocol.partitions import TopicIdPartition
 
 from .spans import Span, intersect, normalize, subtract
 from .types import AcquiredRange
+
+SizedRecord = tuple[Record, int]
+"""A record, and the size of its key and value in bytes."""
 
 
 class Arrived:
@@ -34,9 +39,10 @@ class Arrived:
         self._taken = 0
         self._has_lost = False
 
-    def take(self, max_records: int) -> list[Record]:
-        """Return the next records; none after the last.
+    def take(self, max_records: int, max_bytes: int) -> list[SizedRecord]:
+        """Return the next records and the sizes of their keys and values; none after the last.
 
+        :param max_bytes: limit of the sizes, but the first record may be larger
         :raises UnreadableBatch: some records cannot be read; :meth:`lose` them. The next call
             returns records after them
         """
@@ -51,12 +57,17 @@ class Arrived:
                 if not self._records:
                     return []
             records = self._records[self._taken : self._taken + max_records]
+            sizes = [len(record[3] or b"") + len(record[4] or b"") for record in records]
+            if sum(sizes) > max_bytes:
+                fitting = bisect_right(list(accumulate(sizes)), max_bytes)
+                records = records[: max(fitting, 1)]
             self._taken += len(records)
+            taken = list(zip(records, sizes, strict=False))
             if self._has_lost:
-                records = [record for record in records if self._is_left(record.offset)]
-            if records:
-                self.left = subtract(self.left, runs([record.offset for record in records]))
-                return records
+                taken = [sized for sized in taken if self._is_left(sized[0].offset)]
+            if taken:
+                self.left = subtract(self.left, runs([record.offset for record, _ in taken]))
+                return taken
 
     def lose(self, spans: Sequence[Span]) -> None:
         """Leave out records that :meth:`take` has not returned."""

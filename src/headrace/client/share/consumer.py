@@ -23,7 +23,7 @@ from headrace.client.records import Record, UnreadableBatch
 from headrace.log_lines import get_logger, printable
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
 
-from .arrived import Arrived, runs
+from .arrived import Arrived, SizedRecord, runs
 from .node import Batches
 from .range_consumer import RangeConsumer
 from .spans import Span, count, intersect, normalize, subtract
@@ -202,8 +202,8 @@ class ShareConsumer:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._acquiring = asyncio.Lock()
         self._arrived: deque[Arrived] = deque()
-        self._held: defaultdict[TopicIdPartition, dict[int, tuple[Record, int]]] = defaultdict(dict)
-        """The records that were handed out, by offset, and their sizes."""
+        self._held: defaultdict[TopicIdPartition, dict[int, SizedRecord]] = defaultdict(dict)
+        """The records that were handed out, by offset."""
         self._held_records = self._held_bytes = 0
         self._changed_at_s = 0.0
         """When records were last handed out or ended."""
@@ -367,7 +367,9 @@ class ShareConsumer:
                 break
             arrived = self._arrived[0]
             try:
-                records = arrived.take(max_records - len(taken))
+                records = arrived.take(
+                    max_records - len(taken), self._max_held_bytes - self._held_bytes
+                )
             except UnreadableBatch as error:
                 self._problems.append(error)
                 unread = intersect(arrived.left, [(error.offset, error.last_offset)])
@@ -376,7 +378,7 @@ class ShareConsumer:
                 continue
             if records:
                 taken += self._hold(arrived.partition, records)
-            else:
+            if not records or not arrived.left:
                 self._arrived.popleft()
                 if arrived.left:
                     self._submit(AcknowledgeType.GAP, {arrived.partition: arrived.left})
@@ -384,17 +386,15 @@ class ShareConsumer:
             self._tracing.delivered(taken)
         return taken
 
-    def _hold(self, partition: TopicIdPartition, records: list[Record]) -> list[Record]:
+    def _hold(self, partition: TopicIdPartition, sized: list[SizedRecord]) -> list[Record]:
         """Return the records with what their bytes mean, and hold them."""
-        sizes = [len(record[3] or b"") + len(record[4] or b"") for record in records]
         held = self._held[partition]
         if self._read_key is not None or self._read_value is not None:
-            decoded = [self._decode(record) for record in records]
-            sizes = [size for size, record in zip(sizes, decoded, strict=True) if record]
-            records = [record for record in decoded if record]
-        held.update(zip(map(_offset_of, records), zip(records, sizes, strict=True), strict=True))
+            sized = [(decoded, size) for record, size in sized if (decoded := self._decode(record))]
+        records = [record for record, _ in sized]
+        held.update(zip(map(_offset_of, records), sized, strict=True))
         self._held_records += len(records)
-        self._held_bytes += sum(sizes)
+        self._held_bytes += sum(size for _, size in sized)
         self._changed_at_s = time.monotonic()
         return records
 
