@@ -89,6 +89,27 @@ async def test_renewing_while_a_broker_joins(consumer: RangeConsumer):
 
 
 @story
+async def test_a_renewal_of_some_records_is_none_of_the_others(monkeypatch: pytest.MonkeyPatch):
+    node, partition = RangeConsumer("nowhere:9092", "g", ["t"])._node(1), (TOPIC_ID, 0)
+    node.held.add(partition, [(0, 9)], 0)
+    code = ErrorCode.NONE
+
+    def answer(*spans: tuple[int, int]) -> dict[Any, str]:
+        settled = SimpleNamespace(partition_index=0, error_code=code, error_message=None)
+        topic = SimpleNamespace(topic_id=TOPIC_ID, partitions=[settled])
+        batches = {partition: [(*span, AcknowledgeType.RENEW) for span in spans]}
+        return node._settle(SimpleNamespace(responses=[topic]), batches, {})
+
+    assert not answer((0, 4))
+    assert node.held.locked_before(0) == [partition]
+    assert not answer((0, 4), (5, 9))
+    assert not node.held.locked_before(0)
+    code = ErrorCode.INVALID_RECORD_STATE
+    assert answer((0, 9)) == {partition: "INVALID_RECORD_STATE"}
+    assert node.held.spans(partition) == [(0, 9)]
+
+
+@story
 async def test_locks_are_renewed_while_a_broker_does_not_answer(
     consumer: RangeConsumer, monkeypatch: pytest.MonkeyPatch
 ):

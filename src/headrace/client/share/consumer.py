@@ -464,10 +464,9 @@ class ShareConsumer:
             self._arrived.append(Arrived(acquired.data.get(place, b""), ranges))
 
     def _longest_wait_s(self) -> float:
-        longest_s = min(_MAX_WAIT_S, self._ranges.lock_timeout_ms / 6000)
-        if not self.held:
-            return longest_s
-        return min(max((time.monotonic() - self._changed_at_s) / 2, _MIN_WAIT_S), longest_s)
+        unchanged_s = time.monotonic() - self._changed_at_s if self.held else math.inf
+        limits_s = (_MAX_WAIT_S, self._ranges.lock_timeout_ms / 6000, unchanged_s / 2)
+        return max(min(limits_s), _MIN_WAIT_S)
 
     # -- outcomes
 
@@ -659,12 +658,7 @@ class ShareConsumer:
             if arrived.partition == partition:
                 arrived.lose(spans)
         held = self._held[partition]
-        lost = [
-            held.pop(offset)
-            for first, last in spans
-            for offset in range(first, last + 1)
-            if offset in held
-        ]
+        lost = [held.pop(offset) for offset in list(held) if intersect(spans, [(offset, offset)])]
         if not lost:
             return
         self._held_records -= len(lost)

@@ -22,7 +22,7 @@ from headrace.protocol.partitions import TopicIdPartition
 from headrace.protocol.share_inspection import ShareAcknowledgeRequest
 
 from .session import CLOSE_EPOCH, HeldRecords, SessionStep, ShareSession
-from .spans import Span, count
+from .spans import Span, count, subtract
 from .types import AcknowledgeType, AcquireLimits
 
 _RETRY_PAUSES_MS = (100, 1000)
@@ -188,10 +188,10 @@ class ShareNode:
             renews = any(kind is AcknowledgeType.RENEW for _, _, kind in spans)
             if not code:
                 accepted.setdefault(partition, []).extend(spans)
-                if renews:
-                    self.held.renewed(partition, now_ms)
-                else:
+                if not renews:
                     self.held.drop(partition, _spans(spans))
+                elif not subtract(self.held.spans(partition), _spans(spans)):
+                    self.held.renewed(partition, now_ms)  # all of them
                 continue
             message = None if answer is None else answer.error_message
             reason = error_name(code) + (f" ({message})" if message else "")

@@ -43,7 +43,8 @@ T = TypeVar("T")
 
 _RETRY_PAUSE_MS = 100
 _CLOSE_TIMEOUT_MS = 3000
-_RENEWAL_INTERVAL_MS = 250
+_RENEWAL_INTERVALS_MS = (20, 250)
+"""The shortest and the longest interval of looking for locks to renew."""
 
 
 class RangeConsumer:
@@ -498,7 +499,8 @@ class RangeConsumer:
         may_warn = True
         while True:
             # The broker tells the duration of locks when records are first acquired.
-            await asyncio.sleep(min(self.lock_timeout_ms / 6, _RENEWAL_INTERVAL_MS) / 1000)
+            first_ms, last_ms = _RENEWAL_INTERVALS_MS
+            await asyncio.sleep(max(min(self.lock_timeout_ms / 6, last_ms), first_ms) / 1000)
             for node in self._nodes.values():  # one that does not answer does not delay the others
                 renewal = renewals.get(node)
                 if renewal is None or renewal.done():
