@@ -162,9 +162,8 @@ class ShareConsumer:
         config = librdkafka_config(conf)
         for name in config:
             if name not in _SETTINGS and not name.startswith(_SETTINGS_OF_CONNECTIONS):
-                raise UnsupportedSetting(
-                    f"{name} is not a setting of a share consumer{_near(name)}"
-                )
+                hint = ": pass start=" if name == "auto.offset.reset" else ""
+                raise UnsupportedSetting(f"{name} is not a setting of a share consumer{hint}")
         self.group_id = str(config.get("group.id") or "")
         if not self.group_id:
             raise ClientError("group.id is not set: name the share group")
@@ -199,7 +198,9 @@ class ShareConsumer:
         self._tracing = None if tracing is None else tracing.member(self.group_id, client_id)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
+        self._keeper: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        """Outcomes on their way, and calls of ``on_lock_lost``."""
         self._acquiring = asyncio.Lock()
         self._arrived: deque[Arrived] = deque()
         self._held: defaultdict[TopicIdPartition, dict[int, SizedRecord]] = defaultdict(dict)
@@ -210,8 +211,6 @@ class ShareConsumer:
         self._ended = asyncio.Event()
         """Set when records are no longer held."""
         self._problems: deque[ClientError] = deque()
-        self._told: dict[TopicPartition, str] = {}
-        """The last line about a batch that cannot be read."""
         self._losses: deque[tuple[TopicIdPartition, list[Span], str]] = deque(maxlen=_MAX_LOSSES)
         self._outgoing: dict[_Terms, tuple[_Outcomes, asyncio.Task[Batches]]] = {}
         """Outcomes that wait for the request before theirs."""
@@ -247,7 +246,7 @@ class ShareConsumer:
             await self._ranges.cluster.close()
             raise
         if self._renews:
-            self._run(self._ranges.keep_locks())
+            self._keeper = asyncio.create_task(self._ranges.keep_locks())
 
     async def close(self) -> None:
         """Release the held records, and leave the group. Iteration ends. May be called twice.
@@ -261,17 +260,16 @@ class ShareConsumer:
         self._is_closed = True
         for handle in self._delayed:
             handle.cancel()
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         try:
             async with asyncio.timeout(_RELEASE_TIMEOUT_S):
-                await asyncio.gather(
-                    *(task for _, task in self._outgoing.values()), return_exceptions=True
-                )
+                await asyncio.gather(*tasks, return_exceptions=True)
                 unseen = {(a.partition, AcknowledgeType.RELEASE): a.left for a in self._arrived}
                 await self._ranges.settle(unseen, uncounted_release=True)
         except (TimeoutError, ClientError) as problem:
             _log.warning("releasing records of %s: %s", self, problem or "timed out")
         finally:
-            for task in self._tasks:
+            for task in filter(None, (self._keeper, *tasks)):
                 task.cancel()
             if self._tracing is not None:
                 self._tracing.closed()
@@ -354,10 +352,7 @@ class ShareConsumer:
         """Raise a problem to whom iterates, or log it once if it is not about a record in hand."""
         if not isinstance(problem, UnreadableBatch):
             raise problem
-        partition = (problem.topic, problem.partition)
-        if self._told.get(partition) != str(problem):
-            self._told[partition] = str(problem)
-            _log.warning("%s: %s", self, problem)
+        self._ranges.report(str(self), problem)
 
     def _take(self, max_records: int) -> list[Record]:
         """Hand out records that have arrived."""
@@ -730,15 +725,6 @@ async def _call(callback: Callable[[list[Record]], object], records: list[Record
         _log.exception("on_lock_lost failed")
 
 
-def _near(name: str) -> str:
-    from difflib import get_close_matches  # loaded for an error message only
-
-    if name == "auto.offset.reset":
-        return ": pass start="
-    near = get_close_matches(name, (*_SETTINGS, *_SETTINGS_OF_CONNECTIONS), 1)
-    return f": did you mean {near[0]}?" if near else ""
-
-
 def _reset(start: Start) -> str | None:
     """Return the value of ``share.auto.offset.reset``."""
     if start is None or (isinstance(start, str) and start in ("earliest", "latest")):
@@ -758,12 +744,7 @@ async def _begin_group(cluster: Cluster, group_id: str, reset: str) -> None:
         configs = await describe_config(cluster, ConfigType.GROUP, group_id, [_RESET])
         current = configs.get(_RESET)
     except RequestRefused as refusal:
-        current = str(refusal)
+        current = f"unknown ({refusal})"
     if current != reset:
-        _log.warning(
-            "share group '%s' exists, so start=%s changes nothing: its %s is %s",
-            group_id,
-            reset,
-            _RESET,
-            current,
-        )
+        line = "share group '%s' exists, so start=%s changes nothing: its %s is %s"
+        _log.warning(line, group_id, reset, _RESET, current)

@@ -525,7 +525,7 @@ class RangeConsumer:
             try:
                 await self._heartbeat()
             except ConnectionFailed as failure:
-                self._report(f"heartbeat of group {self.group_id}", failure)
+                self.report(f"heartbeat of group {self.group_id}", failure)
             except ClientError as error:
                 self._ended = error
             except Exception as error:  # else the consumer would wait for ever
@@ -538,7 +538,7 @@ class RangeConsumer:
         code = int(response.error_code)
         if code:
             if self._membership.refused(code):
-                self._report(f"heartbeat of group {self.group_id}", error_name(code))
+                self.report(f"heartbeat of group {self.group_id}", error_name(code))
             else:
                 needs = f"READ on group '{self.group_id}'"
                 if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -554,7 +554,7 @@ class RangeConsumer:
             )
             interval_ms = int(response.heartbeat_interval.total_seconds() * 1000)
             self._membership.joined(int(response.member_epoch), interval_ms, assigned)
-            self._report(f"heartbeat of group {self.group_id}", None)
+            self.report(f"heartbeat of group {self.group_id}", None)
             if any(topic_id not in self._topics for topic_id, _ in self._membership.assignment):
                 await self._learn_topics()
         self._membership_changed.set()
@@ -577,9 +577,9 @@ class RangeConsumer:
         try:
             found = await self.cluster.metadata(self._membership.topics)
         except ConnectionFailed as failure:
-            self._report(f"topics of group {self.group_id}", failure)
+            self.report(f"topics of group {self.group_id}", failure)
             return
-        self._report(f"topics of group {self.group_id}", None)
+        self.report(f"topics of group {self.group_id}", None)
         # Keep deleted topics, whose held records may still be acknowledged.
         self._topics.update({t.topic_id: t for t in found.values() if isinstance(t, TopicMetadata)})
 
@@ -609,7 +609,7 @@ class RangeConsumer:
                 self.member_id,
                 self._timeout_ms,
                 self._lose,
-                self._report,
+                self.report,
             )
             self._nodes = {**self._nodes, node_id: node}
         return node
@@ -626,7 +626,7 @@ class RangeConsumer:
             )
             self._on_lost(partition, spans, reason)
 
-    def _report(self, about: str, problem: object) -> None:
+    def report(self, about: str, problem: object) -> None:
         """Log a problem once for as long as it lasts, and its end."""
         text = "" if problem is None else str(problem)
         if self._reported.get(about, "") != text:
