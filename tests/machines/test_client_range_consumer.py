@@ -89,6 +89,29 @@ async def test_renewing_while_a_broker_joins(consumer: RangeConsumer):
 
 
 @story
+async def test_records_that_come_again_were_lost(
+    consumer: RangeConsumer, monkeypatch: pytest.MonkeyPatch
+):
+    """Their locks have timed out at the broker, or at the one that has led the partition before."""
+    consumer._membership.assignment = frozenset({(TOPIC_ID, 0)})
+    lost: list[object] = []
+    for node in consumer._nodes.values():
+        node._on_lost = lambda *loss: lost.append(loss)
+
+    async def fetch(*_: object) -> Any:
+        return SimpleNamespace(
+            responses=[SimpleNamespace(topic_id=TOPIC_ID, partitions=[acquired(0)])]
+        )
+
+    monkeypatch.setattr(ShareNode, "fetch", fetch)
+    for leader in (1, 2):
+        consumer._topics[TOPIC_ID] = TopicMetadata("t", TOPIC_ID, {0: leader})
+        await consumer.acquire()
+        assert lost.pop() == ((TOPIC_ID, 0), [(0, 9)], "the lock has timed out")
+        assert consumer.holder((TOPIC_ID, 0)) == leader
+
+
+@story
 async def test_a_renewal_of_some_records_is_none_of_the_others(monkeypatch: pytest.MonkeyPatch):
     node, partition = RangeConsumer("nowhere:9092", "g", ["t"])._node(1), (TOPIC_ID, 0)
     node.held.add(partition, [(0, 9)], 0)

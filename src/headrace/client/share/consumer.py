@@ -214,6 +214,8 @@ class ShareConsumer:
         self._losses: deque[tuple[TopicIdPartition, list[Span], str]] = deque(maxlen=_MAX_LOSSES)
         self._outgoing: dict[_Terms, tuple[_Outcomes, asyncio.Task[Batches]]] = {}
         """Outcomes that wait for the request before theirs."""
+        self._unsettled: list[_Outcomes] = []
+        """All outcomes without an answer."""
         self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         """Held while a broker, by node id, has a request with outcomes."""
         self._delayed: dict[asyncio.TimerHandle, int] = {}
@@ -597,6 +599,7 @@ class ShareConsumer:
             key = (self._ranges.holder(partition), kind, terms)
             if key not in self._outgoing:
                 together: _Outcomes = {}
+                self._unsettled.append(together)
                 self._outgoing[key] = together, self._run(self._send(key, together))
             together, task = self._outgoing[key]
             together.setdefault(partition, []).extend(spans)
@@ -605,14 +608,16 @@ class ShareConsumer:
 
     async def _send(self, key: _Terms, outcomes: _Outcomes) -> Batches:
         node_id, kind, terms = key
-        async with self._turns[node_id]:
-            del self._outgoing[key]
-            by_kind = {(partition, kind): spans for partition, spans in outcomes.items()}
-            try:
+        try:
+            async with self._turns[node_id]:
+                del self._outgoing[key]
+                by_kind = {(partition, kind): spans for partition, spans in outcomes.items()}
                 return await self._ranges.settle(by_kind, **dict(terms))
-            except ClientError as error:
-                self._losses += ((p, normalize(spans), str(error)) for p, spans in outcomes.items())
-                return {}
+        except ClientError as error:
+            self._losses += ((p, normalize(spans), str(error)) for p, spans in outcomes.items())
+            return {}
+        finally:
+            self._unsettled.remove(outcomes)
 
     async def _broker_delays(self) -> bool:
         """Return whether the broker is headrace's, which keeps released records for a while."""
@@ -652,6 +657,9 @@ class ShareConsumer:
         for arrived in self._arrived:
             if arrived.partition == partition:
                 arrived.lose(spans)
+        for outcomes in self._unsettled:  # not of the next delivery, which may be in hand already
+            if partition in outcomes:
+                outcomes[partition][:] = subtract(normalize(outcomes[partition]), spans)
         held = self._held[partition]
         lost = [held.pop(offset) for offset in list(held) if intersect(spans, [(offset, offset)])]
         if not lost:

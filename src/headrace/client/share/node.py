@@ -132,6 +132,7 @@ class ShareNode:
             # The request before this one may have acknowledged some of them, or lost all.
             parts = deque([self._of_held(outcomes)])
             splits = 0
+            lost: dict[TopicIdPartition, tuple[list[AcknowledgeBatch], str]] = {}
             while parts:
                 batches = parts.popleft()
                 if not batches:
@@ -143,9 +144,11 @@ class ShareNode:
                         for half, of_half in zip(halves, _halves(batches[partition]), strict=True):
                             half[partition] = of_half
                     else:
-                        self._lose({partition: batches[partition]}, reason)
+                        lost.setdefault(partition, ([], reason))[0].extend(batches[partition])
                 splits += 2 * bool(halves[0])
                 parts += halves
+            for partition, (batches_of, reason) in lost.items():
+                self._lose({partition: batches_of}, reason)
         return accepted
 
     async def _acknowledge(
@@ -239,11 +242,15 @@ class ShareNode:
                 batches.setdefault(partition, []).extend((*span, kind) for span in held)
         return batches
 
+    def lose(self, partition: TopicIdPartition, spans: Iterable[Span], reason: str) -> None:
+        """Hold records no longer, and tell it, as far as they are held."""
+        if lost := self.held.held(partition, spans):
+            self.held.drop(partition, lost)
+            self._on_lost(partition, lost, reason)
+
     def _lose(self, batches: Batches, reason: str) -> None:
         for partition, spans in batches.items():
-            if lost := self.held.held(partition, _spans(spans)):
-                self.held.drop(partition, lost)
-                self._on_lost(partition, lost, reason)
+            self.lose(partition, _spans(spans), reason)
 
     async def _connection_lost(self, failure: ConnectionFailed) -> None:
         self._report(failure)

@@ -400,6 +400,8 @@ class RangeConsumer:
                 spans = [
                     (int(a.first_offset), int(a.last_offset)) for a in partition.acquired_records
                 ]
+                for other in self._nodes.values():  # also one that has led the partition before
+                    other.lose((topic.topic_id, key[1]), spans, "the lock has timed out")
                 node.held.add((topic.topic_id, key[1]), spans, monotonic_ms())
                 ranges += (
                     AcquiredRange(*key, *span, int(a.delivery_count), topic.topic_id)
