@@ -34,6 +34,13 @@ from .partition_leaders import PartitionLeaders
 Position = CommittedOffset | ShareOffset
 
 
+def offset_of(position: Position | None) -> int | None:
+    """Return the committed offset, or the start offset of a share group."""
+    if position is None:
+        return None
+    return position.offset if isinstance(position, CommittedOffset) else position.start_offset
+
+
 @dataclass(slots=True)
 class GroupPositions:
     """The positions and members of a group.
@@ -63,13 +70,6 @@ class GroupPositions:
     def partitions(self) -> set[TopicPartition]:
         """Return all partitions of the group."""
         return self.holders.keys() | self.positions.keys()
-
-    def offset(self, partition: TopicPartition) -> int | None:
-        """Return the committed offset, or the start offset of a share group."""
-        at = self.positions.get(partition)
-        if at is None:
-            return None
-        return at.start_offset if isinstance(at, ShareOffset) else at.offset
 
     def within(self, partitions: Collection[TopicPartition]) -> GroupPositions:
         """Return the positions in some of the partitions."""

@@ -9,9 +9,8 @@ lags from being negative.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError, has_code
@@ -23,8 +22,8 @@ from headrace.protocol.record_batch import NO_TIMESTAMP
 
 from .model import GroupLag, LagQuery, PartitionLag, Snapshot, group_lag, records_left
 from .partition_leaders import PartitionLeaders
-from .positions import GroupPositions, read_positions
-from .times import RecordTimes, Times
+from .positions import GroupPositions, Position, offset_of, read_positions
+from .times import RecordTimes
 
 GROUPS_AT_ONCE = 50
 """The number of groups in one request."""
@@ -111,35 +110,36 @@ async def parts(
             leaders.problems.clear()
 
 
-Offsets = Mapping[TopicPartition, int]
-
-
-class _Ends(NamedTuple):
-    """The offsets of the partitions whose leader answered.
-
-    :param start: the log start offsets, where a group has no position, or one before the end
-    :param stable: the last stable offsets
-    """
-
-    start: Offsets
-    end: Offsets
-    stable: Offsets
-
-
 @dataclass(slots=True)
 class _Place:
-    """Where a group reads on in a partition, and what is left there.
+    """Where a group reads on in a partition, and what is left there; None if unknown.
 
-    :param reads_from: the position, or the log start if that is later
+    :param offset: the position
     :param committed_only: True if records of open and aborted transactions are not looked for
-    :param records: None if unknown
+    :param start: the log start offset, where the group has no position, or one before the end
+    :param reads_from: the position, or the log start if that is later
     """
 
     key: TopicPartition
-    reads_from: int
+    at: Position | None
+    offset: int | None
+    end: int | None
+    stable: int | None
     committed_only: bool
-    records: int | None
+    start: int | None = None
+    reads_from: int = 0
+    records: int | None = None
     seconds: float | None = None
+
+    def count(self, complete_count: int | None, read_committed: bool) -> None:
+        """Set the number of records that are left."""
+        end = self.stable if read_committed and self.committed_only else self.end
+        self.records = records_left(self.offset, self.start, end, complete_count or 0)
+        self.reads_from = max(self.offset or 0, self.start or 0)
+        if isinstance(self.at, ShareOffset) and self.offset is not None and complete_count is None:
+            # The broker's own number is older than the end.
+            lag = self.at.lag
+            self.records = None if self.records is None or lag is None else min(self.records, lag)
 
 
 async def measure(
@@ -157,49 +157,44 @@ async def measure(
     # After the positions, and in this order: no position can be beyond the end that is read last.
     stable = await leaders.offsets(partitions, LATEST, read_committed=True)
     end = await leaders.offsets(partitions, LATEST)
-    behind = {
-        key
-        for group in groups
-        for key in group.partitions()
-        if key in end and ((offset := group.offset(key)) is None or offset < end[key])
-    }
-    start = await leaders.offsets(behind, EARLIEST) if behind else {}
-    ends = _Ends(start, end, stable)
     places = [
-        [_place(group, key, query, ends) for key in sorted(group.partitions())] for group in groups
+        [
+            _Place(key, at, offset_of(at), end.get(key), stable.get(key), group.type != SHARE)
+            for key in sorted(group.partitions())
+            for at in (group.positions.get(key),)
+        ]
+        for group in groups
     ]
+    behind = [
+        place
+        for of_group in places
+        for place in of_group
+        if place.end is not None and (place.offset is None or place.offset < place.end)
+    ]
+    start = await leaders.offsets({place.key for place in behind}, EARLIEST) if behind else {}
+    for place in behind:
+        place.start = start.get(place.key)
+    for group, of_group in zip(groups, places, strict=True):
+        for place in of_group:
+            place.count(group.complete_counts.get(place.key), query.read_committed)
     if query.time_lag:
-        await _look_at_records(
-            [place for of_group in places for place in of_group], query, ends, leaders, times, at_ms
-        )
+        all_places = [place for of_group in places for place in of_group]
+        await _look_at_records(all_places, query, leaders, times, at_ms)
     return [
         group_lag(
             group.group_id,
             group.type,
             group.state,
             group.members,
-            [_partition_lag(group, place, ends) for place in of_group],
+            [_partition_lag(group, place) for place in of_group],
         )
         for group, of_group in zip(groups, places, strict=True)
     ]
 
 
-def _place(group: GroupPositions, key: TopicPartition, query: LagQuery, ends: _Ends) -> _Place:
-    offset, start, is_share = group.offset(key), ends.start.get(key), group.type == SHARE
-    end = (ends.stable if query.read_committed and not is_share else ends.end).get(key)
-    complete_count = group.complete_counts.get(key)
-    records = records_left(offset, start, end, complete_count or 0)
-    at = group.positions.get(key)
-    if isinstance(at, ShareOffset) and offset is not None and complete_count is None:
-        # The broker's own number is older than the end.
-        records = None if records is None or at.lag is None else min(records, max(0, at.lag))
-    return _Place(key, max(offset or 0, start or 0), not is_share, records)
-
-
 async def _look_at_records(
     places: Sequence[_Place],
     query: LagQuery,
-    ends: _Ends,
     leaders: PartitionLeaders,
     times: RecordTimes,
     at_ms: int,
@@ -210,58 +205,49 @@ async def _look_at_records(
     groups, which get them unless configured otherwise. Equal positions of several groups are looked
     up once.
     """
-
-    async def search(committed_only: bool) -> Times:
-        ends_of = ends.stable if committed_only else ends.end
+    pending = [place for place in places if place.records != 0 and place.end is not None]
+    for committed_only in (True, False):
+        ends: dict[TopicPartition, int] = {}
         positions: dict[TopicPartition, set[int]] = {}
-        for place in places:
-            if (
-                place.records != 0
-                and place.committed_only == committed_only
-                and place.key in ends_of
-                and place.key in ends.end
-            ):
+        searched = []
+        for place in pending:
+            end = place.stable if committed_only else place.end
+            if place.committed_only == committed_only and end is not None and place.records != 0:
+                ends[place.key] = end
                 positions.setdefault(place.key, set()).add(place.reads_from)
-        return await times.search(
-            leaders, positions, ends_of, read_committed=committed_only, now_ms=at_ms
+                searched.append(place)
+        found = await times.search(
+            leaders, positions, ends, read_committed=committed_only, now_ms=at_ms
         )
-
-    def timestamp_ms(place: _Place) -> int | None:
-        return found[place.committed_only].get(place.key, {}).get(place.reads_from, NO_TIMESTAMP)
-
-    found = {True: await search(True)}
-    for place in places:
-        if place.records != 0 and place.committed_only and timestamp_ms(place) is None:
-            # What is left belongs to open transactions.
-            place.reads_from = max(place.reads_from, ends.stable[place.key])
-            left = 0 if query.read_committed else max(0, ends.end[place.key] - place.reads_from)
-            place.records = left if left == 0 or place.records is not None else None
-            place.committed_only = False
-    found[False] = await search(False)
+        for place in searched:
+            first_ms = found[place.key].get(place.reads_from, NO_TIMESTAMP)
+            if first_ms is None and committed_only:
+                # What is left belongs to open transactions, and may still be committed.
+                place.committed_only = False
+                place.reads_from = max(place.reads_from, ends[place.key])
+                left = 0 if query.read_committed else max(0, (place.end or 0) - place.reads_from)
+                place.records = left if left == 0 or place.records is not None else None
+            elif first_ms is None:
+                place.records = 0
+            elif place.records is not None and first_ms != NO_TIMESTAMP:
+                place.seconds = max(0, at_ms - first_ms) / 1000
     for place in places:
         if place.records == 0:
             place.seconds = 0.0
-            continue
-        first_ms = timestamp_ms(place)
-        if first_ms is None:
-            place.records, place.seconds = 0, 0.0
-        elif place.records is not None and first_ms != NO_TIMESTAMP:
-            place.seconds = max(0, at_ms - first_ms) / 1000
 
 
-def _partition_lag(group: GroupPositions, place: _Place, ends: _Ends) -> PartitionLag:
-    key = place.key
-    at = group.positions.get(key)
+def _partition_lag(group: GroupPositions, place: _Place) -> PartitionLag:
+    key, at = place.key, place.at
     held, delivery_count = group.held.get(key, (None, None))
     return PartitionLag(
         topic=key[0],
         partition=key[1],
-        position=group.offset(key),
+        position=place.offset,
         records=place.records,
         seconds=place.seconds,
-        log_start_offset=ends.start.get(key),
-        end_offset=ends.end.get(key),
-        last_stable_offset=ends.stable.get(key),
+        log_start_offset=place.start,
+        end_offset=place.end,
+        last_stable_offset=place.stable,
         delivery_complete_count=group.complete_counts.get(key),
         leader_epoch=None if at is None else at.leader_epoch,
         metadata=at.metadata if isinstance(at, CommittedOffset) else None,

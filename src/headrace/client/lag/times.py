@@ -219,6 +219,9 @@ class _Look(NamedTuple):
         return self.timestamp_ms is not None and 0 <= now_ms - self.time_ms < kept_ms
 
 
+_Looks = dict[tuple[TopicPartition, bool], dict[int, _Look]]
+
+
 class RecordTimes:
     """Timestamps of records, for one snapshot or repeated ones: a position that does not move is
     read rarely.
@@ -232,13 +235,13 @@ class RecordTimes:
     def __init__(self, max_requests: int | None = None, kept_ms: int = 0) -> None:
         self._max_requests = max_requests
         self._kept_ms = kept_ms
-        self._earlier: dict[tuple[TopicPartition, int, bool], _Look] = {}
-        self._looks: dict[tuple[TopicPartition, int, bool], _Look] = {}
+        self._earlier: _Looks = {}
+        self._looks: _Looks = {}
 
     @property
     def size(self) -> int:
         """The number of positions in memory."""
-        return len(self._looks) + len(self._earlier)
+        return sum(map(len, [*self._looks.values(), *self._earlier.values()]))
 
     def begin(self) -> None:
         """Begin a snapshot: forget positions that the last snapshot did not have."""
@@ -267,12 +270,14 @@ class RecordTimes:
         searches: dict[TopicPartition, PartitionSearch] = {}
         for partition, offsets in positions.items():
             end, unread = end_offsets[partition], []
+            earlier = self._earlier.get((partition, read_committed), {})
+            looks = self._looks.setdefault((partition, read_committed), {})
+            found = times[partition] = {}
             for offset in offsets:
-                key = (partition, offset, read_committed)
-                look = self._looks.get(key) or self._earlier.get(key)
+                look = looks.get(offset) or earlier.get(offset)
                 if look is not None and look.holds(end, now_ms, self._kept_ms):
-                    self._looks[key] = look
-                    times.setdefault(partition, {})[offset] = look.timestamp_ms
+                    looks[offset] = look
+                    found[offset] = look.timestamp_ms
                 else:
                     unread.append(offset)
             if unread:
@@ -286,10 +291,11 @@ class RecordTimes:
             )
         )
         for partition, search in searches.items():
-            times.setdefault(partition, {}).update(search.found)
-            for offset, timestamp_ms in search.found.items():
-                look = _Look(timestamp_ms, end_offsets[partition], now_ms)
-                self._looks[partition, offset, read_committed] = look
+            times[partition].update(search.found)
+            self._looks[partition, read_committed].update(
+                (offset, _Look(timestamp_ms, end_offsets[partition], now_ms))
+                for offset, timestamp_ms in search.found.items()
+            )
         return times
 
 

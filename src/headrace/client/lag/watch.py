@@ -99,15 +99,17 @@ class LagRates:
         """Add groups of the snapshot. Their partitions are not kept."""
         for group in groups:
             self._groups[group.group_id] = replace(group, partitions=())
-            for lag in group.partitions:
-                key = (group.group_id, lag.topic)
-                done = self._done.get(key)
-                if done is None:
-                    done = self._done[key] = _Count()
+            add_done = _add_share if group.type == "share" else _add_commit
+            topic = None
+            for lag in group.partitions:  # by topic
+                if lag.topic != topic:
+                    topic = lag.topic
+                    key = (group.group_id, topic)
+                    done = self._done.setdefault(key, _Count())
+                    ends = self._ends.setdefault(topic, {})
                 if lag.position is not None:
-                    (_add_share if group.type == "share" else _add_commit)(done, lag, lag.position)
+                    add_done(done, lag, lag.position)
                 if lag.end_offset is not None:
-                    ends = self._ends.setdefault(lag.topic, {})
                     ends[lag.partition] = max(lag.end_offset, ends.get(lag.partition, 0))
                     if lag.records is None:
                         self._unknown_ends.setdefault(key, {})[lag.partition] = lag.end_offset
@@ -121,9 +123,10 @@ class LagRates:
             (group.group_id, topic) for group in self._groups.values() for topic in group.topics
         }
         self._done = {key: done for key, done in self._done.items() if key in keys}
+        self._ends = {topic: ends for topic, ends in self._ends.items() if ends}
         self._produced = {topic: self._produced.get(topic) or _Count() for topic in self._ends}
-        for topic, ends in self._ends.items():
-            self._produced[topic].add_ends(ends)
+        for topic, count in self._produced.items():
+            count.add_ends(self._ends[topic])
         unknown = {}
         for key, ends in self._unknown_ends.items():
             count = unknown[key] = self._produced_unknown.get(key) or _Count()
