@@ -1,89 +1,82 @@
 """The messages of KEDA's external scaler protocol, gRPC service ``externalscaler.ExternalScaler``.
 
-The table below makes the classes at run time. They are in a pool of their own, so that a process
-may also have the classes that a tool has generated.
+They are in a pool of their own, so that a process may also have the classes that a tool has
+generated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from google.protobuf.descriptor_pb2 import (
-    DescriptorProto,
-    FieldDescriptorProto,
-    FileDescriptorProto,
-)
+from google.protobuf import text_format
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-PACKAGE = "externalscaler"
-SERVICE = f"{PACKAGE}.ExternalScaler"
+SERVICE = "externalscaler.ExternalScaler"
 
-_STRING, _BOOL = FieldDescriptorProto.TYPE_STRING, FieldDescriptorProto.TYPE_BOOL
-_INT64, _DOUBLE = FieldDescriptorProto.TYPE_INT64, FieldDescriptorProto.TYPE_DOUBLE
-_ONE, _MANY = FieldDescriptorProto.LABEL_OPTIONAL, FieldDescriptorProto.LABEL_REPEATED
-_MAP = "map<string, string>"
-
-_MESSAGES: Mapping[str, tuple[tuple[str, Any, Any], ...]] = {
-    "ScaledObjectRef": (
-        ("name", _ONE, _STRING),
-        ("namespace", _ONE, _STRING),
-        ("scalerMetadata", _MANY, _MAP),
-    ),
-    "IsActiveResponse": (("result", _ONE, _BOOL),),
-    "GetMetricSpecResponse": (("metricSpecs", _MANY, "MetricSpec"),),
-    "MetricSpec": (
-        ("metricName", _ONE, _STRING),
-        ("targetSize", _ONE, _INT64),
-        ("targetSizeFloat", _ONE, _DOUBLE),
-    ),
-    "GetMetricsRequest": (
-        ("scaledObjectRef", _ONE, "ScaledObjectRef"),
-        ("metricName", _ONE, _STRING),
-    ),
-    "GetMetricsResponse": (("metricValues", _MANY, "MetricValue"),),
-    "MetricValue": (
-        ("metricName", _ONE, _STRING),
-        ("metricValue", _ONE, _INT64),
-        ("metricValueFloat", _ONE, _DOUBLE),
-    ),
+_FILE = """
+name: "headrace/externalscaler" package: "externalscaler" syntax: "proto3"
+message_type {
+  name: "ScaledObjectRef"
+  field { name: "name" number: 1 type: TYPE_STRING }
+  field { name: "namespace" number: 2 type: TYPE_STRING }
+  field {
+    name: "scalerMetadata" number: 3 label: LABEL_REPEATED
+    type: TYPE_MESSAGE type_name: ".externalscaler.ScaledObjectRef.ScalerMetadataEntry"
+  }
+  nested_type {
+    name: "ScalerMetadataEntry" options { map_entry: true }
+    field { name: "key" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
+    field { name: "value" number: 2 type: TYPE_STRING label: LABEL_OPTIONAL }
+  }
 }
-"""Message → its fields (name, label, type), numbered from 1 on."""
-
-
-def _file() -> FileDescriptorProto:
-    file = FileDescriptorProto(name="headrace/externalscaler", package=PACKAGE, syntax="proto3")
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for number, (field, label, kind) in enumerate(fields, 1):
-            made = message.field.add(name=field, number=number, label=label)
-            if kind == _MAP:
-                made.type = FieldDescriptorProto.TYPE_MESSAGE
-                made.type_name = f".{PACKAGE}.{name}.{_add_map(message, field)}"
-            elif isinstance(kind, str):
-                made.type = FieldDescriptorProto.TYPE_MESSAGE
-                made.type_name = f".{PACKAGE}.{kind}"
-            else:
-                made.type = kind
-    return file
-
-
-def _add_map(message: DescriptorProto, field: str) -> str:
-    """Add the type of the entries of a map, as protobuf stores maps; return its name."""
-    entry = message.nested_type.add(name=field[0].upper() + field[1:] + "Entry")
-    entry.options.map_entry = True
-    for number, name in enumerate(("key", "value"), 1):
-        entry.field.add(name=name, number=number, label=_ONE, type=_STRING)
-    return entry.name
-
+message_type {
+  name: "IsActiveResponse"
+  field { name: "result" number: 1 type: TYPE_BOOL }
+}
+message_type {
+  name: "GetMetricSpecResponse"
+  field {
+    name: "metricSpecs" number: 1 label: LABEL_REPEATED
+    type: TYPE_MESSAGE type_name: ".externalscaler.MetricSpec"
+  }
+}
+message_type {
+  name: "MetricSpec"
+  field { name: "metricName" number: 1 type: TYPE_STRING }
+  field { name: "targetSize" number: 2 type: TYPE_INT64 }
+  field { name: "targetSizeFloat" number: 3 type: TYPE_DOUBLE }
+}
+message_type {
+  name: "GetMetricsRequest"
+  field {
+    name: "scaledObjectRef" number: 1
+    type: TYPE_MESSAGE type_name: ".externalscaler.ScaledObjectRef"
+  }
+  field { name: "metricName" number: 2 type: TYPE_STRING }
+}
+message_type {
+  name: "GetMetricsResponse"
+  field {
+    name: "metricValues" number: 1 label: LABEL_REPEATED
+    type: TYPE_MESSAGE type_name: ".externalscaler.MetricValue"
+  }
+}
+message_type {
+  name: "MetricValue"
+  field { name: "metricName" number: 1 type: TYPE_STRING }
+  field { name: "metricValue" number: 2 type: TYPE_INT64 }
+  field { name: "metricValueFloat" number: 3 type: TYPE_DOUBLE }
+}
+"""
 
 _POOL = DescriptorPool()
-_POOL.Add(_file())
+_POOL.Add(text_format.Parse(_FILE, FileDescriptorProto()))
 
 
 def _class(name: str) -> Any:
-    return GetMessageClass(_POOL.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+    return GetMessageClass(_POOL.FindMessageTypeByName(f"externalscaler.{name}"))
 
 
 ScaledObjectRef = _class("ScaledObjectRef")
