@@ -91,9 +91,24 @@ class Lags:
         partitions = [
             TopicPartition(topic, number, offset, metadata) for number, offset in offsets.items()
         ]
-        asked = ConsumerGroupTopicPartitions(group_id, partitions)
-        answer = self.admin.alter_consumer_group_offsets([asked])[group_id].result(PATIENCE_S)
-        assert not any(one.error for one in answer.topic_partitions)
+        asked = [ConsumerGroupTopicPartitions(group_id, partitions)]
+
+        def is_committed() -> bool:
+            answer = self.admin.alter_consumer_group_offsets(asked)[group_id].result(PATIENCE_S)
+            return not any(partition.error for partition in answer.topic_partitions)
+
+        # The coordinator of Apache Kafka may learn of a new topic later.
+        wait_until(is_committed, PATIENCE_S, "committed offsets")
+
+    def start_at(self, group_id: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Set the start offsets of a share group without members."""
+        starts = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
+
+        def is_set() -> bool:
+            futures = self.admin.alter_share_group_offsets(group_id, starts).values()
+            return not any(future.exception(PATIENCE_S) for future in futures)
+
+        wait_until(is_set, PATIENCE_S, "start offsets")
 
 
 @pytest.fixture
@@ -284,9 +299,7 @@ def test_a_share_group_with_accepted_rejected_and_released_records(
 
 
 def test_a_share_group_whose_offsets_were_set(lags: Lags, topic: str, group_id: str) -> None:
-    starts = [TopicPartition(topic, 0, 7), TopicPartition(topic, 1, 3)]
-    for future in lags.admin.alter_share_group_offsets(group_id, starts).values():
-        future.result(PATIENCE_S)
+    lags.start_at(group_id, topic, {0: 7, 1: 3})
     rows = lags(group_id)
     set_back, beyond = rows[group_id, topic, 0], rows[group_id, topic, 1]
     assert (set_back.start_offset, set_back.lag, set_back.delivery_complete_count) == (7, 3, 0)
@@ -451,9 +464,7 @@ def test_records_that_were_deleted_are_not_waited_for(
 def test_a_share_group_does_not_wait_for_records_that_were_deleted(
     lags: Lags, topic: str, group_id: str
 ) -> None:
-    start = [TopicPartition(topic, 0, 2)]
-    for future in lags.admin.alter_share_group_offsets(group_id, start).values():
-        future.result(PATIENCE_S)
+    lags.start_at(group_id, topic, {0: 2})
     for deleted, lag in ((7, 3), (10, 0)):
         lags.admin.delete_records([TopicPartition(topic, 0, deleted)])[
             TopicPartition(topic, 0)
@@ -508,9 +519,7 @@ def test_markers_and_aborted_records_at_the_end_are_not_waited_for(
     ended_at(14)
     assert (lag(), lag(read_committed=True)) == (4, 4)
     lags.commit(group_id, topic, {0: 13})
-    start = [TopicPartition(topic, 0, 13)]
-    for future in lags.admin.alter_share_group_offsets(shared, start).values():
-        future.result(PATIENCE_S)
+    lags.start_at(shared, topic, {0: 13})
     assert (lag(), lag(read_committed=True)) == (0, 0), "a marker is left"
     assert lags(shared)[shared, topic, 0].lag == 0
     assert lag(time_lag=False) == 1, "without a look at the records"

@@ -1,15 +1,17 @@
-"""Runs of commands that use connections of our own to a cluster."""
+"""Runs of commands: those that ask a cluster, and those that serve until they are stopped."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from .client_options import call_config, connection_settings
-from .errors import Failure
+from .errors import Failure, one_line_error
+from .options import Address
 
 if TYPE_CHECKING:
     from headrace.client import Cluster
@@ -37,3 +39,20 @@ def on_cluster(options: Namespace, work: Callable[[Cluster], Awaitable[T]]) -> T
         return asyncio.run(run())
     except ClientError as error:
         raise Failure(str(error)) from error
+
+
+async def run_until_stopped(at: Address, start: Callable[[], Awaitable[str]]) -> None:
+    """Run a server until SIGTERM or SIGINT.
+
+    :param start: starts it; returns a line to print
+    :raises Failure: it cannot listen
+    """
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    try:
+        line = await start()
+    except (OSError, RuntimeError) as error:  # gRPC raises the latter
+        raise Failure(f"cannot listen on {at}: {one_line_error(error)}") from error
+    print(line, flush=True)
+    await stopping.wait()

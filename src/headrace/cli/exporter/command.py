@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.cli.client_options import client_config, client_options, connection_settings
+from headrace.cli.cluster_run import run_until_stopped
 from headrace.cli.descriptors import allow_all_descriptors
-from headrace.cli.errors import Failure, one_line_error
+from headrace.cli.errors import Failure
 from headrace.cli.lag.show import lag_query, query_options
 from headrace.cli.log_output import log_to_stderr
 from headrace.cli.metrics_access import metrics_access
@@ -105,20 +105,16 @@ def run(options: Namespace) -> int:
 async def _serve(scraper: Scraper, at: Address, access: MetricsAccess) -> None:
     from headrace.broker.metrics.server import MetricsServer
 
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(log_unhandled)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    asyncio.get_running_loop().set_exception_handler(log_unhandled)
     server = MetricsServer(scraper.page, access)
-    try:
-        try:
-            port = await server.start(*at)
-        except OSError as error:
-            raise Failure(f"cannot listen on {at}: {one_line_error(error)}") from error
+
+    async def start() -> str:
+        port = await server.start(*at)
         scheme = "http" if access.tls is None else "https"
-        print(f"metrics are at {scheme}://{Address(at.host, port)}/metrics", flush=True)
-        await stopping.wait()
+        return f"metrics are at {scheme}://{Address(at.host, port)}/metrics"
+
+    try:
+        await run_until_stopped(at, start)
     finally:
         await server.close()
         await scraper.close()

@@ -60,7 +60,7 @@ class Scraper:
                 each_part = page.add_partitions if self._by_partition else None
                 seen = await self._watch.snapshot(each_part)
                 problems += seen.warnings
-                page.finish(seen.groups, self._watch.produced())
+                page.finish(seen.groups, self._watch.rates.produced())
             up = True
         except TimeoutError:
             problems.append(f"the cluster did not answer within {self._timeout_ms} ms")

@@ -67,39 +67,44 @@ async def backlogs(
     :param leaders: a cache, as is ``times``
     :raises ClientError: no broker answers
     """
-    read: dict[tuple[str, str], GroupPositions | ClientError] = {}
-    topics: dict[tuple[str, str], set[str]] = {}
-    for query in queries:
-        topics.setdefault((query.kind, query.group_id), set()).update(query.topics)
+    now_ms = time.time_ns() // 1_000_000
+    answers: dict[tuple[str, str], GroupLag | ClientError] = {}
     for kind in (SHARE, CONSUMER):
-        groups = [ListedGroup(id_, kind, "", "", -1) for kind_, id_ in topics if kind_ == kind]
+        topics: dict[str, set[str]] = {}
+        for query in queries:
+            if query.kind == kind:
+                topics.setdefault(query.group_id, set()).update(query.topics)
+        groups = [ListedGroup(group_id, kind, "", "", -1) for group_id in topics]
         for start in range(0, len(groups), GROUPS_AT_ONCE):
             some = groups[start : start + GROUPS_AT_ONCE]
-            of_group = {group.group_id: topics[kind, group.group_id] for group in some}
-            answers = await read_positions(leaders, some, _QUERY, of_group)
-            read.update({(kind, group_id): answer for group_id, answer in answers.items()})
-    positions = {key: at for key, at in read.items() if isinstance(at, GroupPositions)}
-    now_ms = time.time_ns() // 1_000_000
-    measured = await measure(leaders, list(positions.values()), _QUERY, now_ms, times)
-    lags = dict(zip(positions, measured, strict=True))
-    shared = [id_ for (kind, id_), lag in lags.items() if kind == SHARE and _is_new(lag)]
-    early = await _starting_early(leaders.cluster, shared)
+            of_some = {group.group_id: topics[group.group_id] for group in some}
+            read = await read_positions(leaders, some, _QUERY, of_some)
+            positions = [at for at in read.values() if isinstance(at, GroupPositions)]
+            for lag in await measure(leaders, positions, _QUERY, now_ms, times):
+                answers[kind, lag.group_id] = lag
+            for group_id, at in read.items():
+                if isinstance(at, ClientError):
+                    answers[kind, group_id] = at
+    early = await _starting_early(
+        leaders.cluster,
+        [
+            lag.group_id
+            for (kind, _), lag in answers.items()
+            if kind == SHARE and isinstance(lag, GroupLag)
+            if any(partition.position is None for partition in lag.partitions)
+        ],
+    )
     results: dict[BacklogQuery, Backlog | ClientError] = {}
     for query in queries:
-        key = (query.kind, query.group_id)
-        answer = read[key]
+        answer = answers[query.kind, query.group_id]
         is_early = query.from_earliest
         if is_early is None:
             is_early = query.kind == SHARE and query.group_id in early
-        results[query] = (
-            answer if isinstance(answer, ClientError) else backlog(query, lags[key], is_early)
-        )
+        if isinstance(answer, GroupLag):
+            results[query] = backlog(query, answer, is_early)
+        else:
+            results[query] = answer
     return results
-
-
-def _is_new(group: GroupLag) -> bool:
-    """Return whether a group has a partition without a position."""
-    return any(lag.position is None for lag in group.partitions)
 
 
 async def _starting_early(cluster: Cluster, group_ids: Sequence[str]) -> frozenset[str]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
-import signal
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.client_options import client_config, client_options, connection_settings
+from headrace.cli.cluster_run import run_until_stopped
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.log_output import log_to_stderr
+from headrace.cli.metrics_access import server_tls
 from headrace.cli.options import (
     Address,
     file_option,
@@ -142,20 +142,13 @@ def _credentials(tls: Path | None, client_ca: Path | None) -> Any:
 
     if tls is None:
         return None
+    server_tls(tls)  # checks it
     try:
-        pem = tls.read_bytes()
+        pem = tls.read_bytes()  # OpenSSL finds the key and the certificates in it
         roots = None if client_ca is None else client_ca.read_bytes()
     except OSError as error:
         raise BadUsage(f"cannot read {one_line_error(error)}") from error
-    whole = re.finditer(rb"-----BEGIN ([A-Z ]+)-----.*?-----END \1-----\n?", pem, re.DOTALL)
-    parts = [(match[1], match[0]) for match in whole]
-    keys = [text for kind, text in parts if kind.endswith(b"PRIVATE KEY")]
-    certificates = [text for kind, text in parts if kind == b"CERTIFICATE"]
-    if len(keys) != 1 or not certificates:
-        raise BadUsage(f"{tls} has {len(keys)} private keys and {len(certificates)} certificates")
-    return grpc.ssl_server_credentials(
-        [(keys[0], b"".join(certificates))], roots, require_client_auth=roots is not None
-    )
+    return grpc.ssl_server_credentials([(pem, pem)], roots, require_client_auth=roots is not None)
 
 
 async def _serve(clusters: Clusters, at: Address, credentials: Any) -> None:
@@ -163,22 +156,19 @@ async def _serve(clusters: Clusters, at: Address, credentials: Any) -> None:
 
     from .service import ExternalScaler
 
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     server = grpc.aio.server(maximum_concurrent_rpcs=_MAX_CALLS, options=_GRPC_OPTIONS)
     ExternalScaler(clusters).add_to(server)
-    try:
-        try:
-            if credentials is None:
-                port = server.add_insecure_port(str(at))
-            else:
-                port = server.add_secure_port(str(at), credentials)
-        except RuntimeError as error:
-            raise Failure(f"cannot listen on {at}: {one_line_error(error)}") from error
+
+    async def start() -> str:
+        if credentials is None:
+            port = server.add_insecure_port(str(at))
+        else:
+            port = server.add_secure_port(str(at), credentials)
         await server.start()
-        print(f"the scaler listens on {Address(at.host, port)}", flush=True)
-        await stopping.wait()
+        return f"the scaler listens on {Address(at.host, port)}"
+
+    try:
+        await run_until_stopped(at, start)
     finally:
         await server.stop(_GRACE_S)
         await clusters.close()

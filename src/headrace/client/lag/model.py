@@ -278,30 +278,27 @@ def eta_s(lag: float, done_per_s: float, produced_per_s: float) -> float | None:
 
 def lag_sum(partitions: Sequence[PartitionLag]) -> LagSum:
     """Return the sum over partitions, without a trend."""
-    lags = [lag.records for lag in partitions]
-    records = known_sum(lags)
-    times = [lag.seconds for lag in partitions if lag.seconds is not None]
-    return LagSum(
-        partitions=len(lags),
-        unknown=lags.count(None),
-        records=records,
-        seconds=None if records is None else max(times, default=None),
-    )
+    unknown = sum(lag.records is None for lag in partitions)
+    return _sum(partitions, partitions=len(partitions), unknown=unknown)
 
 
 def total(sums: Collection[LagSum]) -> LagSum:
     """Return the sum over the topics of a group, or over groups."""
-    records = known_sum(each.records for each in sums)
-    times = [each.seconds for each in sums if each.seconds is not None]
-    return LagSum(
-        partitions=sum(each.partitions for each in sums),
-        unknown=sum(each.unknown for each in sums),
-        records=records,
-        seconds=None if records is None else max(times, default=None),
-        done=sum(each.done for each in sums),
-        done_per_s=_known(each.done_per_s for each in sums),
-        produced_per_s=_known(each.produced_per_s for each in sums),
+    return _sum(
+        sums,
+        partitions=sum(lag.partitions for lag in sums),
+        unknown=sum(lag.unknown for lag in sums),
+        done=sum(lag.done for lag in sums),
+        done_per_s=_known(lag.done_per_s for lag in sums),
+        produced_per_s=_known(lag.produced_per_s for lag in sums),
     )
+
+
+def _sum(lags: Collection[PartitionLag | LagSum], **fields: Any) -> LagSum:
+    records = known_sum(lag.records for lag in lags)
+    times = [lag.seconds for lag in lags if lag.seconds is not None]
+    seconds = None if records is None else max(times, default=None)
+    return LagSum(records=records, seconds=seconds, **fields)
 
 
 def _known(values: Iterable[float | None]) -> float | None:
@@ -368,9 +365,10 @@ def _row(
         "group_state": group.state,
         "topic": lag.topic or None,
         "partition": lag.partition if lag.topic else None,
-        "member_id": ",".join([member.member_id for member in members]) if members else None,
-        "client_id": ",".join([member.client_id for member in members]) if members else None,
-        "host": ",".join([member.host for member in members]) if members else None,
+        **{
+            name: ",".join(getattr(member, name) for member in members) if members else None
+            for name in ("member_id", "client_id", "host")
+        },
         "start_offset": lag.position if is_share else None,
         "committed_offset": None if is_share else lag.position,
         "end_offset": lag.end_offset,

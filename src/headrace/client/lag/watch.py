@@ -200,12 +200,13 @@ class LagWatch:
 
     :param query: the groups and topics
     :param window_ms: the time over which rates are averaged
+    :ivar rates: between the snapshots
     """
 
     def __init__(self, cluster: Cluster, query: LagQuery, window_ms: int = RATE_WINDOW_MS) -> None:
         self._cluster = cluster
         self._query = query
-        self._rates = LagRates(window_ms)
+        self.rates = LagRates(window_ms)
         self._times = RecordTimes(MAX_FETCHES, TIMES_KEPT_MS)
 
     async def snapshot(self, each: Callable[[Sequence[GroupLag]], None] | None = None) -> Snapshot:
@@ -216,19 +217,15 @@ class LagWatch:
         """
         listed, warnings = await select_groups(self._cluster, self._query)
         at_ms = time.time_ns() // 1_000_000
-        self._rates.begin(time.monotonic_ns() // 1_000_000)
+        self.rates.begin(time.monotonic_ns() // 1_000_000)
         async for part in parts(self._cluster, listed, self._query, at_ms, self._times):
-            self._rates.add(part.groups)
+            self.rates.add(part.groups)
             warnings += part.warnings
             if each is not None:
                 each(part.groups)
         return Snapshot(
-            groups=self._rates.end(),
+            groups=self.rates.end(),
             warnings=warnings,
             at_ms=at_ms,
             cluster_id=self._cluster.cluster_id,
         )
-
-    def produced(self) -> dict[str, tuple[int, float | None]]:
-        """Return topic → the records produced since the first snapshot, and per second."""
-        return self._rates.produced()
