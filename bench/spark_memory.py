@@ -44,7 +44,7 @@ from tests.support import HeadraceProcess, unique
 
 BACKLOGS = (1, 4, 16)
 _EXECUTOR_MIB = 1024
-_PERIOD_MS, _STEP_MS, _STALL_MS = 3_600_000, 60_000, 600_000
+_PERIOD_MS, _STEP_MS = 3_600_000, 60_000
 _DRAIN_S = 600
 _GIVE_BACK = "-Xms32m -XX:MinHeapFreeRatio=5 -XX:MaxHeapFreeRatio=20"
 """JVM options that return unused heap after a collection, so that resident memory shows the need.
@@ -138,7 +138,7 @@ class Application:
 
     def _history(self, kafka: KafkaOptions) -> int:
         now_ms = int(time.time() * 1000)
-        period = Period(now_ms - _PERIOD_MS, now_ms, _STEP_MS, _STALL_MS)
+        period = Period(now_ms - _PERIOD_MS, now_ms, _STEP_MS)
         events = history(self._spark, kafka).persist(StorageLevel.DISK_ONLY)
         try:
             assert list(group_histories(events, kafka, period, _DRAIN_S))

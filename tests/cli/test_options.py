@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentTypeError
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +12,6 @@ import pytest
 
 from headrace.cli.commands import COMMANDS, Command, load
 from headrace.cli.errors import BadUsage
-from headrace.cli.lag import history
 from headrace.cli.main import main, parsed
 from headrace.cli.nouns import Noun
 from headrace.cli.options import Address, address, properties_file, setting
@@ -170,11 +169,3 @@ def test_a_properties_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> N
     path = tmp_path / "client.properties"
     path.write_bytes(b"\xef\xbb\xbfkey=value\r\n")
     assert properties_file(path) == {"key": "value"}
-
-
-@pytest.mark.parametrize("moment", ["1969-12-31T23:59:59.9995Z", "1970-01-01T00:59:59.9995+01:00"])
-def test_the_times_of_a_history_are_rounded_down(moment: str) -> None:
-    parser = ArgumentParser()
-    history.declare(parser)
-    options = parser.parse_args(["--since", moment, "--until", moment])
-    assert (options.since(0), options.until(0)) == (-1, -1)

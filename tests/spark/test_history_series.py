@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,23 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.spark.history.series import (
-    GONE,
-    NO_PROGRESS,
-    SILENT,
-    Stall,
     busy,
     consumers_needed,
     lag_of,
     rates,
     recent,
-    stalls,
     time_lags,
 )
 
 NAN = math.nan
-POINT = st.tuples(
-    st.none() | st.integers(0, 6), st.integers(0, 8), st.integers(0, 2), st.booleans()
-)
 
 
 def row(*values: float) -> np.ndarray:
@@ -58,38 +49,6 @@ def test_time_lag_counts_from_the_last_moment_before_the_record_came() -> None:
     end = row(5, 5, 5, 6, 6)  # record 5 came between the third and the fourth point
     assert time_lags(row(5, 5, 5, 5, 5), end, 1.0)[0].tolist() == [0, 0, 0, 1, 2]
     assert np.isnan(time_lags(row(NAN, 1), row(NAN, NAN), 1.0)).all()
-
-
-@given(st.lists(st.lists(POINT, min_size=6, max_size=6), min_size=1, max_size=4), st.integers(1, 4))
-def test_stalls_are_what_a_loop_finds(
-    rows: list[list[tuple[int | None, int, int, bool]]], least: int
-) -> None:
-    position = np.array([[NAN if p is None else float(p) for p, *_ in points] for points in rows])
-    end = np.array([[float(e) for _, e, *_ in points] for points in rows])
-    commits = np.array([[float(c) for *_, c, _ in points] for points in rows])
-    deleted = np.array([[p is None and d for p, *_, d in points] for points in rows])
-    expected = set()
-    for index, points in enumerate(rows):
-        stood = [False]
-        for (p, e, *_), (q, f, *_) in pairwise(points):
-            stood.append(p is not None and p == q and f > p and f - p >= max(0, e - p))
-        lost = deleted[index].tolist()
-        for first in range(6):
-            for last in range(first, 6):
-                if _is_run(stood, first, last) and last - first + 1 >= least:
-                    committed = any(commits[index, (first + last + 1) // 2 : last + 1])
-                    expected.add(
-                        Stall(index, NO_PROGRESS if committed else SILENT, first - 1, last)
-                    )
-                if _is_run(lost, first, last):
-                    expected.add(Stall(index, GONE, first, last))
-    assert set(stalls(position, end, commits, deleted, least)) == expected
-
-
-def _is_run(marks: list[bool], first: int, last: int) -> bool:
-    """Return True if these are marked and their neighbours are not."""
-    beside = [marks[at] for at in (first - 1, last + 1) if 0 <= at < len(marks)]
-    return all(marks[first : last + 1]) and not any(beside)
 
 
 def test_only_the_last_quarter_counts_as_recent() -> None:

@@ -43,8 +43,6 @@ _TOPICS = "topic string, topic_id binary, partitions int"
 _ENDS = "topic string, partition int, end_offsets array<bigint>"
 _POINTS = ("lag", "time_lag_s", "done_per_s", "produced_per_s", "commits")
 """Series of a group; sums over its partitions, but the largest of their time lags."""
-_MOST_STALLS = 100
-"""Stalls of a group; those of most partitions."""
 _TIMEOUT_S = 60.0
 _POINTS_AT_ONCE = 8
 _PARTITIONS_AT_ONCE = 2_000
@@ -55,13 +53,11 @@ class Period:
     """Points in time, ``step_ms`` apart, the last of them ``until_ms``.
 
     :param since_ms: milliseconds since 1970, as is ``until_ms``
-    :param stall_ms: time without progress after which a partition counts as stalled
     """
 
     since_ms: int
     until_ms: int
     step_ms: int
-    stall_ms: int
 
     @property
     def times_ms(self) -> list[int]:
@@ -74,26 +70,6 @@ class Period:
         """Number of steps between the points."""
         return max(1, -(-(self.until_ms - self.since_ms) // self.step_ms))
 
-    @property
-    def least_steps(self) -> int:
-        """Number of steps without progress that make a stall."""
-        return max(1, -(-self.stall_ms // self.step_ms))
-
-
-@dataclass(frozen=True, slots=True)
-class GroupStall:
-    """A time without progress of some partitions of a group.
-
-    :param kind: as in :mod:`headrace.spark.history.series`
-    :param first_ms: milliseconds since 1970, as is ``last_ms``
-    :param partitions: their number
-    """
-
-    kind: str
-    first_ms: int
-    last_ms: int
-    partitions: int
-
 
 @dataclass(frozen=True, slots=True)
 class GroupHistory:
@@ -103,7 +79,7 @@ class GroupHistory:
     :param gone: the group, or its offsets, have been deleted
     :param partitions: number of partitions with a position
     :param lag: in records
-    :param time_lag_s: of the partition that is furthest behind
+    :param time_lag_ms: of the partition that is furthest behind
     :param done_per_s: records finished per second, the mean of the last quarter of the period, as
         is ``produced_per_s``
     :param busy_per_s: records finished per second while there were records to read
@@ -117,13 +93,12 @@ class GroupHistory:
     gone: bool
     partitions: int
     lag: int | None
-    time_lag_s: float | None
+    time_lag_ms: int | None
     done_per_s: float
     produced_per_s: float
     busy_per_s: float
     seconds_to_zero: float | None
     consumers_needed: int | None
-    stalls: Sequence[GroupStall]
 
 
 def group_histories(
@@ -148,13 +123,12 @@ def group_histories(
 
 
 def _history(row: Any, period: Period, drain_s: float) -> GroupHistory:
-    times_ms = period.times_ms
-    unknown = [None] * len(times_ms)
+    unknown = [None] * (period.steps + 1)
     lags, done, produced = (
         np.array(row[name] or unknown, np.float64)  # None becomes NaN
         for name in ("lag", "done_per_s", "produced_per_s")
     )
-    lag = (row["lag"] or unknown)[-1]
+    lag, time_lag_s = ((row[name] or unknown)[-1] for name in ("lag", "time_lag_s"))
     done_per_s, produced_per_s, busy_per_s = recent(done), recent(produced), busy(done, lags)
     left_s, needed = None, None
     if lag is not None:
@@ -169,16 +143,12 @@ def _history(row: Any, period: Period, drain_s: float) -> GroupHistory:
         gone=bool(row["gone"]),
         partitions=row["partitions"] or 0,
         lag=None if lag is None else int(lag),
-        time_lag_s=(row["time_lag_s"] or unknown)[-1],
+        time_lag_ms=None if time_lag_s is None else round(time_lag_s * 1000),
         done_per_s=done_per_s,
         produced_per_s=produced_per_s,
         busy_per_s=busy_per_s,
         seconds_to_zero=left_s,
         consumers_needed=needed,
-        stalls=[
-            GroupStall(kind, times_ms[first], times_ms[last], partitions)
-            for partitions, (kind, first, last) in row["stalls"] or ()
-        ],
     )
 
 
@@ -206,7 +176,7 @@ def series(
     period: Period,
 ) -> DataFrame:
     """Return a row per group and partition, with the columns
-    :data:`headrace.spark.history.series.SERIES`: series at the points of the period, and stalls.
+    :data:`headrace.spark.history.series.SERIES`: series at the points of the period.
 
     :param events: rows of :func:`headrace.spark.history.source.history`
     :param topics: from :func:`topics_of`; the end of a partition that no longer exists is unknown
@@ -222,7 +192,7 @@ def series(
     )
     ends = partitions.mapInArrow(partial(_ends_at, kafka, period.times_ms), _ENDS)
     points, step_s = period.steps + 1, period.step_ms / 1000
-    to_series = partial(series_of, points, step_s, period.least_steps)
+    to_series = partial(series_of, points, step_s)
     return steps.join(ends, ["topic", "partition"], "left").mapInArrow(to_series, SERIES)
 
 
@@ -297,7 +267,7 @@ def members(events: DataFrame, period: Period) -> DataFrame:
 
 
 def _of_groups(all_series: DataFrame) -> DataFrame:
-    """Return a row per group: its number of partitions, its series and its stalls."""
+    """Return a row per group: its number of partitions and its series."""
     points = all_series.select(
         "group_id", F.posexplode(F.arrays_zip(*_POINTS)).alias("at", "point")
     )
@@ -310,12 +280,8 @@ def _of_groups(all_series: DataFrame) -> DataFrame:
         return F.transform(ordered, lambda point: point[name]).alias(name)
 
     series_of_groups = by_point.groupBy("group_id").agg(*map(column, _POINTS))
-    stalled = all_series.select("group_id", F.explode("stalls").alias("stall"))
-    counted = stalled.groupBy("group_id", "stall").agg(F.count("*").alias("partitions"))
-    largest = F.sort_array(F.collect_list(F.struct("partitions", "stall")), asc=False)
-    stalls = counted.groupBy("group_id").agg(F.slice(largest, 1, _MOST_STALLS).alias("stalls"))
     partitions = all_series.groupBy("group_id").agg(F.count("*").alias("partitions"))
-    return partitions.join(series_of_groups, "group_id").join(stalls, "group_id", "left")
+    return partitions.join(series_of_groups, "group_id")
 
 
 def _age() -> Column:

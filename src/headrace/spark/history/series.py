@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,61 +16,37 @@ import pyarrow as pa
 Series = Any
 """A numpy array of float64: rows × points in time."""
 
-NO_PROGRESS = "commits without progress"
-"""A stall during which commits or share state were still written in its second half, although there
-was something to read."""
-SILENT = "nothing committed"
-"""A stall during which nothing was committed although there was something to read, and the lag did
-not shrink."""
-GONE = "position gone"
-"""A time without a position: it was deleted or expired, or the group was deleted."""
-
 _NUMBERS = ("position", "end_offset", "lag", "time_lag_s", "done_per_s", "produced_per_s")
 SERIES = (
     "group_id string, topic string, partition int, "
     + ", ".join(f"{name} array<double>" for name in _NUMBERS)
-    + ", commits array<int>, stalls array<struct<kind: string, first: int, last: int>>"
+    + ", commits array<int>"
 )
 """Columns of :func:`series_of`, as DDL. Arrays have an element per point in time, null where
-unknown; the first and last point of a stall are its indexes."""
+unknown."""
 
 _RECENT_FRACTION = 0.25
 """Recent rates are those of the last quarter of the period."""
 _BUSY_QUANTILE = 0.9
 _ROUNDING = 1e-9
 _CELLS_AT_ONCE = 1_000_000
-_STALLS = pa.list_(pa.struct([("kind", pa.string()), ("first", pa.int32()), ("last", pa.int32())]))
-
-
-class Stall(NamedTuple):
-    """A time without progress of one partition, from one point to another, inclusive.
-
-    :param row: of the series
-    :param kind: :data:`NO_PROGRESS`, :data:`SILENT` or :data:`GONE`
-    """
-
-    row: int
-    kind: str
-    first: int
-    last: int
 
 
 def series_of(
-    points: int, step_s: float, least_steps: int, batches: Iterator[pa.RecordBatch]
+    points: int, step_s: float, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Turn positions by step and ends by point into :data:`SERIES`. For ``mapInArrow``.
 
     :param points: number of points in time, ``step_s`` seconds apart
-    :param least_steps: number of steps without progress that make a stall
     """
     rows_at_once = max(1, _CELLS_AT_ONCE // points)
     for batch in batches:
         for start in range(0, batch.num_rows, rows_at_once):
-            yield _series(batch.slice(start, rows_at_once), points, step_s, least_steps)
+            yield _series(batch.slice(start, rows_at_once), points, step_s)
 
 
-def _series(batch: pa.RecordBatch, points: int, step_s: float, least_steps: int) -> pa.RecordBatch:
-    position, commits, is_deleted = _positions(batch.column("steps"), points)
+def _series(batch: pa.RecordBatch, points: int, step_s: float) -> pa.RecordBatch:
+    position, commits = _positions(batch.column("steps"), points)
     end = _ends(batch.column("end_offsets"), points)
     numbers = (
         position,
@@ -80,13 +56,9 @@ def _series(batch: pa.RecordBatch, points: int, step_s: float, least_steps: int)
         rates(position, step_s),
         rates(end, step_s),
     )
-    stalls_of_row: list[list[dict[str, Any]]] = [[] for _ in range(batch.num_rows)]
-    for row, *stall in stalls(position, end, commits, is_deleted, least_steps):
-        stalls_of_row[row].append(dict(zip(("kind", "first", "last"), stall, strict=True)))
     columns = {name: batch.column(name) for name in ("group_id", "topic", "partition")}
     columns |= {name: _lists(values) for name, values in zip(_NUMBERS, numbers, strict=True)}
     columns["commits"] = _lists(commits.astype(np.int32))
-    columns["stalls"] = pa.array(stalls_of_row, _STALLS)
     return pa.RecordBatch.from_pydict(columns)
 
 
@@ -105,10 +77,10 @@ def _ends(column: pa.ListArray, points: int) -> Series:
     return end
 
 
-def _positions(column: pa.ListArray, points: int) -> tuple[Series, Series, Any]:
-    """Return positions, numbers of commits since the point before, and deletions, at each point.
+def _positions(column: pa.ListArray, points: int) -> tuple[Series, Series]:
+    """Return positions, and numbers of commits since the point before, at each point.
 
-    A position is kept until the next change. A deletion is a boolean.
+    A position is kept until the next change.
     """
     rows: Any = np.asarray(column.value_parent_indices()).astype(np.int64)
     fields = column.flatten()
@@ -122,10 +94,9 @@ def _positions(column: pa.ListArray, points: int) -> tuple[Series, Series, Any]:
     starts = _hold(rows[is_known], steps[is_known], start[is_known], shape)
     done = _hold(rows, steps, _floats(fields.field("done")), shape)
     deleted = np.asarray(fields.field("deleted")).astype(np.float64)
-    is_deleted = _hold(rows, steps, deleted, shape) == 1
     position = starts + done
-    position[is_deleted] = np.nan
-    return position, commits, is_deleted
+    position[_hold(rows, steps, deleted, shape) == 1] = np.nan
+    return position, commits
 
 
 def _floats(column: pa.Array) -> Series:
@@ -187,41 +158,6 @@ def time_lags(position: Series, end: Series, step_s: float) -> Series:
         lags_s[row] = np.where(position[row] >= end[row], 0.0, age_s)
         lags_s[row][np.isnan(position[row]) | ~is_known] = np.nan
     return lags_s
-
-
-def stalls(
-    position: Series, end: Series, commits: Series, is_deleted: Any, least_steps: int
-) -> Iterator[Stall]:
-    """Find times of at least ``least_steps`` steps without progress, and times without a position.
-
-    :param commits: number of commits since the point before
-    :param is_deleted: a boolean for each point: the last event of the position was its deletion
-    """
-    lag = lag_of(position, end)
-    stands_still = np.zeros(position.shape, bool)
-    with np.errstate(invalid="ignore"):
-        is_same = position[:, 1:] == position[:, :-1]
-        has_lag = lag[:, 1:] > 0
-        has_not_shrunk = lag[:, 1:] >= lag[:, :-1]
-        stands_still[:, 1:] = is_same & has_lag & has_not_shrunk
-    for row, first, last in _runs(stands_still, least_steps):
-        # Silence after a last commit is silence: only the second half counts.
-        middle = (first + last + 1) // 2
-        kind = NO_PROGRESS if commits[row, middle : last + 1].any() else SILENT
-        yield Stall(row, kind, first - 1, last)
-    for row, first, last in _runs(is_deleted, 1):
-        yield Stall(row, GONE, first, last)
-
-
-def _runs(marked: Any, least: int) -> Iterator[tuple[int, int, int]]:
-    """Yield row, first and last column of each run of at least ``least`` marks."""
-    edge: Series = np.zeros((len(marked), 1), np.int8)
-    change = np.diff(np.concatenate((edge, marked.astype(np.int8), edge), axis=1), axis=1)
-    rows, firsts = np.nonzero(change == 1)
-    lasts: Series = np.nonzero(change == -1)[1] - 1
-    for row, first, last in zip(rows.tolist(), firsts.tolist(), lasts.tolist(), strict=True):
-        if last - first + 1 >= least:
-            yield row, first, last
 
 
 def recent(rate: Series) -> float:
