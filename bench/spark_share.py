@@ -27,7 +27,8 @@ from pyspark.sql.types import StructType
 
 from bench.spark_application import drained, idle_trigger_ms, print_measured, session, start
 from headrace.client import AcquiredRange
-from headrace.client.list_offsets import end_offsets
+from headrace.client.errors import raised
+from headrace.client.offsets import LATEST, list_offsets
 from headrace.spark.share.executor import ShareInputPartition, read, split
 from headrace.spark.share.options import ShareOptions
 from headrace.spark.share.source import ShareDataSource
@@ -45,6 +46,7 @@ CONFIGS = {"group.share.max.partition.max.record.locks": str(MOST_LOCKS)}
 ROUNDS = 3
 WARM_UP_BATCHES = 3
 IDLE_TRIGGERS = 10
+_RECEIPT = f"/tmp/blockmgr-{'0' * 36}/headrace-01234567/s/{'0' * 32}"
 
 
 class PlainSource(DataSource):
@@ -73,14 +75,13 @@ class PlainReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        async def ask() -> dict[tuple[str, int], int]:
-            cluster = self._options.kafka.cluster()
-            try:
-                return await end_offsets(cluster, [self._topic])
-            finally:
-                await cluster.close()
+        async def ask() -> dict[str, int]:
+            partitions = {(self._topic, number): LATEST for number in range(PARTITIONS)}
+            async with self._options.kafka.cluster() as cluster:
+                listed = raised(await list_offsets(cluster, partitions))
+            return {str(number): end.offset or 0 for (_, number), end in listed.items()}
 
-        self._ends = {str(partition): end for (_, partition), end in asyncio.run(ask()).items()}
+        self._ends = asyncio.run(ask())
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         each = (self._options.max_records_per_trigger or 1 << 60) // len(self._ends)
@@ -94,7 +95,7 @@ class PlainReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for p, last in end.items()
             if last > start.get(p, 0)
         ]
-        return split(ranges, self._options.records_per_task)
+        return split(ranges, self._options.records_per_task, _RECEIPT)
 
     def read(self, partition: ShareInputPartition) -> Iterator[pa.RecordBatch]:
         return read(partition, self._options.kafka, headers=self._options.include_headers)
