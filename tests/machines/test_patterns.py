@@ -14,7 +14,7 @@ from headrace.client.lag.model import LagQuery
 from headrace.patterns import InvalidPattern, matches, occurs
 from headrace.security.principal_mapping import InvalidRules, PrincipalMapping
 from headrace.spark.errors import SourceError
-from headrace.spark.option_parsing import GivenOptions
+from headrace.spark.option_parsing import UserOptions
 from headrace.spark.subscription import Subscription
 
 SLOW = r"([a-z0-9]+[-_.]?)+"
@@ -55,7 +55,7 @@ def test_no_name_takes_long() -> None:
         (lambda pattern: check_pattern("--include", pattern), BadUsage),
         (lambda pattern: PrincipalMapping(f"RULE:{pattern}/x/"), InvalidRules),
         (
-            lambda pattern: GivenOptions({SUBSCRIBE: pattern}, [SUBSCRIBE]).subscription(),
+            lambda pattern: UserOptions({SUBSCRIBE: pattern}, [SUBSCRIBE]).subscription(),
             SourceError,
         ),
     ],

@@ -28,7 +28,7 @@ from headrace.client import (
 from headrace.client.config import check_access, read_config
 from headrace.client.java_properties import from_java
 from headrace.client.sasl import ALLOWED_URLS
-from headrace.spark.option_parsing import GivenOptions
+from headrace.spark.option_parsing import UserOptions
 from headrace.spark.reader.log_reader import read
 from headrace.spark.reader.ranges import OffsetRange
 from headrace.throwaway_ca import ThrowawayCA
@@ -193,7 +193,7 @@ def test_clients(
     assert asyncio.run(join()) == 1
     if source == "callback":
         return
-    options = GivenOptions({f"kafka.{name}": value for name, value in given.items()}, ()).kafka()
+    options = UserOptions({f"kafka.{name}": value for name, value in given.items()}, ()).kafka()
     options.check()
     assert rows(options) == 10
     file = write_properties(tmp_path / "client.properties", given)

@@ -6,15 +6,15 @@ import pytest
 
 from headrace.client.sasl import Sasl
 from headrace.spark.errors import SourceError
-from headrace.spark.option_parsing import GivenOptions, KafkaOptions
+from headrace.spark.option_parsing import KafkaOptions, UserOptions
 from headrace.spark.subscription import Subscription
 
 SERVER = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 KNOWN = ("subscribe", "subscribePattern", "maxSize", "endsEarly", "when")
 
 
-def given(**options: str) -> GivenOptions:
-    return GivenOptions({**SERVER, **{k.replace("__", "."): v for k, v in options.items()}}, KNOWN)
+def given(**options: str) -> UserOptions:
+    return UserOptions({**SERVER, **{k.replace("__", "."): v for k, v in options.items()}}, KNOWN)
 
 
 def read_all(options: dict[str, str]) -> None:

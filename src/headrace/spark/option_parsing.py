@@ -112,7 +112,7 @@ class KafkaOptions:
         return self.connections(timeout_ms=timeout_ms).cluster()
 
 
-class GivenOptions:
+class UserOptions:
     """The options that a user gave to a source. Names are matched whatever their case.
 
     :param known: names that the source accepts, spelled as in the documentation; ``kafka.*`` is

@@ -39,9 +39,9 @@ async def subscribed_topics(
     :raises ClientError: the cluster does not answer
     :raises SourceError: no topic matches the pattern
     """
-    found = await existing_topics(cluster, subscription)
-    check_complete(found, subscription)
-    return found
+    topics_found = await existing_topics(cluster, subscription)
+    check_complete(topics_found, subscription)
+    return topics_found
 
 
 async def existing_topics(cluster: Cluster, subscription: Subscription) -> dict[str, TopicMetadata]:
@@ -51,24 +51,24 @@ async def existing_topics(cluster: Cluster, subscription: Subscription) -> dict[
     """
     if subscription.pattern is None:
         return await cluster.existing_topics(subscription.topics)
-    found = {
+    topics_found = {
         topic.name: topic
         for topic in (await cluster.metadata(None)).values()
         if isinstance(topic, TopicMetadata) and not topic.is_internal
     }
-    return {name: found[name] for name in subscription.matching(found)}
+    return {name: topics_found[name] for name in subscription.matching(topics_found)}
 
 
-def check_complete(found: Collection[str], subscription: Subscription) -> None:
+def check_complete(topics_found: Collection[str], subscription: Subscription) -> None:
     """Check that the topics found are all that the subscription names.
 
     :raises UnknownTopic: a named topic is missing
     :raises SourceError: no topic matches the pattern
     """
-    missing = next((name for name in subscription.topics if name not in found), None)
+    missing = next((name for name in subscription.topics if name not in topics_found), None)
     if missing is not None:
         raise UnknownTopic(missing)
-    if not found:
+    if not topics_found:
         raise SourceError(
             f"no topic matches the pattern '{subscription.pattern}': "
             "create one first, or correct the pattern"

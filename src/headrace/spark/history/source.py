@@ -22,7 +22,7 @@ from headrace.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offse
 from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.patterns import matches
 from headrace.spark.errors import one_line_errors
-from headrace.spark.option_parsing import GivenOptions, KafkaOptions
+from headrace.spark.option_parsing import KafkaOptions, UserOptions
 from headrace.spark.reader.log_reader import LogReader
 from headrace.spark.reader.ranges import OffsetRange, ReadOptions, split_evenly
 from headrace.spark.worker_check import CheckedInExecutors
@@ -84,10 +84,10 @@ class GroupHistorySource(CheckedInExecutors, DataSource):
         :raises SourceError: an option is invalid
         """
         with one_line_errors():
-            given = GivenOptions(self.options, ("kafka.bootstrap.servers", "recordsPerTask"))
-            kafka = given.kafka()
+            user_options = UserOptions(self.options, ("kafka.bootstrap.servers", "recordsPerTask"))
+            kafka = user_options.kafka()
             _ = kafka.security
-            records_per_task = given.number("recordsPerTask") or DEFAULT_RECORDS_PER_TASK
+            records_per_task = user_options.number("recordsPerTask") or DEFAULT_RECORDS_PER_TASK
         return GroupHistoryReader(kafka, records_per_task)
 
 

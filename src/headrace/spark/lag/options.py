@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace.client.lag.model import GROUP_TYPES, LagQuery
 from headrace.spark.errors import SourceError
-from headrace.spark.option_parsing import GivenOptions, KafkaOptions
+from headrace.spark.option_parsing import KafkaOptions, UserOptions
 
 DEFAULT_GROUPS_PER_TASK = 250
 
@@ -36,24 +36,24 @@ class LagOptions:
 
         :raises SourceError: an option is missing, unknown, or has an invalid value
         """
-        given = GivenOptions(options, _OPTIONS)
-        kafka = given.kafka()
-        groups, groups_pattern = given.names_or_pattern("groups", "groupsPattern")
-        topics, topics_pattern = given.names_or_pattern("topics", "topicsPattern")
+        user_options = UserOptions(options, _OPTIONS)
+        kafka = user_options.kafka()
+        groups, groups_pattern = user_options.names_or_pattern("groups", "groupsPattern")
+        topics, topics_pattern = user_options.names_or_pattern("topics", "topicsPattern")
         query = LagQuery(
             groups=groups,
             groups_pattern=groups_pattern,
-            group_types=_group_types(given),
+            group_types=_group_types(user_options),
             topics=topics,
             topics_pattern=topics_pattern,
             read_committed=kafka.read_committed,
-            time_lag=given.boolean("timeLag", default=True),
+            time_lag=user_options.boolean("timeLag", default=True),
         )
-        return cls(kafka, query, given.number("groupsPerTask") or DEFAULT_GROUPS_PER_TASK)
+        return cls(kafka, query, user_options.number("groupsPerTask") or DEFAULT_GROUPS_PER_TASK)
 
 
-def _group_types(given: GivenOptions) -> tuple[str, ...]:
-    types = tuple(dict.fromkeys(name.lower() for name in given.listed("groupTypes")))
+def _group_types(user_options: UserOptions) -> tuple[str, ...]:
+    types = tuple(dict.fromkeys(name.lower() for name in user_options.listed("groupTypes")))
     for name in types:
         if name not in GROUP_TYPES:
             raise SourceError(

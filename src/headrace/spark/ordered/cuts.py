@@ -38,8 +38,8 @@ class Cut(NamedTuple):
 
 def cut(log: Log, inputs: Inputs, timestamps_ms: Mapping[TopicPartition, int]) -> Inputs:
     """Return the inputs up to each partition's first record from its timestamp on."""
-    found = find_cuts(log, inputs, timestamps_ms)
-    return inputs.until({partition: at.offset for partition, at in found.items()})
+    cuts = find_cuts(log, inputs, timestamps_ms)
+    return inputs.until({partition: at.offset for partition, at in cuts.items()})
 
 
 def find_cuts(
@@ -49,35 +49,35 @@ def find_cuts(
 
     :param most: give up after this many offsets; None for never
     """
-    found: dict[TopicPartition, Cut] = {}
-    asked: dict[TopicPartition, int] = {}
+    cuts: dict[TopicPartition, Cut] = {}
+    searched: dict[TopicPartition, int] = {}
     for partition, timestamp_ms in timestamps_ms.items():
         if timestamp_ms > NO_TIMESTAMP:
-            asked[partition] = timestamp_ms
+            searched[partition] = timestamp_ms
         else:
             # Nothing lies before the lowest timestamp. To a broker it would mean something else.
-            found[partition] = Cut(inputs.starts[partition])
-    hints = log.offsets_at(asked) if asked else {}
+            cuts[partition] = Cut(inputs.starts[partition])
+    hints = log.offsets_at(searched) if searched else {}
     unchecked: dict[TopicPartition, tuple[int, int]] = {}
-    for partition in asked:
+    for partition in searched:
         end = inputs.ends[partition]
         offset = hinted_offset(hints, partition, inputs)
         if offset == end:
-            found[partition] = Cut(end)
+            cuts[partition] = Cut(end)
         else:
             unchecked[partition] = (offset, end)
     first_visible = log.first_visible(unchecked) if unchecked else {}
     for partition, (offset, end) in unchecked.items():
         if partition not in first_visible:
-            found[partition] = Cut(end)
+            cuts[partition] = Cut(end)
             continue
         _, first_ms = first_visible[partition]
-        if first_ms >= asked[partition]:
-            found[partition] = Cut(offset)
+        if first_ms >= searched[partition]:
+            cuts[partition] = Cut(offset)
         else:
             limit = None if most is None else inputs.starts[partition] + most
-            found[partition] = _search(log, partition, (offset, end), asked[partition], limit)
-    return found
+            cuts[partition] = _search(log, partition, (offset, end), searched[partition], limit)
+    return cuts
 
 
 def hinted_offset(
@@ -126,9 +126,9 @@ def until_first_is_empty(log: Log, inputs: Inputs) -> tuple[Inputs, Inputs]:
     filled = inputs.filled
     if len(filled) < 2:
         return inputs, inputs
-    inputs, found = _largest_timestamps(log, inputs)
+    inputs, largest = _largest_timestamps(log, inputs)
     largest_ms, first, is_complete = min(
-        (found[partition].timestamp_ms, order, found[partition].is_complete)
+        (largest[partition].timestamp_ms, order, largest[partition].is_complete)
         for order, partition in enumerate(filled)
     )
     if is_complete:
@@ -172,17 +172,17 @@ def _largest_timestamps(log: Log, inputs: Inputs) -> tuple[Inputs, dict[TopicPar
         if inputs.starts[p] <= offset < readable[p]
     }
     visible = log.first_visible(likely) if likely else {}
-    found: dict[TopicPartition, _Largest] = {}
+    largest: dict[TopicPartition, _Largest] = {}
     ends = {}
     for partition in filled:
         start, end = inputs.starts[partition], inputs.ends[partition]
         if partition in visible and visible[partition][1] == hints[partition][0]:
             offset, timestamp_ms = visible[partition]
-            found[partition] = _Largest(timestamp_ms, is_complete=True)
+            largest[partition] = _Largest(timestamp_ms, is_complete=True)
             ends[partition] = max(end, offset + 1)
         else:  # the hint is a marker, an aborted record, or one from before the start
-            found[partition] = _search_largest(log, partition, start, end)
-    return inputs.until(ends), found
+            largest[partition] = _search_largest(log, partition, start, end)
+    return inputs.until(ends), largest
 
 
 def _search_largest(log: Log, partition: TopicPartition, start: int, end: int) -> _Largest:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from headrace.spark.errors import SourceError
-from headrace.spark.option_parsing import GivenOptions, KafkaOptions
+from headrace.spark.option_parsing import KafkaOptions, UserOptions
 from headrace.spark.reader.ranges import ReadOptions
 from headrace.spark.subscription import Subscription
 
@@ -102,15 +102,15 @@ class OrderedOptions:
         :param streaming: None while Spark has not told how the source is used
         :raises SourceError: an option is missing, unknown, or has an invalid value
         """
-        given = GivenOptions(options, (*_COMMON, *_BATCH_ONLY, *_STREAM_ONLY))
+        user_options = UserOptions(options, (*_COMMON, *_BATCH_ONLY, *_STREAM_ONLY))
         if streaming is True:
-            _refuse(given, _BATCH_ONLY, "spark.read")
+            _refuse(user_options, _BATCH_ONLY, "spark.read")
         if streaming is False:
-            _refuse(given, _STREAM_ONLY, "spark.readStream")
-        kafka = given.kafka(refused=_REFUSED)
-        group_id = given.text("kafka.group.id")
+            _refuse(user_options, _STREAM_ONLY, "spark.readStream")
+        kafka = user_options.kafka(refused=_REFUSED)
+        group_id = user_options.text("kafka.group.id")
         default_start = EARLIEST if streaming is False else LATEST
-        start = _bound(given, "starting", default_start, (EARLIEST, LATEST, COMMITTED))
+        start = _bound(user_options, "starting", default_start, (EARLIEST, LATEST, COMMITTED))
         if start.at == COMMITTED and group_id is None:
             raise SourceError(
                 "set the option kafka.group.id: startingOffsets=committed starts at that group's "
@@ -119,15 +119,15 @@ class OrderedOptions:
         metadata_age = kafka.librdkafka.get("metadata.max.age.ms", "")
         return cls(
             kafka=kafka,
-            subscription=given.subscription(),
+            subscription=user_options.subscription(),
             start=start,
-            end=_bound(given, "ending", LATEST, (LATEST,)),
+            end=_bound(user_options, "ending", LATEST, (LATEST,)),
             group_id=group_id,
-            max_task_idle_ms=given.number("maxTaskIdleMs", lowest=-1) or 0,
-            max_offsets=given.number("maxOffsetsPerTrigger"),
-            min_partitions=given.number("minPartitions"),
-            fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
-            include_headers=given.boolean("includeHeaders"),
+            max_task_idle_ms=user_options.number("maxTaskIdleMs", lowest=-1) or 0,
+            max_offsets=user_options.number("maxOffsetsPerTrigger"),
+            min_partitions=user_options.number("minPartitions"),
+            fail_on_data_loss=user_options.boolean("failOnDataLoss", default=True),
+            include_headers=user_options.boolean("includeHeaders"),
             read_committed=kafka.read_committed,
             metadata_age_ms=int(metadata_age)
             if metadata_age.isdigit()
@@ -135,20 +135,20 @@ class OrderedOptions:
         )
 
 
-def _refuse(given: GivenOptions, names: tuple[str, ...], reader: str) -> None:
+def _refuse(user_options: UserOptions, names: tuple[str, ...], reader: str) -> None:
     for name in names:
-        if given.text(name) is not None:
+        if user_options.text(name) is not None:
             raise SourceError(f"remove the option {name}: it is for {reader}")
 
 
-def _bound(given: GivenOptions, which: str, default: str, words: tuple[str, ...]) -> Bound:
+def _bound(user_options: UserOptions, which: str, default: str, words: tuple[str, ...]) -> Bound:
     offsets_option = f"{which}Offsets"
     times_option = f"{which}OffsetsByTimestamp"
     time_option = f"{which}Timestamp"
     for one, other in combinations((offsets_option, times_option, time_option), 2):
-        if given.text(one) and given.text(other):
+        if user_options.text(one) and user_options.text(other):
             raise SourceError(f"set one of the options {one} and {other}, not both")
-    offsets = given.text(offsets_option)
+    offsets = user_options.text(offsets_option)
     if offsets is not None and not offsets.startswith("{"):
         if offsets.lower() not in words:
             raise SourceError(
@@ -159,15 +159,17 @@ def _bound(given: GivenOptions, which: str, default: str, words: tuple[str, ...]
     lowest_offset = -2 if which == "starting" else -1
     return Bound(
         default,
-        offsets=_by_partition(given, offsets_option, lowest_offset),
-        timestamps_ms=_by_partition(given, times_option, 0),
-        timestamp_ms=given.number(time_option, lowest=0),
+        offsets=_by_partition(user_options, offsets_option, lowest_offset),
+        timestamps_ms=_by_partition(user_options, times_option, 0),
+        timestamp_ms=user_options.number(time_option, lowest=0),
         which=which,
     )
 
 
-def _by_partition(given: GivenOptions, name: str, lowest: int) -> dict[str, dict[int, int]] | None:
-    text = given.text(name)
+def _by_partition(
+    user_options: UserOptions, name: str, lowest: int
+) -> dict[str, dict[int, int]] | None:
+    text = user_options.text(name)
     if text is None:
         return None
     try:

@@ -85,12 +85,14 @@ def commit_batch(
         _check_open(transactions, batch_id, written)
         decided = Decision(batch_id, tuple(written))
         log.decide(decided)
-    lost = set(transactions.commit(one.transaction for one in decided.transactions))
+    lost = set(transactions.commit(entry.transaction for entry in decided.transactions))
     if lost:
         decided = _without_lost(decided, lost, written if resend_lost else ())
-        _check_open(transactions, batch_id, [one for one in decided.transactions if one in written])
+        _check_open(
+            transactions, batch_id, [entry for entry in decided.transactions if entry in written]
+        )
         log.decide(decided)
-        lost = set(transactions.commit(one.transaction for one in decided.transactions))
+        lost = set(transactions.commit(entry.transaction for entry in decided.transactions))
         if lost:
             raise SourceError(_describe_lost(decided, lost))
     transactions.abort_others(_ids(decided))
@@ -109,18 +111,19 @@ def abort_batch(log: KafkaCommitLog, transactions: OpenTransactions, batch_id: i
 
 
 def _ids(decided: Decision) -> list[str]:
-    return [one.transaction.transactional_id for one in decided.transactions]
+    return [entry.transaction.transactional_id for entry in decided.transactions]
 
 
 def _check_open(
     transactions: OpenTransactions, batch_id: int, written: Sequence[TaskTransaction]
 ) -> None:
-    no_longer_open = set(transactions.no_longer_open(one.transaction for one in written))
-    for one in written:
-        if one.transaction in no_longer_open:
+    no_longer_open = set(transactions.no_longer_open(entry.transaction for entry in written))
+    for entry in written:
+        if entry.transaction in no_longer_open:
             raise SourceError(
-                f"the transaction of task {one.task} of micro-batch {batch_id} is not open any "
-                f"more ('{one.transaction.transactional_id}'): raise kafka.transaction.timeout.ms, "
+                f"the transaction of task {entry.task} of micro-batch {batch_id} is not open any "
+                f"more ('{entry.transaction.transactional_id}'): raise "
+                "kafka.transaction.timeout.ms, "
                 "or end the other query with the same checkpoint"
             )
 
@@ -132,23 +135,24 @@ def _without_lost(
 
     :raises SourceError: there is no such task
     """
-    by_task = {one.task: one for one in written}
-    kept = []
-    for one in decided.transactions:
-        if one.transaction not in lost:
-            kept.append(one)
-        elif one.task in by_task and by_task[one.task].records == one.records:
-            kept.append(by_task[one.task])
+    by_task = {entry.task: entry for entry in written}
+    entries = []
+    for entry in decided.transactions:
+        if entry.transaction not in lost:
+            entries.append(entry)
+        elif entry.task in by_task and by_task[entry.task].records == entry.records:
+            entries.append(by_task[entry.task])
         else:
             raise SourceError(_describe_lost(decided, lost))
-    return decided._replace(transactions=tuple(kept))
+    return decided._replace(transactions=tuple(entries))
 
 
 def _describe_lost(decided: Decision, lost: Collection[OpenTransaction]) -> str:
-    tasks = [one for one in decided.transactions if one.transaction in lost]
-    names = ", ".join(str(one.task) for one in tasks)
+    tasks = [entry for entry in decided.transactions if entry.transaction in lost]
+    names = ", ".join(str(entry.task) for entry in tasks)
+    records = sum(entry.records for entry in tasks)
     return (
-        f"micro-batch {decided.batch_id} is written in part: {sum(one.records for one in tasks)} "
+        f"micro-batch {decided.batch_id} is written in part: {records} "
         f"records of task {names} are lost, because their transactions timed out while no driver "
         "ran: set lostTransactions=resend to write them again, if a replay divides the rows in "
         "the same way; or start with a new checkpoint"
@@ -286,13 +290,13 @@ async def _create(cluster: Cluster, topic: NewTopic) -> None:
 def _encode(decision: Decision, name: str) -> bytes:
     transactions: list[Any] = [
         [
-            one.task,
-            one.records,
-            one.transaction.transactional_id.removeprefix(name),
-            one.transaction.producer_id,
-            one.transaction.producer_epoch,
+            entry.task,
+            entry.records,
+            entry.transaction.transactional_id.removeprefix(name),
+            entry.transaction.producer_id,
+            entry.transaction.producer_epoch,
         ]
-        for one in decision.transactions
+        for entry in decision.transactions
     ]
     return json.dumps(
         {"version": _VERSION, "batch": decision.batch_id, "transactions": transactions},

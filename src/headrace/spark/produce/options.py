@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer
 
 from headrace.spark.errors import SourceError
-from headrace.spark.option_parsing import GivenOptions, KafkaOptions
+from headrace.spark.option_parsing import KafkaOptions, UserOptions
 
 DEFAULT_COMMIT_TOPIC = "headrace-spark-commits"
 
@@ -49,19 +49,19 @@ class ProduceOptions:
 
         :raises SourceError: an option is missing, unknown, or has an invalid value
         """
-        given = GivenOptions(options, _OPTIONS)
-        kafka = given.kafka(_REFUSED)
+        user_options = UserOptions(options, _OPTIONS)
+        kafka = user_options.kafka(_REFUSED)
         if str(kafka.librdkafka.get("enable.idempotence", "true")).lower() not in ("true", "1"):
             raise SourceError(
                 "remove the option kafka.enable.idempotence: the sink always writes idempotently"
             )
         settings = {name: value for name, value in kafka.librdkafka.items() if name != _PREFIX}
-        lost = given.choice("lostTransactions", ("fail", "resend"), "fail")
+        lost = user_options.choice("lostTransactions", ("fail", "resend"), "fail")
         return cls(
             kafka=replace(kafka, librdkafka=settings),
-            topic=given.text("topic"),
-            prefix=given.text(f"kafka.{_PREFIX}"),
-            commit_topic=given.text("commitTopic") or DEFAULT_COMMIT_TOPIC,
+            topic=user_options.text("topic"),
+            prefix=user_options.text(f"kafka.{_PREFIX}"),
+            commit_topic=user_options.text("commitTopic") or DEFAULT_COMMIT_TOPIC,
             resend_lost=lost == "resend",
         )
 

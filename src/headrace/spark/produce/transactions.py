@@ -51,31 +51,31 @@ class OpenTransactions:
 
         :raises SourceError: there is none, or the cluster does not tell
         """
-        found = self._open_transactions([transactional_id])[transactional_id]
-        if found is None:
+        transaction = self._open_transactions([transactional_id])[transactional_id]
+        if transaction is None:
             raise SourceError(f"the transaction of '{transactional_id}' has ended: try again")
-        return found
+        return transaction
 
     def no_longer_open(self, transactions: Iterable[OpenTransaction]) -> list[OpenTransaction]:
         """Return the transactions that are not open any more.
 
         :raises SourceError: the cluster does not tell
         """
-        wanted = list(transactions)
-        found = self._open_transactions([one.transactional_id for one in wanted])
-        return [one for one in wanted if found[one.transactional_id] != one]
+        transactions = list(transactions)
+        open_by_id = self._open_transactions([t.transactional_id for t in transactions])
+        return [t for t in transactions if open_by_id[t.transactional_id] != t]
 
     def commit(self, transactions: Iterable[OpenTransaction]) -> list[OpenTransaction]:
         """Commit transactions; return those that had been aborted before.
 
         :raises SourceError: it is unknown whether one is committed
         """
-        wanted = list(transactions)
+        transactions = list(transactions)
         lost = []
-        answers = self._call(lambda cluster: end_transactions(cluster, wanted, commit=True))
-        for one, answer in answers.items():
+        answers = self._call(lambda cluster: end_transactions(cluster, transactions, commit=True))
+        for transaction, answer in answers.items():
             if isinstance(answer, RequestRefused) and answer.code in _ENDED_OTHERWISE:
-                lost.append(one)
+                lost.append(transaction)
             elif answer is not None:
                 raise SourceError(describe(answer))
         return lost
@@ -103,19 +103,19 @@ class OpenTransactions:
 
         :raises SourceError: the cluster does not tell
         """
-        found: dict[str, OpenTransaction | None] = {}
+        open_by_id: dict[str, OpenTransaction | None] = {}
         answers = self._call(lambda cluster: describe_transactions(cluster, transactional_ids))
         for name, answer in answers.items():
             if isinstance(answer, TransactionDescription):
-                found[name] = answer.transaction if answer.state == ONGOING else None
+                open_by_id[name] = answer.transaction if answer.state == ONGOING else None
             elif (
                 isinstance(answer, RequestRefused)
                 and answer.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
             ):
-                found[name] = None
+                open_by_id[name] = None
             else:
                 raise SourceError(describe(answer))
-        return found
+        return open_by_id
 
     def _call(self, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
         thread = shared_cluster_thread(self._kafka)

@@ -107,7 +107,7 @@ class BatchProduceWriter(CheckedInExecutors, ArrowBatchWriter):
             return
         with one_line_errors():
             transactions = self._transactions(self._options.prefix)
-            wanted = [one.transaction for one in written]
+            wanted = [entry.transaction for entry in written]
             lost = transactions.no_longer_open(wanted) or transactions.commit(wanted)
             if lost:
                 raise SourceError(
@@ -169,7 +169,9 @@ def _of_query(
     messages: Sequence[WriterCommitMessage | None],
 ) -> tuple[str | None, list[TaskTransaction]]:
     """Return the query of commit messages, and the transactions of its tasks in their order."""
-    known = [message for message in messages if isinstance(message, Written)]
-    query_id = next((message.query_id for message in known if message.query_id), None)
-    written = [message.transaction for message in known if message.transaction is not None]
+    written_messages = [message for message in messages if isinstance(message, Written)]
+    query_id = next((message.query_id for message in written_messages if message.query_id), None)
+    written = [
+        message.transaction for message in written_messages if message.transaction is not None
+    ]
     return query_id, sorted(written)

@@ -118,7 +118,9 @@ class Fetcher:
         except (ClientError, SourceError) as failure:
             await self._fail(failure)
         except Exception as bug:
-            where = _positions([one for one in self._partitions.values() if not one.is_done])
+            where = _positions(
+                [partition for partition in self._partitions.values() if not partition.is_done]
+            )
             await self._fail(ReadError(f"reading {where} failed: {bug!r}"))
             raise
 
@@ -255,8 +257,8 @@ class Fetcher:
         answers = await fetch(
             await self._cluster.connection(node_id, "fetch"),
             {
-                one.key: FetchPosition(one.offset, one.request_bytes(share_bytes))
-                for one in partitions
+                partition.key: FetchPosition(partition.offset, partition.request_bytes(share_bytes))
+                for partition in partitions
             },
             self._topic_ids,
             FetchLimits(

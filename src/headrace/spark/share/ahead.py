@@ -93,16 +93,16 @@ def still_held(
     :param held: runs of offsets that are held, ascending
     """
     left = {partition: list(spans) for partition, spans in held.items()}
-    found: list[AcquiredRange] = []
+    held_ranges: list[AcquiredRange] = []
     for acquired in reversed(ranges):
         partition = (acquired.topic, acquired.partition)
         span = (acquired.first_offset, acquired.last_offset)
         parts = intersect(left.get(partition, []), [span])
         if parts:
             left[partition] = subtract(left[partition], [span])
-        found += (
+        held_ranges += (
             replace(acquired, first_offset=first, last_offset=last)
             for first, last in reversed(parts)
         )
-    found.reverse()
-    return found
+    held_ranges.reverse()
+    return held_ranges

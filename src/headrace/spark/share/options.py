@@ -9,7 +9,7 @@ from headrace.client import AcknowledgeType, Cluster
 from headrace.client.configs import ConfigType, alter_configs, describe_config
 from headrace.client.groups import SHARE, describe_group
 from headrace.spark.errors import SourceError
-from headrace.spark.option_parsing import GivenOptions, KafkaOptions
+from headrace.spark.option_parsing import KafkaOptions, UserOptions
 from headrace.spark.subscription import Subscription
 
 from .outcomes import OUTCOMES
@@ -83,24 +83,28 @@ class ShareOptions:
         :param is_source: require a subscription
         :raises SourceError: an option is missing, unknown, or has an invalid value
         """
-        given = GivenOptions(options, _OPTIONS)
+        user_options = UserOptions(options, _OPTIONS)
         return cls(
-            kafka=given.kafka(_REFUSED),
-            group_id=given.required("kafka.group.id", "the share group to join"),
-            subscription=given.subscription(required=is_source),
-            default_outcome=OUTCOMES[given.choice("outcome.default", tuple(OUTCOMES), "accept")],
-            max_records_per_trigger=given.number("maxRecordsPerTrigger"),
-            records_per_task=given.number("recordsPerTask") or DEFAULT_RECORDS_PER_TASK,
-            include_headers=given.boolean("includeHeaders"),
-            receipts_over_tcp=given.boolean("receiptsOverTcp"),
-            acquire_ahead=given.boolean("acquireAhead"),
-            group_settings=_group_settings(given),
+            kafka=user_options.kafka(_REFUSED),
+            group_id=user_options.required("kafka.group.id", "the share group to join"),
+            subscription=user_options.subscription(required=is_source),
+            default_outcome=OUTCOMES[
+                user_options.choice("outcome.default", tuple(OUTCOMES), "accept")
+            ],
+            max_records_per_trigger=user_options.number("maxRecordsPerTrigger"),
+            records_per_task=user_options.number("recordsPerTask") or DEFAULT_RECORDS_PER_TASK,
+            include_headers=user_options.boolean("includeHeaders"),
+            receipts_over_tcp=user_options.boolean("receiptsOverTcp"),
+            acquire_ahead=user_options.boolean("acquireAhead"),
+            group_settings=_group_settings(user_options),
         )
 
 
-def _group_settings(given: GivenOptions) -> dict[str, str]:
-    settings = {name: value for name in GROUP_SETTINGS if (value := given.text(name)) is not None}
-    short = given.text(_SHORT_RESET)
+def _group_settings(user_options: UserOptions) -> dict[str, str]:
+    settings = {
+        name: value for name in GROUP_SETTINGS if (value := user_options.text(name)) is not None
+    }
+    short = user_options.text(_SHORT_RESET)
     if short is not None and settings.setdefault(_RESET, short) != short:
         raise SourceError(f"set one of the options {_SHORT_RESET} and {_RESET}, not both")
     reset = settings.get(_RESET, "earliest")
