@@ -8,19 +8,20 @@ addresses, timeouts, TLS and SASL, and ``client.id``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException
 
 from headrace.client import Cluster
 from headrace.client.cluster import parse_bootstrap
+from headrace.client.config import ClientConfig, read_config
 from headrace.client.errors import UnsupportedSetting
 from headrace.client.java_properties import from_java
 from headrace.client.sasl import Security
-from headrace.client.settings import Settings, settings
 from headrace.patterns import InvalidPattern, compiled
 
 from .errors import SourceError
@@ -50,15 +51,20 @@ class KafkaOptions:
     bootstrap_servers: str
     librdkafka: Mapping[str, Any] = field(default_factory=dict)
 
-    def check(self) -> None:
+    def check(
+        self,
+        make_client: Callable[..., Any] = Consumer,
+        config: Mapping[str, Any] = MappingProxyType({"group.id": "check"}),
+    ) -> None:
         """Validate the settings without connecting.
 
+        :param make_client: makes a client of librdkafka that has them
+        :param config: its other settings
         :raises SourceError: librdkafka or headrace's own client does not accept a setting
         """
         _ = self.security  # first, because its errors about files are clearer than librdkafka's
-        config = {**self.librdkafka, "group.id": "check", "log_level": "0"}
         try:
-            Consumer(config, logger=None).close()
+            make_client({**self.librdkafka, **config, "log_level": "0"}, logger=None)
         except KafkaException as refusal:
             raise SourceError(
                 f"librdkafka does not accept an option kafka.*: {refusal.args[0].str()}"
@@ -85,7 +91,7 @@ class KafkaOptions:
             )
         return level == "read_committed"
 
-    def connections(self, *, timeout_ms: int = _TIMEOUT_MS) -> Settings:
+    def connections(self, *, timeout_ms: int = _TIMEOUT_MS) -> ClientConfig:
         """Return the settings of headrace's own connections.
 
         :param timeout_ms: timeout of one call, retries included, without ``socket.timeout.ms``
@@ -99,7 +105,7 @@ class KafkaOptions:
             "bootstrap.servers": self.bootstrap_servers,
         }
         try:
-            return settings(config)
+            return read_config(config)
         except ValueError as error:
             raise SourceError(f"option kafka.{error}") from None
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 
 from headrace.spark.errors import SourceError
 from headrace.spark.option_parsing import KafkaOptions, UserOptions
@@ -70,13 +70,7 @@ class ProduceOptions:
 
         :raises SourceError: librdkafka or headrace's own client does not accept a setting
         """
-        _ = self.kafka.security  # first, because its errors about files are clearer
-        try:
-            Producer({**self.producer_config(), "log_level": "0"}, logger=None)
-        except KafkaException as refusal:
-            raise SourceError(
-                f"librdkafka does not accept an option kafka.*: {refusal.args[0].str()}"
-            ) from None
+        self.kafka.check(Producer, self.producer_config())
 
     def producer_config(self, transactional_id: str | None = None) -> dict[str, Any]:
         """Return the configuration of a task's producer.
