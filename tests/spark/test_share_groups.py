@@ -122,7 +122,7 @@ def test_a_group_of_another_type_is_refused_on_load(
     try:
         with pytest.raises(
             AnalysisException,
-            match=r"consumer group, not a share group: choose another kafka\.group",
+            match=rf"is a {protocol} group, not a share group: choose another kafka\.group",
         ):
             spark.readStream.format("kafka-share").options(**flights.options()).load()
     finally:
