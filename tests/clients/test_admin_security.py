@@ -15,7 +15,7 @@ from headrace.cli.main import main
 from headrace.client import ClientError, RangeConsumer
 from headrace.client.config import read_config
 from headrace.spark.lag import source as lag_source
-from headrace.spark.lag.options import LagOptions
+from headrace.spark.lag.source import LagOptions
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.reader.log_reader import read
 from headrace.spark.reader.ranges import OffsetRange

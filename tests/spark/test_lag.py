@@ -17,8 +17,14 @@ from headrace.admin import AdminClient
 from headrace.client.group_listing import ListedGroup
 from headrace.client.lag.model import PartitionLag, Snapshot, group_lag
 from headrace.spark.errors import SourceError
-from headrace.spark.lag.options import DEFAULT_GROUPS_PER_TASK, LagOptions
-from headrace.spark.lag.source import LagDataSource, LagStreamReader, plan, record_batches
+from headrace.spark.lag.source import (
+    DEFAULT_GROUPS_PER_TASK,
+    LagDataSource,
+    LagOptions,
+    LagStreamReader,
+    plan,
+    record_batches,
+)
 from tests.clients.confluent import PATIENCE_S, create_topic
 from tests.spark.conftest import Batches, finish
 from tests.support import unique, wait_until

@@ -1,4 +1,4 @@
-"""``format("kafka-lag")``: the data source and its readers. See ``docs/spark.md``.
+"""``format("kafka-lag")``: the data source, its options and its readers. See ``docs/spark.md``.
 
 A batch read is one snapshot, a stream one snapshot per trigger.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import islice
@@ -23,10 +23,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.client.groups import ListedGroup
-from headrace.client.lag.model import Snapshot, rows
+from headrace.client.lag.model import GROUP_TYPES, LagQuery, Snapshot, rows
 from headrace.client.lag.snapshot import parts, select_groups
 from headrace.log_lines import get_logger
-from headrace.spark.errors import one_line_errors
+from headrace.spark.errors import SourceError, one_line_errors
+from headrace.spark.option_parsing import KafkaOptions, UserOptions
 from headrace.spark.pyspark_capabilities import (
     ReadAllAvailable,
     ReadLimit,
@@ -35,8 +36,6 @@ from headrace.spark.pyspark_capabilities import (
 )
 from headrace.spark.spark_offsets import check_offset
 from headrace.spark.worker_check import CheckedInExecutors
-
-from .options import LagOptions
 
 _COLUMNS = {
     "cluster": "string",
@@ -72,6 +71,59 @@ _ROWS_PER_BATCH = 10_000
 _MOST_WARNINGS = 20
 
 _log = get_logger("headrace.spark")
+
+
+DEFAULT_GROUPS_PER_TASK = 250
+
+_OPTIONS = (
+    "groups",
+    "groupsPattern",
+    "groupTypes",
+    "topics",
+    "topicsPattern",
+    "timeLag",
+    "groupsPerTask",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LagOptions:
+    """Validated options. Plain values: Spark sends them to the executors."""
+
+    kafka: KafkaOptions
+    query: LagQuery
+    groups_per_task: int
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> LagOptions:
+        """Parse the user's options.
+
+        :raises SourceError: an option is missing, unknown, or has an invalid value
+        """
+        user_options = UserOptions(options, _OPTIONS)
+        kafka = user_options.kafka()
+        groups, groups_pattern = user_options.names_or_pattern("groups", "groupsPattern")
+        topics, topics_pattern = user_options.names_or_pattern("topics", "topicsPattern")
+        query = LagQuery(
+            groups=groups,
+            groups_pattern=groups_pattern,
+            group_types=_group_types(user_options),
+            topics=topics,
+            topics_pattern=topics_pattern,
+            read_committed=kafka.read_committed,
+            time_lag=user_options.boolean("timeLag", default=True),
+        )
+        return cls(kafka, query, user_options.number("groupsPerTask") or DEFAULT_GROUPS_PER_TASK)
+
+
+def _group_types(user_options: UserOptions) -> tuple[str, ...]:
+    types = tuple(dict.fromkeys(name.lower() for name in user_options.listed("groupTypes")))
+    for name in types:
+        if name not in GROUP_TYPES:
+            raise SourceError(
+                f"option groupTypes has '{name}': use some of {', '.join(GROUP_TYPES)}"
+            )
+    return types or GROUP_TYPES
 
 
 @dataclass(frozen=True)
