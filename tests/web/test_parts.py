@@ -10,8 +10,10 @@ import threading
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 
 from headrace.client.config import read_config
@@ -101,7 +103,7 @@ def test_values_are_text_json_or_hex_and_cut() -> None:
 
 def _group(**changes: Any) -> GroupSummary:
     group = GroupSummary("g", "share", "Stable", 2, 10, 5000, 0.0, 1.0, -1.0)
-    return group._replace(**changes)
+    return replace(group, **changes)
 
 
 def _histories(points: list[Point]) -> Histories:
@@ -113,7 +115,7 @@ def _histories(points: list[Point]) -> Histories:
 
 def test_notes_say_what_is_wrong() -> None:
     still = [Point(n * 10_000, 10, 5000, 0.0, 1.0) for n in range(5)]
-    moving = [point._replace(done_per_s=1.0) for point in still]
+    moving = [replace(point, done_per_s=1.0) for point in still]
     (note,) = notes([_group()], _histories(still), {})
     assert note.kind == "stalled"
     assert "2 members, but nothing was finished for 40 s; 10 records behind" in note.text
@@ -152,9 +154,16 @@ def test_the_course_of_a_group_has_rates_between_its_views() -> None:
 
     assert viewed(1000, 5, 1) == []
     assert viewed(1500, 6, 1) == []  # too soon
-    assert viewed(3000, 9, 3) == [(3000, 2.0, 1.0)]
-    assert viewed(4000, 0, 4)[1:] == [(4000, None, 1.0)]  # the broker has begun to count anew
+    assert viewed(3000, 9, 3) == [Outcomes(3000, 2.0, 1.0)]
+    assert viewed(4000, 0, 4)[1:] == [Outcomes(4000, None, 1.0)]  # the broker has begun to count anew
     assert courses.outcomes("h", {}, 5000) == []
+
+
+def _drawn(macro: str, picture: object) -> str:
+    """Return the SVG of a picture."""
+    folder = Path(pictures.__file__).parent / "templates"
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True)
+    return str(getattr(environment.get_template("pictures.html").module, macro)(picture))
 
 
 def test_pictures_escape_and_tell() -> None:
@@ -163,17 +172,19 @@ def test_pictures_escape_and_tell() -> None:
         Span(6, 7, SpanState.WAITING, 2, None, 2000),
         Span(8, 99_999, SpanState.FINISHED, 0, None, None),
     ]
-    drawn = str(pictures.in_flight(5, 100_000, spans, {}))
+    drawn = _drawn("flight", pictures.in_flight(5, 100_000, spans, {}))
     assert "<m>" not in drawn
     assert "5: held by &lt;m&gt; for 1.0 s more, delivered 1 time" in drawn
     assert "offsets 5 to 99,999: 1 locked, 99,992 finished, 2 waiting" in drawn
     assert "style=" not in drawn
     many = [Span(n, n, SpanState.LOCKED, 1, "m", 1) for n in range(5000)]
-    assert len(pictures.in_flight(0, 5000, many, {})) < 200_000
-    line = str(pictures.sparkline([(0, 1.0), (5, None), (10, 3.0)], "lag", texts.number))
+    assert len(_drawn("flight", pictures.in_flight(0, 5000, many, {}))) < 200_000
+    line = _drawn("spark", pictures.spark([(0, 1.0), (5, None), (10, 3.0)], "lag", texts.number))
     assert line.count("M") == 2  # broken where the value is unknown
     assert "lag: 1 to 3 in" in line
-    assert "not enough" in pictures.chart("t", [pictures.Series("s", "a", [])], texts.number)
+    chart = pictures.chart("<t>", [pictures.Line("s", "a", [])], texts.number)
+    assert "&lt;t&gt;" in _drawn("chart", chart)
+    assert "not enough" in _drawn("chart", chart)
 
 
 @pytest.mark.parametrize(
@@ -187,10 +198,10 @@ def test_pictures_escape_and_tell() -> None:
     ],
 )
 def test_axes_of_durations_have_whole_units(value_ms: float, ticks: list[str]) -> None:
-    course = pictures.Series("age", "a", [(0, 0.0), (1000, value_ms)])
-    drawn = str(pictures.chart("Age", [course], texts.duration, is_time=True))
-    labels = [one.partition(">")[2].partition("<")[0] for one in drawn.split('text-anchor="end"')]
-    assert labels[1:5] == ticks
+    course = pictures.Line("age", "a", [(0, 0.0), (1000, value_ms)])
+    chart = pictures.chart("Age", [course], texts.duration, is_time=True)
+    assert chart.ticks == ticks
+    assert all(f">{tick}</text>" in _drawn("chart", chart) for tick in ticks)
 
 
 def test_a_listing_has_pages_orders_and_filters() -> None:
@@ -402,7 +413,7 @@ async def _site(*, is_secure: bool = False, login_to_view: bool = False) -> Asyn
     """Yield a site with a token and a user, and a client of its page."""
     connections = read_config({"bootstrap.servers": "127.0.0.1:1"})
     observer = Observer(connections)
-    observer.observation = Observation(1, 1000, 5, "the-cluster-id", 3, {}, {}, {}, {}, [], [])
+    observer.observation = Observation(1000, 5, "the-cluster-id", 3, {}, {}, {}, {}, [], [])
     observer.problem = "no broker answers at the-host"
     site = Site(
         connections,
@@ -582,7 +593,7 @@ def test_batches_of_an_unknown_format_do_not_end_the_search() -> None:
 async def test_the_part_that_is_swapped_says_that_the_numbers_are_old() -> None:
     read = read_config({"bootstrap.servers": "127.0.0.1:1"})
     observer = Observer(read)
-    observer.observation = Observation(1, 1000, 5, "id", 1, {}, {}, {}, {}, [], [])
+    observer.observation = Observation(1000, 5, "id", 1, {}, {}, {}, {}, [], [])
     async with browsing_site(Site(read, observer, Credentials({}), producer_config={})) as client:
         fresh = (await client.get("/?part=x")).text
         assert ">live<" in fresh

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from .client_options import call_config, connection_settings
 from .errors import Failure, one_line_error
 from .options import Address
+from .signals import stopping_event
 
 if TYPE_CHECKING:
     from headrace.client import Cluster
@@ -47,9 +47,7 @@ async def run_until_stopped(at: Address, start: Callable[[], Awaitable[str]]) ->
     :param start: starts it; returns a line to print
     :raises Failure: it cannot listen
     """
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    stopping = stopping_event()
     try:
         line = await start()
     except (OSError, RuntimeError) as error:  # gRPC raises the latter

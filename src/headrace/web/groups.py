@@ -87,7 +87,7 @@ async def group(
         members_of(positions),
         configs and [config for config in configs if not config.name.startswith(others)],
         None if seen is None else seen.queues.get(group_id),
-        visit.observer.group_history(group_id),
+        visit.observer.groups.of(group_id),
         visit.courses.outcomes(group_id, states, _now_ms()),
         [*warnings, *leaders.problems],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,6 @@ _WORST_FIRST = ("stalled", "letters", "idle", "growing")
 class Observation:
     """A cluster at one time.
 
-    :param number: counts the observations from 1
     :param time_ms: since the epoch
     :param took_ms: the time that the brokers took to answer
     :param topics_of: group id → its topics
@@ -34,7 +34,6 @@ class Observation:
     :param warnings: what could not be determined, one line each
     """
 
-    number: int
     time_ms: int
     took_ms: int
     cluster_id: str | None
@@ -59,7 +58,7 @@ class Observation:
 
 
 class Histories:
-    """The points of groups, or of topics, by name, in bounded memory.
+    """The points of groups, or of topics, by name, in bounded memory. Any thread may read them.
 
     :param points: the number of points to keep for each name; the oldest are dropped
     :param most: the largest number of names with a history; further names have none
@@ -69,18 +68,21 @@ class Histories:
         self._points = points
         self._most = most
         self._by_name: dict[str, deque[Point]] = {}
+        self._lock = threading.Lock()
 
     def add(self, points: Mapping[str, Point]) -> None:
         """Add a point for each name; forget the names that have none."""
-        for gone in self._by_name.keys() - points.keys():
-            del self._by_name[gone]
-        for name, point in points.items():
-            if name in self._by_name or len(self._by_name) < self._most:
-                self._by_name.setdefault(name, deque(maxlen=self._points)).append(point)
+        with self._lock:
+            for gone in self._by_name.keys() - points.keys():
+                del self._by_name[gone]
+            for name, point in points.items():
+                if name in self._by_name or len(self._by_name) < self._most:
+                    self._by_name.setdefault(name, deque(maxlen=self._points)).append(point)
 
     def of(self, name: str) -> tuple[Point, ...]:
         """Return the points of a name, the oldest first."""
-        return tuple(self._by_name.get(name, ()))
+        with self._lock:
+            return tuple(self._by_name.get(name, ()))
 
 
 class Courses:

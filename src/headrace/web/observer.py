@@ -14,16 +14,18 @@ import threading
 import time
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
+from itertools import islice
 
 from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.config import ClientConfig
 from headrace.client.configs import ConfigType, describe_configs
+from headrace.client.coordinators import Leaders
 from headrace.client.dead_letters import sources
 from headrace.client.errors import ClientError, raised
 from headrace.client.lag.model import LagQuery, summary
 from headrace.client.lag.watch import LagWatch
-from headrace.client.list_offsets import LATEST, ListedOffset, ask_leaders
 from headrace.client.loop_thread import LoopThread
+from headrace.client.offsets import LATEST, list_offsets
 from headrace.log_lines import LimitedLog, get_logger
 
 from .observation import Histories, Observation, notes
@@ -99,6 +101,8 @@ class Observer:
     :ivar observation: the newest one; None before the first
     :ivar problem: the error of the newest attempt; None if it succeeded
     :ivar tried: set at the end of the first attempt
+    :ivar groups: their histories
+    :ivar topics: their histories
     """
 
     def __init__(self, config: ClientConfig) -> None:
@@ -106,10 +110,8 @@ class Observer:
         self.problem: str | None = None
         self.tried = threading.Event()
         self._config = config
-        self._groups = Histories()
-        self._topics = Histories()
-        self._lock = threading.Lock()
-        """Guards the histories."""
+        self.groups = Histories()
+        self.topics = Histories()
         self._ends: dict[str, _Ends] = {}
         self._queues: dict[str, str] = {}
         self._queues_of: frozenset[str] = frozenset()
@@ -154,16 +156,6 @@ class Observer:
         """Observe again at once, as after an action."""
         self._queues_due_s = 0.0
         self._wake_up()
-
-    def group_history(self, group_id: str) -> tuple[Point, ...]:
-        """Return the history of a group, the oldest point first."""
-        with self._lock:
-            return self._groups.of(group_id)
-
-    def topic_history(self, topic: str) -> tuple[Point, ...]:
-        """Return the history of a topic, the oldest point first."""
-        with self._lock:
-            return self._topics.of(topic)
 
     def _wake_up(self) -> None:
         async def wake() -> None:
@@ -220,23 +212,19 @@ class Observer:
             await self._observe_topics(cluster, now_ms, warnings),
             Counter(topic for group in lags.groups for topic in group.topics),
         )
-        with self._lock:
-            self._groups.add(
-                {group_id: _point(now_ms, group) for group_id, group in groups.items()}
-            )
-            self._topics.add(
-                {
-                    name: Point(now_ms, None, None, None, topic.produced_per_s)
-                    for name, topic in topics.items()
-                }
-            )
+        self.groups.add({group_id: _point(now_ms, group) for group_id, group in groups.items()})
+        self.topics.add(
+            {
+                name: Point(now_ms, None, None, None, topic.produced_per_s)
+                for name, topic in topics.items()
+            }
+        )
         letters = {
             group_id: (queue, *self._ends[queue].growth())
             for group_id, queue in self._queues.items()
             if queue in self._ends
         }
         return Observation(
-            number=1 if self.observation is None else self.observation.number + 1,
             time_ms=now_ms,
             took_ms=int((time.monotonic() - started_s) * 1000),
             cluster_id=cluster.cluster_id,
@@ -245,7 +233,7 @@ class Observer:
             topics=topics,
             topics_of={group.group_id: tuple(group.topics) for group in lags.groups},
             queues=self._queues,
-            notes=notes(groups.values(), self._groups, letters),
+            notes=notes(groups.values(), self.groups, letters),
             warnings=warnings,
         )
 
@@ -302,29 +290,26 @@ class Observer:
             for name, topic in (await cluster.metadata(None)).items()
             if isinstance(topic, TopicMetadata)
         }
-        leaders = {
-            (name, number): leader
-            for name, topic in topics.items()
-            for number, leader in topic.leaders.items()
-        }
-        answers = await ask_leaders(
-            cluster, dict.fromkeys(leaders, LATEST), leaders, timeout_ms=cluster.timeout_ms
+        leaders = Leaders(cluster)
+        leaders.topics |= topics
+        keys = [(name, number) for name, topic in topics.items() for number in topic.leaders]
+        answers = await list_offsets(
+            cluster, dict.fromkeys(keys, LATEST), leaders=leaders, attempts=1
         )
         totals: Counter[str] = Counter()
-        unknown: dict[str, ClientError | None] = {}
+        problems: dict[str, ClientError] = {}
         for (name, _), answer in answers.items():
-            if isinstance(answer, ListedOffset) and answer.offset is not None:
-                totals[name] += answer.offset
+            if isinstance(answer, ClientError):
+                problems[name] = answer
             else:
-                unknown[name] = answer if isinstance(answer, ClientError) else None
-        for name, reason in unknown.items():
-            totals.pop(name, None)
-            if reason is not None and len(warnings) < _MAX_WARNINGS:
-                warnings.append(f"the end offsets of topic '{name}' are unknown: {reason}")
-        for gone in self._ends.keys() - totals.keys():
-            del self._ends[gone]
-        for name, total in totals.items():
-            self._ends.setdefault(name, _Ends()).note(now_ms, total)
+                totals[name] += answer.offset or 0
+        for name, problem in islice(problems.items(), _MAX_WARNINGS):
+            warnings.append(f"the end offsets of topic '{name}' are unknown: {problem}")
+        self._ends = {
+            name: self._ends.get(name) or _Ends() for name in totals if name not in problems
+        }
+        for name, ends in self._ends.items():
+            ends.note(now_ms, totals[name])
         return topics
 
 

@@ -64,8 +64,8 @@ class Pages:
         self._environment.globals.update(
             url=url,
             version=self._version,
-            lag_spark=lambda group_id: pictures.lag_spark(observer.group_history(group_id)),
-            rate_spark=lambda topic: pictures.rate_spark(observer.topic_history(topic)),
+            lag_spark=lambda group_id: pictures.lag_spark(observer.groups.of(group_id)),
+            rate_spark=lambda topic: pictures.rate_spark(observer.topics.of(topic)),
             group_charts=pictures.group_charts,
             topic_chart=pictures.topic_chart,
             in_flight=pictures.in_flight,

@@ -1,16 +1,13 @@
-"""Pictures as SVG, drawn on the server: values over time, and the records in flight. Pure.
+"""Pictures of values over time, and of the records in flight, as templates draw them. Pure.
 
-Presentation is in attributes and classes, because the page's Content-Security-Policy forbids inline
-styles. A picture's label, or a table beside it, has everything that the picture shows.
+A picture's label, or a table beside it, has everything that the picture shows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
-from typing import Any, NamedTuple
-
-from markupsafe import Markup
+from dataclasses import dataclass, replace
+from typing import Any
 
 from headrace.client.share_state import Span
 from headrace.protocol.share_inspection import SpanState
@@ -20,21 +17,17 @@ from .views import Group, Point, Topic
 
 Values = Sequence[tuple[int, float | None]]
 """(time in ms, value), the oldest first; None for an unknown value."""
+Shown = Callable[[float | None], str]
+"""Formats a value."""
 
-_SPARK_WIDTH, _SPARK_HEIGHT = 96, 20
-_CHART_WIDTH, _CHART_HEIGHT = 320, 120
-"""In the units of the text of a chart, which grows with its picture."""
-_WIDE_CHART = 440
-"""The width of a chart that has half of a page."""
-_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 4, 8, 18
 _LEAST_TOP = 0.3
 """The least value at the top of an axis: its thirds differ in the first decimal."""
 _MINUTES = (1.5, 3, 6, 9, 15, 30, 45, 60, 90, 180, 360, 540, 900, 1440)
 """The longest durations of axes, up to a day."""
 _LONGEST_DECIMAL_MS, _DAY_MS = 60_000, 86_400_000
-_LINES = 3
-"""Lines of the grid of a chart."""
-_BAR_WIDTH, _BAR_HEIGHT = 1000, 26
+_GRID_LINES = 3
+_WIDTH, _HEIGHT = 1000, 100
+"""Of a picture, which templates stretch."""
 _THINNEST = 2.0
 """The least width of a span in a picture, so that a single record can be seen."""
 _THIN = 8.0
@@ -43,92 +36,8 @@ _MAX_DRAWN = 600
 """Spans of one picture; further ones would be thinner than a pixel."""
 
 
-def lag_spark(history: Sequence[Point]) -> Markup:
-    """Return a sparkline of the lag."""
-    return sparkline(_course(history, "lag"), "lag", number)
-
-
-def rate_spark(history: Sequence[Point]) -> Markup:
-    """Return a sparkline of the records produced per second."""
-    return sparkline(_course(history, "produced_per_s"), "records a second", number)
-
-
-def group_charts(group: Group) -> list[Markup]:
-    """Return the charts of a group."""
-    history = group.history
-    rates = [
-        Series("finished", "a", _course(history, "done_per_s")),
-        Series("produced", "b", _course(history, "produced_per_s")),
-    ]
-    age = Series("age", "a", _course(history, "time_lag_ms"))
-    drawn = [
-        chart("Lag in records", [Series("lag", "a", _course(history, "lag"))], number, least=3),
-        chart("Age of the oldest record to finish", [age], duration, is_time=True),
-        chart("Records a second", rates, number),
-    ]
-    if group.tells_in_flight:
-        outcomes = [
-            Series("released", "a", _course(group.outcomes, "released_per_s")),
-            Series("archived", "b", _course(group.outcomes, "archived_per_s")),
-        ]
-        drawn.append(chart("Released or archived a second", outcomes, number))
-    return drawn
-
-
-def topic_chart(topic: Topic) -> Markup:
-    """Return the chart of a topic."""
-    produced = Series("produced", "a", _course(topic.history, "produced_per_s"))
-    return chart("Records produced a second", [produced], number, _WIDE_CHART)
-
-
-def _course(points: Sequence[Any], name: str) -> Values:
-    return [(point.time_ms, getattr(point, name)) for point in points]
-
-
-def sparkline(values: Values, meaning: str, shown: Callable[[float | None], str]) -> Markup:
-    """Return a small picture of values over time, for a cell of a table.
-
-    :param meaning: of the values, such as "lag"
-    :param shown: formats a value for the label
-    """
-    known = [value for _, value in values if value is not None]
-    if len(known) < 2:
-        return Markup('<span class="none">–</span>')
-    label = (
-        f"{meaning}: {shown(known[0])} to {shown(known[-1])} in "
-        f"{duration(values[-1][0] - values[0][0])}, at most {shown(max(known))}"
-    )
-    top = max(known)
-    first_ms, last_ms = values[0][0], values[-1][0]
-    wide, high = _SPARK_WIDTH - 2, _SPARK_HEIGHT - 4
-
-    def place(time_ms: int, value: float) -> tuple[float, float]:
-        x = 1 + wide * (time_ms - first_ms) / max(1, last_ms - first_ms)
-        return x, 2 + high - (high * value / top if top > 0 else 0)
-
-    paths = _paths(values, place)
-    return Markup(
-        f'<svg class="spark" role="img" width="{_SPARK_WIDTH}" height="{_SPARK_HEIGHT}" '
-        f'viewBox="0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}" aria-label="{escape(label)}">'
-        f"<title>{escape(label)}</title>{paths}</svg>"
-    )
-
-
-def _paths(values: Values, place: Callable[[int, float], tuple[float, float]]) -> str:
-    """Return the line through the known values, broken where one is unknown."""
-    parts: list[str] = []
-    pen = "M"
-    for time_ms, value in values:
-        if value is None:
-            pen = "M"
-            continue
-        x, y = place(time_ms, value)
-        parts.append(f"{pen}{x:.1f} {y:.1f}")
-        pen = "L"
-    return f'<path class="line" d="{"".join(parts)}"/>'
-
-
-class Series(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Line:
     """A line of a chart.
 
     :param style: "a" or "b", which set colour and dashes
@@ -137,75 +46,146 @@ class Series(NamedTuple):
     name: str
     style: str
     values: Values
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart of several lines over the same time; without lines not enough was seen yet.
+
+    :param is_wide: it has half of a page
+    :param ticks: the texts of the lines of its grid, from the bottom
+    :param first: the time at its left
+    :param last: the time at its right
+    """
+
+    title: str
+    is_wide: bool = False
+    lines: Sequence[Line] = ()
+    label: str = ""
+    ticks: Sequence[str] = ()
+    first: str = ""
+    last: str = ""
+
+
+def lag_spark(history: Sequence[Point]) -> tuple[str, str] | None:
+    """Return :func:`spark` of the lag."""
+    return spark(_course(history, "lag"), "lag", number)
+
+
+def rate_spark(history: Sequence[Point]) -> tuple[str, str] | None:
+    """Return :func:`spark` of the records produced per second."""
+    return spark(_course(history, "produced_per_s"), "records a second", number)
+
+
+def spark(values: Values, meaning: str, shown: Shown) -> tuple[str, str] | None:
+    """Return the label and the path of a small picture of values over time, for a cell of a table;
+    None if not enough is known.
+
+    :param meaning: of the values, such as "lag"
+    """
+    known = _known(values)
+    if len(known) < 2:
+        return None
+    first_ms, last_ms = values[0][0], values[-1][0]
+    label = (
+        f"{meaning}: {shown(known[0])} to {shown(known[-1])} in {duration(last_ms - first_ms)}, "
+        f"at most {shown(max(known))}"
+    )
+    return label, _path(values, first_ms, last_ms, max(known))
+
+
+def group_charts(group: Group) -> list[Chart]:
+    """Return the charts of a group."""
+    history, outcomes = group.history, group.outcomes
+    rates = [
+        Line("finished", "a", _course(history, "done_per_s")),
+        Line("produced", "b", _course(history, "produced_per_s")),
+    ]
+    age = Line("age", "a", _course(history, "time_lag_ms"))
+    charts = [
+        chart("Lag in records", [Line("lag", "a", _course(history, "lag"))], number, least=3),
+        chart("Age of the oldest record to finish", [age], duration, is_time=True),
+        chart("Records a second", rates, number),
+    ]
+    if group.tells_in_flight:
+        returned = [
+            Line("released", "a", _course(outcomes, "released_per_s")),
+            Line("archived", "b", _course(outcomes, "archived_per_s")),
+        ]
+        charts.append(chart("Released or archived a second", returned, number))
+    return charts
+
+
+def topic_chart(topic: Topic) -> Chart:
+    """Return the chart of a topic."""
+    produced = Line("produced", "a", _course(topic.history, "produced_per_s"))
+    return chart("Records produced a second", [produced], number, is_wide=True)
+
+
+def _course(points: Sequence[Any], name: str) -> Values:
+    return [(point.time_ms, getattr(point, name)) for point in points]
 
 
 def chart(
     title: str,
-    series: Sequence[Series],
-    shown: Callable[[float | None], str],
-    width: int = _CHART_WIDTH,
-    least: float = _LEAST_TOP,
+    lines: Sequence[Line],
+    shown: Shown,
     *,
+    least: float = _LEAST_TOP,
     is_time: bool = False,
-) -> Markup:
-    """Return a chart of several series over the same time, with a legend.
+    is_wide: bool = False,
+) -> Chart:
+    """Return a chart.
 
-    :param shown: formats a value of the axis
     :param least: the least value at the top of the axis
     :param is_time: True if the values are durations in ms
     """
-    known = [value for line in series for _, value in line.values if value is not None]
-    times = [time_ms for line in series for time_ms, _ in line.values]
-    if len(known) < 2 or min(times) == max(times):
-        return Markup(
-            f'<figure class="chart"><figcaption>{escape(title)}</figcaption>'
-            '<p class="empty">not enough was seen yet</p></figure>'
-        )
-    first_ms, last_ms, top = min(times), max(times), max(*known, least)
-    top = _round_up_time(top) if is_time else _round_up(top)
-    wide = width - _LEFT - _RIGHT
-    high = _CHART_HEIGHT - _TOP - _BOTTOM
-
-    def place(time_ms: int, value: float) -> tuple[float, float]:
-        x = _LEFT + wide * (time_ms - first_ms) / (last_ms - first_ms)
-        return x, _TOP + high - high * value / top
-
-    grid = []
-    for n in range(_LINES + 1):
-        value = top * n / _LINES
-        y = place(first_ms, value)[1]
-        grid.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{width - _RIGHT}"/>')
-        grid.append(
-            f'<text class="axis" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">'
-            f"{escape(_tick(shown(value)))}</text>"
-        )
+    times = [time_ms for line in lines for time_ms, _ in line.values]
+    known = [_known(line.values) for line in lines]
+    if sum(map(len, known)) < 2 or min(times) == max(times):
+        return Chart(title)
+    first_ms, last_ms = min(times), max(times)
+    most = max(least, *(max(values) for values in known if values))
+    most = _round_up_time(most) if is_time else _round_up(most)
     ago = duration(last_ms - first_ms)
-    grid.append(f'<text class="axis" x="{_LEFT}" y="{_CHART_HEIGHT - 3}">{ago} ago</text>')
-    grid.append(
-        f'<text class="axis" x="{width - _RIGHT}" y="{_CHART_HEIGHT - 3}" '
-        f'text-anchor="end">{moment(last_ms)[11:19]} UTC</text>'
-    )
-    lines = [f'<g class="series-{line.style}">{_paths(line.values, place)}</g>' for line in series]
-    legend = ""
-    if len(series) > 1:
-        legend = "".join(
-            f'<span class="key series-{line.style}">{escape(line.name)}</span>' for line in series
-        )
-    label = "; ".join(
-        f"{line.name}: now {shown(_last(line.values))}, at most "
-        f"{shown(max((v for _, v in line.values if v is not None), default=None))}"
-        for line in series
-    )
-    return Markup(
-        f'<figure class="chart"><figcaption>{escape(title)} {legend}</figcaption>'
-        f'<svg role="img" viewBox="0 0 {width} {_CHART_HEIGHT}" '
-        f'aria-label="{escape(f"{title} over {ago}: {label}")}">'
-        f"{''.join(grid)}{''.join(lines)}</svg></figure>"
+    labels = [
+        f"{line.name}: now {shown(values[-1] if values else None)}, at most "
+        f"{shown(max(values, default=None))}"
+        for line, values in zip(lines, known, strict=True)
+    ]
+    return Chart(
+        title,
+        is_wide,
+        [replace(line, path=_path(line.values, first_ms, last_ms, most)) for line in lines],
+        f"{title} over {ago}: {'; '.join(labels)}",
+        [_tick(shown(most * n / _GRID_LINES)) for n in range(_GRID_LINES + 1)],
+        f"{ago} ago",
+        f"{moment(last_ms)[11:19]} UTC",
     )
 
 
-def _last(values: Values) -> float | None:
-    return next((value for _, value in reversed(values) if value is not None), None)
+def _known(values: Values) -> list[float]:
+    return [value for _, value in values if value is not None]
+
+
+def _path(values: Values, first_ms: int, last_ms: int, most: float) -> str:
+    """Return the line through the known values, broken where one is unknown, in a picture of
+    :data:`_WIDTH` and :data:`_HEIGHT`.
+
+    :param most: the value at the top
+    """
+    parts = []
+    pen = "M"
+    for time_ms, value in values:
+        if value is None:
+            pen = "M"
+            continue
+        x = _WIDTH * (time_ms - first_ms) / max(1, last_ms - first_ms)
+        y = _HEIGHT * (1 - value / (most or 1))
+        parts.append(f"{pen}{x:.0f} {y:.1f}")
+        pen = "L"
+    return "".join(parts)
 
 
 def _tick(text: str) -> str:
@@ -236,41 +216,44 @@ def _round_up(value: float) -> float:
     return next(step * factor for factor in (1.5, 3, 6, 9, 15) if step * factor >= value)
 
 
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A span in a picture.
+
+    :param kind: the class of its colour and pattern
+    """
+
+    kind: str
+    x: float
+    width: float
+    title: str
+
+
 def in_flight(
     start_offset: int, end_offset: int, spans: Sequence[Span], holders: Mapping[str, str]
-) -> Markup:
-    """Return the picture of the records in flight of a partition: a bar from start to end offset,
-    in which each span has the colour and the pattern of its state.
+) -> tuple[str, list[Bar]]:
+    """Return the label and the bars of the records in flight of a partition, from start to end
+    offset; no bars if there are none.
 
     :param holders: member id → client id
     """
     total = end_offset - start_offset
     if total <= 0 or not spans:
-        return Markup('<p class="empty">nothing is in flight</p>')
+        return "", []
     drawn = spans[:_MAX_DRAWN]
-    widths = [max(_THINNEST, _BAR_WIDTH * span.record_count / total) for span in drawn]
-    factor = _BAR_WIDTH / sum(widths)
+    widths = [max(_THINNEST, _WIDTH * span.record_count / total) for span in drawn]
+    factor = _WIDTH / sum(widths)
     x = 0.0
-    parts = []
+    bars = []
     for span, width in zip(drawn, widths, strict=True):
-        kind = span.state.name.lower()
-        title = escape(span_text(span, holders))
-        thin = "" if width * factor > _THIN else " thin"
-        parts.append(
-            f'<rect class="{kind}{thin}" x="{x:.2f}" y="0" '
-            f'width="{width * factor:.2f}" height="{_BAR_HEIGHT}"><title>{title}</title></rect>'
-        )
+        kind = span.state.name.lower() + ("" if width * factor > _THIN else " thin")
+        bars.append(Bar(kind, x, width * factor, span_text(span, holders)))
         x += width * factor
     counts = dict.fromkeys(SpanState, 0)
     for span in spans:
         counts[span.state] += span.record_count
-    label = f"offsets {start_offset:,} to {end_offset - 1:,}: " + ", ".join(
-        f"{count:,} {state.name.lower()}" for state, count in counts.items() if count
-    )
-    return Markup(
-        f'<svg class="flight" role="img" viewBox="0 0 {_BAR_WIDTH} {_BAR_HEIGHT}" '
-        f'preserveAspectRatio="none" aria-label="{escape(label)}">{"".join(parts)}</svg>'
-    )
+    states = [f"{count:,} {state.name.lower()}" for state, count in counts.items() if count]
+    return f"offsets {start_offset:,} to {end_offset - 1:,}: {', '.join(states)}", bars
 
 
 def span_text(span: Span, holders: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError, RequestRefused, UnknownTopic, error_name
 from headrace.client.fetch import FetchedPartition, FetchLimits, FetchPosition, fetch
 from headrace.client.lag.partition_leaders import PartitionLeaders
-from headrace.client.list_offsets import EARLIEST, LATEST
+from headrace.client.offsets import EARLIEST, LATEST
 from headrace.client.read_budget import ReadBudget, size_of
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition

@@ -2,8 +2,8 @@
 and OpenAPI describes both.
 
 A keyword-only parameter of a function is a parameter of its request; ``Annotated[…, About(…)]``
-adds a description and bounds. A result is a frozen dataclass or a named tuple; ``:param name:``
-lines of its docstring describe its fields.
+adds a description and bounds. A result is a frozen dataclass, whose fields the ``:param name:``
+lines of its docstring describe.
 """
 
 from __future__ import annotations
@@ -139,20 +139,12 @@ def parsed(parameters: AbcSequence[Parameter], texts: Mapping[str, str]) -> dict
     return {one.name: one.parse(texts.get(one.name, "")) for one in parameters}
 
 
-def _names(value: Any) -> AbcSequence[str] | None:
-    """Return the names of the fields of a dataclass or a named tuple; None for another thing."""
-    if is_dataclass(value):
-        return [field.name for field in fields(value)]
-    return getattr(value, "_fields", None)
-
-
 def plain(value: Any) -> Any:
     """Return a value as what JSON has. Bytes become a text if they are UTF-8, else
     ``{"base64": …}``.
     """
-    names = _names(value)
-    if names is not None:
-        return {name: plain(getattr(value, name)) for name in names}
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Enum):
         return value.name.lower()
     if isinstance(value, bytes):
@@ -198,8 +190,8 @@ def schema_of(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
 
 
 def _schema_of_class(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
-    names, hints = _names(kind), get_type_hints(kind)
-    assert names is not None, kind
+    hints = get_type_hints(kind)
+    names = [field.name for field in fields(kind)]
     texts = {
         name: " ".join(text.split()) for name, text in _FIELD.findall(cleandoc(kind.__doc__ or ""))
     }
@@ -207,4 +199,4 @@ def _schema_of_class(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
     for name in names:
         schema = schema_of(hints[name], named)
         properties[name] = schema | {"description": texts[name]} if name in texts else schema
-    return {"type": "object", "properties": properties, "required": list(names)}
+    return {"type": "object", "properties": properties, "required": names}

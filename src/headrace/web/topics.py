@@ -9,7 +9,7 @@ from headrace.client.configs import ConfigType
 from headrace.client.dead_letters import queues
 from headrace.client.errors import ClientError, has_code
 from headrace.client.lag.partition_leaders import PartitionLeaders
-from headrace.client.list_offsets import EARLIEST, LATEST
+from headrace.client.offsets import EARLIEST, LATEST
 from headrace.client.topics import describe_topics
 from headrace.errors import ErrorCode
 
@@ -81,6 +81,6 @@ async def topic(
         [] if seen is None else seen.readers(topic),
         letters_of,
         bool(letters_of) or is_enabled or topic.startswith(queues.DEFAULT_PREFIX),
-        visit.observer.topic_history(topic),
+        visit.observer.topics.of(topic),
         [*warnings, *leaders.problems],
     )

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from headrace.client.configs import Config
 from headrace.client.share_state import SharePartitionState
 
 
-class Point(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Point:
     """A group or topic at one time."""
 
     time_ms: int
@@ -24,7 +25,8 @@ class Point(NamedTuple):
     produced_per_s: float | None
 
 
-class Outcomes(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Outcomes:
     """The deliveries of a share group that ended without being accepted, at one time.
 
     :param released_per_s: records that are delivered again
@@ -36,7 +38,8 @@ class Outcomes(NamedTuple):
     archived_per_s: float | None
 
 
-class Note(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Note:
     """A sentence about a group."""
 
     kind: Literal["stalled", "letters", "idle", "growing"]
@@ -44,7 +47,8 @@ class Note(NamedTuple):
     text: str
 
 
-class GroupSummary(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class GroupSummary:
     """A group in a list.
 
     :param group_type: classic, consumer, share or streams
@@ -64,7 +68,8 @@ class GroupSummary(NamedTuple):
     seconds_to_zero: float | None
 
 
-class TopicSummary(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TopicSummary:
     """A topic in a list.
 
     :param partitions: their number
@@ -82,7 +87,8 @@ class TopicSummary(NamedTuple):
     dead_letters_of: Sequence[str] = ()
 
 
-class Totals(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Totals:
     """The sums over all groups and topics."""
 
     groups: int
@@ -273,7 +279,8 @@ class Topic:
     warnings: Sequence[str]
 
 
-class Standing(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Standing:
     """The state of a record in a share group.
 
     :param text: a sentence
@@ -327,7 +334,8 @@ class Records:
     warnings: Sequence[str]
 
 
-class Change(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Change:
     """One thing that an action changes."""
 
     what: str

@@ -22,7 +22,6 @@ from headrace.cli.options import (
     page_address,
     seconds_option,
 )
-from headrace.log_lines import log_unhandled
 
 if TYPE_CHECKING:
     from headrace.broker.metrics.server import MetricsAccess
@@ -105,7 +104,6 @@ def run(options: Namespace) -> int:
 async def _serve(scraper: Scraper, at: Address, access: MetricsAccess) -> None:
     from headrace.broker.metrics.server import MetricsServer
 
-    asyncio.get_running_loop().set_exception_handler(log_unhandled)
     server = MetricsServer(scraper.page, access)
 
     async def start() -> str:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import secrets
-import signal
 import sys
 import tempfile
 import threading
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.cli.client_options import client_config, client_options, connection_settings
 from headrace.cli.descriptors import allow_all_descriptors
@@ -22,7 +19,7 @@ from headrace.cli.log_output import log_to_stderr
 from headrace.cli.metrics_access import server_tls
 from headrace.cli.options import Address, allow_host_option, flag, page_address
 from headrace.cli.secret_files import lines_of, secret_file
-from headrace.log_lines import log_unhandled
+from headrace.cli.signals import stopping_event
 from headrace.open_ports import warn_if_open
 
 from .options import check_page, page_options
@@ -70,14 +67,15 @@ def run(options: Namespace) -> int:
     :raises Failure: it cannot start
     """
     config = client_config(options)
-    settings = connection_settings(config)
+    read = connection_settings(config)
     check_page(options, options.listen.host)
     credentials, token = credentials_of_files(options)
-    tls = None if options.page_tls is None else server_tls(options.page_tls)
+    has_tls = options.page_tls is not None
+    tls = server_tls(options.page_tls) if has_tls else None
     log_to_stderr()
     allow_all_descriptors()
-    settings = replace(
-        settings,
+    read = replace(
+        read,
         client_id="headrace-ui",
         request_timeout_ms=_TIMEOUT_MS,
         connect_timeout_ms=_TIMEOUT_MS,
@@ -87,56 +85,46 @@ def run(options: Namespace) -> int:
     from headrace.web.server import serve
     from headrace.web.site import Site
 
+    login_to_view = options.page_login_to_view
     site = Site(
-        settings,
-        Observer(settings),
+        read,
+        Observer(read),
         credentials,
         producer_config=config,
-        login_to_view=options.page_login_to_view,
-        is_secure=options.page_tls is not None,
+        login_to_view=login_to_view,
+        is_secure=has_tls,
     )
     hosts = Hosts([options.listen.host, *options.allow_host])
 
-    def ready(port: int) -> None:
-        scheme = "http" if tls is None else "https"
-        print(f"the page is at {scheme}://{Address(options.listen.host, port)}/", flush=True)
-        if token is not None:
-            where = token if token_file is None else f"in {token_file.name}"
-            print(f"to act on it, log in with the token {where}", flush=True)
+    async def serve_all(where: str) -> None:
+        def ready(port: int) -> None:
+            scheme = "https" if has_tls else "http"
+            print(f"the page is at {scheme}://{Address(options.listen.host, port)}/", flush=True)
+            if where:
+                print(f"to act on it, log in with the token {where}", flush=True)
 
-    async def serve_all() -> None:
-        stopping = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(log_unhandled)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stopping.set)
+        stopping = stopping_event()
         if options.stop_with_stdin:
-            _stop_at_end_of_stdin(loop, stopping)
+            _stop_at_end_of_stdin(stopping)
         try:
             await serve(site, hosts, options.listen, stopping, tls=tls, ready=ready)
         except OSError as error:
             raise Failure(f"cannot listen on {options.listen}: {one_line_error(error)}") from error
 
-    has_tls = tls is not None
-    warn_if_open("the page", options.listen.host, login=options.page_login_to_view, tls=has_tls)
-    with contextlib.ExitStack() as until_end:
-        token_file = None
-        if token is not None and not sys.stdout.isatty():  # a log is kept, and read by others
-            token_file = until_end.enter_context(_token_file(token))
-        asyncio.run(serve_all())
+    warn_if_open("the page", options.listen.host, login=login_to_view, tls=has_tls)
+    if token is None or sys.stdout.isatty():
+        asyncio.run(serve_all(token or ""))
+        return 0
+    # A log is kept, and read by others: the token is in a file that only its owner can read.
+    with tempfile.NamedTemporaryFile("w", prefix="headrace-ui-token-") as file:
+        print(token, file=file, flush=True)
+        asyncio.run(serve_all(f"in {file.name}"))
     return 0
 
 
-@contextlib.contextmanager
-def _token_file(token: str) -> Iterator[Any]:
-    """Yield a file that only its owner can read, with a token, until the page ends."""
-    with tempfile.NamedTemporaryFile("w", prefix="headrace-ui-token-") as file:
-        print(token, file=file, flush=True)
-        yield file
-
-
-def _stop_at_end_of_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+def _stop_at_end_of_stdin(stopping: asyncio.Event) -> None:
     """Set ``stopping`` when the program that started this one has ended."""
+    loop = asyncio.get_running_loop()
 
     def wait() -> None:
         while os.read(0, 1024):
