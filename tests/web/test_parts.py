@@ -155,7 +155,8 @@ def test_the_course_of_a_group_has_rates_between_its_views() -> None:
     assert viewed(1000, 5, 1) == []
     assert viewed(1500, 6, 1) == []  # too soon
     assert viewed(3000, 9, 3) == [Outcomes(3000, 2.0, 1.0)]
-    assert viewed(4000, 0, 4)[1:] == [Outcomes(4000, None, 1.0)]  # the broker has begun to count anew
+    # The broker has begun to count anew.
+    assert viewed(4000, 0, 4)[1:] == [Outcomes(4000, None, 1.0)]
     assert courses.outcomes("h", {}, 5000) == []
 
 

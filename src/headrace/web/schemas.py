@@ -139,12 +139,22 @@ def parsed(parameters: AbcSequence[Parameter], texts: Mapping[str, str]) -> dict
     return {one.name: one.parse(texts.get(one.name, "")) for one in parameters}
 
 
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass; none of another class."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
+
+
 def plain(value: Any) -> Any:
     """Return a value as what JSON has. Bytes become a text if they are UTF-8, else
     ``{"base64": …}``.
     """
-    if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    kind: Any = type(value)
+    if kind in _SIMPLE:
+        return value
+    names = _field_names(kind)
+    if names:
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, Enum):
         return value.name.lower()
     if isinstance(value, bytes):
@@ -154,9 +164,7 @@ def plain(value: Any) -> Any:
             return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, Mapping):
         return {name: plain(each) for name, each in value.items()}
-    if isinstance(value, AbcSequence) and not isinstance(value, str):
-        return [plain(each) for each in value]
-    return value
+    return [plain(each) for each in value]
 
 
 def schema_of(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
@@ -190,8 +198,7 @@ def schema_of(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
 
 
 def _schema_of_class(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    names = [field.name for field in fields(kind)]
+    hints, names = get_type_hints(kind), _field_names(kind)
     texts = {
         name: " ".join(text.split()) for name, text in _FIELD.findall(cleandoc(kind.__doc__ or ""))
     }
@@ -199,4 +206,4 @@ def _schema_of_class(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
     for name in names:
         schema = schema_of(hints[name], named)
         properties[name] = schema | {"description": texts[name]} if name in texts else schema
-    return {"type": "object", "properties": properties, "required": names}
+    return {"type": "object", "properties": properties, "required": list(names)}
