@@ -91,7 +91,7 @@ def _parameters(link: str) -> dict[str, Any]:
     ("parameters", "expected"),
     [
         ({"start": "earliest", "limit": 200}, KEYS),
-        ({"start": "time", "time": 1, "limit": 200}, KEYS),
+        ({"start": "time", "time": 10**9, "limit": 200}, KEYS),
         ({"start": "offset", "offset": 1}, [key for key in KEYS if not key.endswith("-0")]),
         ({"start": "earliest", "key": "-2"}, [key for key in KEYS if key.endswith("-2")]),
         ({"start": "earliest", "key": "1199-"}, ["1199-0", "1199-1", "1199-2"]),

@@ -20,7 +20,7 @@ from headrace.http.failed_logins import FailedLogins
 
 from .errors import BadRequest
 from .limits import MAX_SESSIONS, SESSION_IDLE_S, SESSION_S
-from .requests import PageRequest
+from .requests import PageRequest, Session, Visitor
 
 _COOKIE = "headrace_session"
 _SECURE_COOKIE = f"__Host-{_COOKIE}"
@@ -61,20 +61,6 @@ class Credentials:
 def _is_same(secret: str, other: str) -> bool:
     """Compare in constant time."""
     return hmac.compare_digest(secret.encode(), other.encode())
-
-
-@dataclass(slots=True)
-class Session:
-    """A login.
-
-    :ivar csrf: the token that its forms carry
-    :ivar used_s: when its user did something last
-    """
-
-    user: str
-    csrf: str
-    ends_s: float
-    used_s: float
 
 
 class Sessions:
@@ -134,18 +120,6 @@ def basic_or_bearer(header: str) -> tuple[str, str] | None:
             return None
         return (name, password) if separator else None
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class Visitor:
-    """Somebody who asks for a page.
-
-    :param user: None without a login
-    :param session: the login of a browser; None for others
-    """
-
-    user: str | None
-    session: Session | None = None
 
 
 class Access:

@@ -132,7 +132,7 @@ async def reset_offsets(
     partition: AnyPartition = None,
     to: Annotated[Literal["earliest", "latest", "offset", "time"], About("To")],
     offset: Annotated[int | None, About("Offset")] = None,
-    time: Annotated[str, About("Time (UTC)", "2026-11-22T08:00:00Z")] = "",
+    time: Annotated[str, About("Time (UTC)", "-1h or 2026-11-22T08:00:00Z")] = "",
 ) -> Plan:
     """Set the offsets of a group without members: to earliest, latest, offset or time."""
     cluster = tools.cluster

@@ -5,9 +5,9 @@ waiting, dead-lettered.
 from __future__ import annotations
 
 import asyncio
+from argparse import ArgumentTypeError
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Literal
 from urllib.parse import urlencode
@@ -16,11 +16,11 @@ from headrace.client.cluster import Cluster
 from headrace.client.dead_letters.letters import parse_letter
 from headrace.client.errors import ClientError
 from headrace.client.share_state import SharePartitionState, share_states
-from headrace.epoch import since_epoch_ms
 from headrace.protocol.dead_letters import HEADERS
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import Record
 from headrace.protocol.share_inspection import SpanState
+from headrace.times import time_ms
 
 from .errors import BadRequest, NotThere
 from .limits import (
@@ -75,7 +75,9 @@ async def records(
         Literal["latest", "earliest", "offset", "time", "positions"], About("where to begin")
     ] = "latest",
     offset: Annotated[int, About("with start=offset")] = 0,
-    time: Annotated[str, About("with start=time: ISO 8601, or milliseconds")] = "",
+    time: Annotated[
+        str, About("with start=time: ISO 8601, -1h, yesterday, or milliseconds since the epoch")
+    ] = "",
     key: Annotated[str, About("a part of the key")] = "",
     value: Annotated[str, About("a part of the value")] = "",
     header: Annotated[str, About("the name of a header, or name=part of its value")] = "",
@@ -162,18 +164,15 @@ def positions_of(text: str) -> dict[int, int]:
 
 
 def time_of(text: str) -> int:
-    """Parse a time: milliseconds since the epoch, or ISO 8601, in UTC unless it names a zone.
+    """Parse a time (see :mod:`headrace.times`).
 
-    :raises BadRequest: it is neither
+    :returns: milliseconds since the epoch
+    :raises BadRequest: it is none
     """
-    text = text.strip()
-    if text.isascii() and text.isdigit() and len(text) < 16:
-        return int(text)
     try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise BadRequest(f"{text!r} is not a time such as 2026-11-22T08:00:00Z") from None
-    return max(0, since_epoch_ms(time if time.tzinfo else time.replace(tzinfo=UTC)))
+        return max(0, time_ms(text.strip()))
+    except ArgumentTypeError as error:
+        raise BadRequest(str(error)) from None
 
 
 def next_link(visit: Visit, query: Query, page: FoundRecords) -> str | None:

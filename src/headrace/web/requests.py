@@ -5,19 +5,42 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlencode
 
 from headrace.http.messages import Headers, Request, Response
 
 from .errors import BadRequest
 
-if TYPE_CHECKING:
-    from .access import Visitor
-
 _MAX_FIELDS = 100
 _OF_LOCATION = ":/%#?=@[]!$&'()*+,;"
 """The characters of an address that are not escaped."""
+
+
+@dataclass(slots=True)
+class Session:
+    """A login.
+
+    :ivar csrf: the token that its forms carry
+    :ivar used_s: when its user did something last
+    """
+
+    user: str
+    csrf: str
+    ends_s: float
+    used_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Somebody who asks for a page.
+
+    :param user: None without a login
+    :param session: the login of a browser; None for others
+    """
+
+    user: str | None
+    session: Session | None = None
 
 
 @dataclass(slots=True)
