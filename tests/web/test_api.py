@@ -326,17 +326,17 @@ def test_records_are_produced(seen_world: World, page: Page) -> None:
 
 def test_offsets_of_a_consumer_group_are_set_and_deleted(seen_world: World, page: Page) -> None:
     group = seen_world.consumers
-    shown, _ = act(page, "reset-offsets", group_id=group, to="offset", offset=7)
+    shown, _ = act(page, "reset-offsets", group_id=group, to=7)
     assert [(one["before"], one["after"]) for one in shown["changes"]] == [("4", "7")]
     assert shown["cautions"] == ["Records in between will not be delivered."]
     shown, _ = act(page, "reset-offsets", group_id=group, to="earliest")
     assert [(one["before"], one["after"]) for one in shown["changes"]] == [("7", "0")]
     act(page, "reset-offsets", group_id=group, to="latest", topic=seen_world.topic, partition=0)
-    act(page, "reset-offsets", group_id=group, to="time", time="2020-01-01T00:00:00Z")
+    act(page, "reset-offsets", group_id=group, to="2020-01-01T00:00:00Z")
     with client(page) as api:
         (row,) = api.get("/api/group", params={"group_id": group}).json()["partitions"]
         assert row["committed_offset"] == 0
-        shown, _ = act(page, "reset-offsets", group_id=group, to="offset", offset=4)
+        shown, _ = act(page, "reset-offsets", group_id=group, to="4")
         history = api.get("/api/actions").json()["actions"]
     assert [one["action"] for one in history[:5]] == ["reset-offsets"] * 5
     assert history[0]["user"] == "token"
@@ -371,7 +371,7 @@ def test_offsets_of_groups_without_members_are_deleted(seen_world: World, page: 
     consumers, sharers = commit(servers, unique("leaving"), topic, 3), unique("leaving-sharers")
     asyncio.run(begin_sharing(servers, sharers, topic))
     for group, kind in ((consumers, "committed_offset"), (sharers, "start_offset")):
-        shown, _ = act(page, "reset-offsets", group_id=group, topic=topic, to="offset", offset=2)
+        shown, _ = act(page, "reset-offsets", group_id=group, topic=topic, to=2)
         assert (f"{topic}-0", "2") in [(one["what"], one["after"]) for one in shown["changes"]]
         with client(page) as api:
             found = api.get("/api/group", params={"group_id": group}).json()["partitions"]

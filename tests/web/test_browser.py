@@ -204,10 +204,9 @@ def test_actions_are_shown_confirmed_and_listed(
     browser.get(page.base + group)
     assert not browser.find_elements("css selector", "form[action^='/action/']")
     log_in(browser, group)
-    form = browser.find_element("css selector", "form[action='/action/reset-offsets']")
+    assert browser.find_elements("css selector", "form[action='/action/reset-offsets']")
     assert violations(browser) == []
-    form.find_element("css selector", "select[name=to] option[value=offset]").click()
-    fill(browser, "reset-offsets", {"reset-offsets-offset": "5"})
+    fill(browser, "reset-offsets", {"reset-offsets-to": "5"})
     assert violations(browser) == []
     picture(browser, f"confirm{'-kafka' if is_kafka else ''}")
     confirm(browser, "1 partition set")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from confluent_kafka import KafkaException, Producer
 
@@ -35,7 +35,7 @@ from .limits import MAX_SPANS_OF_RECORD
 from .plans import Plan
 from .record_views import time_of
 from .redriving import Redrives, redrive_changes
-from .schemas import About, Parameter, parameters_of, parsed
+from .schemas import MAX_DIGITS, About, Parameter, parameters_of, parsed
 from .texts import count_of, short, whole
 from .views import Change
 
@@ -130,11 +130,9 @@ async def reset_offsets(
     group_id: GroupId,
     topic: AnyTopic = "",
     partition: AnyPartition = None,
-    to: Annotated[Literal["earliest", "latest", "offset", "time"], About("To")],
-    offset: Annotated[int | None, About("Offset")] = None,
-    time: Annotated[str, About("Time (UTC)", "-1h or 2026-11-22T08:00:00Z")] = "",
+    to: Annotated[str, About("To", "earliest, latest, an offset or -1h")],
 ) -> Plan:
-    """Set the offsets of a group without members: to earliest, latest, offset or time."""
+    """Set the offsets of a group without members to earliest, latest, an offset, or a time."""
     cluster = tools.cluster
     is_share, before = await _idle_group(tools, group_id, topic, partition)
     keys = list(before)
@@ -145,9 +143,7 @@ async def reset_offsets(
         raise BadRequest("The group has no such partitions: name a topic.")
     if len(keys) > _MAX_CHANGES:
         raise BadRequest(f"At most {_MAX_CHANGES} partitions at a time: name a topic.")
-    if to == "offset" and offset is None:
-        raise BadRequest("offset is missing.")
-    targets = await _targets(cluster, keys, to, offset or 0, time)
+    targets = await _targets(cluster, keys, to.strip())
 
     async def execute() -> str:
         change = alter_share_offsets if is_share else commit_offsets
@@ -160,9 +156,8 @@ async def reset_offsets(
         cautions.append("Records that were finished will be delivered again.")
     if any(old is not None and old < at for old, at in moves):
         cautions.append("Records in between will not be delivered.")
-    where = "the oldest record" if to == "earliest" else to
     return Plan(
-        f"Set the offsets of group {group_id!r} to {where}",
+        f"Set the offsets of group {group_id!r} to {to}",
         [
             Change(f"{key[0]}-{key[1]}", whole(before.get(key)), whole(at))
             for key, at in targets.items()
@@ -173,21 +168,29 @@ async def reset_offsets(
 
 
 async def _targets(
-    cluster: Cluster, keys: Sequence[TopicPartition], to: str, offset: int, time: str
+    cluster: Cluster, keys: Sequence[TopicPartition], to: str
 ) -> dict[TopicPartition, int]:
-    """Return the new offsets of partitions, within their logs."""
+    """Return the new offsets of partitions, within their logs.
+
+    :param to: "earliest", "latest", an offset, or a time: the first record from then on, or the end
+    :raises BadRequest: it is none of them
+    """
 
     async def offsets_at(timestamp: int) -> dict[TopicPartition, int | None]:
         listed = raised(await list_offsets(cluster, dict.fromkeys(keys, timestamp)))
         return {key: answer.offset for key, answer in listed.items()}
 
-    since = await offsets_at(time_of(time)) if to == "time" else {}
     starts, ends = await offsets_at(EARLIEST), await offsets_at(LATEST)
+    if to in ("earliest", "latest"):
+        at = starts if to == "earliest" else ends
+    elif to.isascii() and to.isdigit():
+        at = dict.fromkeys(keys, int(to[:MAX_DIGITS]))
+    else:
+        at = await offsets_at(time_of(to))
     targets = {}
     for key in keys:
-        start, end = starts[key] or 0, ends[key] or 0
-        at = {"earliest": start, "latest": end, "offset": offset}.get(to, since.get(key))
-        targets[key] = end if at is None else min(max(at, start), end)
+        end, target = ends[key] or 0, at[key]
+        targets[key] = end if target is None else min(max(target, starts[key] or 0), end)
     return targets
 
 
