@@ -262,7 +262,7 @@ def test_a_share_consumer_with_odd_responses_raises_clear_errors() -> None:
     asyncio.run(attack())
 
 
-LIST, DESCRIBE, LAG = ["share-groups", "list"], ["share-groups", "describe", "g"], ["lag", "show"]
+LIST, DESCRIBE, LAG = ["groups", "list"], ["groups", "describe", "g"], ["lag", "show"]
 LIST_GROUPS, FIND_COORDINATOR, METADATA = 16, 10, 3
 
 

@@ -65,8 +65,8 @@ def test_where_nobody_listens_is_said_at_once() -> None:
 
 
 def test_a_broker_that_is_not_there_ends_it_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["share-groups", "list", "--bootstrap-server", "127.0.0.1:1"]) == 1
+    assert main(["groups", "list", "--bootstrap-server", "127.0.0.1:1"]) == 1
     assert capsys.readouterr().err == (
-        "headrace share-groups: no broker answers at 127.0.0.1:1: Connection refused\n"
+        "headrace groups list: no broker answers at 127.0.0.1:1: Connection refused\n"
     )
-    assert main(["share-groups", "list", "--bootstrap-server", "nowhere"]) == 2
+    assert main(["groups", "list", "-b", ""]) == 2

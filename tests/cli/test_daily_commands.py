@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.commands import COMMANDS
-from headrace.cli.configs.command import added_configs
 from headrace.cli.console.record_input import JsonReader, LineReader, MalformedLine, NewRecord
 from headrace.cli.errors import BadUsage
 from headrace.cli.main import main
-from tests.cli.command import ENVIRONMENT, HEADRACE, parsed_options
+from tests.cli.command import ENVIRONMENT, HEADRACE
 
 HELP_S, ATTEMPTS = 0.3, 5
 
@@ -33,15 +32,10 @@ HELP_S, ATTEMPTS = 0.3, 5
         ("topics create t --replication-factor 32768", "'32768' is more than 32767"),
         ("topics alter t", "the following arguments are required: --partitions"),
         ("topics delete (", "'(' is not a regular expression"),
-        ("configs describe", "name one resource"),
-        ("configs describe --topic t --group g", "name one resource"),
-        ("configs describe --entity-type users", "headrace users"),
-        ("configs describe --entity-type x", "'x' is not a type of resources"),
-        ("configs alter --topic t", "alter takes --add-config"),
-        ("configs alter --entity-type topics --add-config a=1", "takes the name of one resource"),
-        ("configs alter --topic t --add-config a", "takes NAME=VALUE, not 'a'"),
-        ("configs alter --topic t --add-config a=1 --delete-config a", "a is both set and deleted"),
-        ("configs describe --broker x", "'x' is not the number of a broker"),
+        ("configs describe users", "invalid choice: 'users' (choose from 'topic', "),
+        ("configs alter topic t", "name a config to set, as NAME=VALUE, or to --delete"),
+        ("configs alter topic t a", "'a' is not of the form KEY=VALUE"),
+        ("configs describe broker x", "'x' is not the number of a broker"),
         ("produce", "name a topic"),
         ("produce t --whole-files", "--whole-files takes files"),
         ("produce t --reader-property parse.keys=true", "unknown reader property parse.keys"),
@@ -96,12 +90,12 @@ def test_bad_usage_is_one_line(
             "the name of the topic is empty",
         ),
         (
-            ["share-groups", "delete-offsets", "g", "--topic", ""],
-            "Option [delete-offsets] takes the following options: [group], [topic]",
+            ["groups", "delete-offsets", "g", "--topic", ""],
+            "'' is not of the form TOPIC or TOPIC:0,1,2",
         ),
         (
-            ["consumer-groups", "reset-offsets", "g", "--topic", "", "--to-latest"],
-            "Option [topic] takes TOPIC or TOPIC:0,1,2",
+            ["groups", "reset", "g", "--topic", ":1", "--to", "latest"],
+            "':1' is not of the form TOPIC or TOPIC:0,1,2",
         ),
     ],
 )
@@ -152,24 +146,7 @@ def test_a_password_that_is_not_utf8(
 ) -> None:
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"\xff\n"), "utf-8", errors))
     assert main(["users", "add", "ann"]) == 2
-    assert capsys.readouterr().err == "headrace users: the password is not UTF-8\n"
-
-
-def test_configs_as_kafkas_tool_is_told() -> None:
-    ours, kafkas = (
-        parsed_options("configs", line)
-        for line in (
-            "alter --topic t --add-config a=1",
-            "--alter --entity-type topics --entity-name t --add-config a=1",
-        )
-    )
-    assert (ours.type, ours.name, ours.changes) == (kafkas.type, kafkas.name, {"a": "1"})
-    defaults = parsed_options("configs", "--describe --entity-type brokers --entity-default")
-    assert (defaults.type, defaults.name) == ("brokers", "")
-
-
-def test_added_configs() -> None:
-    assert added_configs("a=1,b=[x,y],c=,d=k=v") == {"a": "1", "b": "x,y", "c": "", "d": "k=v"}
+    assert capsys.readouterr().err == "headrace users add: the password is not UTF-8\n"
 
 
 LINE_PROPERTIES = {"parse.key": "true", "parse.headers": "true", "null.marker": "N"}

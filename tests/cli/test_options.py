@@ -48,7 +48,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
     [
         "lag history --since 99999999999999d",
         "lag history --target-drain 0s",
-        "configs describe --broker ²",
+        "configs describe broker ²",
     ],
 )
 def test_numbers_that_cannot_be_used_are_bad_usage(
@@ -79,21 +79,6 @@ def test_the_examples_of_a_help_can_be_pasted(
         part = next(part for part in example.split(" | ") if f"headrace {name}" in part)
         words = shlex.split(re.split(" [<>] ", part)[0], comments=True)
         parsed(name, command, words[len(name.split()) + 1 :])
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("users", "ACTION USER           the action: list, add or delete"),
-        ("quotas", "ACTION KEY            the action: list, set or remove"),
-        ("groups", "ACTION                the action: list"),
-    ],
-)
-def test_the_help_names_the_words_of_a_command(
-    name: str, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([name, "--help"]) == 0
-    assert words in capsys.readouterr().out
 
 
 def test_settings_keep_what_follows_the_first_equals_sign() -> None:

@@ -194,5 +194,5 @@ def test_commands_understand_a_file_for_kafkas_own_tools(
     ]
     assert main(console) == 0, capsys.readouterr()
     assert capsys.readouterr().out == "over TLS\n"
-    assert main(["share-groups", "list", *secure]) == 0, capsys.readouterr()
+    assert main(["groups", "list", *secure]) == 0, capsys.readouterr()
     assert group_id in capsys.readouterr().out.split()

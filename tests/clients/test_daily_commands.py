@@ -152,19 +152,26 @@ def test_a_name_with_dots_is_no_pattern(headrace: Headrace) -> None:
 
 
 def test_configs_of_groups_and_brokers(headrace: Headrace, group_id: str) -> None:
-    change = ("--add-config", "share.auto.offset.reset=earliest")
-    assert "can be" in headrace("configs alter", "--group", group_id, *change, "--dry-run")
-    assert json.loads(headrace("configs describe", "--group", group_id, "--json")) == []
-    headrace("configs alter", "--group", group_id, *change)
-    (found,) = json.loads(headrace("configs describe", "--group", group_id, "--json"))
-    assert (found["name"], found["value"]) == ("share.auto.offset.reset", "earliest")
-    assert f"group {group_id} are" in headrace("configs describe", "--entity-type", "groups")
-    headrace("configs alter", "--group", group_id, "--delete-config", "share.auto.offset.reset")
-    assert json.loads(headrace("configs describe", "--group", group_id, "--json")) == []
-    said = headrace("configs alter", "--group", group_id, "--add-config", "no=1", status=1)
-    assert said.startswith("headrace configs: changing no of group") and said.count("\n") == 1
-    assert "log.retention" in headrace("configs describe", "--entity-type", "brokers", "--all")
-    assert "there is no broker 4711" in headrace("configs describe", "--broker", "4711", status=1)
+    def configs(*words: str) -> list[dict[str, str]]:
+        listed: list[dict[str, str]] = json.loads(
+            headrace("configs describe", *words, "-o", "json")
+        )
+        return listed
+
+    group = ("group", group_id)
+    change = "share.auto.offset.reset=earliest"
+    assert "would be set" in headrace("configs alter", *group, change, "--dry-run")
+    assert configs(*group) == []
+    headrace("configs alter", *group, change)
+    (config,) = configs(*group)
+    assert (config["config"], config["value"]) == ("share.auto.offset.reset", "earliest")
+    assert group_id in [config["resource_name"] for config in configs("group")]
+    headrace("configs alter", *group, "--delete", "share.auto.offset.reset")
+    assert configs(*group) == []
+    said = headrace("configs alter", *group, "no=1", status=1)
+    assert said.startswith("headrace configs alter: changing no of group") and said.count("\n") == 1
+    assert "log.retention" in headrace("configs describe broker --all")
+    assert "there is no broker 4711" in headrace("configs describe broker 4711", status=1)
 
 
 # Records ------------------------------------------------------------------------------------------
@@ -207,12 +214,9 @@ def test_records_beside_kafkas_tools(
     "command",
     [
         "topics list",
-        "configs describe --entity-type topics",
+        "configs describe topic",
         "lag show",
         "groups list",
-        "consumer-groups list",
-        "share-groups list",
-        "streams-groups list",
         "users list",
         "quotas list",
         "dlq list",
@@ -449,7 +453,7 @@ def test_several_topics(headrace: Headrace, bootstrap_servers: str) -> None:
     [
         "topics list",
         "topics create t",
-        "configs describe --topic t",
+        "configs describe topic t",
         "produce t",
         "consume t --from-beginning",
         "top --iterations 1",
@@ -463,7 +467,7 @@ def test_an_unreachable_broker_is_one_line(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["produce", "consume", "topics describe", "configs describe --topic"]
+    "command", ["produce", "consume", "topics describe", "configs describe topic"]
 )
 def test_a_wrong_topic_is_one_line_and_is_not_created(
     headrace: Headrace, topic_name: str, command: str
@@ -479,10 +483,10 @@ def test_a_wrong_topic_is_one_line_and_is_not_created(
     ("command", "change"),
     [
         ("topics create", ()),
-        ("configs alter --group", ("--add-config", "share.auto.offset.reset=earliest")),
+        ("configs alter group", ("share.auto.offset.reset=earliest",)),
         ("quotas set --user", ("producer_byte_rate=1000",)),
-        ("consumer-groups reset-offsets --group", ("--all-topics", "--to-earliest", "--execute")),
-        ("share-groups delete --group", ()),
+        ("groups reset --all-topics --to earliest", ()),
+        ("groups delete", ()),
     ],
 )
 def test_a_name_that_no_request_can_have_is_refused(
@@ -686,7 +690,7 @@ def test_one_command_config_for_all(
     file = write_properties(tmp_path / "client.properties", secured)
     where = ("--bootstrap-server", secured["bootstrap.servers"], "--command-config", str(file))
     assert ran("topics create", topic_name, *where)[0] == 0
-    assert ran("configs describe", "--topic", topic_name, *where)[0] == 0
+    assert ran("configs describe topic", topic_name, *where)[0] == 0
     assert ran("produce", topic_name, *where, stdin=b"one\ntwo\n")[0] == 0
     asked = ("--from-beginning", "--to-end", *where)
     assert ran("consume", topic_name, *asked) == (
@@ -707,7 +711,7 @@ def test_a_missing_permission_to_list_resources_is_named(tmp_path: Path, target:
         config = broker.client_config("ann")
         file = write_properties(tmp_path / "client.properties", config)
         status, out, err = ran(
-            *("configs describe", "--entity-type", "groups"),
+            "configs describe group",
             *("--bootstrap-server", config["bootstrap.servers"], "--command-config", str(file)),
         )
     assert (status, out) == (1, "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +13,6 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headrace.admin import AdminClient
-from headrace.cli.main import main
 from headrace.client import (
     Acknowledgement,
     AcknowledgeType,
@@ -143,18 +141,6 @@ def hours(row: Row) -> int:
     return round(row.time_lag_ms / HOUR_MS)
 
 
-def tool(
-    bootstrap_servers: str, capsys: pytest.CaptureFixture[str], command: str, group_id: str
-) -> Any:
-    """Return the output of `headrace COMMAND describe` for a group."""
-    capsys.readouterr()
-    assert (
-        main([command, "describe", group_id, "--json", "--bootstrap-server", bootstrap_servers])
-        == 0
-    )
-    return json.loads(capsys.readouterr().out)
-
-
 def test_a_group_that_only_commits(lags: Lags, topic: str, group_id: str) -> None:
     lags.commit(group_id, topic, {0: 4, 1: 0}, "noted")
     rows = lags(group_id)
@@ -177,13 +163,12 @@ def test_a_group_that_only_commits(lags: Lags, topic: str, group_id: str) -> Non
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_members_and_their_partitions_as_the_tool_shows_them(
+def test_members_and_their_partitions(
     bootstrap_servers: str,
     lags: Lags,
     topic: str,
     group_id: str,
     protocol: str,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with consumer(
         bootstrap_servers, group_id, client_id="worker-7", group_protocol=protocol
@@ -196,7 +181,7 @@ def test_members_and_their_partitions_as_the_tool_shows_them(
             PATIENCE_S,
             "a stable group",
         )
-        told = tool(bootstrap_servers, capsys, "consumer-groups", group_id)
+        described = lags.admin.describe_consumer_groups([group_id])[group_id].result(PATIENCE_S)
     begun, without_commit = rows[group_id, topic, 0], rows[group_id, topic, 1]
     assert {one.group_type for one in rows.values()} == {protocol}
     assert (begun.committed_offset, begun.lag, begun.leader_epoch, hours(begun)) == (4, 6, 0, 6)
@@ -206,20 +191,9 @@ def test_members_and_their_partitions_as_the_tool_shows_them(
         0,
     )
     assert without_commit.end_offset == 0 and without_commit.client_id == "worker-7"
-    assert [
-        (
-            one["topic"],
-            one["partition"],
-            one["current_offset"],
-            one["log_end_offset"],
-            one["consumer_id"],
-        )
-        for one in sorted(told, key=lambda one: one["partition"])
-    ] == [
-        (one.topic, one.partition, one.committed_offset, one.end_offset, one.member_id)
-        for one in (begun, without_commit)
-    ]
-    assert begun.host == told[0]["host"]
+    (member,) = described.members
+    for row in (begun, without_commit):
+        assert (row.member_id, row.host) == (member.member_id, member.host)
 
 
 def test_a_member_without_a_partition_and_a_group_without_anything(
@@ -286,12 +260,15 @@ def test_a_share_group_with_accepted_rejected_and_released_records(
 
     rows = asyncio.run(work())
     row, untouched = rows[group_id, topic, 0], rows[group_id, topic, 1]
-    told = {
-        one["partition"]: one for one in tool(bootstrap_servers, capsys, "share-groups", group_id)
-    }
+    offsets = lags.admin.list_share_group_offsets([group_id])[group_id].result(PATIENCE_S)
+    (start_offset, lag) = next(
+        (info.start_offset, info.lag)
+        for partition, info in offsets.items()
+        if partition.partition == 0
+    )
     assert (row.group_type, row.group_state, row.client_id) == ("share", "Stable", "packer")
     assert (row.lag, row.end_offset, row.committed_offset) == (3, 10, None)
-    assert (row.start_offset, row.lag) == (told[0]["start_offset"], told[0]["lag"])
+    assert (row.start_offset, row.lag) == (start_offset, lag)
     assert row.start_offset is not None and row.delivery_complete_count == 10 - row.start_offset - 3
     assert hours(row) == 10 - row.start_offset
     assert (untouched.start_offset, untouched.lag, untouched.time_lag_ms) == (None, 0, 0)

@@ -106,7 +106,8 @@ class Tools:
         return said.out, said.err
 
     def objects(self, *arguments: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self(*arguments, "--json")[0])
+        form = ("--json",) if arguments[0] == "lag" else ("-o", "json")
+        found: list[dict[str, Any]] = json.loads(self(*arguments, *form)[0])
         return found
 
     def lags(self, group_id: str) -> list[dict[str, Any]]:
@@ -122,7 +123,7 @@ def tools(bootstrap_servers: str, capsys: pytest.CaptureFixture[str]) -> Tools:
 def test_what_the_tools_say_of_a_running_application(tools: Tools, count: Count) -> None:
     def at_work() -> list[dict[str, Any]] | None:
         assert count.app.process.poll() is None, count.app.output[-20:]
-        if not any(one["group"] == count.group_id for one in tools.objects("groups", "list")):
+        if not tools.objects("groups", "list", count.group_id):
             return None
         rows = tools.lags(count.group_id)
         done = {
@@ -142,17 +143,8 @@ def test_what_the_tools_say_of_a_running_application(tools: Tools, count: Count)
         row["client_id"].startswith(count.group_id) and row["host"].startswith("/") for row in rows
     )
     assert len({row["member_id"] for row in rows}) == 2
-    (listed,) = (
-        one
-        for one in tools.objects("groups", "list", "--streams")
-        if one["group"] == count.group_id
-    )
-    assert listed == {
-        "group": count.group_id,
-        "type": "Streams",
-        "protocol": "streams",
-        "state": "Stable",
-    }
+    (listed,) = tools.objects("groups", "list", count.group_id, "--type", "streams")
+    assert (listed["protocol_type"], listed["group_state"]) == ("streams", "Stable")
     table, _ = tools("lag", "show", "--groups-pattern", count.group_id, "--type", "streams")
     header, *lines = table.splitlines()
     expected = []
@@ -182,31 +174,19 @@ def test_what_the_tools_say_of_a_running_application(tools: Tools, count: Count)
 
 
 @pytest.mark.parametrize(
-    ("command", "complaint"),
-    [
-        (("consumer-groups", "describe"), "is not a consumer group"),
-        (("consumer-groups", "delete"), "is not a consumer group"),
-        (
-            ("consumer-groups", "reset-offsets", "--all-topics", "--to-earliest", "--dry-run"),
-            "is not a consumer group",
-        ),
-        (("consumer-groups", "delete-offsets", "--topic", "any"), "is not a consumer group"),
-        (("share-groups", "describe"), "is not a share group"),
-    ],
+    "words", [("reset", "--all-topics", "--to", "earliest"), ("delete-offsets", "--topic", "any")]
 )
-def test_tools_for_other_groups_say_what_it_is(
-    tools: Tools, count: Count, command: tuple[str, ...], complaint: str
-) -> None:
-    out, err = tools(*command, "--group", count.group_id, status=1)
+def test_its_offsets_are_left_alone(tools: Tools, count: Count, words: tuple[str, ...]) -> None:
+    _, err = tools("groups", *words, count.group_id, "--yes", status=1)
     (said,) = err.splitlines()
-    assert complaint in said and count.group_id in said and count.group_id not in out
+    assert "neither a consumer group nor a share group" in said and count.group_id in said
 
 
 def test_only_the_list_of_all_groups_has_it(
     tools: Tools, count: Count, bootstrap_servers: str
 ) -> None:
-    for command in ("consumer-groups", "share-groups"):
-        assert count.group_id not in {one["group"] for one in tools.objects(command, "list")}
+    for group_type in ("consumer", "share"):
+        assert tools.objects("groups", "list", count.group_id, "--type", group_type) == []
     with AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2}) as admin:
         listed = {
             one.group_id: one

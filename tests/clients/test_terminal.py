@@ -86,11 +86,12 @@ COMMANDS = {
         "GROUP",
     ],
     "groups": ["groups", "list"],
-    "consumer-groups": ["consumer-groups", "list"],
-    "consumer-groups state": ["consumer-groups", "list", "--state"],
-    "consumer-groups describe": ["consumer-groups", "describe", "--all-groups"],
-    "consumer-groups json": ["consumer-groups", "describe", "--all-groups", "--json"],
-    "share-groups": ["share-groups", "list"],
+    "groups wide": ["groups", "list", "-o", "wide"],
+    "groups jsonl": ["groups", "list", "-o", "jsonl"],
+    "groups describe": ["groups", "describe", "--all"],
+    "groups offsets": ["groups", "offsets", "--all"],
+    "groups offsets json": ["groups", "offsets", "--all", "-o", "json"],
+    "groups delete": ["groups", "delete", EVIL, "--yes"],
     "lag": ["lag", "show"],
     "lag json": ["lag", "show", "-o", "json"],
     "top": ["top", "--iterations", "1", "--groups-pattern", "(?s).*pwned title.*"],
@@ -107,7 +108,7 @@ COMMANDS = {
 }
 
 
-WITHOUT = {"share-groups", "dlq redrive", "dlq redrive json"}
+WITHOUT = {"dlq redrive", "dlq redrive json"}
 """Commands that show nothing of it here."""
 
 

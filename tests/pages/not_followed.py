@@ -27,7 +27,7 @@ NOT_FOLLOWED: Mapping[str, Mapping[str, str]] = {
         ),
     },
     "docs/dead-letters.md": {
-        "headrace acls add --deny-principal": (
+        "headrace acls add 'User:*' --deny": (
             "it needs an authorizer: tests/security/test_dead_letter_queues.py has one"
         ),
     },

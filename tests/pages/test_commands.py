@@ -25,8 +25,6 @@ from tests.clients.confluent import (
     share_from_earliest,
 )
 from tests.clients.test_dlq import Queue
-from tests.conformance.streams import HEARTBEAT, heartbeat, subtopology
-from tests.conformance.world import World
 
 from .reader import PAGES, Block, Reader, blocks
 
@@ -81,7 +79,7 @@ def changes() -> dict[str, str]:
 
 @pytest.fixture
 def typed() -> dict[str, str]:
-    return {"headrace users add": "a password\n", "headrace acls remove": "y\n"}
+    return {"headrace users add": "a password\n"}
 
 
 @pytest.fixture
@@ -133,15 +131,12 @@ def test_topics_and_records(reader: Reader, servers: str) -> None:
 
 
 @pytest.mark.broker
-@follows_sections("share-groups", "consumer-groups", "streams-groups")
+@follows_sections("groups")
 def test_groups(reader: Reader, servers: str) -> None:
     create_topic(servers, "orders", 4)
     produce(servers, "orders", [b"a box"] * 4)
     start_groups(servers)
-    for name in ("share-groups", "consumer-groups"):
-        follow(reader, *section(name))
-    run_application(servers)
-    follow(reader, *section("streams-groups"))
+    follow(reader, *section("groups"))
 
 
 @pytest.mark.broker
@@ -161,18 +156,6 @@ def start_groups(servers: str) -> None:
         admin.alter_share_group_offsets("packers", [first])[first].result()
         billing = ConsumerGroupTopicPartitions("billing", [first])
         admin.alter_consumer_group_offsets([billing])["billing"].result()
-
-
-def run_application(servers: str) -> None:
-    """Let a member of the page's streams group come and go."""
-    world = World(servers, "headrace")
-    topology = {"epoch": 0, "subtopologies": [subtopology("0", "orders")]}
-    for fields in (
-        heartbeat("word-count", "m", 0, topology=topology),
-        heartbeat("word-count", "m", -1),
-    ):
-        assert world.ask(HEARTBEAT, 0, **fields).error_code == 0
-    world.close()
 
 
 @pytest.mark.broker

@@ -24,7 +24,7 @@ def test_page(reader: Reader, page: list[Block]) -> None:
     reader.follow(beside)
     assert reader.run(TOPIC).returncode == 0
     grouped = reader.run(
-        "headrace share-groups reset-offsets packers --topic orders --to-latest --execute"
+        "headrace groups reset packers --type share --topic orders --to latest --yes"
     )
     assert grouped.returncode == 0, grouped.stderr
     reader.close()

@@ -222,10 +222,8 @@ def test_permissions_of_consumers(broker: SecureBroker) -> None:
 # Commands -----------------------------------------------------------------------------------------
 
 COMMANDS = (
-    "groups --list",
-    "consumer-groups --describe --group g",
-    "share-groups --describe --group g",
-    "streams-groups --list",
+    "groups list",
+    "groups describe g",
     "acls list",
     "users list",
     "lag show",
@@ -262,14 +260,15 @@ def test_commands(
 @pytest.mark.parametrize(
     ("command", "needs"),
     [
-        ("consumer-groups --describe --group g", "DESCRIBE on group 'g'"),
-        ("share-groups --describe --group g", "DESCRIBE on group 'g'"),
-        ("streams-groups --describe --group g", "DESCRIBE on group 'g'"),
+        ("groups describe g", "DESCRIBE on group 'g'"),
+        ("groups reset g --type share --topic t --to latest --yes", "DESCRIBE on group 'g'"),
+        ("configs describe group g", "DESCRIBE_CONFIGS on group 'g'"),
+        ("quotas list", "DESCRIBE_CONFIGS on the cluster"),
         ("acls list", "DESCRIBE on the cluster"),
         ("lag show", "DESCRIBE on the cluster, or on each group"),
         ("lag show g", "DESCRIBE on group 'g'"),
         (
-            "acls add --allow-principal User:x --operation read --topic t",
+            "acls add User:x --operation read --topic t",
             "ALTER on the cluster",
         ),
         ("users list", "DESCRIBE on the cluster"),

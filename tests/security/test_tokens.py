@@ -198,7 +198,7 @@ def test_clients(
     assert rows(options) == 10
     file = write_properties(tmp_path / "client.properties", given)
     servers = "--bootstrap-server", config["bootstrap.servers"]
-    for command in ("groups --list", f"topics describe {TOPIC}"):
+    for command in ("groups list", f"topics describe {TOPIC}"):
         assert main([*command.split(), *servers, "--command-config", str(file)]) == 0
     assert TOPIC in capsys.readouterr().out
 

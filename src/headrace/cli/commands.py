@@ -62,24 +62,11 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     },
     "cluster": {
         "topics": Entry(".topics", "list, describe, create, alter and delete topics"),
-        "groups": Entry(
-            ".groups.command", "list, describe, reset, set and delete groups of all types"
-        ),
-        "share-groups": Entry(
-            ".share_groups.command", "list, describe, reset and delete share groups"
-        ),
-        "consumer-groups": Entry(
-            ".consumer_groups.command", "list, describe, reset and delete consumer groups"
-        ),
-        "streams-groups": Entry(
-            ".streams_groups.command", "list, describe and delete groups of Kafka Streams"
-        ),
-        "configs": Entry(
-            ".configs.command", "describe and alter configs of topics, brokers, groups"
-        ),
-        "acls": Entry(".acls.command", "add, list and remove ACLs"),
-        "quotas": Entry(".quotas.command", "list, set and remove client quotas"),
-        "users": Entry(".users.command", "list, add and delete the users of SCRAM"),
+        "groups": Entry(".groups", "list, describe, reset, set and delete groups of all types"),
+        "configs": Entry(".configs", "describe and alter configs of topics, brokers, groups"),
+        "acls": Entry(".acls", "add, list and remove ACLs"),
+        "quotas": Entry(".quotas", "list, set and remove client quotas"),
+        "users": Entry(".users", "list, add and delete the users of SCRAM"),
     },
     "shell": {
         "completion": Entry(".completion", "print a completion script for bash, zsh or fish"),

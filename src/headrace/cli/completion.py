@@ -52,8 +52,8 @@ def _commands() -> Iterator[tuple[str, Words]]:
     for name in COMMANDS:
         command = load(name)
         if isinstance(command, Noun):
-            for verb, one in command.verbs.items():
-                yield f"{name} {verb}", _words(one, one.summary)
+            for word, verb in command.verbs.items():
+                yield f"{name} {word}", _words(verb, verb.summary)
         else:
             yield name, _words(command, COMMANDS[name].summary)
 

@@ -60,7 +60,7 @@ def command_of(words: Sequence[str]) -> tuple[str, Command, Sequence[str]]:
         command = _load(first)
         if not isinstance(command, Noun):
             return first, command, words[1:]
-        noun, verbs = command, {verb: one.summary for verb, one in command.verbs.items()}
+        noun, verbs = command, {name: verb.summary for name, verb in command.verbs.items()}
     elif first:
         parts = ((*name.partition(" "), entry.summary) for name, entry in COMMANDS.items())
         verbs = {verb: summary for family, _, verb, summary in parts if verb and family == first}

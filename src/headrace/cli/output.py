@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from argparse import ArgumentParser
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
-from .errors import BadUsage, Failure
+from .errors import BadUsage, Failure, fail_with
 from .tables import Column, as_json, json_line, one_line, table
 
 FORMS = ("table", "wide", "json", "jsonl")
@@ -40,24 +42,31 @@ class Output:
         return self.form.startswith("json")
 
     def rows(
-        self, rows: Iterable[Row], *, wide: Collection[str] = (), nothing: str | None = None
+        self,
+        rows: Iterable[Row],
+        *,
+        wide: Collection[str] = (),
+        nothing: str | None = None,
+        problems: Iterable[object] = (),
     ) -> None:
         """Print rows with the same fields, in their order.
 
         :param wide: the fields that a table has only with ``-o wide``
         :param nothing: what to say on stderr instead of an empty table
+        :param problems: what failed besides
+        :raises Failure: there are problems
         """
+        rows, failures = list(rows), list(map(str, problems))
         if self.form == "jsonl":
             for row in rows:
                 print(json_line(row))
-            return
-        rows = list(rows)
-        if self.form == "json":
+        elif self.form == "json":
             print(as_json(rows))
         elif rows:
             print(self.table(rows, wide))
-        elif nothing is not None:
+        elif nothing is not None and not failures:
             print(nothing, file=sys.stderr)
+        fail_with(failures)
 
     def table(self, rows: Sequence[Row], wide: Collection[str] = ()) -> str:
         """Return a table of at least one row; the parameters are those of :meth:`rows`."""
@@ -85,6 +94,16 @@ def _cell(value: object) -> object:
     return value
 
 
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C end a wait for an answer at once, also inside of an event loop."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
 def confirm(question: str, lines: Sequence[str], *, yes: bool) -> None:
     """List what is about to be changed, and ask.
 
@@ -101,5 +120,7 @@ def confirm(question: str, lines: Sequence[str], *, yes: bool) -> None:
     if len(lines) > _LISTED:
         print(f"  and {len(lines) - _LISTED} more", file=sys.stderr)
     print(f"{one_line(question)} [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    with interruptible():
+        answer = sys.stdin.readline()
+    if answer.strip().lower() not in ("y", "yes"):
         raise Failure("nothing was changed")

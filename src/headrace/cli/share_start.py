@@ -34,8 +34,8 @@ async def starting_point(
         return None
     where = "at its end" if reset == "latest" else f"at the offset of {reset}"
     command = shlex.join(
-        ["headrace", "share-groups", "--bootstrap-server", bootstrap_servers, "--group", group_id]
-        + ["--topic", topic, "--reset-offsets", "--to-earliest", "--execute"]
+        ["headrace", "groups", "reset", group_id, "--topic", topic, "--to", "earliest"]
+        + ["--type", "share", "-b", bootstrap_servers]
     )
     return (
         f"share group '{group_id}' is new to topic '{topic}' and starts {where} "

@@ -10,7 +10,6 @@ from headrace.errors import ErrorCode
 from headrace.patterns import matches
 from headrace.uuid_text import uuid_text
 
-from .errors import fail_with
 from .nouns import DRY_RUN, YES, Declaration, Lazy, Noun, arg, switch
 from .options import MAX_PARTITION, number_up_to, pattern, setting
 from .output import Output, Row, confirm
@@ -133,8 +132,8 @@ async def describe_topics(
         rows,
         wide=("internal", "topic_id", "elr", "last_known_elr"),
         nothing="there are no such topics",
+        problems=refusals,
     )
-    fail_with(refusals)
 
 
 def _topic_row(topic: topics.TopicDescription, own: Mapping[str, str | None] | None) -> Row:
@@ -168,7 +167,9 @@ async def _own_configs(cluster: Cluster, names: Sequence[str]) -> dict[str, dict
         if isinstance(answer, errors.ClientError):
             print(f"not shown: {one_line(str(answer))}", file=sys.stderr)
         else:
-            own[name] = {one.name: one.value for one in answer if one.source != "DEFAULT_CONFIG"}
+            own[name] = {
+                config.name: config.value for config in answer if config.source != "DEFAULT_CONFIG"
+            }
     return own
 
 
@@ -284,10 +285,12 @@ async def delete_topics(
             answers = await topics.delete_topics(cluster, some)
             deleted += [name for name, refusal in answers.items() if refusal is None]
             refusals += [str(refusal) for refusal in answers.values() if refusal is not None]
-    _print_changed(output, deleted, "deleted", dry_run)
-    fail_with(refusals)
+    _print_changed(output, deleted, "deleted", dry_run, refusals)
 
 
-def _print_changed(output: Output, names: Sequence[str], done: str, dry_run: bool) -> None:
+def _print_changed(
+    output: Output, names: Sequence[str], done: str, dry_run: bool, refusals: Sequence[str] = ()
+) -> None:
     result = f"would be {done}" if dry_run else done
-    output.rows([{"topic": name, "result": result} for name in names], nothing="nothing to do")
+    rows = [{"topic": name, "result": result} for name in names]
+    output.rows(rows, nothing="nothing to do", problems=refusals)

@@ -1,1 +1,6 @@
-"""``headrace groups``, and what all commands on groups share."""
+"""``headrace groups``: one noun for groups of all types."""
+
+from . import offsets
+from .verbs import NOUN
+
+__all__ = ["NOUN", "offsets"]

@@ -1,146 +1,349 @@
-"""The partitions that a command on groups names, the offsets of their logs, and committed
-offsets.
-"""
+"""The verbs that reset and delete the offsets of groups."""
 
 from __future__ import annotations
 
-from argparse import Namespace
+import json
+import sys
+from argparse import ArgumentTypeError
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from headrace.cli.errors import BadUsage, Failure
+from headrace.cli.nouns import DRY_RUN, YES, Lazy, arg, one_of, switch
+from headrace.cli.options import MAX_PARTITION, topic_and_partitions
+from headrace.cli.output import Output, confirm
+from headrace.cli.tables import one_line
+from headrace.cli.times import time_ms
+from headrace.protocol.partitions import TopicPartition
 
-from headrace.admin import AdminClient
-from headrace.cli.errors import Failure
+from .verbs import NOUN
 
-from .admin import timeout_s
-from .results import PartitionKey, is_error, partition_key, reason_of, warn
-
-_NO_OFFSET = -1
-_NO_LOG = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "LEADER_NOT_AVAILABLE")
-
-_Spec: Any = OffsetSpec  # its functions are untyped
-
-
-def existing_partitions(
-    admin: AdminClient, wanted: Mapping[str, set[int] | None], options: Namespace
-) -> list[TopicPartition]:
-    """Return the wanted partitions, in order.
-
-    :param wanted: topic → partition numbers, or None for all
-    :raises Failure: a topic or partition does not exist
-    """
-    if not wanted:
-        return []
-    topics = admin.describe_topics(
-        TopicCollection(list(wanted)), request_timeout=timeout_s(options)
+if TYPE_CHECKING:
+    from headrace.client import Cluster, errors, groups, offsets
+else:
+    errors, groups, offsets = map(
+        Lazy,
+        (
+            "headrace.client.errors",
+            "headrace.client.groups",
+            "headrace.client.offsets",
+        ),
     )
-    partitions = []
-    for topic, future in sorted(topics.items()):
-        try:
-            existing = {partition.id for partition in future.result().partitions}
-        except KafkaException as error:
-            if is_error(error, "UNKNOWN_TOPIC_OR_PART"):
-                raise Failure(f"Topic '{topic}' does not exist.") from error
-            raise
-        chosen = wanted[topic]
-        missing = sorted((chosen or set()) - existing)
-        if missing:
-            named = ", ".join(f'"{topic}-{number}"' for number in missing)
-            raise Failure(f"The partitions {named} do not exist")
-        numbers = existing if chosen is None else chosen
-        partitions += [TopicPartition(topic, number) for number in sorted(numbers)]
+
+Scope = Sequence[tuple[str, tuple[int, ...] | None]]
+"""Topics, each with the numbers of partitions, or None for all."""
+Offsets = dict[TopicPartition, int]
+_EARLIEST, _LATEST = "earliest", "latest"
+_SAVED = ("new_offset", "start_offset", "committed_offset", "offset")
+"""The fields of a file that may have the offset; the first that is not null counts."""
+_ATTEMPTS = 3
+"""How often to ask for the leader of a partition; that of a deleted topic has none."""
+_GROUP = arg("group_id", metavar="GROUP", help="id of the group")
+
+
+# Reset --------------------------------------------------------------------------------------------
+
+
+def _target(text: str) -> str | int | float:
+    """Parse the target of a reset.
+
+    :returns: a word, an offset, or as float a time in ms since the epoch
+    :raises ArgumentTypeError: it is none of them
+    """
+    if text in (_EARLIEST, _LATEST):
+        return text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        return float(time_ms(text))
+    except ArgumentTypeError as error:
+        raise ArgumentTypeError(f"{error}; nor earliest, latest or an offset") from None
+
+
+@NOUN.cluster_verb(
+    "reset",
+    "set the offsets of a consumer or share group without members",
+    _GROUP,
+    one_of(
+        arg(
+            "--to",
+            type=_target,
+            metavar="TARGET",
+            help="earliest, latest, an offset, or a time such as -1h, yesterday or "
+            "2026-11-20T08:00:00+01:00: the first record from then on, or the end",
+        ),
+        arg("--shift", type=int, metavar="N", help="forward by N records; backward if negative"),
+        arg(
+            "--from-file",
+            type=Path,
+            metavar="FILE",
+            help="to the offsets of a file that reset or offsets has printed with -o json or jsonl",
+        ),
+        required=True,
+    ),
+    arg(
+        "--topic",
+        dest="topics",
+        action="append",
+        default=[],
+        type=topic_and_partitions,
+        metavar="TOPIC",
+        help="a topic, or some of its partitions as TOPIC:0,1,2; may be repeated",
+    ),
+    switch("--all-topics", "all topics in which the group has offsets"),
+    arg("--type", choices=("consumer", "share"), help="type of a group that does not exist yet"),
+    DRY_RUN,
+    YES,
+    examples="headrace groups reset billing --topic orders --to earliest --dry-run\n"
+    "headrace groups reset packers --topic orders:0,3 --to -1h\n"
+    "headrace groups reset billing --all-topics --shift -100\n"
+    "headrace groups reset billing --from-file saved",
+)
+async def reset(
+    cluster: Cluster,
+    output: Output,
+    *,
+    group_id: str,
+    to: str | int | float | None,
+    shift: int | None,
+    from_file: Path | None,
+    topics: Scope,
+    all_topics: bool,
+    type: str | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Set the offsets of a group; an offset outside of the log becomes the nearest inside.
+
+    :raises Failure: the group has members, or some offsets are not set
+    """
+    saved = None if from_file is None else _saved(from_file, group_id)
+    if (saved is None) != bool(topics or all_topics):
+        raise BadUsage("say which topics: --topic or --all-topics; not beside --from-file")
+    is_share = await _is_share(cluster, group_id, type, may_have_members=False)
+    current = await _current(cluster, group_id, is_share)
+    partitions = set(saved or ())
+    if all_topics and is_share:
+        topics = [*topics, *((topic, None) for topic in {topic for topic, _ in current})]
+    elif all_topics:
+        partitions.update(current)
+    partitions |= await _existing(cluster, topics)
+    problems: list[str] = []
+    if saved is None and shift is not None:
+        without = partitions - current.keys()
+        problems += (f"the group has no offset in {_name(key)} to shift" for key in sorted(without))
+        saved = {key: current[key] + shift for key in partitions - without}
+    elif isinstance(to, int):
+        saved = dict.fromkeys(partitions, to)
+    if saved is not None:
+        plan = await _within_logs(cluster, saved, problems)
+    elif to == _EARLIEST:
+        plan = await _log_offsets(cluster, partitions, offsets.EARLIEST, problems)
+    else:
+        plan = await _log_offsets(cluster, partitions, offsets.LATEST, problems)
+        if isinstance(to, float):
+            plan |= await _log_offsets(cluster, plan, max(0, int(to)), problems)
+    if not dry_run:
+        lines = [f"{_name(key)}: {current.get(key, '-')} -> {plan[key]}" for key in sorted(plan)]
+        confirm(f"Reset these offsets of group '{group_id}'?", lines, yes=yes)
+        alter = offsets.alter_share_offsets if is_share else offsets.commit_offsets
+        outcomes = await alter(cluster, group_id, plan)
+        problems += (str(error) for error in outcomes.values() if error is not None)
+        plan = {key: offset for key, offset in plan.items() if outcomes.get(key) is None}
+    rows = [
+        {
+            "group_id": group_id,
+            "topic": key[0],
+            "partition": key[1],
+            "start_offset" if is_share else "committed_offset": current.get(key),
+            "new_offset": offset,
+            "result": "would be reset" if dry_run else "reset",
+        }
+        for key, offset in sorted(plan.items())
+    ]
+    output.rows(rows, nothing="the group has no offsets", problems=problems)
+
+
+def _name(key: TopicPartition) -> str:
+    return f"{key[0]}-{key[1]}"
+
+
+def _saved(file: Path, group_id: str) -> Offsets:
+    """Read the offsets of a group from a file of JSON, an array or an object a line.
+
+    :raises BadUsage: there are none
+    """
+    saved: Offsets = {}
+    try:
+        text = file.read_text(encoding="utf-8")
+        lines = [text] if text.lstrip().startswith("[") else text.splitlines()
+        parsed = [json.loads(line) for line in lines if line.strip()]
+        for row in parsed[0] if parsed and isinstance(parsed[0], list) else parsed:
+            offset = next((row[field] for field in _SAVED if row.get(field) is not None), None)
+            if offset is not None and row.get("group_id", group_id) == group_id:
+                key = (str(row["topic"]), int(row["partition"]))
+                if not 0 <= key[1] <= MAX_PARTITION:
+                    raise ValueError
+                saved[key] = int(offset)
+    except OSError as error:
+        raise BadUsage(f"cannot read {file}: {error.strerror}") from error
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        raise BadUsage(
+            f"{file} is not JSON with topic, partition and offset, as headrace groups offsets "
+            "prints it with -o jsonl"
+        ) from None
+    if not saved:
+        raise BadUsage(f"{file} has no offsets of group '{group_id}'")
+    return saved
+
+
+async def _is_share(
+    cluster: Cluster, group_id: str, new_type: str | None, *, may_have_members: bool
+) -> bool:
+    """Return whether a group is a share group, not a consumer group.
+
+    :param new_type: the type of a group that does not exist
+    :raises Failure: it is of another type, or has members and must not
+    """
+    group = await groups.describe_group(cluster, group_id)
+    if group is None:
+        if new_type is None:
+            hint = "" if may_have_members else ": give --type share or --type consumer to make it"
+            raise Failure(f"group '{group_id}' does not exist{hint}")
+        return new_type == groups.SHARE
+    if group.type == groups.STREAMS or group.protocol_type not in ("", "consumer", "share"):
+        raise Failure(f"group '{group_id}' is neither a consumer group nor a share group")
+    if group.members and not may_have_members:
+        raise Failure(
+            f"group '{group_id}' has members ({len(group.members)}): stop them before its offsets "
+            "are reset"
+        )
+    return group.type == groups.SHARE
+
+
+async def _current(cluster: Cluster, group_id: str, is_share: bool) -> Offsets:
+    """Return the start offsets of a share group, or the committed offsets of another one."""
+    if not is_share:
+        committed = errors.raised(await offsets.committed_offsets(cluster, [group_id]))
+        return {key: commit.offset for key, commit in committed[group_id].items()}
+    answer = (await offsets.share_offsets(cluster, [group_id]))[group_id]
+    if errors.is_missing_group(answer):
+        return {}
+    return {
+        key: progress.start_offset
+        for key, progress in errors.raised(errors.raised({group_id: answer})[group_id]).items()
+        if progress.start_offset is not None
+    }
+
+
+async def _existing(cluster: Cluster, topics: Scope) -> set[TopicPartition]:
+    """Return the partitions of topics.
+
+    :raises UnknownTopic: a topic does not exist
+    :raises Failure: a partition does not exist
+    """
+    found = await cluster.topics([topic for topic, _ in topics]) if topics else {}
+    partitions: set[TopicPartition] = set()
+    for topic, numbers in topics:
+        existing = found[topic].leaders.keys()
+        for number in sorted(set(numbers or ()) - existing):
+            raise Failure(f"topic '{topic}' has no partition {number}")
+        partitions |= {(topic, number) for number in numbers or existing}
     return partitions
 
 
-def with_scope(
-    wanted: Mapping[str, set[int] | None], scope: Iterable[tuple[str, Sequence[int] | None]]
-) -> dict[str, set[int] | None]:
-    """Add the partitions of ``--topic`` to ``wanted``; see :func:`existing_partitions`.
+async def _log_offsets(
+    cluster: Cluster, partitions: Iterable[TopicPartition], timestamp: int, problems: list[str]
+) -> Offsets:
+    """Return the first offset at or after a time, in partitions that have one.
 
-    :param scope: topic and partition numbers, or None for all
+    :param problems: gets what failed
     """
-    both = dict(wanted)
-    for topic, numbers in scope:
-        earlier = both.get(topic, set())
-        both[topic] = None if numbers is None or earlier is None else earlier | set(numbers)
-    return both
-
-
-def earliest_offsets(
-    admin: AdminClient, partitions: Iterable[PartitionKey], options: Namespace
-) -> dict[PartitionKey, int]:
-    """Return the log start offset of each partition that exists and has a leader."""
-    return _list_offsets(admin, partitions, _Spec.earliest(), options)
-
-
-def latest_offsets(
-    admin: AdminClient, partitions: Iterable[PartitionKey], options: Namespace
-) -> dict[PartitionKey, int]:
-    """Return the end offset of each partition that exists and has a leader."""
-    return _list_offsets(admin, partitions, _Spec.latest(), options)
-
-
-def offsets_since(
-    admin: AdminClient, partitions: Iterable[PartitionKey], timestamp_ms: int, options: Namespace
-) -> dict[PartitionKey, int]:
-    """Return the offset of each partition's first record at or after a time.
-
-    A partition without such a record gets its end offset, with a warning.
-
-    :param timestamp_ms: since the epoch
-    """
-    offsets = _list_offsets(admin, partitions, _Spec.for_timestamp(max(0, timestamp_ms)), options)
-    unanswered = sorted(key for key, offset in offsets.items() if offset == _NO_OFFSET)
-    for topic, partition in unanswered:
-        warn(
-            f"Partition {partition} from topic {topic} is empty. Falling back to latest "
-            f"known offset."
-        )
-    return {**offsets, **latest_offsets(admin, unanswered, options)}
-
-
-def committed_offsets(
-    admin: AdminClient, group_ids: Sequence[str], failures: list[str], options: Namespace
-) -> dict[str, list[TopicPartition]]:
-    """Return the committed offsets of groups, from one request to each coordinator.
-
-    Groups whose coordinator refuses are left out.
-
-    :param failures: gets the reason for each group left out
-    """
-    if not group_ids:
-        return {}
-    found = {}
-    for group_id, future in admin.list_consumer_group_offsets(
-        group_ids, request_timeout=timeout_s(options)
+    found: Offsets = {}
+    timestamps = dict.fromkeys(partitions, timestamp)
+    for key, answer in (
+        await offsets.list_offsets(cluster, timestamps, attempts=_ATTEMPTS)
     ).items():
-        try:
-            found[group_id] = [
-                one for one in future.result().topic_partitions or () if one.offset >= 0
-            ]
-        except KafkaException as error:
-            failures.append(f"{group_id}: {reason_of(error)}")
+        if isinstance(answer, errors.ClientError):
+            problems.append(str(answer))
+        elif answer.offset is not None:
+            found[key] = answer.offset
     return found
 
 
-def has_no_log(partition: PartitionKey) -> str:
-    """Return the failure for a partition without known offsets."""
-    return f"The partition {partition[0]}-{partition[1]} does not exist or has no leader"
+async def _within_logs(cluster: Cluster, targets: Offsets, problems: list[str]) -> Offsets:
+    """Return offsets, those outside of their logs moved to the nearest inside."""
+    ends = await _log_offsets(cluster, targets, offsets.LATEST, problems)
+    starts = await _log_offsets(cluster, ends, offsets.EARLIEST, problems)
+    plan = {key: max(starts[key], min(targets[key], ends[key])) for key in starts}
+    for key, offset in sorted(plan.items()):
+        if offset != targets[key]:
+            text = f"offset {targets[key]} is not in the log of {_name(key)}: {offset} is"
+            print(one_line(text), file=sys.stderr)
+    return plan
 
 
-def _list_offsets(
-    admin: AdminClient, partitions: Iterable[PartitionKey], spec: OffsetSpec, options: Namespace
-) -> dict[PartitionKey, int]:
-    asked = {TopicPartition(*key): spec for key in sorted(partitions)}
-    if not asked:
-        return {}
-    found: dict[PartitionKey, int] = {}
-    for one, future in admin.list_offsets(asked, request_timeout=timeout_s(options)).items():
-        try:
-            found[partition_key(one)] = int(future.result().offset)
-        except KafkaException as error:
-            if not is_error(error, *_NO_LOG):
-                raise
-    return found
+# Delete -------------------------------------------------------------------------------------------
+
+
+@NOUN.cluster_verb(
+    "delete-offsets",
+    "delete the offsets of a group in topics that it does not read any more",
+    _GROUP,
+    arg(
+        "--topic",
+        dest="topics",
+        action="append",
+        required=True,
+        type=topic_and_partitions,
+        metavar="TOPIC",
+        help="a topic; of a consumer group also some of its partitions, as TOPIC:0,1,2; may be "
+        "repeated",
+    ),
+    DRY_RUN,
+    YES,
+    examples="headrace groups delete-offsets billing --topic orders:0,1\n"
+    "headrace groups delete-offsets packers --topic orders",
+)
+async def delete_offsets(
+    cluster: Cluster, output: Output, *, group_id: str, topics: Scope, dry_run: bool, yes: bool
+) -> None:
+    """Delete committed offsets (KIP-496), or the state of a share group in whole topics.
+
+    :raises Failure: some are not deleted
+    """
+    is_share = await _is_share(cluster, group_id, None, may_have_members=True)
+    if is_share and any(numbers is not None for _, numbers in topics):
+        raise BadUsage("a share group has one state of a topic: leave out the partitions")
+    keys = [
+        key
+        for key in sorted(await _current(cluster, group_id, is_share))
+        if any(
+            key[0] == topic and (numbers is None or key[1] in numbers) for topic, numbers in topics
+        )
+    ]
+    missing = {topic for topic, _ in topics} - {topic for topic, _ in keys}
+    problems = [f"the group has no offsets in '{topic}'" for topic in sorted(missing)]
+    if not dry_run:
+        question = f"Delete these offsets of group '{group_id}'?"
+        confirm(question, list(map(_name, keys)), yes=yes)
+        outcomes: Mapping[TopicPartition, errors.ClientError | None]
+        if is_share:
+            names = sorted({topic for topic, _ in keys})
+            of_topics = await offsets.delete_share_offsets(cluster, group_id, names)
+            outcomes = {key: of_topics[key[0]] for key in keys}
+        else:
+            outcomes = await offsets.delete_offsets(cluster, group_id, keys)
+        problems += (str(error) for error in outcomes.values() if error is not None)
+        keys = [key for key in keys if outcomes[key] is None]
+    rows = [
+        {
+            "group_id": group_id,
+            "topic": topic,
+            "partition": number,
+            "result": "would be deleted" if dry_run else "deleted",
+        }
+        for topic, number in keys
+    ]
+    output.rows(rows, problems=problems)

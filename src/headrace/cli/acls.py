@@ -1,0 +1,276 @@
+"""``headrace acls``: add, list and remove ACLs."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from collections.abc import Sequence
+from enum import IntEnum
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING
+
+from headrace.protocol.authorized_operations import Operation
+from headrace.security.acls import (
+    ANY_HOST,
+    CLUSTER_NAME,
+    Acl,
+    AclFilter,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+
+from .errors import BadUsage
+from .nouns import DRY_RUN, YES, Declaration, Lazy, Noun, arg, one_of, switch
+from .output import Output, Row, confirm
+
+if TYPE_CHECKING:
+    from headrace.client import Cluster, acls
+else:
+    acls = Lazy("headrace.client.acls")
+
+NOUN = Noun()
+Resources = Sequence[tuple[ResourceType, str]]
+_OPERATIONS = [code for code in Operation if Operation.ALL <= code <= Operation.IDEMPOTENT_WRITE]
+_PRODUCER = [
+    (ResourceType.TOPIC, Operation.WRITE),
+    (ResourceType.TOPIC, Operation.DESCRIBE),
+    (ResourceType.TOPIC, Operation.CREATE),
+    (ResourceType.TRANSACTIONAL_ID, Operation.WRITE),
+    (ResourceType.TRANSACTIONAL_ID, Operation.DESCRIBE),
+]
+_CONSUMER = [
+    (ResourceType.TOPIC, Operation.READ),
+    (ResourceType.TOPIC, Operation.DESCRIBE),
+    (ResourceType.GROUP, Operation.READ),
+]
+
+
+def _operation(text: str) -> Operation:
+    words = {code.name.replace("_", ""): code for code in _OPERATIONS}
+    try:
+        return words[text.upper().replace("-", "").replace("_", "")]
+    except KeyError:
+        names = ", ".join(code.name.lower().replace("_", "-") for code in _OPERATIONS)
+        raise ArgumentTypeError(f"{text!r} is not an operation: {names}") from None
+
+
+def _resource(resource_type: ResourceType, name: str) -> tuple[ResourceType, str]:
+    return resource_type, name
+
+
+_RESOURCES = [
+    arg(
+        f"--{resource_type.name.lower().replace('_', '-')}",
+        dest="resources",
+        action="append",
+        default=[],
+        type=partial(_resource, resource_type),
+        metavar="NAME",
+        help=f"a {resource_type.name.lower().replace('_', ' ')}; * for all; may be repeated",
+    )
+    for resource_type in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
+] + [
+    arg(
+        "--cluster",
+        dest="resources",
+        action="append_const",
+        const=(ResourceType.CLUSTER, CLUSTER_NAME),
+        help="the cluster",
+    )
+]
+_ENTRIES = (
+    arg(
+        "--operation",
+        dest="operations",
+        action="append",
+        type=_operation,
+        default=[],
+        metavar="OPERATION",
+        help="read, write, create, describe, alter, delete, all …; may be repeated",
+    ),
+    arg(
+        "--host",
+        dest="hosts",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="an address of clients; may be repeated",
+    ),
+)
+
+
+def _pattern(name: str, pattern_type: PatternType, help_text: str) -> Declaration:
+    return arg(
+        name,
+        dest="pattern_type",
+        action="store_const",
+        const=pattern_type,
+        default=PatternType.LITERAL,
+        help=help_text,
+    )
+
+
+_PREFIXED = _pattern("--prefixed", PatternType.PREFIXED, "the names are prefixes")
+_PRINCIPALS = "a principal such as User:alice; User:* for all"
+
+
+@NOUN.cluster_verb(
+    "add",
+    "add ACLs",
+    arg("principals", nargs="+", metavar="PRINCIPAL", help=_PRINCIPALS),
+    *_RESOURCES,
+    _PREFIXED,
+    *_ENTRIES,
+    switch("--deny", "deny instead of allow"),
+    switch("--producer", "what producers need on topics and transactional ids"),
+    switch("--consumer", "what consumers need on topics and groups"),
+    examples="headrace acls add User:alice --operation read --topic orders\n"
+    "headrace acls add User:alice --consumer --topic orders --group packers\n"
+    "headrace acls add User:bob --operation all --topic team- --prefixed",
+)
+async def add_acls(
+    cluster: Cluster,
+    output: Output,
+    *,
+    principals: Sequence[str],
+    resources: Resources,
+    pattern_type: PatternType,
+    operations: Sequence[Operation],
+    hosts: Sequence[str],
+    deny: bool,
+    producer: bool,
+    consumer: bool,
+) -> None:
+    """Add an ACL for each principal, resource, operation and host.
+
+    :raises Failure: some are refused
+    """
+    needs = [*_PRODUCER * producer, *_CONSUMER * consumer]
+    if bool(needs) == bool(operations):
+        raise BadUsage("give an --operation, --producer or --consumer")
+    permission = Permission.DENY if deny else Permission.ALLOW
+    added = [
+        Acl(resource_type, name, pattern_type, principal, host, operation, permission)
+        for (resource_type, name), principal, host in product(
+            resources, principals, hosts or (ANY_HOST,)
+        )
+        for operation in operations or [code for kind, code in needs if kind == resource_type]
+    ]
+    if not added:
+        raise BadUsage("name a resource that it holds for, as with --topic NAME")
+    outcomes = await acls.create_acls(cluster, list(dict.fromkeys(added)))
+    rows = [
+        {**_row(acl), "result": "added" if error is None else "refused"}
+        for acl, error in outcomes.items()
+    ]
+    output.rows(rows, problems=filter(None, outcomes.values()))
+
+
+def _row(acl: Acl) -> Row:
+    return {
+        "principal": acl.principal,
+        "permission": _name(Permission, acl.permission),
+        "operation": _name(Operation, acl.operation),
+        "resource_type": _name(ResourceType, acl.resource_type),
+        "resource_name": acl.name,
+        "pattern_type": _name(PatternType, acl.pattern_type),
+        "host": acl.host,
+    }
+
+
+def _name(numbers: type[IntEnum], number: int) -> str:
+    return next((code.name for code in numbers if code == number), str(number))
+
+
+_FILTER = (
+    arg("principals", nargs="*", metavar="PRINCIPAL", help=f"{_PRINCIPALS} (default: any)"),
+    *_RESOURCES,
+    one_of(
+        _PREFIXED,
+        _pattern("--match", PatternType.MATCH, "all ACLs that hold for the names"),
+    ),
+    *_ENTRIES,
+)
+
+
+async def _matching(
+    cluster: Cluster,
+    principals: Sequence[str],
+    resources: Resources,
+    pattern_type: PatternType,
+    operations: Sequence[Operation],
+    hosts: Sequence[str],
+) -> list[Acl]:
+    """Return the ACLs that meet a condition; what is empty holds for all."""
+    named: Sequence[tuple[ResourceType, str | None]] = resources or [(ResourceType.ANY, None)]
+    any_text: Sequence[None] = (None,)
+    matching: dict[Acl, None] = {}
+    for (resource_type, name), principal, operation, host in product(
+        named, principals or any_text, operations or (Operation.ANY,), hosts or any_text
+    ):
+        pattern = pattern_type if resources else PatternType.ANY
+        condition = AclFilter(resource_type, name, pattern, principal, host, operation)
+        matching.update(dict.fromkeys(await acls.describe_acls(cluster, condition)))
+    return sorted(matching)
+
+
+@NOUN.cluster_verb(
+    "list",
+    "list ACLs",
+    *_FILTER,
+    examples="headrace acls list\nheadrace acls list User:alice\n"
+    "headrace acls list --topic orders --match",
+)
+async def list_acls(
+    cluster: Cluster,
+    output: Output,
+    *,
+    principals: Sequence[str],
+    resources: Resources,
+    pattern_type: PatternType,
+    operations: Sequence[Operation],
+    hosts: Sequence[str],
+) -> None:
+    """Print the ACLs that meet the conditions."""
+    matching = await _matching(cluster, principals, resources, pattern_type, operations, hosts)
+    output.rows(list(map(_row, matching)), nothing="there are no such ACLs")
+
+
+@NOUN.cluster_verb(
+    "remove",
+    "remove the ACLs that list prints for the same options",
+    *_FILTER,
+    DRY_RUN,
+    YES,
+    examples="headrace acls remove User:alice --topic orders\n"
+    "headrace acls remove --topic orders --dry-run",
+)
+async def remove_acls(
+    cluster: Cluster,
+    output: Output,
+    *,
+    principals: Sequence[str],
+    resources: Resources,
+    pattern_type: PatternType,
+    operations: Sequence[Operation],
+    hosts: Sequence[str],
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Remove the ACLs that meet the conditions.
+
+    :raises Failure: some are refused
+    """
+    if not principals and not resources:
+        raise BadUsage("name a principal or a resource whose ACLs to remove")
+    matching = await _matching(cluster, principals, resources, pattern_type, operations, hosts)
+    problems: list[Exception] = []
+    if not dry_run:
+        lines = [" ".join(map(str, _row(acl).values())) for acl in matching]
+        confirm("Remove these ACLs?", lines, yes=yes)
+        removed = await acls.delete_acls(cluster, [AclFilter(*acl) for acl in matching])
+        problems = [answer for answer in removed.values() if isinstance(answer, Exception)]
+    result = "would be removed" if dry_run else "removed"
+    rows = [{**_row(acl), "result": result} for acl in matching]
+    output.rows(() if problems else rows, nothing="there are no such ACLs", problems=problems)

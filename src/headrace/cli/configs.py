@@ -1,0 +1,189 @@
+"""``headrace configs``: describe and alter configs of topics, brokers, groups and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.errors import ErrorCode
+
+from .errors import BadUsage
+from .nouns import DRY_RUN, Declaration, Lazy, Noun, arg, switch
+from .options import properties_file, setting
+from .output import Output, Row
+
+if TYPE_CHECKING:
+    from headrace.client import Cluster, configs, errors
+    from headrace.client.configs import ConfigType
+else:
+    configs, errors = map(Lazy, ("headrace.client.configs", "headrace.client.errors"))
+
+NOUN = Noun()
+_KIND = arg(
+    "kind",
+    choices=("topic", "broker", "broker-logger", "group", "client-metrics"),
+    metavar="KIND",
+    help="topic, broker, broker-logger, group or client-metrics",
+)
+SETTINGS: Declaration = arg(
+    "settings", nargs="*", type=setting, metavar="CONFIG=VALUE", help="configs to set"
+)
+UNSET = arg(
+    "--delete",
+    action="append",
+    default=[],
+    metavar="CONFIG",
+    help="a config to delete, so that its default holds; may be repeated",
+)
+_DEFAULT = "default"
+"""The name that stands for the dynamic defaults of all brokers."""
+
+
+@NOUN.cluster_verb(
+    "describe",
+    "describe the configs that are set",
+    _KIND,
+    arg(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="name of the topic, group and so on, number of the broker, or default for all brokers"
+        " (default: all that exist, or have configs)",
+    ),
+    switch("--all", "all configs, not only those that are set"),
+    examples="headrace configs describe topic orders\nheadrace configs describe broker 1 --all",
+)
+async def describe_configs(
+    cluster: Cluster, output: Output, *, kind: str, name: str | None, all: bool
+) -> None:
+    """Print configs.
+
+    :raises Failure: some are refused
+    """
+    config_type = _type(kind)
+    names = await _names(cluster, config_type) if name is None else [_checked(kind, name)]
+    if kind == "topic" and name is not None:
+        await cluster.topics(names)  # else some brokers answer with defaults
+    described = await configs.describe_configs(cluster, config_type, names, synonyms=True)
+    output.rows(
+        [
+            _row(kind, resource, config)
+            for resource, answer in described.items()
+            if not isinstance(answer, errors.ClientError)
+            for config in answer
+            if all or _is_set(config, kind, resource)
+        ],
+        wide=("source", "sensitive", "read_only", "synonyms"),
+        nothing="no configs are set",
+        problems=[answer for answer in described.values() if isinstance(answer, Exception)],
+    )
+
+
+def _type(kind: str) -> ConfigType:
+    return configs.ConfigType[kind.upper().replace("-", "_")]
+
+
+def _checked(kind: str, name: str) -> str:
+    if not kind.startswith("broker"):
+        return name
+    if name == _DEFAULT:
+        return ""
+    if not name.isdecimal():
+        raise BadUsage(f"'{name}' is not the number of a broker")
+    return name
+
+
+async def _names(cluster: Cluster, config_type: ConfigType) -> Sequence[str]:
+    if config_type is configs.ConfigType.TOPIC:
+        topics = await cluster.metadata(None)
+        return sorted(name for name, topic in topics.items() if not isinstance(topic, ErrorCode))
+    if config_type in (configs.ConfigType.BROKER, configs.ConfigType.BROKER_LOGGER):
+        await cluster.metadata()
+        return [str(number) for number in sorted(cluster.nodes)]
+    return await configs.list_config_resources(cluster, config_type)
+
+
+def _is_set(config: configs.Config, kind: str, name: str) -> bool:
+    if kind == "broker" and not name:
+        return config.source == "DYNAMIC_DEFAULT_BROKER_CONFIG"
+    return kind == "broker-logger" or config.is_dynamic
+
+
+def _row(kind: str, name: str, config: configs.Config) -> Row:
+    return {
+        "resource_type": kind,
+        "resource_name": name or _DEFAULT,
+        "config": config.name,
+        "value": config.value,
+        "source": config.source,
+        "sensitive": config.is_sensitive,
+        "read_only": config.is_read_only,
+        "synonyms": {
+            f"{synonym.source}:{synonym.name}": synonym.value for synonym in config.synonyms
+        },
+    }
+
+
+@NOUN.cluster_verb(
+    "alter",
+    "set and delete configs: all of the changes are made, or none",
+    _KIND,
+    arg("name", metavar="NAME", help="as for describe"),
+    SETTINGS,
+    arg("--from-file", type=Path, metavar="FILE", help="a properties file of configs to set"),
+    UNSET,
+    DRY_RUN,
+    examples="headrace configs alter topic orders retention.ms=86400000 --delete cleanup.policy\n"
+    "headrace configs alter broker default log.retention.ms=86400000\n"
+    "headrace configs alter broker-logger 1 headrace.server=DEBUG",
+)
+async def alter(
+    cluster: Cluster,
+    output: Output,
+    *,
+    kind: str,
+    name: str,
+    settings: Sequence[tuple[str, str]],
+    from_file: Path | None,
+    delete: Sequence[str],
+    dry_run: bool,
+) -> None:
+    """Alter configs of one resource; with ``dry_run`` the broker only checks the changes.
+
+    :raises ClientError: the broker refuses
+    """
+    from_path = {} if from_file is None else properties_file(from_file)
+    changes = {**from_path, **dict(settings), **dict.fromkeys(delete)}
+    await alter_configs(cluster, output, kind, _checked(kind, name), changes, dry_run)
+
+
+async def alter_configs(
+    cluster: Cluster,
+    output: Output,
+    kind: str,
+    name: str,
+    changes: Mapping[str, str | None],
+    dry_run: bool,
+) -> None:
+    """Set configs of one resource, and delete those whose value is None; print the changes.
+
+    :raises ClientError: the broker refuses
+    :raises BadUsage: there is no change
+    """
+    if not changes:
+        raise BadUsage("name a config to set, as NAME=VALUE, or to --delete")
+    if kind == "topic":
+        await cluster.topics([name])
+    await configs.alter_configs(cluster, _type(kind), name, changes, validate_only=dry_run)
+    would_be = "would be " if dry_run else ""
+    output.rows(
+        {
+            "resource_type": kind,
+            "resource_name": name or _DEFAULT,
+            "config": config,
+            "value": value,
+            "result": would_be + ("deleted" if value is None else "set"),
+        }
+        for config, value in changes.items()
+    )

@@ -1,0 +1,375 @@
+"""The verbs that list, describe, set and delete groups, and show their offsets."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.cli.configs import SETTINGS, UNSET, alter_configs
+from headrace.cli.errors import BadUsage
+from headrace.cli.nouns import DRY_RUN, YES, Lazy, Noun, arg, one_of, switch
+from headrace.cli.options import GROUP_TYPES, group_types, pattern
+from headrace.cli.output import Output, Row, confirm
+from headrace.cli.progress import in_steps
+from headrace.cli.tables import one_line
+from headrace.patterns import matches
+from headrace.protocol.partitions import TopicPartition, by_topic
+
+if TYPE_CHECKING:
+    from headrace.client import Cluster, errors, groups, offsets, share_state
+    from headrace.client.lag import model, snapshot
+else:
+    errors, groups, offsets, share_state, model, snapshot = map(
+        Lazy,
+        (
+            "headrace.client.errors",
+            "headrace.client.groups",
+            "headrace.client.offsets",
+            "headrace.client.share_state",
+            "headrace.client.lag.model",
+            "headrace.client.lag.snapshot",
+        ),
+    )
+
+NOUN = Noun()
+_GROUPS_AT_ONCE = 100
+"""The number of groups in one request; it bounds memory and requests in flight."""
+TYPES = arg(
+    "--type",
+    dest="types",
+    type=group_types,
+    default=(),
+    metavar="TYPE,…",
+    help=f"only groups of these types: {', '.join(GROUP_TYPES)}",
+)
+_GROUPS = (
+    arg("group_ids", nargs="*", metavar="GROUP", help="ids of groups"),
+    switch("--all", "all groups"),
+    TYPES,
+)
+
+
+_FIELDS = (
+    *("group_id", "group_type", "topic", "partition", "start_offset", "committed_offset"),
+    *("end_offset", "lag", "leader_epoch", "member_id", "client_id", "host"),
+)
+
+
+@NOUN.cluster_verb(
+    "list",
+    "list groups of all types",
+    arg(
+        "patterns",
+        nargs="*",
+        type=pattern,
+        metavar="GROUP",
+        help="a group, or a regular expression of whole ids (default: all)",
+    ),
+    TYPES,
+    arg("--state", metavar="STATE,…", help="only groups in these states, such as empty,stable"),
+    arg("--protocol", metavar="PROTOCOL", help="only groups of this protocol, such as connect"),
+    examples="headrace groups list\nheadrace groups list 'team-.*' --type share --state empty",
+)
+async def list_groups(
+    cluster: Cluster,
+    output: Output,
+    *,
+    patterns: Sequence[str],
+    types: Sequence[str],
+    state: str | None,
+    protocol: str | None,
+) -> None:
+    """Print groups.
+
+    :raises Failure: not all brokers answered
+    """
+    listed = await _listed(cluster, types)
+    states = state.lower().split(",") if state else ()
+    output.rows(
+        [
+            {
+                "group_id": group.group_id,
+                "group_type": group.type,
+                "group_state": group.state,
+                "protocol_type": group.protocol_type,
+                "coordinator_id": group.node_id,
+            }
+            for group in listed.groups
+            if (not states or group.state.lower() in states)
+            and protocol in (None, group.protocol_type)
+            and (not patterns or any(matches(text, group.group_id) for text in patterns))
+        ],
+        wide=("coordinator_id",),
+        nothing="there are no such groups",
+        problems=[f"not all brokers answered: {error}" for error in listed.errors],
+    )
+
+
+async def _listed(cluster: Cluster, types: Sequence[str]) -> groups.GroupList:
+    listed = await groups.list_groups(cluster, types=types)
+    if listed.advice is not None:
+        print(listed.advice, file=sys.stderr)
+    return listed
+
+
+async def _described(
+    cluster: Cluster, group_ids: Sequence[str], all_groups: bool, types: Sequence[str]
+) -> tuple[list[groups.GroupDescription], list[str]]:
+    """Describe the groups that are named, or all.
+
+    :returns: the descriptions, and what failed
+    :raises BadUsage: groups are named beside ``--all``, or none
+    """
+    if all_groups == bool(group_ids):
+        raise BadUsage("name groups, or give --all")
+    problems: list[str] = []
+    if all_groups:
+        listed = await _listed(cluster, types)
+        group_ids = [group.group_id for group in listed.groups]
+        problems += map(str, listed.errors)
+    described: list[groups.GroupDescription] = []
+    for some in in_steps(group_ids, _GROUPS_AT_ONCE, "describing groups"):
+        answers = await groups.describe_groups(cluster, some, types or groups.TYPES)
+        for answer in answers.values():
+            if isinstance(answer, groups.GroupDescription):
+                described.append(answer)
+            else:
+                problems.append(str(answer))
+    return described, problems
+
+
+@NOUN.cluster_verb(
+    "describe",
+    "describe groups: their states, members, offsets, or records in flight",
+    *_GROUPS,
+    one_of(
+        switch("--state", "a row for each group (default)"),
+        switch("--members", "a row for each member, with its assignment"),
+        switch("--offsets", "the same as headrace groups offsets"),
+        switch("--in-flight", "the records that members of share groups hold, or that wait"),
+    ),
+    examples="headrace groups describe packers billing\n"
+    "headrace groups describe packers --members -o wide\n"
+    "headrace groups describe packers --in-flight",
+)
+async def describe_groups(
+    cluster: Cluster,
+    output: Output,
+    *,
+    group_ids: Sequence[str],
+    all: bool,
+    types: Sequence[str],
+    state: bool,
+    members: bool,
+    offsets: bool,
+    in_flight: bool,
+) -> None:
+    """Print groups in one view.
+
+    :raises Failure: some cannot be described
+    """
+    if offsets:
+        await print_offsets(cluster, output, group_ids=group_ids, all=all, types=types)
+        return
+    described, problems = await _described(cluster, group_ids, all, types)
+    if members:
+        rows = [_member_row(group, member) for group in described for member in group.members]
+        wide = ("instance_id", "member_epoch", "process_id", "target_assignment", "tasks")
+        output.rows(rows, wide=wide, nothing="there are no members", problems=problems)
+    elif in_flight:
+        rows, failures = await _spans(cluster, described)
+        problems += failures
+        output.rows(rows, nothing="no records are in flight", problems=problems)
+    else:
+        epochs = ("group_epoch", "assignment_epoch", "topology_epoch")
+        output.rows(map(_state_row, described), wide=("protocol_type", *epochs), problems=problems)
+
+
+def _state_row(group: groups.GroupDescription) -> Row:
+    node = group.coordinator
+    return {
+        "group_id": group.group_id,
+        "group_type": group.type,
+        "group_state": group.state,
+        "protocol_type": group.protocol_type,
+        "member_count": len(group.members),
+        "assignor": group.assignor or None,
+        "coordinator": None if node is None else f"{node.host}:{node.port} ({node.node_id})",
+        "group_epoch": group.group_epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "topology_epoch": group.topology_epoch,
+    }
+
+
+def _member_row(group: groups.GroupDescription, member: groups.GroupMember) -> Row:
+    return {
+        "group_id": group.group_id,
+        "member_id": member.member_id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "instance_id": member.instance_id,
+        "member_epoch": member.epoch,
+        "process_id": member.process_id,
+        "assignment": by_topic(sorted(member.assignment)),
+        "target_assignment": by_topic(sorted(member.target_assignment or ())),
+        "tasks": _tasks(member.tasks),
+    }
+
+
+def _tasks(tasks: groups.StreamsTasks | None) -> dict[str, tuple[int, ...]] | None:
+    """Return the tasks of a member of a streams group, such as ``active 0`` → (0, 1)."""
+    if tasks is None:
+        return None
+    roles = {"active": tasks.active, "standby": tasks.standby, "warmup": tasks.warmup}
+    return {
+        f"{role} {subtopology}": numbers
+        for role, of_role in roles.items()
+        for subtopology, numbers in sorted(of_role.items())
+    }
+
+
+async def _spans(
+    cluster: Cluster, described: Iterable[groups.GroupDescription]
+) -> tuple[list[Row], list[str]]:
+    """Return a row for each run of records in flight, and what failed."""
+    rows: list[Row] = []
+    problems = []
+    for group in described:
+        if group.type != groups.SHARE:
+            problems.append(f"group '{group.group_id}' is not a share group")
+            continue
+        try:
+            progress = errors.raised(await offsets.share_offsets(cluster, [group.group_id]))
+            partitions = progress[group.group_id]
+            states = await share_state.share_states(cluster, group.group_id, partitions)
+        except errors.ClientError as error:
+            problems.append(str(error))
+            continue
+        for partition, state in sorted(states.items()):
+            if state.spans is None:
+                problems.append("only headrace's broker tells which records are in flight")
+            rows += (
+                _span_row(group.group_id, partition, span)
+                for span in state.spans or ()
+                if span.state.name != "FINISHED"
+            )
+            if state.is_cut:
+                name = one_line(f"{partition[0]}-{partition[1]}")
+                print(f"there are more in {name}", file=sys.stderr)
+    return rows, problems
+
+
+def _span_row(group_id: str, partition: TopicPartition, span: share_state.Span) -> Row:
+    return {
+        "group_id": group_id,
+        "topic": partition[0],
+        "partition": partition[1],
+        "first_offset": span.first_offset,
+        "last_offset": span.last_offset,
+        "state": span.state.name.lower(),
+        "delivery_count": span.delivery_count,
+        "remaining_ms": span.remaining_ms,
+        "member_id": span.member_id,
+    }
+
+
+@NOUN.cluster_verb(
+    "offsets",
+    "show the committed offsets or start offsets of groups, and the lag, of each partition",
+    *_GROUPS,
+    examples="headrace groups offsets packers\nheadrace groups offsets billing -o jsonl > saved",
+)
+async def print_offsets(
+    cluster: Cluster, output: Output, *, group_ids: Sequence[str], all: bool, types: Sequence[str]
+) -> None:
+    """Print the progress of groups, partition by partition.
+
+    :raises Failure: some is unknown
+    """
+    if all == bool(group_ids):
+        raise BadUsage("name groups, or give --all")
+    query = model.LagQuery(
+        groups=tuple(group_ids), group_types=tuple(types) or GROUP_TYPES, time_lag=False
+    )
+    shown = await snapshot.snapshot(cluster, query)
+    output.rows(
+        [
+            {field: row[field] for field in _FIELDS}
+            for row in model.rows(shown)
+            if row["topic"] is not None
+        ],
+        wide=("leader_epoch", "member_id", "host"),
+        nothing="there are no offsets",
+        problems=shown.warnings,
+    )
+
+
+@NOUN.cluster_verb(
+    "set",
+    "set and delete configs of a group, such as share.auto.offset.reset",
+    arg("group_id", metavar="GROUP", help="id of the group, which need not exist yet"),
+    SETTINGS,
+    UNSET,
+    DRY_RUN,
+    examples="headrace groups set packers share.auto.offset.reset=earliest\n"
+    "headrace groups set packers --delete share.record.lock.duration.ms",
+)
+async def set_configs(
+    cluster: Cluster,
+    output: Output,
+    *,
+    group_id: str,
+    settings: Sequence[tuple[str, str]],
+    delete: Sequence[str],
+    dry_run: bool,
+) -> None:
+    """Set configs of a group, if the broker accepts all of them.
+
+    :raises ClientError: it does not
+    """
+    changes = {**dict(settings), **dict.fromkeys(delete)}
+    await alter_configs(cluster, output, "group", group_id, changes, dry_run)
+
+
+@NOUN.cluster_verb(
+    "delete",
+    "delete groups without members, with their offsets",
+    *_GROUPS,
+    DRY_RUN,
+    YES,
+    examples="headrace groups delete packers\nheadrace groups delete --all --type share --dry-run",
+)
+async def delete_groups(
+    cluster: Cluster,
+    output: Output,
+    *,
+    group_ids: Sequence[str],
+    all: bool,
+    types: Sequence[str],
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Delete groups.
+
+    :raises Failure: some are not deleted
+    """
+    described, problems = await _described(cluster, group_ids, all, types)
+    type_of = {group.group_id: group.type for group in described}
+    deleted = list(type_of)
+    if not dry_run:
+        lines = [f"{group.type} group {group.group_id} ({group.state})" for group in described]
+        confirm("Delete these groups with their offsets?", lines, yes=yes)
+        deleted = []
+        for some in in_steps(list(type_of), _GROUPS_AT_ONCE, "deleting groups"):
+            for group_id, error in (await groups.delete_groups(cluster, some)).items():
+                if error is None:
+                    deleted.append(group_id)
+                else:
+                    problems.append(str(error))
+    result = "would be deleted" if dry_run else "deleted"
+    rows = [
+        {"group_id": group_id, "group_type": type_of[group_id], "result": result}
+        for group_id in deleted
+    ]
+    output.rows(rows, problems=problems)
