@@ -24,7 +24,6 @@ from headrace.client.sasl import (
     TokenEndpoint,
     TokenFile,
     TokenSource,
-    UnsecuredTokens,
     bearer,
     read_token,
 )
@@ -50,10 +49,6 @@ def source_of(config: Mapping[str, Any]) -> TokenSource:
     assert sasl is not None
     assert sasl.tokens is not None
     return sasl.tokens
-
-
-def claims(token: Token) -> Any:
-    return json.loads(base64.urlsafe_b64decode(token.text.split(".")[1] + "=="))
 
 
 def test_the_message_is_that_of_rfc_7628() -> None:
@@ -107,12 +102,9 @@ def test_a_token_outlives_a_failing_endpoint() -> None:
 
 
 def test_tokens_are_read() -> None:
-    unsecured = UnsecuredTokens("ann", "name", ("a", "b"), "roles", 60, {"x": "1"})()
-    assert claims(unsecured).keys() == {"name", "iat", "exp", "roles"}
-    assert (claims(unsecured)["name"], claims(unsecured)["roles"]) == ("ann", ["a", "b"])
-    plain = UnsecuredTokens("ann")()
-    read = read_token(f" {plain.text}\n", "x")
-    assert (read.text, read.name, read.expires_s) == (plain.text, "ann", claims(plain)["exp"])
+    body = base64.urlsafe_b64encode(b'{"sub":"ann","exp":7}').rstrip(b"=").decode()
+    read = read_token(f" e30.{body}.\n", "x")
+    assert (read.text, read.name, read.expires_s) == (f"e30.{body}.", "ann", 7)
     opaque = read_token("abc", "x")
     assert (opaque.name, opaque.expires_s) == ("", inf)
     payload = base64.urlsafe_b64encode(json.dumps({"exp": 10**400}).encode()).decode().rstrip("=")
@@ -200,18 +192,6 @@ def test_only_allowed_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
         TokenFile(str(other)).fetch()
 
 
-def test_unsecured_tokens_are_read() -> None:
-    javas = (
-        f'{MODULE} required unsecuredLoginPrincipalClaimName="n" unsecuredLoginStringClaim_n="a";'
-    )
-    librdkafkas = {
-        "enable.sasl.oauthbearer.unsecure.jwt": "true",
-        f"{NAME}.config": "principalClaimName=n principal=a",
-    }
-    for config in ({"sasl.jaas.config": javas}, librdkafkas):
-        assert source_of(config)._fetch == UnsecuredTokens("a", "n")
-
-
 @pytest.mark.parametrize(
     ("config", "complaint"),
     [
@@ -228,19 +208,6 @@ def test_unsecured_tokens_are_read() -> None:
         (
             {**CLIENT, URL: "https://h/", "https.ca.location": "/missing"},
             "^https.ca.location cannot",
-        ),
-        *(
-            (
-                {"enable.sasl.oauthbearer.unsecure.jwt": "true", f"{NAME}.config": text},
-                f"^{NAME}.config cannot be used: {complaint}",
-            )
-            for text, complaint in (
-                ("", "it has no principal=NAME"),
-                ("principal", "expected NAME=VALUE"),
-                ("principal=ann life=5", "life is unknown"),
-                ("principal=ann lifeSeconds=-1", "lifeSeconds is not above 0"),
-                ("principal=ann lifeSeconds=x", "could not convert"),
-            )
         ),
     ],
 )

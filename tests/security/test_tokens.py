@@ -1,5 +1,5 @@
-"""Our own clients log in with OAUTHBEARER: tokens from an endpoint, a file, a callback, and
-unsecured ones, under the names of librdkafka and of Kafka's Java clients.
+"""Our own clients log in with OAUTHBEARER: tokens from an endpoint, a file and a callback,
+under the names of librdkafka and of Kafka's Java clients.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ from tests.support import free_port_pair, story, unique, write_properties
 pytestmark = pytest.mark.broker
 
 HANDLERS = "org.apache.kafka.common.security.oauthbearer"
-UNSECURED = f"{HANDLERS}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
 TOPIC = "orders"
 Config = dict[str, Any]
 
@@ -61,10 +60,10 @@ class Provider(NamedTuple):
     endpoint: str
     https: str
 
-    def config(self, listener: str = "SASL_PLAINTEXT") -> Config:
+    def config(self) -> Config:
         return {
             "log_level": 0,
-            "bootstrap.servers": self.broker.listeners[listener],
+            "bootstrap.servers": self.broker.listeners["SASL_PLAINTEXT"],
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "OAUTHBEARER",
         }
@@ -97,15 +96,11 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
     ca = ThrowawayCA(folder)
     ca.issue("endpoint")
     config: dict[str, object] = {
-        "listeners": "SASL_PLAINTEXT://127.0.0.1:0,DEVELOPMENT://127.0.0.1:0",
-        "listener.security.protocol.map": (
-            "SASL_PLAINTEXT:SASL_PLAINTEXT,DEVELOPMENT:SASL_PLAINTEXT"
-        ),
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
         "sasl.enabled.mechanisms": "OAUTHBEARER",
         "sasl.oauthbearer.jwks.endpoint.url": key_set(folder),
         "sasl.oauthbearer.expected.audience": AUDIENCE,
         "sasl.oauthbearer.allow.unverified.issuer": True,
-        "listener.name.development.oauthbearer.sasl.server.callback.handler.class": UNSECURED,
         "group.initial.rebalance.delay.ms": 0,
     }
     with (
@@ -137,15 +132,6 @@ def _javas_endpoint(provider: Provider) -> Config:
     }
 
 
-def _javas_unsecured(provider: Provider) -> Config:
-    return provider.config("DEVELOPMENT") | {
-        "sasl.jaas.config": (
-            f"{HANDLERS}.OAuthBearerLoginModule required "
-            'unsecuredLoginStringClaim_sub="ann" extension_traceId="1";'
-        )
-    }
-
-
 SOURCES: Mapping[str, Callable[[Provider], Config]] = {
     "endpoint": lambda provider: provider.oidc(scope="kafka"),
     "endpoint with TLS": lambda provider: (
@@ -155,14 +141,6 @@ SOURCES: Mapping[str, Callable[[Provider], Config]] = {
     "endpoint in Java's names": _javas_endpoint,
     "file": lambda provider: {"sasl.oauthbearer.token.endpoint.url": provider.file(token())},
     "callback": lambda _: {"oauth_cb": _callback},
-    "unsecured": lambda provider: (
-        provider.config("DEVELOPMENT")
-        | {
-            "enable.sasl.oauthbearer.unsecure.jwt": "true",
-            "sasl.oauthbearer.config": "principal=ann scope=a,b lifeSeconds=60 extension_id=1",
-        }
-    ),
-    "unsecured in Java's names": _javas_unsecured,
 }
 sources = pytest.mark.parametrize("source", SOURCES)
 
@@ -313,14 +291,6 @@ MISTAKES: Mapping[str, tuple[Callable[[Provider], Config], type[ClientError], st
         AuthenticationFailed,
         'refuses the token of \'ann\': {"status":"invalid_token"}: check its issuer, audience, '
         "scope and expiry, and whether the broker has its key",
-    ),
-    "unsecured": (
-        lambda _: {
-            "enable.sasl.oauthbearer.unsecure.jwt": "true",
-            "sasl.oauthbearer.config": "principal=ann",
-        },
-        AuthenticationFailed,
-        "refuses the token of 'ann'",
     ),
     "missing file": (
         lambda _: {"sasl.oauthbearer.token.endpoint.url": "file:///missing"},

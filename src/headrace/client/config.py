@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from math import inf
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -24,7 +23,6 @@ from .sasl import (
     TokenEndpoint,
     TokenFile,
     TokenSource,
-    UnsecuredTokens,
 )
 
 _CHECK_TIMEOUT_MS = 10_000
@@ -232,12 +230,9 @@ def _tokens(config: Mapping[str, Any]) -> TokenSource:
         return TokenSource(TokenCallback(callback, text))
     if str(config.get("sasl.oauthbearer.method", "default")).lower() == "oidc":
         return TokenSource(_endpoint(config))
-    if _is_true(config.get("enable.sasl.oauthbearer.unsecure.jwt", "false")):
-        return TokenSource(_unsecured_tokens(text))
     raise UnsupportedSetting(
         "sasl.mechanism OAUTHBEARER needs tokens: set sasl.oauthbearer.token.endpoint.url and "
-        "sasl.oauthbearer.method=oidc, or oauth_cb; in development "
-        "enable.sasl.oauthbearer.unsecure.jwt=true and sasl.oauthbearer.config"
+        "sasl.oauthbearer.method=oidc, or oauth_cb"
     )
 
 
@@ -268,33 +263,6 @@ def _endpoint(config: Mapping[str, Any]) -> TokenEndpoint:
         _pairs("sasl.oauthbearer.extensions", extensions.split(",") if extensions else []),
         _trusting(config, "https") if address.scheme == "https" else None,
     )
-
-
-def _unsecured_tokens(text: str) -> UnsecuredTokens:
-    """Read ``sasl.oauthbearer.config``, in librdkafka's form."""
-    setting = "sasl.oauthbearer.config"
-    words = _pairs(setting, text.split())
-    extensions = {
-        name.removeprefix("extension_"): words.pop(name)
-        for name in tuple(words)
-        if name.startswith("extension_")
-    }
-    with _named(setting):
-        tokens = UnsecuredTokens(
-            principal=words.pop("principal", ""),
-            principal_claim=words.pop("principalClaimName", "sub"),
-            scope=tuple(filter(None, words.pop("scope", "").split(","))),
-            scope_claim=words.pop("scopeClaimName", "scope"),
-            life_s=float(words.pop("lifeSeconds", 3600)),
-            extensions=extensions,
-        )
-        if words:
-            raise ValueError(f"{min(words)} is unknown")
-        if not tokens.principal:
-            raise ValueError("it has no principal=NAME")
-        if not 0 < tokens.life_s < inf:
-            raise ValueError("lifeSeconds is not above 0")
-    return tokens
 
 
 def _pairs(setting: str, words: Iterable[str]) -> dict[str, str]:

@@ -35,10 +35,7 @@ _PEM: dict[str, tuple[str, ...]] = {
 }
 """Java's names of the settings of stores in PEM (KIP-651) → librdkafka's names."""
 _TOKEN_CLASSES: dict[str, tuple[str, ...]] = {
-    "sasl.login.callback.handler.class": (
-        "OAuthBearerLoginCallbackHandler",
-        "OAuthBearerUnsecuredLoginCallbackHandler",
-    ),
+    "sasl.login.callback.handler.class": ("OAuthBearerLoginCallbackHandler",),
     "sasl.oauthbearer.jwt.retriever.class": (
         "DefaultJwtRetriever",
         "FileJwtRetriever",
@@ -54,7 +51,6 @@ _TOKEN_OPTIONS = {
 }
 """Option in ``sasl.jaas.config`` → librdkafka's name."""
 _EXTENSION = "extension_"
-_UNSECURED = "unsecuredLogin"
 
 
 def from_java(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,25 +132,6 @@ def _translate_tokens(config: dict[str, Any], options: Mapping[str, str]) -> Non
         config["oauth_cb"] = TokenFile(unquote(url.path))
     elif url.scheme:
         config.setdefault("sasl.oauthbearer.method", "oidc")
-    elif any(option.startswith(_UNSECURED) for option in options):
-        config.setdefault("enable.sasl.oauthbearer.unsecure.jwt", "true")
-        config.setdefault("sasl.oauthbearer.config", _unsecured(options))
-
-
-def _unsecured(options: Mapping[str, str]) -> str:
-    """Return ``sasl.oauthbearer.config`` of librdkafka for the options of Kafka's
-    ``OAuthBearerUnsecuredLoginCallbackHandler``.
-    """
-    claim = options.get(f"{_UNSECURED}PrincipalClaimName", "sub")
-    scope_claim = options.get(f"{_UNSECURED}ScopeClaimName", "scope")
-    words = {
-        "principalClaimName": claim,
-        "principal": options.get(f"{_UNSECURED}StringClaim_{claim}", ""),
-        "scopeClaimName": scope_claim,
-        "scope": options.get(f"{_UNSECURED}StringClaim_{scope_claim}", ""),
-        "lifeSeconds": options.get(f"{_UNSECURED}LifetimeSeconds", "3600"),
-    }
-    return " ".join(f"{name}={value}" for name, value in words.items() if value)
 
 
 # Files --------------------------------------------------------------------------------------------

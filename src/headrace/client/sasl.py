@@ -1,6 +1,5 @@
 """Logins of a connection: SASL with PLAIN, SCRAM and OAUTHBEARER (RFC 4616, RFC 5802, RFC 7628,
-KIP-84, KIP-255), and the tokens of the last one: from a file, a callback, an endpoint (KIP-768), or
-unsecured ones for development.
+KIP-84, KIP-255), and the tokens of the last one: from a file, a callback or an endpoint (KIP-768).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import secrets
 import ssl
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -237,38 +236,6 @@ class TokenCallback:
                 "oauth_cb returns no token and expiry in seconds since the epoch"
             ) from None
         return token
-
-
-@dataclass(frozen=True, slots=True)
-class UnsecuredTokens:
-    """Tokens without a signature, for development only: anybody can forge them.
-
-    :param principal: the value of ``principal_claim``
-    """
-
-    principal: str
-    principal_claim: str = "sub"
-    scope: Sequence[str] = ()
-    scope_claim: str = "scope"
-    life_s: float = 3600
-    extensions: Mapping[str, str] = field(default_factory=dict)
-
-    def __call__(self) -> Token:
-        """Return a new token."""
-        now_s = time.time()
-        claims: dict[str, Any] = {
-            self.principal_claim: self.principal,
-            "iat": round(now_s, 3),
-            "exp": round(now_s + self.life_s, 3),
-        }
-        if self.scope:
-            claims[self.scope_claim] = list(self.scope)
-        header, payload = (_base64(json.dumps(part)) for part in ({"alg": "none"}, claims))
-        return Token(f"{header}.{payload}.", self.principal, now_s + self.life_s, self.extensions)
-
-
-def _base64(text: str) -> str:
-    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
 
 
 ENDPOINT_TIMEOUT_S = 10.0
