@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.cli.client_options import client_file
 from headrace.cli.errors import Failure
-from headrace.client.settings import Settings, UnsupportedSetting, settings
+from headrace.client.settings import UnsupportedSetting, settings
 from headrace.log_lines import LimitedLog, get_logger
 
 from .collector import BacklogCollector
@@ -26,6 +26,7 @@ log = LimitedLog(get_logger("headrace.keda"))
 
 _SERVERS = "bootstrap.servers"
 _Key = tuple[tuple[str, str], ...]
+_OWN: _Key = ()
 
 
 class Clusters:
@@ -59,8 +60,7 @@ class Clusters:
         self._interval_s = interval_s
         self._keep_s = keep_s
         self._timeout_ms = timeout_ms
-        self._own: BacklogCollector | None = None
-        self._others: dict[_Key, BacklogCollector] = {}
+        self._collectors: dict[_Key, BacklogCollector] = {}
 
     async def collector(self, scaled_object: ScaledObject) -> BacklogCollector:
         """Return the collector of the cluster of a scaled object.
@@ -68,19 +68,21 @@ class Clusters:
         :raises InvalidMetadata: it names servers or a file that it may not, or that cannot be used
         """
         config = self._config_of(scaled_object)
-        if config is self._config:
-            if self._own is None:
-                self._own = self._collector(self._settings(config))
-            return self._own
-        key = tuple(sorted((name, str(value)) for name, value in config.items()))
-        collector = self._others.get(key)
+        key = _OWN
+        if config is not self._config:
+            key = tuple(sorted((name, str(value)) for name, value in config.items()))
+        collector = self._collectors.get(key)
         if collector is None:
+            timeout_ms = self._timeout_ms
             try:
-                read = self._settings(config)
+                read = replace(
+                    settings(config), request_timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms
+                )
             except UnsupportedSetting as error:
                 raise _unusable(scaled_object.command_config, error) from error
-            removed = self._make_room()
-            collector = self._others[key] = self._collector(read)
+            removed = [] if key == _OWN else self._make_room()
+            collector = BacklogCollector(read, self._interval_s, self._keep_s)
+            self._collectors[key] = collector
             for other in removed:
                 await other.close()
         collector.used_s = time.monotonic()
@@ -88,19 +90,9 @@ class Clusters:
 
     async def close(self) -> None:
         """Close all connections."""
-        collectors = [*self._others.values(), *([self._own] if self._own else [])]
-        self._others, self._own = {}, None
-        for collector in collectors:
+        collectors, self._collectors = self._collectors, {}
+        for collector in collectors.values():
             await collector.close()
-
-    def _settings(self, config: Mapping[str, Any]) -> Settings:
-        timeout_ms = self._timeout_ms
-        return replace(
-            settings(config), request_timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms
-        )
-
-    def _collector(self, read: Settings) -> BacklogCollector:
-        return BacklogCollector(read, self._interval_s, self._keep_s)
 
     def _make_room(self) -> list[BacklogCollector]:
         """Take out what is unused, or one cluster if there are too many; return what is to close.
@@ -108,14 +100,15 @@ class Clusters:
         :raises InvalidMetadata: all clusters have answered, and are in use
         """
         limit_s = time.monotonic() - UNUSED_S
-        keys = [key for key, collector in self._others.items() if collector.used_s < limit_s]
-        if not keys and len(self._others) >= MAX_CLUSTERS:
+        others = {key: other for key, other in self._collectors.items() if key != _OWN}
+        keys = [key for key, other in others.items() if other.used_s < limit_s]
+        if not keys and len(others) >= MAX_CLUSTERS:
             # A cluster that never answered is the first to go, so that wrong names keep nobody out.
-            keys = [key for key, collector in self._others.items() if not collector.has_answered]
-            keys = [min(keys, key=lambda key: self._others[key].used_s)] if keys else []
+            keys = [key for key, other in others.items() if not other.has_answered]
+            keys = [min(keys, key=lambda key: others[key].used_s)] if keys else []
             if not keys:
                 raise InvalidMetadata(f"more than {MAX_CLUSTERS} clusters are in use")
-        return [self._others.pop(key) for key in keys]
+        return [self._collectors.pop(key) for key in keys]
 
     def _config_of(self, scaled_object: ScaledObject) -> Mapping[str, Any]:
         servers, name = scaled_object.bootstrap_servers, scaled_object.command_config

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace.client.errors import AuthenticationFailed, ClientError, ConnectionFailed
 from headrace.client.groups import list_groups
@@ -31,20 +31,17 @@ _GATHER_S = 0.02
 """The time that a round waits for further calls."""
 
 
-@dataclass(slots=True)
-class _Known:
-    """The last known backlog of a group.
+class _Known(NamedTuple):
+    """What is known of a group.
 
-    :ivar backlog: the last one; None if there is none
-    :ivar backlog_s: its time
-    :ivar error: the reason why the last round did not find it, or None
+    :ivar result: the last known backlog; the error of the last round if there is none
+    :ivar result_s: the time of the result
     :ivar round_s: the time of the last round that asked for it
     """
 
-    backlog: Backlog | None = None
-    backlog_s: float = 0.0
-    error: ClientError | None = None
-    round_s: float = 0.0
+    result: Backlog | ClientError
+    result_s: float
+    round_s: float
 
 
 class BacklogCollector:
@@ -104,13 +101,10 @@ class BacklogCollector:
             await asyncio.wait([self._next_round])
         if self._is_closed:
             raise ConnectionFailed("the connections to the cluster were closed")
-        known = self._known[query]
-        if known.error is not None and (
-            known.backlog is None or time.monotonic() - known.backlog_s > self._keep_s
-        ):
-            raise known.error
-        assert known.backlog is not None
-        return known.backlog
+        result = self._known[query].result
+        if isinstance(result, ClientError):
+            raise result
+        return result
 
     async def watch(self, query: BacklogQuery) -> AsyncGenerator[Backlog, None]:
         """Yield the backlog of a group repeatedly, while it is known.
@@ -166,16 +160,16 @@ class BacklogCollector:
             log.error("", "cannot read backlogs", exc_info=bug)
             results = dict.fromkeys(queries, ClientError("cannot read backlogs"))
         for query, result in results.items():
-            known = self._known.setdefault(query, _Known())
-            known.round_s, known.error = began_s, None
             if not isinstance(result, ConnectionFailed | AuthenticationFailed):
                 self.has_answered = True
+            known = _Known(result, began_s, began_s)
             if isinstance(result, ClientError):
-                known.error = result
                 self._leaders_s = 0.0
                 log.warning(query.group_id, "the backlog of group %s: %s", query.group_id, result)
-            else:
-                known.backlog, known.backlog_s = result, began_s
+                last = self._known.get(query, known)
+                if isinstance(last.result, Backlog) and began_s - last.result_s <= self._keep_s:
+                    known = last._replace(round_s=began_s)
+            self._known[query] = known
         if any(isinstance(result, ConnectionFailed) for result in results.values()):
             await self._cluster.close()  # a request that timed out would delay the next round
         limit_s = began_s - self._keep_s - TOPICS_KEPT_S

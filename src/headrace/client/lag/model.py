@@ -66,9 +66,7 @@ class LagQuery:
 
     def wants_topic(self, name: str) -> bool:
         """Return whether a topic is selected."""
-        if self.topics and name not in self.topics:
-            return False
-        return _selects(self.topics_pattern, self.topics_excluded, name)
+        return _selects(self.topics, self.topics_pattern, self.topics_excluded, name)
 
     def wants_group(self, group: ListedGroup) -> bool:
         """Return whether a group is selected. Groups of other protocols, such as Kafka Connect's
@@ -77,15 +75,16 @@ class LagQuery:
         return (
             group.type in self.group_types
             and group.protocol_type in _PROTOCOLS
-            and (not self.groups or group.group_id in self.groups)
-            and _selects(self.groups_pattern, self.groups_excluded, group.group_id)
+            and _selects(self.groups, self.groups_pattern, self.groups_excluded, group.group_id)
         )
 
 
-def _selects(pattern: str | None, excluded: str | None, name: str) -> bool:
-    if pattern is not None and not matches(pattern, name):
-        return False
-    return excluded is None or not matches(excluded, name)
+def _selects(names: Collection[str], pattern: str | None, excluded: str | None, name: str) -> bool:
+    return (
+        (not names or name in names)
+        and (pattern is None or matches(pattern, name))
+        and (excluded is None or not matches(excluded, name))
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

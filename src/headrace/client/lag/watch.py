@@ -32,13 +32,13 @@ class _Count:
 
     :ivar total: records since the first snapshot
     :ivar last: partition → the offset up to which records are counted
-    :ivar start: partition → the last start offset; share groups only
+    :ivar position: partition → the last position
     :ivar course: (time in ms, total) of each snapshot in the window
     """
 
     total: int = 0
     last: dict[int, int] = field(default_factory=dict)
-    start: dict[int, int] = field(default_factory=dict)
+    position: dict[int, int] = field(default_factory=dict)
     course: deque[tuple[int, int]] = field(default_factory=deque)
 
     def rate(self) -> float | None:
@@ -47,6 +47,21 @@ class _Count:
             return None
         (first_ms, first), (last_ms, last) = self.course[0], self.course[-1]
         return (last - first) * 1000 / (last_ms - first_ms)
+
+    def add(self, partition: int, position: int, finished: int = 0) -> None:
+        """Count up to a position, or up to what is finished if that is more.
+
+        What a share group has finished may be wrong by the number of records produced during the
+        snapshot. So a number counts only if it exceeds the largest one so far, until the position
+        moves back.
+        """
+        done = max(position, finished)
+        before = self.last.get(partition)
+        if before is None or position < self.position[partition]:
+            before = done
+        self.total += max(0, done - before)
+        self.last[partition] = max(done, before)
+        self.position[partition] = position
 
     def add_ends(self, ends: Mapping[int, int]) -> None:
         """Count what was produced up to the ends of partitions."""
@@ -99,7 +114,7 @@ class LagRates:
         """Add groups of the snapshot. Their partitions are not kept."""
         for group in groups:
             self._groups[group.group_id] = replace(group, partitions=())
-            add_done = _add_share if group.type == "share" else _add_commit
+            is_share = group.type == "share"
             topic = None
             for lag in group.partitions:  # by topic
                 if lag.topic != topic:
@@ -108,7 +123,7 @@ class LagRates:
                     done = self._done.setdefault(key, _Count())
                     ends = self._ends.setdefault(topic, {})
                 if lag.position is not None:
-                    add_done(done, lag, lag.position)
+                    done.add(lag.partition, lag.position, _finished(lag) if is_share else 0)
                 if lag.end_offset is not None:
                     ends[lag.partition] = max(lag.end_offset, ends.get(lag.partition, 0))
                     if lag.records is None:
@@ -168,31 +183,13 @@ class LagRates:
         return None if elsewhere_per_s is None else max(0.0, per_s - elsewhere_per_s)
 
 
-def _add_commit(count: _Count, lag: PartitionLag, committed_offset: int) -> None:
-    before = count.last.get(lag.partition, committed_offset)
-    count.total += max(0, committed_offset - before)
-    count.last[lag.partition] = committed_offset
-
-
-def _add_share(count: _Count, lag: PartitionLag, start_offset: int) -> None:
-    """Count the records that a share group has finished in a partition.
-
-    The number of records finished after the start offset may be wrong by the number of records
-    produced during the snapshot. So a number counts only if it exceeds the largest one so far,
-    until the start offset moves back.
-    """
-    done = start_offset
-    if lag.delivery_complete_count is not None:
-        done += lag.delivery_complete_count
-    elif lag.records is not None and lag.end_offset is not None:
-        done = max(done, lag.end_offset - lag.records)
-    before = count.last.get(lag.partition)
-    if before is None or start_offset < count.start[lag.partition]:
-        count.last[lag.partition] = done
-    else:
-        count.total += max(0, done - before)
-        count.last[lag.partition] = max(done, before)
-    count.start[lag.partition] = start_offset
+def _finished(lag: PartitionLag) -> int:
+    """Return up to where a share group has finished, if its finished records came first."""
+    if lag.position is not None and lag.delivery_complete_count is not None:
+        return lag.position + lag.delivery_complete_count
+    if lag.records is not None and lag.end_offset is not None:
+        return lag.end_offset - lag.records
+    return 0
 
 
 class LagWatch:
