@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from pyspark.sql.datasource import InputPartition
 
 from headrace.cli.main import main
 from headrace.spark.history.group_records import COMMIT, COMMIT_DELETED, GROUP_DELETED, SHARE_STATE
-from headrace.spark.history.groups import GroupHistory, Period, group_histories, series, topics_of
+from headrace.spark.history.groups import GroupHistory, Period, group_histories, series
 from headrace.spark.history.source import GroupHistoryReader, history
 from headrace.spark.option_parsing import KafkaOptions
 from tests.clients.confluent import (
@@ -205,7 +204,7 @@ def past(spark: SparkSession, story: Story, period: Period) -> Past:
         group.group_id.removeprefix(f"{story.prefix}-"): group
         for group in group_histories(events, kafka, period, drain_s=10.0)
     }
-    of_partitions = series(events, kafka, asyncio.run(topics_of(kafka)), period)
+    of_partitions = series(events, kafka, period)
     return Past(events.toArrow().to_pylist(), of_partitions.toArrow().to_pylist(), groups)
 
 

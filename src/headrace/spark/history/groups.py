@@ -110,7 +110,7 @@ def group_histories(
     :param drain_s: time in which the consumers that a group needs finish its lag
     :raises ClientError: the cluster does not answer
     """
-    all_series = series(events, kafka, asyncio.run(topics_of(kafka)), period).cache()
+    all_series = series(events, kafka, period).cache()
     try:
         rows = members(events, period).join(_of_groups(all_series), "group_id", "left")
         for row in rows.toLocalIterator():
@@ -155,11 +155,8 @@ def _history(row: Any, period: Period, drain_s: float) -> GroupHistory:
 # -- DataFrames
 
 
-async def topics_of(kafka: KafkaOptions) -> list[tuple[str, bytearray, int]]:
-    """Return name, id and number of partitions of each topic that can be read.
-
-    :raises ClientError: the cluster does not answer
-    """
+async def _topics(kafka: KafkaOptions) -> list[tuple[str, bytearray, int]]:
+    """Return name, id and number of partitions of each topic that can be read."""
     async with kafka.cluster() as cluster:
         topics = (await cluster.metadata(None)).values()
     return [
@@ -169,19 +166,17 @@ async def topics_of(kafka: KafkaOptions) -> list[tuple[str, bytearray, int]]:
     ]
 
 
-def series(
-    events: DataFrame,
-    kafka: KafkaOptions,
-    topics: Sequence[tuple[str, bytearray, int]],
-    period: Period,
-) -> DataFrame:
+def series(events: DataFrame, kafka: KafkaOptions, period: Period) -> DataFrame:
     """Return a row per group and partition, with the columns
     :data:`headrace.spark.history.series.SERIES`: series at the points of the period.
 
+    The end of a partition that no longer exists is unknown.
+
     :param events: rows of :func:`headrace.spark.history.source.history`
-    :param topics: from :func:`topics_of`; the end of a partition that no longer exists is unknown
+    :raises ClientError: the cluster does not answer
     """
-    existing = F.broadcast(events.sparkSession.createDataFrame(list(topics), _TOPICS))
+    topics = asyncio.run(_topics(kafka))
+    existing = F.broadcast(events.sparkSession.createDataFrame(topics, _TOPICS))
     steps = _positions(events, existing, period).cache()
     partitions = (
         steps.select("topic", "partition")
