@@ -12,16 +12,26 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
 
-from headrace.admin import groups
-from headrace.client import ClientError, Cluster, RangeConsumer
+from headrace.client import (
+    ClientError,
+    Cluster,
+    RangeConsumer,
+    acls,
+    groups,
+    offsets,
+    quotas,
+    topics,
+    transactions,
+    users,
+)
 from headrace.client.configs import ConfigType, alter_configs, describe_config
 from headrace.client.connection import Connection
 from headrace.client.errors import ConnectionFailed
 from headrace.client.lag.model import LagQuery
 from headrace.client.lag.snapshot import parts, select_groups
-from headrace.client.offsets import share_offsets_of_topics
+from headrace.client.share_state import share_states
+from headrace.security.acls import AclFilter
 from tests.attacks.harness import MIB, forget_peak, peak_bytes, resident_bytes
 from tests.attacks.hostile_broker import API_VERSIONS, HostileBroker, Reply
 from tests.protocol.shapes import Case
@@ -43,24 +53,29 @@ async def lag_of_all_groups(cluster: Cluster) -> list[Any]:
 CALLS: dict[str, Call] = {
     "metadata": lambda c: c.metadata(["t"]),
     "topics": lambda c: c.topics(["t"]),
-    "share lag": lambda c: share_offsets_of_topics(c, "g", ["t"]),
+    "share lag": lambda c: offsets.share_offsets_of_topics(c, "g", ["t"]),
     "group configs": lambda c: describe_config(c, ConfigType.GROUP, "g", ["s"]),
     "set group configs": lambda c: alter_configs(c, ConfigType.GROUP, "g", {"s": "1"}),
-    "list groups": lambda c: groups.list_all(c, (), (), TIMEOUT_MS),
-    "describe consumer groups": lambda c: groups.describe_consumer(c, ["g"], False, TIMEOUT_MS),
-    "describe share groups": lambda c: groups.describe_share(c, ["g"], False, TIMEOUT_MS),
-    "list committed offsets": lambda c: groups.list_committed_offsets(
-        c, {"g": None}, False, TIMEOUT_MS
-    ),
-    "list share offsets": lambda c: groups.list_share_offsets(c, {"g": None}, TIMEOUT_MS),
-    "delete committed offsets": lambda c: groups.delete_committed_offsets(
-        c, "g", [TopicPartition("t", 0)], TIMEOUT_MS
-    ),
-    "alter share offsets": lambda c: groups.alter_share_offsets(
-        c, "g", [TopicPartition("t", 0, 5)], TIMEOUT_MS
-    ),
-    "delete share offsets": lambda c: groups.delete_share_offsets(c, "g", ["t"], TIMEOUT_MS),
-    "delete share groups": lambda c: groups.delete_share_groups(c, ["g"], TIMEOUT_MS),
+    "list groups": groups.list_groups,
+    "describe groups": lambda c: groups.describe_groups(c, ["g"]),
+    "describe share groups": lambda c: groups.describe_groups(c, ["g"], (groups.SHARE,)),
+    "delete groups": lambda c: groups.delete_groups(c, ["g"], (groups.SHARE,)),
+    "remove members": lambda c: groups.remove_members(c, "g", ["m"]),
+    "list offsets": lambda c: offsets.list_offsets(c, {("t", 0): offsets.LATEST}, attempts=2),
+    "committed offsets": lambda c: offsets.committed_offsets(c, {"g": None}, require_stable=True),
+    "commit offsets": lambda c: offsets.commit_offsets(c, "g", {("t", 0): 5}),
+    "delete offsets": lambda c: offsets.delete_offsets(c, "g", [("t", 0)]),
+    "alter share offsets": lambda c: offsets.alter_share_offsets(c, "g", {("t", 0): 5}),
+    "delete share offsets": lambda c: offsets.delete_share_offsets(c, "g", ["t"]),
+    "describe topics": lambda c: topics.describe_topics(c, ["t"]),
+    "delete records": lambda c: topics.delete_records(c, {("t", 0): 5}),
+    "describe ACLs": acls.describe_acls,
+    "delete ACLs": lambda c: acls.delete_acls(c, [AclFilter()]),
+    "describe users": users.describe_users,
+    "describe quotas": quotas.describe_quotas,
+    "open transactions": lambda c: transactions.open_transactional_ids(c, "t"),
+    "abort transactions": lambda c: transactions.abort_open_transactions(c, ["t"]),
+    "states of a share group": lambda c: share_states(c, "g", [("t", 0)]),
     "lag of a share group": lambda c: lag_of_all_groups(c),
 }
 

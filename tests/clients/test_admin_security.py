@@ -31,7 +31,7 @@ def _listing(servers: str, **configs: str) -> Any:
     named = {name.replace("_", "."): value for name, value in configs.items()}
     with AdminClient({"bootstrap.servers": servers, "log_level": 0, **named}) as admin:
         try:
-            result = admin.list_share_groups(request_timeout=20).result(PATIENCE_S)
+            result = admin.list_all_groups(request_timeout=20).result(PATIENCE_S)
         except KafkaException as refused:
             return refused.args[0]
         return result.errors[0].args[0] if result.errors else None

@@ -202,7 +202,7 @@ async def test_a_close_ends_a_call_that_waits_for_records(
     await asks.wait()
     await consumer.close()
     with AdminClient({"bootstrap.servers": servers}) as admin:
-        assert not admin.describe_share_groups(["idle"])["idle"].result(20).members
+        assert not admin.describe_groups(["idle"])["idle"].result(20).members
     asks.clear()
     for one in (call, consumer.acquire()):
         with pytest.raises(ClientError, match="closed"):
@@ -229,7 +229,7 @@ async def test_a_cancelled_start_leaves_no_member(servers: str, monkeypatch: pyt
         answers.let_through()
         await cancelled(call)
     with AdminClient({"bootstrap.servers": servers}) as admin:
-        assert not admin.describe_share_groups([GROUP])[GROUP].result(20).members
+        assert not admin.describe_groups([GROUP])[GROUP].result(20).members
 
 
 @story

@@ -192,7 +192,7 @@ def test_only_the_list_of_all_groups_has_it(
             one.group_id: one
             for one in admin.list_all_groups(types=["streams"]).result(PATIENCE_S).valid
         }
-        assert (listed[count.group_id].type, listed[count.group_id].protocol) == (
+        assert (listed[count.group_id].type, listed[count.group_id].protocol_type) == (
             "streams",
             "streams",
         )
@@ -202,8 +202,9 @@ def test_only_the_list_of_all_groups_has_it(
         assert {
             (one.topic, one.partition) for one in committed.topic_partitions
         } <= count.partitions
-        with pytest.raises(KafkaException, match="is not a consumer group") as refused:
-            admin.describe_consumer_groups([count.group_id])[count.group_id].result(PATIENCE_S)
+        described = admin.describe_groups([count.group_id], types=["consumer", "classic"])
+        with pytest.raises(KafkaException) as refused:
+            described[count.group_id].result(PATIENCE_S)
         assert refused.value.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND
 
 

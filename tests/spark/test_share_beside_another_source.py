@@ -88,7 +88,7 @@ def test_the_group_has_no_member_after_another_source_has_failed_at_the_start(
     admin = AdminClient({"bootstrap.servers": flights.bootstrap_servers})
 
     def has_no_member() -> bool:
-        described = admin.describe_share_groups([flights.group_id])[flights.group_id]
+        described = admin.describe_groups([flights.group_id])[flights.group_id]
         missing = described.exception()
         if isinstance(missing, KafkaException):
             return bool(missing.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND)

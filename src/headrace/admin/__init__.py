@@ -1,37 +1,8 @@
-"""Administration of groups from Python: confluent-kafka's admin client and the calls it lacks."""
+"""Administration from Python: confluent-kafka's admin client and the calls that it lacks."""
 
 from __future__ import annotations
 
 from .client import AdminClient
-from .results import (
-    ConsumerGroupDescription,
-    GroupListing,
-    ListGroupsResult,
-    ListShareGroupsResult,
-    MemberDescription,
-    ShareGroupDescription,
-    ShareGroupListing,
-    ShareMemberDescription,
-    SharePartitionOffsetInfo,
-    StreamsGroupDescription,
-    StreamsMemberDescription,
-    StreamsSubtopologyDescription,
-    StreamsTasks,
-)
+from .results import ListGroupsResult, SharePartitionOffsetInfo
 
-__all__ = [
-    "AdminClient",
-    "ConsumerGroupDescription",
-    "GroupListing",
-    "ListGroupsResult",
-    "ListShareGroupsResult",
-    "MemberDescription",
-    "ShareGroupDescription",
-    "ShareGroupListing",
-    "ShareMemberDescription",
-    "SharePartitionOffsetInfo",
-    "StreamsGroupDescription",
-    "StreamsMemberDescription",
-    "StreamsSubtopologyDescription",
-    "StreamsTasks",
-]
+__all__ = ["AdminClient", "ListGroupsResult", "SharePartitionOffsetInfo"]

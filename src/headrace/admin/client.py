@@ -1,51 +1,62 @@
-"""The admin client: confluent-kafka's own, extended by the calls on groups that it lacks."""
+"""The admin client: confluent-kafka's own, extended by the calls that it lacks."""
 
 from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from confluent_kafka import (
-    ConsumerGroupState,
-    ConsumerGroupTopicPartitions,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka import admin as confluent
 
-from headrace.client import AuthenticationFailed, ClientError, Cluster
-from headrace.client.quotas import alter_quotas, describe_quotas
-from headrace.client.settings import (
-    Settings,
-    UnsupportedSetting,
-    check_token,
-    librdkafka_config,
-    settings,
-)
+from headrace.client import acls, groups, offsets, quotas
+from headrace.client.cluster import Cluster
+from headrace.client.config import check_token, librdkafka_config, read_config
+from headrace.client.configs import ConfigType, alter_configs
+from headrace.client.errors import AuthenticationFailed, ClientError, InvalidResponse
+from headrace.client.groups import GroupDescription
+from headrace.client.loop_thread import LoopThread
+from headrace.client.users import describe_users
+from headrace.security.acls import AclFilter
 from headrace.security.quota_entities import Entity, entity_of
 
-from . import groups, security
-from .arguments import checked_names, checked_partitions, checked_request
-from .inherited_calls import NEEDED, WAITING_CALLS, explained
-from .loop_thread import LoopThread
-from .results import (
-    ConsumerGroupDescription,
-    ListGroupsResult,
-    ListShareGroupsResult,
-    ShareGroupDescription,
-    SharePartitionOffsetInfo,
-    StreamsGroupDescription,
+from . import results
+from .arguments import (
+    checked_groups,
+    checked_list,
+    checked_names,
+    checked_offsets,
+    checked_partitions,
+    checked_timeout,
 )
-from .translation import future_exception, kafka_exception
+from .results import (
+    ListGroupsResult,
+    SharePartitionOffsetInfo,
+    kafka_exception,
+)
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-_MAX_REQUEST_TIMEOUT_S = 3600
+_LOGIN_TIMEOUT_S = 10.0
+
+Answers = Coroutine[Any, Any, Mapping[Any, Any]]
+
+
+def _after_login(inherited: Callable[..., V]) -> Callable[..., V]:
+    """Return a call of confluent-kafka that raises ``KafkaException`` at once if the brokers do not
+    accept the security settings: librdkafka would try until its timeout.
+    """
+
+    @functools.wraps(inherited)
+    def call(self: AdminClient, *args: Any, **kwargs: Any) -> V:
+        self._check_login()
+        return inherited(self, *args, **kwargs)
+
+    return call
 
 
 class AdminClient(confluent.AdminClient):
@@ -62,116 +73,89 @@ class AdminClient(confluent.AdminClient):
             for partition, info in offsets.items():
                 print(partition.topic, partition.partition, info.start_offset, info.lag)
 
-    To read and set configs of a group, such as ``share.auto.offset.reset``, use
-    ``describe_configs`` and ``incremental_alter_configs`` with
-    ``ConfigResource(ResourceType.GROUP, group_id)``.
-
-    The calls below use connections of our own, opened by the first such call. They honour
+    The calls below use connections of our own, opened by the first call. They honour
     ``bootstrap.servers`` (also as a list), ``client.id``, ``socket.timeout.ms``,
     ``socket.connection.setup.timeout.ms`` and security: TLS with PEM files, SASL with PLAIN,
-    SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER. With other security settings these calls raise
-    ``KafkaException``; the inherited calls work.
+    SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER.
 
     Each call takes ``request_timeout``, in seconds, retries included (default:
     ``socket.timeout.ms``), and raises ``ValueError`` or ``TypeError`` for a wrong argument. The
     client may be used from several threads. End it with ``with`` or :meth:`close`.
 
-    :param conf: librdkafka's configuration properties; names of Kafka's Java clients are translated
+    :param conf: librdkafka's configuration properties
+    :raises KafkaException: security settings are wrong or not supported
     """
 
     def __init__(self, conf: Mapping[str, Any], **kwargs: Any) -> None:
-        # Metrics of an admin client have no use, and librdkafka would log the broker's request.
-        config = {"enable.metrics.push": False, **librdkafka_config(conf)}
-        self._unsupported: UnsupportedSetting | None = None
-        self._settings: Settings | None = None
-        self._loop_thread: LoopThread | None = None
         try:
-            self._settings = settings(config)
-            check_token(self._settings)
-        except UnsupportedSetting as error:
-            self._unsupported = error
-        except AuthenticationFailed as error:
+            config = read_config(conf)
+            check_token(config)
+            # Metrics of an admin client have no use, and librdkafka would log the broker's request.
+            librdkafka = {"enable.metrics.push": False, **librdkafka_config(conf)}
+        except ClientError as error:
             raise kafka_exception(error) from None
-        super().__init__(config, **kwargs)
-        if self._settings is None:
-            return
-        self._loop_thread = LoopThread(self._settings)
-        self._finalizer = weakref.finalize(self, self._loop_thread.close)
+        super().__init__(librdkafka, **kwargs)
+        self._cluster = config.cluster()
+        self._is_login_checked = False
+        self._thread = LoopThread("headrace-admin")
+        self._finalizer = weakref.finalize(self, _close, self._thread, self._cluster)
 
     def __exit__(self, *exception: Any) -> Any:
         self.close()
         return super().__exit__(*exception)
 
     def close(self) -> None:
-        """Close the connections of the calls on groups; their unfinished futures fail.
+        """Close the connections of the calls below; their unfinished futures fail.
 
         May be called again.
         """
-        if self._loop_thread is not None:
-            self._loop_thread.close()
+        _close(self._thread, self._cluster)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Use these credentials for connections opened from now on. See confluent-kafka."""
         super().set_sasl_credentials(username, password)
-        if self._loop_thread is not None:
-            self._loop_thread.change_login(username, password)
+        security = self._cluster.security
+        if security.sasl is not None:
+            sasl = replace(security.sasl, username=username, password=password)
+            self._cluster.security = replace(security, sasl=sasl)
+        self._is_login_checked = False
 
-    # -- security
+    def _check_login(self) -> None:
+        """Connect once before the first inherited call.
 
-    def describe_acls(  # type: ignore[override]
-        self, acl_binding_filter: confluent.AclBindingFilter, **kwargs: Any
-    ) -> Future[list[confluent.AclBinding]]:
-        """List the ACLs that match a filter. See confluent-kafka.
-
-        :returns: a future. It fails with SECURITY_DISABLED if the brokers have no authorizer, which
-            librdkafka does not tell from a cluster without ACLs
+        :raises KafkaException: the brokers do not accept the security settings
         """
-        if self._settings is None:
-            return super().describe_acls(acl_binding_filter, **kwargs)
-        timeout_ms = self._timeout_ms(kwargs.get("request_timeout"))
-        return self._future(lambda c: security.describe_acls(c, acl_binding_filter, timeout_ms))
-
-    def describe_user_scram_credentials(  # type: ignore[override]
-        self, users: list[str] | None = None, **kwargs: Any
-    ) -> Future[Any] | dict[str, Future[Any]]:
-        """Describe the SCRAM credentials of users. See confluent-kafka.
-
-        :param users: the names; None or empty for all users
-        :returns: a future for each name; one future for all users
-        """
-        if self._settings is None:
-            return super().describe_user_scram_credentials(users, **kwargs)
-        names = checked_names("users", users) if users else []
-        timeout_ms = self._timeout_ms(kwargs.get("request_timeout"))
-        if names:
-            return self._futures(names, lambda c: security.describe_users(c, names, timeout_ms))
-        return self._future(lambda c: security.describe_users(c, (), timeout_ms))
-
-    def _on_refused_login(self, fail: Callable[[AuthenticationFailed], None]) -> None:
-        """Ask a broker over a connection of our own; call ``fail`` if it refuses the settings."""
-        if self._loop_thread is None or self._loop_thread.is_closed:
-            return
-
-        def settle(done: Future[Any]) -> None:
-            error = None if done.cancelled() else done.exception()
-            if isinstance(error, AuthenticationFailed):
-                fail(error)
-
-        self._loop_thread.submit(lambda cluster: cluster.metadata()).add_done_callback(settle)
-
-    def _check_login(self, timeout_s: float | None) -> None:
-        """Wait until a broker has answered over a connection of our own.
-
-        :raises KafkaException: they do not accept the security settings
-        """
-        if self._loop_thread is None or self._loop_thread.is_closed:
+        if self._is_login_checked or self._thread.is_closed:
             return
         try:
-            self._loop_thread.submit(lambda cluster: cluster.metadata()).result(timeout_s)
+            self._thread.run(self._cluster.metadata(), _LOGIN_TIMEOUT_S)
         except AuthenticationFailed as error:
             raise kafka_exception(error) from None
         except (ClientError, TimeoutError):
             pass  # librdkafka tries for as long as the caller wants
+        self._is_login_checked = True
+
+    alter_configs = _after_login(confluent.AdminClient.alter_configs)
+    alter_consumer_group_offsets = _after_login(confluent.AdminClient.alter_consumer_group_offsets)
+    alter_user_scram_credentials = _after_login(confluent.AdminClient.alter_user_scram_credentials)
+    cluster_id = _after_login(confluent.AdminClient.cluster_id)
+    create_acls = _after_login(confluent.AdminClient.create_acls)
+    create_partitions = _after_login(confluent.AdminClient.create_partitions)
+    create_topics = _after_login(confluent.AdminClient.create_topics)
+    delete_acls = _after_login(confluent.AdminClient.delete_acls)
+    delete_consumer_groups = _after_login(confluent.AdminClient.delete_consumer_groups)
+    delete_records = _after_login(confluent.AdminClient.delete_records)
+    delete_topics = _after_login(confluent.AdminClient.delete_topics)
+    describe_consumer_groups = _after_login(confluent.AdminClient.describe_consumer_groups)
+    describe_cluster = _after_login(confluent.AdminClient.describe_cluster)
+    describe_configs = _after_login(confluent.AdminClient.describe_configs)
+    describe_topics = _after_login(confluent.AdminClient.describe_topics)
+    elect_leaders = _after_login(confluent.AdminClient.elect_leaders)
+    incremental_alter_configs = _after_login(confluent.AdminClient.incremental_alter_configs)
+    list_consumer_groups = _after_login(confluent.AdminClient.list_consumer_groups)
+    list_groups = _after_login(confluent.AdminClient.list_groups)
+    list_offsets = _after_login(confluent.AdminClient.list_offsets)
+    list_topics = _after_login(confluent.AdminClient.list_topics)
 
     # -- groups of all types
 
@@ -186,39 +170,73 @@ class AdminClient(confluent.AdminClient):
 
         ::
 
-            for group in admin.list_all_groups().result().valid:
-                print(group.group_id, group.type, group.protocol, group.state)
+            for group in admin.list_all_groups(types=["share"]).result().valid:
+                print(group.group_id, group.type, group.protocol_type, group.state)
 
         :param types: list only these types: "classic", "consumer", "share", "streams"
         :param states: list only these states: "Empty", "Stable" …
         """
-        timeout_ms = self._timeout_ms(request_timeout)
-        of_types = checked_names("types", types) if types else []
-        in_states = checked_names("states", states) if states else []
-        return self._future(lambda c: groups.list_all(c, in_states, of_types, timeout_ms))
+        listing = groups.list_groups(
+            self._cluster,
+            types=checked_names("types", types) if types else (),
+            states=checked_names("states", states) if states else (),
+            timeout=checked_timeout(request_timeout),
+        )
+        return self._future(listing, results.group_list)
 
-    # -- consumer groups
-
-    def describe_consumer_groups(  # type: ignore[override]
+    def describe_groups(
         self,
         group_ids: Sequence[str],
         *,
+        types: Sequence[str] = groups.TYPES,
         include_authorized_operations: bool = False,
         request_timeout: float | None = None,
-    ) -> dict[str, Future[ConsumerGroupDescription]]:
-        """Describe consumer groups of both protocols.
+    ) -> dict[str, Future[GroupDescription]]:
+        """Describe groups of all types: state, epochs, members and their assignments.
 
-        Extends confluent-kafka's call by epochs, and sends few requests for many groups.
+        Sends few requests for many groups. confluent-kafka's own ``describe_consumer_groups`` knows
+        consumer groups only, without epochs::
 
-        :returns: a future for each group. It fails with GROUP_ID_NOT_FOUND if no consumer group
-            has this id
+            group = admin.describe_groups(["packers"])["packers"].result()
+            print(group.type, group.state, [member.assignment for member in group.members])
+
+        :param types: the types that the groups may have: "classic", "consumer", "share", "streams"
+        :param include_authorized_operations: ask which operations this client may perform
+        :returns: a future for each group. It fails with GROUP_ID_NOT_FOUND if no group of these
+            types has this id
         """
         ids = checked_names("group_ids", group_ids, may_be_empty=True)
-        timeout_ms = self._timeout_ms(request_timeout)
-        return self._futures(
+        described = groups.describe_groups(
+            self._cluster,
             ids,
-            lambda c: groups.describe_consumer(c, ids, include_authorized_operations, timeout_ms),
+            checked_names("types", types),
+            authorized_operations=include_authorized_operations,
+            timeout=checked_timeout(request_timeout),
         )
+        return self._futures(ids, described)
+
+    def set_group_config(
+        self,
+        group_id: str,
+        configs: Mapping[str, str | None],
+        *,
+        request_timeout: float | None = None,
+    ) -> Future[None]:
+        """Set configs of a group of any type; others keep their values.
+
+        ::
+
+            admin.set_group_config("packers", {"share.auto.offset.reset": "earliest"}).result()
+
+        :param configs: name → value; None for the default
+        """
+        (group,) = checked_names("group_id", [group_id])
+        timeout = checked_timeout(request_timeout)
+        return self._future(
+            alter_configs(self._cluster, ConfigType.GROUP, group, configs, timeout=timeout)
+        )
+
+    # -- consumer groups
 
     def list_consumer_group_offsets(  # type: ignore[override]
         self,
@@ -244,10 +262,17 @@ class AdminClient(confluent.AdminClient):
         :returns: a future for each group. A missing group has no committed offsets. The future
             fails with UNSTABLE_OFFSET_COMMIT if a transaction does not end in time
         """
-        wanted = checked_request(list_consumer_group_offsets_request, may_be_empty=True)
-        timeout_ms = self._timeout_ms(request_timeout)
+        asked = checked_groups(list_consumer_group_offsets_request, may_be_empty=True)
+        committed = offsets.committed_offsets(
+            self._cluster,
+            asked,
+            require_stable=require_stable,
+            timeout=checked_timeout(request_timeout),
+        )
         return self._futures(
-            wanted, lambda c: groups.list_committed_offsets(c, wanted, require_stable, timeout_ms)
+            asked,
+            committed,
+            lambda group_id, found: results.committed(group_id, found, asked[group_id]),
         )
 
     def delete_consumer_group_offsets(
@@ -271,59 +296,12 @@ class AdminClient(confluent.AdminClient):
             succeeds if no offset was committed
         """
         (group,) = checked_names("group_id", [group_id], may_be_empty=True)
-        asked = checked_partitions(partitions)
-        timeout_ms = self._timeout_ms(request_timeout)
-        return self._futures(
-            asked, lambda c: groups.delete_committed_offsets(c, group, asked, timeout_ms)
-        )
+        keys = checked_partitions(partitions)
+        timeout = checked_timeout(request_timeout)
+        deleted = offsets.delete_offsets(self._cluster, group, keys, timeout=timeout)
+        return _by_partition(self._futures(keys, deleted))
 
     # -- share groups
-
-    def list_share_groups(
-        self,
-        *,
-        states: Collection[ConsumerGroupState] | None = None,
-        request_timeout: float | None = None,
-    ) -> Future[ListShareGroupsResult]:
-        """List the share groups of all brokers.
-
-        ::
-
-            for group in admin.list_share_groups().result().valid:
-                print(group.group_id, group.state.name)
-
-        :param states: list only these states: EMPTY, STABLE, DEAD
-        :raises TypeError: an element of ``states`` is no ``ConsumerGroupState``
-        """
-        wanted = frozenset(states or ())
-        if not all(isinstance(state, ConsumerGroupState) for state in wanted):
-            raise TypeError("All elements of states must be of type ConsumerGroupState")
-        timeout_ms = self._timeout_ms(request_timeout)
-        return self._future(lambda c: groups.list_share_groups(c, wanted, timeout_ms))
-
-    def describe_share_groups(
-        self,
-        group_ids: Sequence[str],
-        *,
-        include_authorized_operations: bool = False,
-        request_timeout: float | None = None,
-    ) -> dict[str, Future[ShareGroupDescription]]:
-        """Describe share groups: state, epochs, members and their assignments.
-
-        ::
-
-            group = admin.describe_share_groups(["packers"])["packers"].result()
-            print(group.state.name, len(group.members))
-
-        :param include_authorized_operations: ask which operations this client may perform
-        :returns: a future for each group. It fails with GROUP_ID_NOT_FOUND if no share group has
-            this id
-        """
-        ids = checked_names("group_ids", group_ids)
-        timeout_ms = self._timeout_ms(request_timeout)
-        return self._futures(
-            ids, lambda c: groups.describe_share(c, ids, include_authorized_operations, timeout_ms)
-        )
 
     def list_share_group_offsets(
         self,
@@ -342,17 +320,18 @@ class AdminClient(confluent.AdminClient):
             for some partitions
         :returns: a future for each group. ``error`` is set for a partition that the broker refuses
         """
-        wanted = checked_request(request, may_repeat=True)
-        timeout_ms = self._timeout_ms(request_timeout)
-        return self._futures(wanted, lambda c: groups.list_share_offsets(c, wanted, timeout_ms))
+        asked = checked_groups(request)
+        timeout = checked_timeout(request_timeout)
+        progress = offsets.share_offsets(self._cluster, asked, timeout=timeout)
+        return self._futures(asked, progress, lambda _, found: results.share_offsets(found))
 
     def alter_share_group_offsets(
         self,
-        group_id: str,
-        partitions: Sequence[TopicPartition],
+        group_id: str | Sequence[ConsumerGroupTopicPartitions],
+        partitions: Sequence[TopicPartition] | None = None,
         *,
         request_timeout: float | None = None,
-    ) -> dict[TopicPartition, Future[None]]:
+    ) -> dict[Any, Future[Any]]:
         """Set the start offsets of a share group without members; create the group if it is
         missing.
 
@@ -365,21 +344,28 @@ class AdminClient(confluent.AdminClient):
             for future in admin.alter_share_group_offsets("packers", to).values():
                 future.result()
 
+        :param group_id: also, without ``partitions``, ``[ConsumerGroupTopicPartitions(group_id,
+            partitions)]``, as for confluent-kafka's ``alter_consumer_group_offsets``
         :param partitions: each with its new start offset in ``offset``
         :returns: a future for each partition. It fails with NON_EMPTY_GROUP while the group has
-            members
+            members. In the other form a future for each group, which fails with the first error
         :raises ValueError: an offset is negative, or an argument is empty or repeated
         """
-        (group,) = checked_names("group_id", [group_id])
-        asked = checked_partitions(partitions)
-        if any(partition.offset < 0 for partition in asked):
-            raise ValueError(
-                "Element of 'partitions' must not have negative value for 'offset' field"
-            )
-        timeout_ms = self._timeout_ms(request_timeout)
-        return self._futures(
-            asked, lambda c: groups.alter_share_offsets(c, group, asked, timeout_ms)
-        )
+        timeout = checked_timeout(request_timeout)
+        if partitions is not None:
+            (group,) = checked_names("group_id", [group_id])  # type: ignore[list-item]
+            targets = checked_offsets(partitions)
+            altered = offsets.alter_share_offsets(self._cluster, group, targets, timeout=timeout)
+            return _by_partition(self._futures(targets, altered))
+        futures: dict[Any, Future[Any]] = {}
+        for request in checked_list("request", group_id):
+            if not isinstance(request, ConsumerGroupTopicPartitions):
+                raise TypeError("Element of 'request' must be of type ConsumerGroupTopicPartitions")
+            (group,) = checked_names("group_id", [request.group_id])
+            targets = checked_offsets(request.topic_partitions or ())
+            altered = offsets.alter_share_offsets(self._cluster, group, targets, timeout=timeout)
+            futures[group] = self._future(altered, functools.partial(_unless_refused, request))
+        return futures
 
     def delete_share_group_offsets(
         self, group_id: str, topics: Sequence[str], *, request_timeout: float | None = None
@@ -392,9 +378,9 @@ class AdminClient(confluent.AdminClient):
         """
         (group,) = checked_names("group_id", [group_id])
         names = checked_names("topics", topics)
-        timeout_ms = self._timeout_ms(request_timeout)
+        timeout = checked_timeout(request_timeout)
         return self._futures(
-            names, lambda c: groups.delete_share_offsets(c, group, names, timeout_ms)
+            names, offsets.delete_share_offsets(self._cluster, group, names, timeout=timeout)
         )
 
     def delete_share_groups(
@@ -406,37 +392,53 @@ class AdminClient(confluent.AdminClient):
             members, and with GROUP_ID_NOT_FOUND if no share group has this id
         """
         ids = checked_names("group_ids", group_ids)
-        timeout_ms = self._timeout_ms(request_timeout)
-        return self._futures(ids, lambda c: groups.delete_share_groups(c, ids, timeout_ms))
-
-    # -- streams groups
-
-    def describe_streams_groups(
-        self,
-        group_ids: Sequence[str],
-        *,
-        include_authorized_operations: bool = False,
-        request_timeout: float | None = None,
-    ) -> dict[str, Future[StreamsGroupDescription]]:
-        """Describe streams groups: state, epochs, topology, members and their tasks (KIP-1071).
-
-        ::
-
-            group = admin.describe_streams_groups(["word-count"])["word-count"].result()
-            print(group.state_name, [member.tasks.active for member in group.members])
-
-        :param include_authorized_operations: ask which operations this client may perform
-        :returns: a future for each group. It fails with GROUP_ID_NOT_FOUND if no streams group has
-            this id
-        """
-        ids = checked_names("group_ids", group_ids)
-        timeout_ms = self._timeout_ms(request_timeout)
+        timeout = checked_timeout(request_timeout)
         return self._futures(
-            ids,
-            lambda c: groups.describe_streams(c, ids, include_authorized_operations, timeout_ms),
+            ids, groups.delete_groups(self._cluster, ids, (groups.SHARE,), timeout=timeout)
         )
 
-    # -- client quotas
+    # -- security and quotas
+
+    def describe_acls(  # type: ignore[override]
+        self, acl_binding_filter: confluent.AclBindingFilter, **kwargs: Any
+    ) -> Future[list[confluent.AclBinding]]:
+        """List the ACLs that match a filter. See confluent-kafka.
+
+        :returns: a future. It fails with SECURITY_DISABLED if the brokers have no authorizer, which
+            librdkafka does not tell from a cluster without ACLs
+        """
+        condition: Any = acl_binding_filter  # its type hints have what its constructor takes
+        acl_filter = AclFilter(
+            condition.restype.value,
+            condition.name,
+            condition.resource_pattern_type.value,
+            condition.principal,
+            condition.host,
+            condition.operation.value,
+            condition.permission_type.value,
+        )
+        timeout = checked_timeout(kwargs.get("request_timeout"))
+        described = acls.describe_acls(self._cluster, acl_filter, timeout=timeout)
+        return self._future(described, results.acl_bindings)
+
+    def describe_user_scram_credentials(  # type: ignore[override]
+        self, users: list[str] | None = None, **kwargs: Any
+    ) -> Future[Any] | dict[str, Future[Any]]:
+        """Describe the SCRAM credentials of users. See confluent-kafka, whose call corrupts memory
+        when the broker refuses (librdkafka 2.16).
+
+        :param users: the names; None or empty for all users
+        :returns: a future for each name; one future for all users
+        """
+        names = checked_names("users", users) if users else []
+        timeout = checked_timeout(kwargs.get("request_timeout"))
+        described = describe_users(self._cluster, names, timeout=timeout)
+        if names:
+            return self._futures(names, described, results.scram_user)
+        return self._future(
+            described,
+            lambda found: {user: results.scram_user(user, found[user]) for user in found},
+        )
 
     def describe_client_quotas(
         self,
@@ -458,9 +460,11 @@ class AdminClient(confluent.AdminClient):
         :param strict: without entities that have other types
         :returns: a future of the quotas by entity, a tuple of types and names
         """
-        timeout = self._timeout_ms(request_timeout) / 1000
+        timeout = checked_timeout(request_timeout)
         return self._future(
-            lambda c: describe_quotas(c, entity, any_of=any_of, strict=strict, timeout=timeout)
+            quotas.describe_quotas(
+                self._cluster, entity, any_of=any_of, strict=strict, timeout=timeout
+            )
         )
 
     def alter_client_quotas(
@@ -481,91 +485,82 @@ class AdminClient(confluent.AdminClient):
             or value
         """
         ordered = {entity_of(dict(entity)): values for entity, values in changes.items()}
-        timeout = self._timeout_ms(request_timeout) / 1000
-        return self._futures(ordered, lambda c: alter_quotas(c, ordered, timeout=timeout))
+        timeout = checked_timeout(request_timeout)
+        return self._futures(ordered, quotas.alter_quotas(self._cluster, ordered, timeout=timeout))
 
     # -- futures
 
-    def _timeout_ms(self, request_timeout: float | None) -> int:
-        if self._settings is None:
-            raise KafkaException(
-                KafkaError(KafkaError._UNSUPPORTED_FEATURE, str(self._unsupported))
-            )
-        if request_timeout is None:
-            return self._settings.request_timeout_ms
-        if not 0 <= request_timeout <= _MAX_REQUEST_TIMEOUT_S:
-            raise ValueError(
-                f"request_timeout must be in the range 0..{_MAX_REQUEST_TIMEOUT_S} seconds"
-            )
-        return int(request_timeout * 1000)
+    def _future(
+        self, work: Coroutine[Any, Any, Any], convert: Callable[[Any], Any] = lambda answer: answer
+    ) -> Future[Any]:
+        """Return the future of one result.
 
-    def _future(self, work: Callable[[Cluster], Awaitable[V]]) -> Future[V]:
-        """Return the future of the one result of ``work``."""
-
-        async def keyed(cluster: Cluster) -> dict[None, V]:
-            return {None: await work(cluster)}
-
-        return self._futures([None], keyed)[None]
+        :param convert: see :meth:`_futures`
+        """
+        future = _running()
+        self._thread.submit(work).add_done_callback(
+            lambda done: _settle(future, lambda: convert(done.result()))
+        )
+        return future
 
     def _futures(
         self,
         keys: Iterable[K],
-        work: Callable[[Cluster], Awaitable[Mapping[K, V | ClientError | None]]],
+        work: Answers,
+        convert: Callable[[K, Any], Any] = lambda _, answer: answer,
     ) -> dict[K, Future[Any]]:
-        """Return a future for each key, settled by the result or error of ``work`` for that key."""
-        futures: dict[K, Future[Any]] = {key: Future() for key in keys}
-        for future in futures.values():
-            # As in confluent-kafka, a call under way cannot be cancelled.
-            future.set_running_or_notify_cancel()
+        """Return a future for each key, settled by the answer or error of ``work`` for that key.
 
-        def settle(done: Future[Mapping[K, V | ClientError | None]]) -> None:
-            results: dict[K, V | ClientError | None] = dict.fromkeys(
-                futures, ClientError("there is no answer")
-            )
-            try:
-                results.update(done.result())
-            except CancelledError:
-                results = dict.fromkeys(futures, ClientError("the admin client was closed"))
-            except BaseException as error:
-                for future in futures.values():
-                    future.set_exception(future_exception(error))
-                return
+        :param convert: makes the result of a key of the client's answer, or returns an error
+        """
+        futures = {key: _running() for key in keys}
+
+        def result_of(done: Future[Mapping[Any, Any]], key: K) -> Any:
+            answer = done.result().get(key, InvalidResponse("there is no answer"))
+            return answer if isinstance(answer, ClientError) else convert(key, answer)
+
+        def settle(done: Future[Mapping[Any, Any]]) -> None:
             for key, future in futures.items():
-                result = results[key]
-                if isinstance(result, ClientError):
-                    future.set_exception(future_exception(result))
-                else:
-                    future.set_result(result)
+                _settle(future, functools.partial(result_of, done, key))
 
-        assert self._loop_thread is not None
-        self._loop_thread.submit(work).add_done_callback(settle)
+        self._thread.submit(work).add_done_callback(settle)
         return futures
 
 
-def _with_explanations(name: str) -> Callable[..., Any]:
-    inherited = getattr(confluent.AdminClient, name)
-
-    @functools.wraps(inherited)
-    def call(self: AdminClient, *args: Any, **kwargs: Any) -> Any:
-        answer = inherited(self, *args, **kwargs)
-        return explained(NEEDED[name], answer, self._on_refused_login)
-
-    return call
+def _running() -> Future[Any]:
+    """Return a future that cannot be cancelled, as in confluent-kafka."""
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()
+    return future
 
 
-def _after_login(name: str) -> Callable[..., Any]:
-    inherited = getattr(confluent.AdminClient, name)
+def _settle(future: Future[Any], result_of: Callable[[], Any]) -> None:
+    try:
+        result = result_of()
+    except ClientError as error:
+        result = error
+    except CancelledError:
+        result = ClientError("the admin client was closed")
+    except (OverflowError, ValueError) as error:  # confluent-kafka's classes refuse some values
+        result = InvalidResponse(f"the broker's answer cannot be read: {error}")
+    except BaseException as error:
+        future.set_exception(error)
+        return
+    if isinstance(result, ClientError):
+        future.set_exception(kafka_exception(result))
+    else:
+        future.set_result(result)
 
-    @functools.wraps(inherited)
-    def call(self: AdminClient, *args: Any, **kwargs: Any) -> Any:
-        timeout_s = kwargs.get("timeout")
-        self._check_login(timeout_s if timeout_s is None or timeout_s >= 0 else None)
-        return inherited(self, *args, **kwargs)
 
-    return call
+def _by_partition(futures: Mapping[Any, Future[V]]) -> dict[TopicPartition, Future[V]]:
+    return {TopicPartition(*partition): future for partition, future in futures.items()}
 
 
-for _name in NEEDED:
-    setattr(AdminClient, _name, _with_explanations(_name))
-for _name in WAITING_CALLS:
-    setattr(AdminClient, _name, _after_login(_name))
+def _unless_refused(
+    request: ConsumerGroupTopicPartitions, outcomes: Mapping[Any, ClientError | None]
+) -> ConsumerGroupTopicPartitions | ClientError:
+    return next((error for error in outcomes.values() if error is not None), request)
+
+
+def _close(thread: LoopThread, cluster: Cluster) -> None:
+    thread.close(last=cluster.close())

@@ -1,14 +1,46 @@
-"""The results of :class:`headrace.admin.AdminClient`."""
+"""The results of :class:`headrace.admin.AdminClient`: confluent-kafka's classes, and those that it
+lacks, made of the dataclasses of :mod:`headrace.client`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, Node
-from confluent_kafka import admin as confluent
-from confluent_kafka.admin import AclOperation, MemberAssignment
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialsDescription,
+)
+
+from headrace.client.errors import (
+    ApiMissing,
+    AuthenticationFailed,
+    ClientError,
+    ConnectionFailed,
+    RequestRefused,
+    UnsupportedSetting,
+)
+from headrace.client.groups import GroupList, ListedGroup
+from headrace.client.offsets import CommittedOffset, ShareOffset
+from headrace.client.users import ScramCredential
+from headrace.errors import ErrorCode
+from headrace.protocol import partitions
+from headrace.security.acls import Acl
+
+E = TypeVar("E", ResourceType, AclOperation, ScramMechanism)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,189 +60,123 @@ class SharePartitionOffsetInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class ShareMemberDescription:
-    """A member of a share group.
-
-    :param host: its address with a leading slash, as in Kafka's tools
-    :param assignment: the assigned partitions, in ``assignment.topic_partitions``
-    """
-
-    member_id: str
-    client_id: str
-    host: str
-    member_epoch: int
-    rack_id: str | None
-    subscribed_topics: tuple[str, ...]
-    assignment: MemberAssignment
-
-
-@dataclass(frozen=True, slots=True)
-class ShareGroupDescription:
-    """A description of a share group.
-
-    :param authorized_operations: operations that this client may perform; None if they were not
-        requested, or the broker sends none
-    """
-
-    group_id: str
-    state: ConsumerGroupState
-    coordinator: Node
-    group_epoch: int
-    assignment_epoch: int
-    assignor: str
-    members: tuple[ShareMemberDescription, ...]
-    authorized_operations: tuple[AclOperation, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ShareGroupListing:
-    """A share group in a listing."""
-
-    group_id: str
-    state: ConsumerGroupState
-
-
-@dataclass(frozen=True, slots=True)
-class ListShareGroupsResult:
-    """The share groups of a cluster.
-
-    :param valid: the groups by id
-    :param errors: an error for each broker that refused or did not answer
-    """
-
-    valid: Sequence[ShareGroupListing]
-    errors: Sequence[KafkaException]
-
-
-@dataclass(frozen=True, slots=True)
-class StreamsTasks:
-    """Tasks of a member of a streams group: task numbers by subtopology id (KIP-1071)."""
-
-    active: Mapping[str, tuple[int, ...]]
-    standby: Mapping[str, tuple[int, ...]]
-    warmup: Mapping[str, tuple[int, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class StreamsMemberDescription:
-    """A member of a streams group.
-
-    :param host: its address with a leading slash, as in Kafka's tools
-    :param process_id: the Kafka Streams instance of the member
-    :param assignment: the partitions that its active tasks read, in
-        ``assignment.topic_partitions``
-    """
-
-    member_id: str
-    client_id: str
-    host: str
-    member_epoch: int
-    topology_epoch: int
-    process_id: str
-    tasks: StreamsTasks
-    target_tasks: StreamsTasks
-    assignment: MemberAssignment
-
-
-@dataclass(frozen=True, slots=True)
-class StreamsSubtopologyDescription:
-    """A subtopology of a streams group, with the names of its topics."""
-
-    subtopology_id: str
-    source_topics: tuple[str, ...]
-    repartition_source_topics: tuple[str, ...]
-    repartition_sink_topics: tuple[str, ...]
-    state_changelog_topics: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StreamsGroupDescription:
-    """A description of a streams group.
-
-    :param state_name: Kafka's name of the state, such as "NotReady" or "Reconciling"
-    :param authorized_operations: operations that this client may perform; None if they were not
-        requested, or the broker sends none
-    """
-
-    group_id: str
-    state_name: str
-    coordinator: Node
-    group_epoch: int
-    target_assignment_epoch: int
-    topology_epoch: int
-    subtopologies: tuple[StreamsSubtopologyDescription, ...]
-    members: tuple[StreamsMemberDescription, ...]
-    authorized_operations: tuple[AclOperation, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GroupListing:
-    """A group of any type in a listing, by Kafka's names.
-
-    :param type: "classic", "consumer", "share" or "streams"
-    :param protocol: "consumer", "share", "connect" …; empty for a group that has only committed
-        offsets
-    :param state: "Empty", "Stable", "PreparingRebalance" …
-    """
-
-    group_id: str
-    type: str
-    protocol: str
-    state: str
-
-
-@dataclass(frozen=True, slots=True)
 class ListGroupsResult:
     """The groups of a cluster.
 
     :param valid: the groups by id
     :param errors: an error for each broker that refused or did not answer
+    :param advice: which permission to give, if groups may be missing for lack of it; or None
     """
 
-    valid: Sequence[GroupListing]
+    valid: Sequence[ListedGroup]
     errors: Sequence[KafkaException]
+    advice: str | None = None
 
 
-class MemberDescription(confluent.MemberDescription):
-    """confluent-kafka's description of a member, with further fields.
+# Groups and offsets -------------------------------------------------------------------------------
 
-    :param member_epoch: None in a group of the classic protocol
-    :param upgraded: in a group of the consumer protocol, whether the member uses that protocol
-        rather than the classic one (KIP-848); None if unknown
+
+def group_list(listed: GroupList) -> ListGroupsResult:
+    """Convert a list of groups."""
+    return ListGroupsResult(listed.groups, list(map(kafka_exception, listed.errors)), listed.advice)
+
+
+def committed(
+    group_id: str,
+    offsets: Mapping[partitions.TopicPartition, CommittedOffset],
+    asked: Iterable[partitions.TopicPartition] | None,
+) -> ConsumerGroupTopicPartitions:
+    """Convert the committed offsets of a group.
+
+    :param asked: partitions that get the offset -1 if none is committed
     """
+    found = []
+    for partition in sorted({*offsets, *(asked or ())}):
+        offset = offsets.get(partition, CommittedOffset(-1))
+        optional: dict[str, Any] = {"leader_epoch": offset.leader_epoch}
+        if offset.leader_epoch is None:
+            del optional["leader_epoch"]
+        if offset.metadata:
+            optional["metadata"] = offset.metadata
+        found.append(TopicPartition(*partition, offset.offset, **optional))
+    return ConsumerGroupTopicPartitions(group_id, found)
 
-    def __init__(
-        self,
-        *args: Any,
-        member_epoch: int | None = None,
-        upgraded: bool | None = None,
-        **kwargs: Any,
-    ):
-        super().__init__(*args, **kwargs)
-        self.member_epoch = member_epoch
-        self.upgraded = upgraded
+
+def share_offsets(
+    offsets: Mapping[partitions.TopicPartition, ShareOffset | ClientError],
+) -> dict[TopicPartition, SharePartitionOffsetInfo]:
+    """Convert the progress of a share group."""
+    return {
+        TopicPartition(*partition): SharePartitionOffsetInfo(None, None, None, kafka_error(offset))
+        if isinstance(offset, ClientError)
+        else SharePartitionOffsetInfo(offset.start_offset, offset.leader_epoch, offset.lag)
+        for partition, offset in offsets.items()
+    }
 
 
-class ConsumerGroupDescription(confluent.ConsumerGroupDescription):
-    """confluent-kafka's description of a consumer group, with further fields.
+# Security -----------------------------------------------------------------------------------------
 
-    :param state_name: Kafka's name of the state; ``state`` is UNKNOWN for "Assigning" and
-        "Reconciling"
-    :param group_epoch: None in a group of the classic protocol
-    :param target_assignment_epoch: None in a group of the classic protocol
+
+def acl_bindings(acls: Iterable[Acl]) -> list[AclBinding]:
+    """Convert ACLs."""
+    return [
+        AclBinding(
+            _named(ResourceType, acl.resource_type),
+            acl.name,
+            ResourcePatternType(acl.pattern_type),
+            acl.principal,
+            acl.host,
+            _named(AclOperation, acl.operation),
+            AclPermissionType(acl.permission),
+        )
+        for acl in acls
+    ]
+
+
+def scram_user(
+    user: str, credentials: Iterable[ScramCredential]
+) -> UserScramCredentialsDescription:
+    """Convert the credentials of a user."""
+    infos = [
+        ScramCredentialInfo(_named(ScramMechanism, credential.mechanism), credential.iterations)
+        for credential in credentials
+    ]
+    return UserScramCredentialsDescription(user, infos)
+
+
+def _named(names: type[E], number: int) -> E:
+    """Return UNKNOWN for a number that confluent-kafka has no name for, as librdkafka does."""
+    try:
+        return names(number)
+    except ValueError:
+        return names(0)
+
+
+# Errors -------------------------------------------------------------------------------------------
+
+_CODES: Sequence[tuple[type[ClientError], int]] = (
+    (ConnectionFailed, KafkaError._TRANSPORT),
+    (AuthenticationFailed, KafkaError._AUTHENTICATION),
+    (UnsupportedSetting, KafkaError._INVALID_ARG),
+    (ApiMissing, int(ErrorCode.UNSUPPORTED_VERSION)),
+    (ClientError, KafkaError._FAIL),
+)
+
+
+def kafka_error(error: ClientError) -> KafkaError:
+    """Translate an error.
+
+    :returns: the broker's code and text for a refusal; else a code of librdkafka and our text
     """
+    if isinstance(error, RequestRefused):
+        text = error.message or KafkaError(error.code).str().removeprefix("Broker: ")
+        if error.advice is not None:
+            text = f"{text.rstrip('.')}: {error.advice}"
+        return KafkaError(error.code, text)
+    code = next(code for kind, code in _CODES if isinstance(error, kind))
+    return KafkaError(code, str(error))
 
-    members: list[MemberDescription]  # type: ignore[assignment]
 
-    def __init__(
-        self,
-        *args: Any,
-        state_name: str,
-        group_epoch: int | None = None,
-        target_assignment_epoch: int | None = None,
-        **kwargs: Any,
-    ):
-        super().__init__(*args, **kwargs)
-        self.state_name = state_name
-        self.group_epoch = group_epoch
-        self.target_assignment_epoch = target_assignment_epoch
+def kafka_exception(error: ClientError) -> KafkaException:
+    """Translate an error into the exception that carries it."""
+    return KafkaException(kafka_error(error))
