@@ -21,8 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.cli.exporter.scraper import Scraper
 from headrace.client import Connection
+from headrace.client.config import read_config
 from headrace.client.lag.model import LagQuery
-from headrace.client.settings import settings
 from tests.cli.command import start
 from tests.clients.confluent import (
     PATIENCE_S,
@@ -60,7 +60,7 @@ class Exporter:
         self._runner = asyncio.Runner()
         query = LagQuery(**{key: more[key] for key in more if key != "by_partition"})
         self._scraper = Scraper(
-            settings(config),
+            read_config(config),
             query,
             by_partition=more.get("by_partition", False),
             timeout_ms=int(PATIENCE_S * 1000),

@@ -352,17 +352,14 @@ def test_a_streams_group(world: World, groups: Groups, refused: Callable[..., st
 def test_the_python_api(world: World, bootstrap_servers: str) -> None:
     app = Application(world)
     with AdminClient({"bootstrap.servers": bootstrap_servers}) as admin:
-        described = admin.describe_streams_groups([app.group_id, "nobody"])
+        described = admin.describe_groups([app.group_id, "nobody"])
         group = described[app.group_id].result(PATIENCE_S)
         assert described["nobody"].exception(PATIENCE_S) is not None
-    assert (group.state_name, group.topology_epoch) == ("Stable", 0)
-    (one,) = group.subtopologies
-    assert (one.subtopology_id, one.source_topics) == ("0", (app.topic.name,))
-    assert len(one.state_changelog_topics) == 1
+    assert (group.state, group.topology_epoch) == ("Stable", 0)
+    (part,) = group.subtopologies
+    assert (part.subtopology_id, part.source_topics) == ("0", (app.topic.name,))
+    assert len(part.state_changelog_topics) == 1
     (member,) = group.members
     assert member.tasks.active == member.target_tasks.active == {"0": (0, 1)}
-    assert {(p.topic, p.partition) for p in member.assignment.topic_partitions} == {
-        (app.topic.name, 0),
-        (app.topic.name, 1),
-    }
+    assert set(member.assignment) == {(app.topic.name, 0), (app.topic.name, 1)}
     app.beat(-1)

@@ -26,9 +26,9 @@ from headrace.cli.keda.clusters import Clusters
 from headrace.cli.keda.collector import BacklogCollector
 from headrace.cli.keda.scaled_object import parse
 from headrace.client import Cluster, Connection
+from headrace.client.config import read_config
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.lag.times import RecordTimes
-from headrace.client.settings import settings
 from headrace.secure_broker import SecureBroker
 from headrace.throwaway_ca import ThrowawayCA
 from tests.cli.command import start
@@ -425,7 +425,9 @@ def test_many_scaled_objects_share_the_requests(
     ]
 
     async def look() -> list[int]:
-        collector = BacklogCollector(settings({"bootstrap.servers": bootstrap_servers}), 60.0, 60.0)
+        collector = BacklogCollector(
+            read_config({"bootstrap.servers": bootstrap_servers}), 60.0, 60.0
+        )
         try:
             counts = []
             for _ in range(2):

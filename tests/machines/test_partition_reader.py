@@ -13,7 +13,7 @@ from headrace.client import partition_reader
 from headrace.client.cluster import TopicMetadata
 from headrace.client.errors import RequestRefused, UnknownTopic
 from headrace.client.fetch import FetchedPartition
-from headrace.client.list_offsets import ListedOffset
+from headrace.client.offsets import ListedOffset
 from headrace.client.partition_reader import PartitionReader
 from headrace.errors import ErrorCode
 from headrace.protocol import record_batch

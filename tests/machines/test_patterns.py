@@ -9,7 +9,7 @@ import pytest
 from headrace.cli.errors import BadUsage
 from headrace.cli.groups.options import check_pattern
 from headrace.client.dead_letters.letters import LetterFilter, parse_letter
-from headrace.client.group_listing import ListedGroup
+from headrace.client.groups import ListedGroup
 from headrace.client.lag.model import LagQuery
 from headrace.patterns import InvalidPattern, matches, occurs
 from headrace.security.principal_mapping import InvalidRules, PrincipalMapping

@@ -13,48 +13,70 @@ import pytest
 
 from headrace.client.cluster import TopicMetadata
 from headrace.client.errors import ConnectionFailed
-from headrace.client.group_requests import task_partitions
+from headrace.client.groups import _streams
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.errors import ErrorCode
+from headrace.protocol.partitions import TopicPartition
 
 
-def topology(**subtopologies: tuple[list[str], list[str]]) -> Any:
-    """By id: source topics, repartition topics."""
-    return SimpleNamespace(
+def assignment_of(
+    subtopologies: dict[str, tuple[list[str], list[str]]] | None, **tasks: list[int]
+) -> set[TopicPartition]:
+    """Return the partitions of a member with active tasks.
+
+    :param subtopologies: source topics and repartition topics by id; None for no topology
+    """
+    topology = subtopologies and SimpleNamespace(
+        epoch=0,
         subtopologies=[
             SimpleNamespace(
                 subtopology_id=name,
                 source_topics=sources,
                 repartition_source_topics=[SimpleNamespace(name=topic) for topic in repartition],
+                repartition_sink_topics=[],
+                state_changelog_topics=[],
             )
             for name, (sources, repartition) in subtopologies.items()
-        ]
+        ],
     )
-
-
-def tasks(**partitions: list[int]) -> list[Any]:
-    return [
-        SimpleNamespace(subtopology_id=name, partitions=numbers)
-        for name, numbers in partitions.items()
+    active = [
+        SimpleNamespace(subtopology_id=name, partitions=numbers) for name, numbers in tasks.items()
     ]
+    assigned = SimpleNamespace(active_tasks=active, standby_tasks=[], warmup_tasks=[])
+    member = SimpleNamespace(
+        member_id="m",
+        client_id="c",
+        client_host="h",
+        member_epoch=1,
+        topology_epoch=0,
+        process_id="p",
+        instance_id=None,
+        rack_id=None,
+        assignment=assigned,
+        target_assignment=assigned,
+    )
+    group = SimpleNamespace(group_epoch=1, assignment_epoch=1, topology=topology, members=[member])
+    (described,) = _streams(group)["members"]
+    return set(described.assignment)
 
 
 def test_each_task_reads_its_partition_of_every_source_topic() -> None:
-    found = task_partitions(
-        topology(one=(["orders", "returns"], []), two=([], ["by-word"])), tasks(one=[0, 2], two=[1])
-    )
-    assert sorted(found) == [
+    subtopologies: dict[str, tuple[list[str], list[str]]] = {
+        "one": (["orders", "returns"], []),
+        "two": ([], ["by-word"]),
+    }
+    assert assignment_of(subtopologies, one=[0, 2], two=[1]) == {
         ("by-word", 1),
         ("orders", 0),
         ("orders", 2),
         ("returns", 0),
         ("returns", 2),
-    ]
+    }
 
 
 def test_a_topology_that_is_not_known_yet_says_nothing() -> None:
-    for unknown in (None, SimpleNamespace(subtopologies=None), topology(other=(["orders"], []))):
-        assert list(task_partitions(unknown, tasks(one=[0]))) == []
+    assert assignment_of(None, one=[0]) == set()
+    assert assignment_of({"other": (["orders"], [])}, one=[0]) == set()
 
 
 def test_only_a_topic_that_is_there_can_lack_a_partition() -> None:

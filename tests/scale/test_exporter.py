@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from headrace.client import Cluster
-from headrace.client.offset_commits import commit_offsets
+from headrace.client.offsets import commit_offsets
 from tests.clients.confluent import PATIENCE_S, create_topic
 from tests.clients.test_exporter import Running
 from tests.support import HeadraceProcess

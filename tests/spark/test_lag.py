@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.admin import AdminClient
-from headrace.client.group_listing import ListedGroup
+from headrace.client.groups import ListedGroup
 from headrace.client.lag.model import PartitionLag, Snapshot, group_lag
 from headrace.spark.errors import SourceError
 from headrace.spark.lag.source import (

@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from headrace.client import Cluster
 from headrace.client.config import read_config
 from headrace.client.connection import Connection
-from headrace.client.offset_commits import commit_offsets
+from headrace.client.offsets import commit_offsets
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
 from headrace.web.access import Credentials
 from headrace.web.limits import MAX_SPANS_OF_PAGE, PARTITIONS_OF_PAGE, ROWS_OF_PAGE

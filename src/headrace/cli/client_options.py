@@ -14,7 +14,7 @@ from .errors import BadUsage, Failure
 from .options import DEFAULT_LISTEN, positive_seconds, properties_file
 
 if TYPE_CHECKING:
-    from headrace.client.settings import Settings
+    from headrace.client.config import ClientConfig
 
 _CONNECT_TIMEOUT_S = 10.0
 _MIN_CONNECT_TIMEOUT_MS = 1000
@@ -83,8 +83,8 @@ def client_file(path: Path | None, overrides: Mapping[str, str] | None = None) -
     :returns: librdkafka's properties
     :raises BadUsage: it cannot be read, or a setting cannot be used
     """
+    from headrace.client.errors import UnsupportedSetting
     from headrace.client.java_properties import config_of_file
-    from headrace.client.settings import UnsupportedSetting
 
     try:
         return config_of_file({} if path is None else properties_file(path), overrides)
@@ -102,15 +102,16 @@ def call_config(options: Namespace) -> dict[str, Any]:
     return {"socket.connection.setup.timeout.ms": str(setup_ms), **client_config(options)}
 
 
-def connection_settings(config: Mapping[str, str]) -> Settings:
+def connection_settings(config: Mapping[str, str]) -> ClientConfig:
     """Return the settings of our own connections for a configuration of :func:`client_config`.
 
     :raises BadUsage: they do not support its security settings
     """
-    from headrace.client.settings import UnsupportedSetting, settings
+    from headrace.client.config import read_config
+    from headrace.client.errors import UnsupportedSetting
 
     try:
-        return settings(config)
+        return read_config(config)
     except UnsupportedSetting as error:
         raise BadUsage(str(error)) from error
 
@@ -124,15 +125,15 @@ def must_answer(config: Mapping[str, str]) -> None:
     import asyncio
 
     from headrace.client.cluster import parse_bootstrap
-    from headrace.client.errors import ClientError
-    from headrace.client.settings import UnsupportedSetting, check_access, settings
+    from headrace.client.config import check_access, read_config
+    from headrace.client.errors import ClientError, UnsupportedSetting
 
     try:
         parse_bootstrap(config["bootstrap.servers"])
     except ValueError as error:
         raise BadUsage(str(error)) from error
     try:
-        read = settings(config)
+        read = read_config(config)
     except UnsupportedSetting:
         _must_listen(config)  # librdkafka may support it
         return

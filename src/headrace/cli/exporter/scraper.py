@@ -6,10 +6,10 @@ import asyncio
 import gc
 import time
 
+from headrace.client.config import ClientConfig
 from headrace.client.errors import ClientError
 from headrace.client.lag.model import LagQuery
 from headrace.client.lag.watch import LagWatch
-from headrace.client.settings import Settings
 from headrace.log_lines import LimitedLog, get_logger
 
 from .families import ScrapedLags
@@ -30,7 +30,7 @@ class Scraper:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ClientConfig,
         query: LagQuery,
         *,
         by_partition: bool,

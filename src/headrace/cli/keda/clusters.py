@@ -11,7 +11,8 @@ from typing import Any
 
 from headrace.cli.client_options import client_file
 from headrace.cli.errors import Failure
-from headrace.client.settings import UnsupportedSetting, settings
+from headrace.client.config import read_config
+from headrace.client.errors import UnsupportedSetting
 from headrace.log_lines import LimitedLog, get_logger
 
 from .collector import BacklogCollector
@@ -76,7 +77,9 @@ class Clusters:
             timeout_ms = self._timeout_ms
             try:
                 read = replace(
-                    settings(config), request_timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms
+                    read_config(config),
+                    request_timeout_ms=timeout_ms,
+                    connect_timeout_ms=timeout_ms,
                 )
             except UnsupportedSetting as error:
                 raise _unusable(scaled_object.command_config, error) from error

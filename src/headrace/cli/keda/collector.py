@@ -7,11 +7,11 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import NamedTuple
 
+from headrace.client.config import ClientConfig
 from headrace.client.errors import AuthenticationFailed, ClientError, ConnectionFailed
 from headrace.client.groups import list_groups
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.lag.times import RecordTimes
-from headrace.client.settings import Settings
 from headrace.log_lines import LimitedLog, get_logger
 
 from .backlog import Backlog, BacklogQuery, backlogs
@@ -54,7 +54,7 @@ class BacklogCollector:
     :ivar used_s: the time of the last use
     """
 
-    def __init__(self, settings: Settings, interval_s: float, keep_s: float) -> None:
+    def __init__(self, settings: ClientConfig, interval_s: float, keep_s: float) -> None:
         self._cluster = settings.cluster()
         self._interval_s = interval_s
         self._keep_s = keep_s
