@@ -25,6 +25,7 @@ from headrace.client import (
     RangeConsumer,
     Undecodable,
     UnreadableBatch,
+    connection,
 )
 from headrace.client.share_state import release_records
 from tests.clients.confluent import (
@@ -168,6 +169,27 @@ async def test_an_outcome_of_a_record_that_is_not_held_hurts_no_other(
 
 
 @story
+async def test_outcomes_of_many_calls_travel_together(
+    conf: dict[str, str], topic: str, monkeypatch: pytest.MonkeyPatch
+):
+    requests: list[Any] = []
+    send = connection.Connection.request
+
+    async def request(self: connection.Connection, payload: Any, **more: Any) -> Any:
+        if type(payload).__name__ == "ShareAcknowledgeRequest":
+            requests.append(payload)
+        return await send(self, payload, **more)
+
+    monkeypatch.setattr(connection.Connection, "request", request)
+    async with ShareConsumer(conf, [topic], start="earliest") as queue:
+        records = await take_all(queue, 6)
+        await queue.accept(records[:2])
+        assert len(requests) == 1
+        await asyncio.gather(*map(queue.accept, records[2:]))
+        assert len(requests) == 2
+
+
+@story
 async def test_a_broker_that_refuses_one_record_accepts_the_others(
     conf: dict[str, str], topic: str, target: str, bootstrap_servers: str
 ):
@@ -248,6 +270,31 @@ async def test_a_group_that_does_not_renew(
         await queue.accept(records)  # no lock was lost by the attempt
         with pytest.raises(ClientError, match="does not renew"):
             await queue.renew(records)
+
+
+@story
+async def test_a_broker_that_cannot_renew(
+    conf: dict[str, str],
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    """Apache Kafka 4.1."""
+    for api, key in (("share_fetch", 78), ("share_acknowledge", 79)):
+        monkeypatch.setitem(connection._SUPPORTED, api, (key, 1, 1))
+    async with ShareConsumer(conf, [topic], start="earliest") as queue:
+        queue._delays_at_broker = False
+        records = await take_all(queue, 6)
+        await until(lambda: "does not renew acquisition locks" in caplog.text)
+        with pytest.raises(ClientError, match="does not renew"):
+            await queue.renew(records)
+        with pytest.raises(ClientError, match=r"a delay of 3600 s .* end after 30.0 s"):
+            await queue.release(records, delay=3600)
+        await queue.release(records[:1], delay=0.5)
+        await queue.accept(records[1:])
+        (again,) = await take_all(queue, 1)
+        await queue.accept(again)
+    assert caplog.text.count("does not renew acquisition locks") == 1
 
 
 @story
