@@ -42,7 +42,7 @@ def test_tracing(reader: Reader, page: list[Block]) -> None:
         json.loads(text) for text in re.findall(r"^\{.*?^\}", printed, re.DOTALL | re.MULTILINE)
     ]
     by_name = {span["name"]: span for span in spans}
-    assert set(by_name) == {"send shipments", "acquire shipments", "process shipments", "pack"}
+    assert set(by_name) == {"send shipments", "process shipments", "pack"}
     sent, processed = by_name["send shipments"], by_name["process shipments"]
     assert processed["parent_id"] == sent["context"]["span_id"]
     assert by_name["pack"]["parent_id"] == processed["context"]["span_id"]
