@@ -190,7 +190,8 @@ def _fields(group: GroupHistory) -> dict[str, object]:
 
 def _period(options: Namespace) -> tuple[int, int, int]:
     """Return start, end and step in milliseconds."""
-    length_ms = options.until - options.since
+    until_ms = min(options.until, time_ms("now"))
+    length_ms = until_ms - options.since
     if length_ms <= 0:
         raise BadUsage("--since is not before --until")
     step_ms = max(1, options.step or max(1_000, -(-length_ms // POINTS)))
@@ -200,4 +201,4 @@ def _period(options: Namespace) -> tuple[int, int, int]:
             f"--step makes {points} points of this period, but the limit is {MOST_POINTS}: give a "
             f"longer --step or a later --since"
         )
-    return options.since, options.until, step_ms
+    return options.since, until_ms, step_ms

@@ -84,7 +84,8 @@ class OrderedConsumer:
         available records
     :param max_buffered_records: the number of buffered records at which a partition is paused,
         until half of them are processed
-    :raises ValueError: an argument or a property is wrong
+    :raises ValueError: an argument is wrong
+    :raises UnsupportedSetting: a property is wrong
     :raises InvalidTopics: a topic is missing, or the topics are not co-partitioned
     :raises ConnectionFailed: no broker can be reached
     :raises AuthenticationFailed: the brokers do not accept the security settings

@@ -12,6 +12,7 @@ from headrace.client.errors import (
     ClientError,
     ConnectionFailed,
     RequestRefused,
+    UnsupportedSetting,
     missing_permission,
 )
 from headrace.ordered import IDLING_DISABLED
@@ -62,11 +63,11 @@ def checked_idle_ms(max_task_idle: float | None) -> int:
 def checked_group(conf: Mapping[str, Any]) -> str:
     """Return ``group.id``.
 
-    :raises ValueError: it is missing
+    :raises UnsupportedSetting: it is missing
     """
     group_id = conf.get("group.id")
     if not group_id:
-        raise ValueError("group.id is missing: set it in conf to the group to join")
+        raise UnsupportedSetting("group.id is missing: set it in conf to the group to join")
     return str(group_id)
 
 
@@ -74,12 +75,12 @@ def consumer_config(conf: Mapping[str, Any], is_incremental: bool) -> dict[str, 
     """Return the configuration of the inner consumer.
 
     :param is_incremental: whether the consumer protocol is used (KIP-848)
-    :raises ValueError: a property contradicts those that are needed
+    :raises UnsupportedSetting: a property contradicts those that are needed
     """
     # Only the range assignor assigns partition i of every topic to one member.
     assignor = "group.remote.assignor" if is_incremental else "partition.assignment.strategy"
     if str(conf.get(assignor, "range")) != "range":
-        raise ValueError(
+        raise UnsupportedSetting(
             f"{assignor} is '{conf[assignor]}': it must be 'range', so that tasks get all "
             f"their inputs"
         )
