@@ -115,7 +115,7 @@ def group_histories(
         rows = members(events, period).join(_of_groups(all_series), "group_id", "left")
         for row in rows.toLocalIterator():
             group = _history(row, period, drain_s)
-            is_active = row["changed"] or any((row["commits"] or ())[1:])
+            is_active = any((row["commits"] or ())[1:])
             if group.members or group.lag is not None or is_active:
                 yield group
     finally:
@@ -134,8 +134,7 @@ def _history(row: Any, period: Period, drain_s: float) -> GroupHistory:
     if lag is not None:
         left_s = eta_s(lag, done_per_s, produced_per_s)
         left_s = -1.0 if left_s is None else left_s
-        members_then = row["members"] or row["members_before"] or 1
-        needed = consumers_needed(lag, produced_per_s, busy_per_s, members_then, drain_s)
+        needed = consumers_needed(lag, produced_per_s, busy_per_s, row["members"] or 1, drain_s)
     return GroupHistory(
         group_id=row["group_id"],
         group_type=row["group_type"],
@@ -221,9 +220,8 @@ def _positions(events: DataFrame, topics: DataFrame, period: Period) -> DataFram
 def members(events: DataFrame, period: Period) -> DataFrame:
     """Return a row per group at the end of the period.
 
-    Columns: its type, its number of members (``members``), the number of members that it had when
-    it last had some (``members_before``), whether it has been deleted (``gone``), and whether its
-    group record has changed in the period (``changed``).
+    Columns: its type, its number of members (``members``), and whether it has been deleted
+    (``gone``).
     """
     until_end = events.where(F.unix_millis("timestamp") <= period.until_ms)
     of_group = _is_event(GROUP, GROUP_DELETED)
@@ -234,8 +232,6 @@ def members(events: DataFrame, period: Period) -> DataFrame:
         F.max(F.when(F.col("group_type") == "share", F.lit("share"))).alias("of_share"),
         F.max_by("event", F.when(of_life, _age())).alias("latest"),
         F.max_by("members", F.when(F.col("members").isNotNull(), _age())).alias("classic_members"),
-        F.max_by("members", F.when(F.col("members") > 0, _age())).alias("classic_members_before"),
-        F.max(F.when(of_group, F.unix_millis("timestamp"))).alias("changed_ms"),
     )
     by_age = Window.partitionBy("group_id", "member_id").orderBy(
         F.desc("timestamp"), F.desc("log_offset")
@@ -255,9 +251,7 @@ def members(events: DataFrame, period: Period) -> DataFrame:
         "group_id",
         group_type.alias("group_type"),
         F.when(gone, 0).otherwise(F.coalesce(count, F.lit(0))).cast("int").alias("members"),
-        F.coalesce("classic_members_before", F.lit(0)).cast("int").alias("members_before"),
         gone.alias("gone"),
-        (F.col("changed_ms") >= period.times_ms[0]).alias("changed"),
     )
 
 
