@@ -15,8 +15,6 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.commands import COMMANDS
-from headrace.cli.console.record_input import JsonReader, LineReader, MalformedLine, NewRecord
-from headrace.cli.errors import BadUsage
 from headrace.cli.main import main
 from tests.cli.command import ENVIRONMENT, HEADRACE
 
@@ -36,38 +34,45 @@ HELP_S, ATTEMPTS = 0.3, 5
         ("configs alter topic t", "name a config to set, as NAME=VALUE, or to --delete"),
         ("configs alter topic t a", "'a' is not of the form KEY=VALUE"),
         ("configs describe broker x", "'x' is not the number of a broker"),
-        ("produce", "name a topic"),
-        ("produce t --whole-files", "--whole-files takes files"),
-        ("produce t --reader-property parse.keys=true", "unknown reader property parse.keys"),
-        ("produce t --json --reader-property parse.key=true", "--reader-property is for lines"),
-        ("produce t --timestamp 0", "--timestamp 0 cannot be written"),
-        ("produce t --command-property transactional.id=x", "begins no transactions: remove it"),
+        ("produce", "the following arguments are required: TOPIC"),
+        ("produce t --whole", "--whole takes --file"),
+        ("produce t --json -K :", "not allowed with argument --json"),
+        ("produce t --key-separator=", "--key-separator cannot be empty"),
+        ("produce t --header a", "'a' is not of the form NAME=VALUE"),
+        ("produce t --keep-partitions", "--keep-partitions is for --json"),
         (
-            "perf produce --topic t --num-records 1 --record-size 1 "
-            "--command-property transactional.id=x",
-            "begins no transactions: remove it",
+            "produce t --timestamp 1970-01-01T00:00:00Z",
+            "--timestamp 0 cannot be written",
         ),
-        ("consume", "name one topic"),
-        ("consume t u", "name one topic"),
-        ("consume t --offset 3", "--offset takes --partition"),
-        (
-            "consume t --partition 0 --offset 9223372036854775808",
-            "'9223372036854775808' is not an offset",
-        ),
-        ("consume t --from-beginning --from-time 5", "exclude each other"),
-        ("consume t --group g --to-end", "--to-end and --group exclude each other"),
-        ("consume t --from-time yesterday", "'yesterday' is neither milliseconds nor"),
-        ("consume --include (", "--include is not a regular expression"),
+        ("produce t -X transactional.id=x", "begins no transactions: remove it"),
+        ("consume", "the following arguments are required: TOPIC"),
+        ("consume t --from 9223372036854775808", "'9223372036854775808' is not an offset"),
+        ("consume t --from soon", "'soon' is not a time, such as -1h"),
+        ("consume t --idle 5", "'5' is not a duration"),
+        ("consume t --max -1", "'-1' is not a number of records"),
+        ("consume t --format %q", "%q is no field: %s %S %k"),
+        ("consume t --grep (", "'(' is not a regular expression"),
+        ("consume ^(", "'(' is not a regular expression"),
+        ("consume t --tail 5 --from -1h", "--tail and --from exclude each other"),
+        ("consume t --group g --partition 0", "--group and --partition exclude each other"),
+        ("consume t --group g --share-group h", "--group and --share-group exclude each other"),
+        ("consume t --group g --from 5", "--from takes earliest, latest with --group"),
+        ("consume t --group g --from -1h", "--from takes earliest, latest with --group"),
+        ("consume t --share-group g --from 5", "earliest, latest or a time with --share-group"),
+        ("consume t --share-group g --exit", "--share-group and --exit exclude each other"),
+        ("consume ^t --share-group g", "--share-group takes names of topics"),
+        ("consume t --outcome reject", "--outcome is for --share-group"),
+        ("consume t -X security.protocol=quic", "security.protocol is 'quic'"),
+        ("consume t -b nowhere", "'nowhere' is not HOST:PORT"),
+        ("perf share-consume t --members 0", "'0' is not a whole number above 0"),
+        ("dlq show", "the following arguments are required: QUEUE"),
+        ("dlq show q --from -5", "--from and --to take no negative offset"),
         ("top --iterations 0", "--iterations takes a number above 0"),
         ("topics list --timeout 0", "'0' is not a number of seconds above 0"),
         ("topics list --timeout 3600.5", "3600.5 is more than 3600 seconds"),
         ("exporter --listen 9308", "'9308' is not of the form HOST:PORT or :PORT"),
         ("exporter --exclude-groups (", "--exclude-groups is not a regular expression"),
         ("completion tcsh", "invalid choice"),
-        (
-            "console-share-consumer --topic t --command-property fetch.max.bytes=2147483648",
-            "fetch.max.bytes is '2147483648', not a number from 1 to 2147483647",
-        ),
     ],
 )
 def test_bad_usage_is_one_line(
@@ -83,12 +88,10 @@ def test_bad_usage_is_one_line(
     ("words", "complaint"),
     [
         (["produce", ""], "the name of the topic is empty"),
-        (["consume", "", "--from-beginning"], "the name of the topic is empty"),
+        (["consume", ""], "the name of the topic is empty"),
         (["consume", "t", "--group", ""], "--group takes the id of a group, which is not empty"),
-        (
-            ["perf", "produce", "--topic", "", "--num-records", "1", "--record-size", "1"],
-            "the name of the topic is empty",
-        ),
+        (["consume", "t", "--share-group", ""], "--share-group takes the id of a group"),
+        (["dlq", "redrive", "q", "--position-group", ""], "--position-group takes the id"),
         (
             ["groups", "delete-offsets", "g", "--topic", ""],
             "'' is not of the form TOPIC or TOPIC:0,1,2",
@@ -111,15 +114,13 @@ def test_an_empty_name_is_one_line(
 @pytest.mark.parametrize(
     "words",
     [
-        ["consume", b"t\xff", "--from-beginning"],
+        ["consume", b"t\xff"],
         ["produce", "t", "--key", b"\xff"],
         ["dlq", "list", b"\xff"],
         ["topics", "create", b"\xff"],
-        ["console-share-consumer", "--topic", "t", "--group", b"\xff"],
-        ["produce", "t", "--header", b"origin=\xff"],
-        ["consume", "t", "--command-property", b"client.id=\xff"],
-        ["consume", "t", "--formatter-property", b"key.separator=\xff"],
-        ["console-share-consumer", "--topic", "t", "--command-property", b"client.id=\xff"],
+        ["consume", "t", "--share-group", b"\xff"],
+        ["produce", "t", "--header", b"\xff=origin"],
+        ["consume", "t", "-X", b"client.id=\xff"],
     ],
 )
 def test_an_argument_that_is_not_utf8(words: list[str | bytes]) -> None:
@@ -136,7 +137,7 @@ def test_an_argument_that_is_not_utf8(words: list[str | bytes]) -> None:
 def test_a_file_whose_name_is_not_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / os.fsdecode(b"\xff")
     file.write_text("record\n")
-    assert main(["produce", "", str(file)]) == 2
+    assert main(["produce", "", "--file", str(file)]) == 2
     assert "the name of the topic is empty" in capsys.readouterr().err
 
 
@@ -147,102 +148,6 @@ def test_a_password_that_is_not_utf8(
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"\xff\n"), "utf-8", errors))
     assert main(["users", "add", "ann"]) == 2
     assert capsys.readouterr().err == "headrace users add: the password is not UTF-8\n"
-
-
-LINE_PROPERTIES = {"parse.key": "true", "parse.headers": "true", "null.marker": "N"}
-
-
-@pytest.mark.parametrize(
-    ("line", "record"),
-    [
-        (b"a:1,b:2\tk\tv", NewRecord(b"k", b"v", [("a", b"1"), ("b", b"2")])),
-        (b"N\tN\tN", NewRecord(None, None, [])),
-        (b"a:N\t\t", NewRecord(b"", b"", [("a", None)])),
-        (b"a:x:y\tk\tv\tw", NewRecord(b"k", b"v\tw", [("a", b"x:y")])),
-    ],
-)
-def test_lines(line: bytes, record: NewRecord) -> None:
-    assert LineReader(LINE_PROPERTIES).record(line) == record
-
-
-def test_malformed_lines() -> None:
-    reader = LineReader(LINE_PROPERTIES)
-    for line in (b"", b"a:1", b"a:1\tk", b"a\tk\tv", b"N:1\tk\tv", b"\xff:1\tk\tv", b"\0:1\tk\tv"):
-        with pytest.raises(MalformedLine):
-            reader.record(line)
-    lenient = LineReader({**LINE_PROPERTIES, "ignore.error": "true"})
-    assert lenient.record(b"only").value == b"only"
-    for properties in ({"key.separator": ""}, {"parse.headers": "true", "headers.separator": "\t"}):
-        with pytest.raises(BadUsage):
-            LineReader(properties)
-
-
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        (b"[]", "not a JSON object"),
-        (b'"text"', "to send the line itself as the value, leave out --json"),
-        (b"{", "not JSON: Expecting property name enclosed in double quotes at character 2"),
-        (b"\xff", "it is not UTF-8"),
-        (b'{"id": 1}', "unknown field 'id'; to send the line itself as the value, leave out --j"),
-        (b'{"vlaue": "x"}', "unknown field 'vlaue'; did you mean 'value'?"),
-        (b'{"value": "x", "Key": "k"}', "unknown field 'Key'; did you mean 'key'?"),
-        (b"{}", "no field 'value'; to send the line itself as the value, leave out --json; a tom"),
-        (b'{"key": "k"}', 'a tombstone is "value": null'),
-        (b'{"value": "x", "value": "y"}', "the field 'value' occurs twice"),
-        (b'{"value": {"a": 1, "a": 2}}', "the field 'a' occurs twice"),
-        (b'{"value": "x", "valueBase64": "eA=="}', "both value and valueBase64"),
-        (b'{"value": "x", "key": null, "keyBase64": "eA=="}', "both key and keyBase64"),
-        (b'{"valueBase64": null}', 'valueBase64 is null: give "value": null'),
-        (b'{"valueBase64": "!"}', "valueBase64 is not Base64"),
-        (b'{"valueBase64": 5}', "valueBase64 is not Base64"),
-        (b'{"value": NaN}', 'NaN is not JSON: give it as a string, "NaN"'),
-        (b'{"value": [-Infinity]}', "-Infinity is not JSON"),
-        (b'{"value": 1e999}', "the number '1e999' is too large"),
-        (b'{"value": ' + b"1" * 5000 + b"}", "a number has too many digits"),
-        (b'{"value": "\\ud800"}', "value has half a surrogate pair"),
-        (b'{"value": "x", "headers": [1]}', "headers is not"),
-        (b'{"value": "x", "headers": ""}', "headers is not"),
-        (b'{"value": "x", "headers": false}', "headers is not"),
-        (b'{"value": "x", "headers": [{"value": "x"}]}', "a header has no key"),
-        (b'{"value": "x", "headers": [{"key": "a"}]}', 'a null one is "value": null'),
-        (b'{"value": "x", "headers": [{"key": "a", "valeu": "b"}]}', "did you mean 'value'?"),
-        (b'{"value": "x", "headers": [{"key": "a\\u0000b", "value": "c"}]}', "a NUL"),
-        (b'{"value": "x", "headers": {"a\\u0000b": "c"}}', "a NUL"),
-        (b'{"value": "x", "headers": [{"key": "\\ud800", "value": "c"}]}', "half a surrogate"),
-        (b'{"value": "x", "timestamp": "now"}', "timestamp is not a number from 0 on"),
-        (b'{"value": "x", "timestamp": true}', "timestamp is not a number from 0 on"),
-        (b'{"value": "x", "timestamp": 0}', "timestamp is 0"),
-    ],
-)
-def test_malformed_json(line: bytes, complaint: str) -> None:
-    with pytest.raises(MalformedLine) as raised:
-        JsonReader(keep_partitions=False).record(line)
-    assert complaint in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("line", "record"),
-    [
-        (b'{"value": null, "key": "k"}', NewRecord(b"k", None, [])),
-        (b'\xef\xbb\xbf{"value": "x"}', NewRecord(None, b"x", [])),
-        (b'{"value": {"a": [1, 2.5, null]}}', NewRecord(None, b'{"a": [1, 2.5, null]}', [])),
-        (
-            b'{"value": "x", "headers": {"a": "b", "n": null, "i": 1}}',
-            NewRecord(None, b"x", [("a", b"b"), ("n", None), ("i", b"1")]),
-        ),
-        (
-            b'{"topic": "t", "partition": 1, "offset": 7, "timestamp": -1, "timestampType": '
-            b'"CreateTime", "deliveryCount": 2, "keyBase64": "/w==", "value": "x", "headers": '
-            b'[{"key": "a", "valueBase64": "/w=="}]}',
-            NewRecord(b"\xff", b"x", [("a", b"\xff")]),
-        ),
-        (b"", None),
-        (b" \t", None),
-    ],
-)
-def test_json_records(line: bytes, record: NewRecord | None) -> None:
-    assert JsonReader(keep_partitions=False).record(line) == record
 
 
 def completed(script: str, *words: str) -> list[str]:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.console.message_formatter import Delivered
 from headrace.cli.console.value_files import ValueFiles
+from headrace.cli.errors import Failure
+from headrace.client.records import Record
 
 
-def record(topic: str = "t", value: bytes | None = b"new") -> Delivered:
-    return Delivered(topic, 0, 7, "CreateTime", 1, None, (), None, value)
+def record(topic: str = "t", value: bytes | None = b"new") -> list[Record]:
+    return [Record(topic, 0, 7, None, value, (), 1, "CreateTime", 0)]
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_values_are_files(files: ValueFiles, folder: Path) -> None:
 @pytest.mark.parametrize("topic", ["../../cron.d/job", "/tmp/x", "..", "", "a\0b"])
 def test_a_topic_is_no_path(files: ValueFiles, tmp_path: Path, topic: str) -> None:
     (tmp_path / "cron.d").mkdir()
-    with pytest.raises(ValueError, match="names an illegal topic"):
+    with pytest.raises(Failure, match="names an illegal topic"):
         files.write(record(topic))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
@@ -70,7 +71,7 @@ def test_a_directory_in_its_place_is_an_error_with_its_name(
     files: ValueFiles, folder: Path
 ) -> None:
     (folder / "t-0-7").mkdir()
-    with pytest.raises(OSError, match="t-0-7"):
+    with pytest.raises(Failure, match="t-0-7"):
         files.write(record())
 
 

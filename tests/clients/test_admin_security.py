@@ -188,8 +188,7 @@ def test_commands_understand_a_file_for_kafkas_own_tools(
     produce(secure_kafka.peer.bootstrap_servers, topic_name, [b"over TLS"])
     secure = ["--bootstrap-server", secure_kafka.sasl_tls, "--command-config", str(command_config)]
     console = [
-        "console-share-consumer",
-        *f"--topic {topic_name} --group {group_id} --max-messages 1".split(),
+        *f"consume {topic_name} --share-group {group_id} --max 1".split(),
         *secure,
     ]
     assert main(console) == 0, capsys.readouterr()

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 from collections.abc import Callable
 from io import BytesIO, TextIOWrapper
@@ -20,13 +21,10 @@ from headrace.cli.main import main
 from headrace.protocol.record_batch import HEADER_BYTES, build, header_at, seal
 from headrace.secure_broker import SecureBroker
 from tests.cli.command import ENVIRONMENT, HEADRACE, start
-from tests.clients.confluent import PATIENCE_S, create_topic, produce, share_from_earliest
+from tests.clients.confluent import PATIENCE_S, create_topic, produce
 from tests.peer import run_tool
 from tests.support import unique, wait_until, write_properties
 from tests.wire_client import connection
-
-CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
-CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 
 Ran = tuple[int, str, str]
 """Exit status, stdout, stderr."""
@@ -177,39 +175,6 @@ def test_configs_of_groups_and_brokers(headrace: Headrace, group_id: str) -> Non
 # Records ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.java
-@pytest.mark.slow
-def test_records_beside_kafkas_tools(
-    headrace: Headrace, tool: Callable[..., str], bootstrap_servers: str
-) -> None:
-    """Both print alike what one of them produces."""
-    reading = [
-        *("--reader-property", "parse.key=true", "--reader-property", "parse.headers=true"),
-        *("--reader-property", "null.marker=NIL"),
-    ]
-    written = "a:1,b:2\tk1\tone\nNIL\tNIL\ttwo\nc:NIL\tk3\tNIL\n"
-    printing = [
-        option
-        for name in ("key", "headers", "partition", "offset", "timestamp", "epoch", "delivery")
-        for option in ("--formatter-property", f"print.{name}=true")
-    ]
-    for who in ("headrace", "kafka"):
-        name = create_topic(bootstrap_servers, unique(who))
-        if who == "headrace":
-            headrace("produce", "--topic", name, *reading, stdin=written.encode())
-        else:
-            tool(CONSOLE_PRODUCER, "--topic", name, *reading, stdin=written)
-        asked = ("--topic", name, "--from-beginning", "--max-messages", "3", *printing)
-        ours = lines(headrace("consume", *asked))
-        theirs = lines(tool(CONSOLE_CONSUMER, *asked))
-        assert ours == theirs, who
-        assert [line.split("\t")[-3:] for line in ours] == [
-            ["a:1,b:2", "k1", "one"],
-            ["NO_HEADERS", "null", "two"],
-            ["c:null", "k3", "null"],
-        ]
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -221,10 +186,9 @@ def test_records_beside_kafkas_tools(
         "quotas list",
         "dlq list",
         "produce {}",
-        "consume {} --from-beginning --to-end",
-        "consume {} --from-beginning --group g --timeout-ms 1",
-        "console-share-consumer --topic {} --timeout-ms 1",
-        "perf produce --topic {} --num-records 1 --record-size 1 --throughput -1",
+        "consume {} --exit",
+        "consume {} --group g --idle 1ms",
+        "consume {} --share-group s --idle 1ms",
     ],
 )
 def test_every_command_takes_the_file_of_a_java_client(
@@ -237,9 +201,9 @@ def test_every_command_takes_the_file_of_a_java_client(
 def test_a_measurement_of_a_share_group_takes_the_file_of_a_java_client(
     headrace: Headrace, topic: str, tmp_path: Path
 ) -> None:
-    command = f"perf share-consume --topic {topic} --group {unique('perf')} --num-records 1"
-    more = ("--timeout", "1", "--command-config", java_properties(tmp_path))
-    assert "no record came for 1 ms" in headrace(command, *more, status=1)
+    command = f"perf share-consume {topic} --group {unique('perf')} --max 1 -o jsonl"
+    measured = json.loads(headrace(command, "--command-config", java_properties(tmp_path)))
+    assert measured["records"] == 1
 
 
 def java_properties(folder: Path) -> str:
@@ -262,77 +226,78 @@ def test_json_keeps_everything(headrace: Headrace, bootstrap_servers: str) -> No
         for name in ("source", "copy")
     )
     records = [
-        {"key": "k", "value": "ü\n", "headers": [{"key": "h", "value": "1"}], "timestamp": 1000},
-        {"key": None, "value": None, "headers": [{"key": "n", "value": None}], "timestamp": 2000},
-        {"keyBase64": "/w==", "valueBase64": "gIE=", "timestamp": 3000, "partition": 1},
-        {"value": {"nested": [1, 2]}, "timestamp": 4000},
+        {"key": "k", "value": "ü\n", "headers": [["h", "1"]], "timestamp_ms": 1000},
+        {"key": None, "value": None, "headers": [["n", None]], "timestamp_ms": 2000},
+        {"key": {"base64": "/w=="}, "value": {"base64": "gIE="}, "partition": 1},
+        {"value": {"nested": [1, 2]}, "timestamp_ms": 4000},
     ]
-    text = "".join(json.dumps(one) + "\n" for one in records)
+    text = "".join(json.dumps(record) + "\n" for record in records)
     headrace("produce", source, "--json", "--keep-partitions", stdin=text.encode())
-    printed = headrace("consume", source, "--from-beginning", "--to-end", "--json")
+    printed = headrace("consume", source, "--exit", "-o", "jsonl")
     headrace("produce", copy, "--json", "--keep-partitions", stdin=printed.encode())
-    again = headrace("consume", copy, "--from-beginning", "--to-end", "--json")
-
-    def stripped(output: str) -> list[Any]:
-        found = [json.loads(line) for line in output.splitlines()]
-        return sorted(({**one, "topic": None} for one in found), key=lambda one: one["timestamp"])
-
-    assert stripped(printed) == stripped(again)
-    first, second, third, fourth = stripped(again)
-    assert (first["key"], first["value"], first["headers"]) == (
-        "k",
-        "ü\n",
-        [{"key": "h", "value": "1"}],
+    again = headrace("consume", copy, "--exit", "-o", "json")
+    first, second, *_, third = (
+        {**record, "topic": None}
+        for record in sorted(json.loads(again), key=lambda record: record["timestamp_ms"])
     )
-    assert (second["value"], second["headers"]) == (None, [{"key": "n", "value": None}])
-    assert (third["keyBase64"], third["valueBase64"], third["partition"]) == ("/w==", "gIE=", 1)
-    assert json.loads(fourth["value"]) == {"nested": [1, 2]}
+    assert [{**json.loads(line), "topic": None} for line in printed.splitlines()].count(first) == 1
+    assert (first["key"], first["value"], first["headers"]) == ("k", "ü\n", [["h", "1"]])
+    assert (second["value"], second["headers"]) == (None, [["n", None]])
+    assert (third["key"], third["value"]) == ({"base64": "/w=="}, {"base64": "gIE="})
+    assert third["partition"] == 1
+    (parsed,) = json.loads(
+        headrace("consume", copy, "--tail", "2", "--grep", "NESTED", "-o", "json", "--parse-json")
+    )
+    assert parsed["value"] == {"nested": [1, 2]}
 
 
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        ('{"value": ' + "[" * 5000, "its JSON is nested too deeply"),
-        ('{"value": "x", "timestamp": 99999999999999999999}', "timestamp is too large"),
-        ('{"value": "x", "timestamp": 0}', "timestamp is 0"),
-        ('{"value": "x", "partition": 3000000000}', "partition is too large"),
-        (
-            '{"value": "x", "headers": [{"key": "\\ud800"}]}',
-            "a header key has half a surrogate pair",
-        ),
-    ],
-)
 def test_a_line_that_cannot_be_sent_is_named_and_those_before_it_are_acknowledged(
-    headrace: Headrace, bootstrap_servers: str, line: str, complaint: str
+    headrace: Headrace, bootstrap_servers: str
 ) -> None:
     topic = create_topic(bootstrap_servers, unique("malformed"))
-    stdin = f'{{"value": "first"}}\n{line}\n'.encode()
-    output = headrace("produce", topic, "--json", "--keep-partitions", stdin=stdin, status=1)
-    assert "line 2 of stdin" in output
-    assert complaint in output
-    assert "1 record was acknowledged" in output
-    assert headrace("consume", topic, "--from-beginning", "--to-end") == "first\n"
+    (line,) = headrace(
+        "produce", topic, "--json", stdin=b'{"value": "first"}\nno\n{"value": "b"}\n', status=1
+    ).splitlines()
+    assert line.startswith("headrace produce: line 2 of stdin: not JSON")
+    assert line.endswith("; 1 record was acknowledged")
+    assert headrace("consume", topic, "--exit") == "first\n"
+
+
+def test_keys_headers_partitions_and_times(headrace: Headrace, topic: str) -> None:
+    headrace(
+        *("produce", topic, "-K", r"\t", "-H", "a=1", "-H", "b=", "-p", "2"),
+        *("--timestamp", "1970-01-01T00:00:01Z"),
+        stdin=b"k\tv\tw\n\tempty\n",
+    )
+    shown = headrace("consume", topic, "-p", "2", "--exit", "-f", "%p %o %T %h %k=%s|")
+    assert shown == "2 0 1000 a=1,b= k=v\tw|2 1 1000 a=1,b= =empty|"
+    assert "line 1 of stdin: it has no key separator" in headrace(
+        "produce", topic, "-K", "::", stdin=b"k:v\n", status=1
+    )
+    assert "has no partition 3: it has 3" in headrace("produce", topic, "-p", "3", status=2)
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ("--from-beginning --to-end", range(10)),
-        ("--from-beginning --max-messages 4", range(4)),
-        ("--from-beginning --max-messages 0", range(0)),
-        ("--partition 0 --offset 7 --to-end", range(7, 10)),
-        ("--partition 0 --offset earliest --max-messages 2", range(2)),
-        ("--partition 1 --partition 2 --from-beginning --to-end", range(0)),
-        ("--from-time 1004000 --to-end", range(4, 10)),
-        ("--from-time 1970-01-01T00:16:44Z --to-time 1970-01-01T00:16:47.5Z", range(4, 8)),
-        ("--from-time 1003999 --max-messages 1", range(4, 5)),
-        ("--from-beginning --to-time 1002000", range(2)),
-        ("--from-time 1969-12-31T23:59:59.999Z --to-end", range(10)),
-        ("--from-time 1969-12-31T23:59:59.900Z --to-end", range(10)),
-        ("--from-beginning --to-time 1969-12-31T23:59:59.999Z", range(0)),
-        ("--from-time 9999999 --to-end", range(0)),
-        ("--from-beginning --timeout-ms 1500", range(10)),
-        ("--to-end", range(0)),
+        ("--exit", range(10)),
+        ("--max 4", range(4)),
+        ("--max 0", range(0)),
+        ("--partition 0 --from 7 --exit", range(7, 10)),
+        ("--from earliest --max 2", range(2)),
+        ("--from -3 --exit", range(7, 10)),
+        ("--from -300 --to 2", range(2)),
+        ("--tail 4", range(6, 10)),
+        ("--tail 0", range(0)),
+        ("-p 1 -p 2 --exit", range(0)),
+        ("--from 1970-01-01T00:16:44Z --exit", range(4, 10)),
+        ("--from 1970-01-01T00:16:44Z --to 1970-01-01T00:16:47.5Z", range(4, 8)),
+        ("--from 1969-12-31T23:59:59.999Z --to latest", range(10)),
+        ("--to 1969-12-31T23:59:59.999Z", range(0)),
+        ("--from -1h --exit", range(0)),
+        ("--idle 1500ms", range(10)),
+        ("--from latest --exit", range(0)),
+        ("--exit --grep [3-5]", range(3, 6)),
     ],
 )
 def test_offsets_times_and_ends(
@@ -367,8 +332,8 @@ def test_a_member_prints_on_after_a_partition_was_revoked(
                 wait_until(has_joined, PATIENCE_S, "the other member")
             return messages
 
-    monkeypatch.setattr("headrace.cli.console.consume.Consumer", Rebalanced)
-    words = (topic, "--group", group_id, "--from-beginning", "--timeout-ms", "2000")
+    monkeypatch.setattr("headrace.cli.console.sources.Consumer", Rebalanced)
+    words = (topic, "--group", group_id, "--idle", "2s")
     try:
         assert set(headrace("consume", *words).split()) <= {"0", "1"}
     finally:
@@ -378,13 +343,15 @@ def test_a_member_prints_on_after_a_partition_was_revoked(
 def test_a_group_commits_exactly_what_was_printed(
     headrace: Headrace, bootstrap_servers: str, topic: str, group_id: str
 ) -> None:
-    options = ("--group", group_id, "--from-beginning", "--max-messages")
+    options = ("--group", group_id, "--max")
     assert headrace("consume", topic, *options, "4").split() == ["0", "1", "2", "3"]
     assert headrace("consume", topic, *options, "1").split() == ["4"]
     reader = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group_id})
     (at,) = reader.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
     reader.close()
     assert at.offset == 5
+    assert headrace("consume", topic, "--group", group_id, "--exit").split() == list("56789")
+    assert headrace("consume", topic, "--group", group_id, "--exit") == ""
 
 
 def test_a_header_key_that_is_not_utf8(
@@ -397,30 +364,24 @@ def test_a_header_key_that_is_not_utf8(
     payload = batch[HEADER_BYTES:].replace(b"h?", b"h\xff")
     with connection(bootstrap_servers) as wire:
         wire.produce(topic, seal(header_at(batch), payload) + payload)
-    asked = (topic, "--from-beginning", "--to-end")
-    assert headrace("consume", *asked).endswith("x\nodd\neven\n")
-    shown = headrace("consume", *asked, "--json").splitlines()
-    assert [json.loads(line)["headers"][0]["key"] for line in shown[20:]] == ["h\ufffd", "h"]
-    member = (topic, "--from-beginning", "--max-messages", "21", "--json", "--group")
-    said = headrace("consume", *member, unique("strict"), status=1)
-    assert f"cannot format {topic}-0 offset 20: the key of a header is not UTF-8" in said
-    shown = headrace("consume", *member, unique("lax"), "--skip-message-on-error").splitlines()
-    assert [json.loads(line)["value"] for line in shown] == ["x"] * 20 + ["even"]
-    share_from_earliest(bootstrap_servers, group_id)
-    words = ("--topic", topic, "--group", group_id, "--max-messages", "22", "--json")
-    found = headrace("console-share-consumer", *words).splitlines()
-    assert [json.loads(line)["headers"][0]["key"] for line in found[20:]] == ["h\ufffd", "h"]
+    assert headrace("consume", topic, "--exit").endswith("x\nodd\neven\n")
+    shown = headrace("consume", topic, "--exit", "-f", r"%h\n").splitlines()
+    assert shown[20:] == ["h\ufffd=1", "h=2"]
+    member = (topic, "--max", "21", "-f", r"%s\n", "--group", unique("strict"))
+    said = headrace("consume", *member, status=1)
+    assert f"{topic}-0 offset 20: the key of a header is not UTF-8" in said
+    words = ("--share-group", group_id, "--from", "earliest", "--max", "22", "-f", r"%h\n")
+    assert headrace("consume", topic, *words).splitlines()[20:] == ["h\ufffd=1", "h=2"]
 
 
 def test_files(headrace: Headrace, bootstrap_servers: str, tmp_path: Path) -> None:
     topic = create_topic(bootstrap_servers, unique("files"))
     (tmp_path / "lines").write_bytes(b"one\r\ntwo\n\nlast")
     (tmp_path / "image").write_bytes(bytes(range(256)))
-    headrace("produce", topic, str(tmp_path / "lines"), "--header", "from=lines")
-    headrace("produce", topic, str(tmp_path / "image"), "--whole-files", "--key", "i")
+    headrace("produce", topic, "--file", str(tmp_path / "lines"), "--header", "from=lines")
+    headrace("produce", topic, "--whole", "--key", "i", "--file", str(tmp_path / "image"))
     out = tmp_path / "out"
-    all_of_it = ("--from-beginning", "--to-end")
-    assert headrace("consume", topic, *all_of_it, "--to-directory", str(out)) == ""
+    assert headrace("consume", topic, "--exit", "--to-directory", str(out)) == ""
     assert [(out / f"{topic}-0-{n}").read_bytes() for n in range(5)] == [
         b"one",
         b"two",
@@ -428,11 +389,12 @@ def test_files(headrace: Headrace, bootstrap_servers: str, tmp_path: Path) -> No
         b"last",
         bytes(range(256)),
     ]
-    last = json.loads(headrace("consume", topic, *all_of_it, "--json").splitlines()[-1])
-    assert last["key"] == "i" and "valueBase64" in last
-    said = headrace("produce", topic, str(tmp_path / "lines"), str(tmp_path / "no"), status=2)
+    *_, last = map(json.loads, headrace("consume", topic, "--exit", "-o", "jsonl").splitlines())
+    assert last["key"] == "i" and "base64" in last["value"]
+    missing = ("--file", str(tmp_path / "lines"), str(tmp_path / "no"))
+    said = headrace("produce", topic, *missing, status=2)
     assert said.startswith("headrace produce: cannot read") and said.count("\n") == 1
-    assert len(headrace("consume", topic, *all_of_it, "--json").splitlines()) == 5, "none was sent"
+    assert headrace("consume", topic, "--exit", "-f", "%o") == "01234", "none was sent"
 
 
 def test_several_topics(headrace: Headrace, bootstrap_servers: str) -> None:
@@ -441,8 +403,72 @@ def test_several_topics(headrace: Headrace, bootstrap_servers: str) -> None:
         produce(
             bootstrap_servers, create_topic(bootstrap_servers, f"{prefix}-{name}"), [name.encode()]
         )
-    found = headrace("consume", "--include", f"{prefix}-[ab]", "--from-beginning", "--to-end")
-    assert sorted(found.split()) == ["a", "b"]
+    assert sorted(headrace("consume", f"^{prefix}-[ab]", "--exit").split()) == ["a", "b"]
+    two = (f"{prefix}-a", f"{prefix}-c", "--group", unique("g"), "--exit")
+    assert sorted(headrace("consume", *two).split()) == ["a", "c"]
+    assert f"no topic matches '^{prefix}'" in headrace("consume", f"^{prefix}", status=1)
+
+
+# Share groups -------------------------------------------------------------------------------------
+
+
+def test_records_are_released_accepted_and_rejected(
+    headrace: Headrace, bootstrap_servers: str, group_id: str
+) -> None:
+    topic = create_topic(bootstrap_servers, unique("queue"))
+    produce(bootstrap_servers, topic, [b"one", b"two", b"three"])
+    words = (topic, "--share-group", group_id, "-f", r"%o %d %s\n")
+    released = headrace("consume", *words, "--from", "earliest", "--max", "3", "--outcome=release")
+    assert released.splitlines() == ["0 1 one", "1 1 two", "2 1 three"]
+    assert headrace("consume", *words, "--max", "1") == "0 2 one\n"
+    # What was not asked for was not acquired: its delivery count is as it was.
+    rejected = headrace("consume", *words, "--max", "2", "--outcome", "reject", "-o", "jsonl")
+    assert [json.loads(line)["delivery_count"] for line in rejected.splitlines()] == [2, 2]
+    assert headrace("consume", *words, "--idle", "2500ms") == ""
+
+
+def offsets(output: bytes) -> list[int]:
+    return [json.loads(line)["offset"] for line in output.splitlines()]
+
+
+def test_a_member_of_a_share_group_acknowledges_what_it_showed_and_releases_the_rest(
+    headrace: Headrace, bootstrap_servers: str, group_id: str
+) -> None:
+    """After a signal, and when the reader of its output has gone."""
+    topic = create_topic(bootstrap_servers, unique("queue"))
+    produce(bootstrap_servers, topic, [b"x" * 1000] * 3000)
+    words = ("consume", topic, "--share-group", group_id, "-o", "jsonl")
+    shown: list[int] = []
+    for ending in (signal.SIGINT, signal.SIGTERM, None):
+        running = start(*words, "--from", "earliest", "-b", bootstrap_servers)
+        assert running.stdout is not None and running.stderr is not None
+        first = running.stdout.readline()  # the pipe soon fills up, and holds it where it is
+        if ending is not None:
+            running.send_signal(ending)
+            rest, err = running.communicate(timeout=PATIENCE_S)
+            assert running.returncode == 128 + ending
+            shown += offsets(first + rest)
+            assert err.decode() == f"{len(offsets(first + rest))} records\n"
+        else:
+            running.stdout.close()
+            assert running.wait(PATIENCE_S) == 1
+            assert b"Traceback" not in running.stderr.read()
+            running.stderr.close()
+    shown += offsets(headrace(*words, "--idle", "2500ms").encode())
+    assert sorted(shown) == list(range(3000))
+
+
+@pytest.mark.parametrize("group", [(), ("--group", "g"), ("--share-group", "s")])
+def test_a_signal_before_the_broker_has_answered_ends_it(group: tuple[str, ...]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        running = start("consume", "t", *group, "-b", where)
+        connection, _ = silent.accept()
+        with connection:
+            assert connection.recv(1), "a request"
+            running.send_signal(signal.SIGINT)
+            _, err = running.communicate(timeout=PATIENCE_S)
+    assert (running.returncode, err) == (130, b"")
 
 
 # Failures -----------------------------------------------------------------------------------------
@@ -455,7 +481,7 @@ def test_several_topics(headrace: Headrace, bootstrap_servers: str) -> None:
         "topics create t",
         "configs describe topic t",
         "produce t",
-        "consume t --from-beginning",
+        "consume t",
         "top --iterations 1",
     ],
 )
@@ -506,15 +532,6 @@ def test_the_longest_name_reaches_the_broker(headrace: Headrace) -> None:
     assert said.startswith("headrace topics create: creating topic 'aaa")
 
 
-def test_a_malformed_line_names_its_place_and_what_was_sent(headrace: Headrace, topic: str) -> None:
-    said = headrace(
-        "produce", topic, "--json", stdin=b'{"value": "a"}\nno\n{"value": "b"}\n', status=1
-    )
-    (line,) = said.splitlines()
-    assert line.startswith("headrace produce: line 2 of stdin: not JSON")
-    assert line.endswith("; 1 record was acknowledged")
-
-
 def test_a_refused_record_is_one_line(headrace: Headrace, bootstrap_servers: str) -> None:
     topic = create_topic(bootstrap_servers, unique("small"), max_message_bytes="100")
     (line,) = headrace("produce", topic, stdin=b"x" * 1000, status=1).splitlines()
@@ -528,7 +545,6 @@ def test_ctrl_c_while_producing_leaves_whole_lines(
     running = start(
         "produce",
         topic_name,
-        "--sync",
         "--bootstrap-server",
         bootstrap_servers,
         stdin=subprocess.PIPE,
@@ -536,10 +552,7 @@ def test_ctrl_c_while_producing_leaves_whole_lines(
     assert running.stdin is not None
     running.stdin.write(b"one\ntwo\nhal")
     wait_until(
-        lambda: (
-            headrace("consume", topic_name, "--from-beginning", "--to-end").split()
-            == ["one", "two"]
-        ),
+        lambda: headrace("consume", topic_name, "--exit").split() == ["one", "two"],
         PATIENCE_S,
         "both records",
         0.5,
@@ -551,13 +564,13 @@ def test_ctrl_c_while_producing_leaves_whole_lines(
 
 
 def test_ctrl_c_while_consuming(bootstrap_servers: str, topic: str) -> None:
-    running = start("consume", topic, "--from-beginning", "--bootstrap-server", bootstrap_servers)
+    running = start("consume", topic, "--bootstrap-server", bootstrap_servers)
     assert running.stdout is not None
     assert running.stdout.readline() == b"0\n"
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 130
-    assert err.decode() == "Processed a total of 10 messages\n"
+    assert err.decode() == "10 records\n"
 
 
 def test_a_closed_pipe_ends_it_and_commits_nothing_unread(
@@ -567,7 +580,7 @@ def test_a_closed_pipe_ends_it_and_commits_nothing_unread(
     os.close(read)
     done = subprocess.run(
         [
-            *(*HEADRACE, "consume", topic, "--group", group_id, "--from-beginning"),
+            *(*HEADRACE, "consume", topic, "--group", group_id),
             *("--bootstrap-server", bootstrap_servers),
         ],
         stdout=write,
@@ -576,14 +589,14 @@ def test_a_closed_pipe_ends_it_and_commits_nothing_unread(
         timeout=PATIENCE_S,
     )
     os.close(write)
-    assert (done.returncode, done.stderr) == (1, b"Processed a total of 0 messages\n")
+    assert (done.returncode, done.stderr) == (1, b"0 records\n")
     reader = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group_id})
     (at,) = reader.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
     reader.close()
     assert at.offset < 0
 
 
-@pytest.mark.parametrize("command", ["consume {} --from-beginning --to-end", "topics list"])
+@pytest.mark.parametrize("command", ["consume {} --exit", "topics list"])
 def test_a_full_disk_is_one_line(bootstrap_servers: str, topic: str, command: str) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
@@ -604,7 +617,7 @@ def test_a_full_disk_is_one_line(bootstrap_servers: str, topic: str, command: st
 
 
 def test_top(headrace: Headrace, topic: str, group_id: str) -> None:
-    headrace("consume", topic, "--group", group_id, "--from-beginning", "--max-messages", "4")
+    headrace("consume", topic, "--group", group_id, "--max", "4")
     seen = headrace("top", group_id, "-o", "jsonl", "--iterations", "2", "--every", "0.1")
     first, second = (json.loads(line)["groups"][0] for line in seen.splitlines())
     assert (first["group_id"], first["lag"], first["members"]) == (group_id, 6, 0)
@@ -624,7 +637,7 @@ def test_top(headrace: Headrace, topic: str, group_id: str) -> None:
 def test_top_on_a_terminal(
     bootstrap_servers: str, headrace: Headrace, topic: str, group_id: str
 ) -> None:
-    headrace("consume", topic, "--group", group_id, "--from-beginning", "--max-messages", "4")
+    headrace("consume", topic, "--group", group_id, "--max", "4")
     ours, theirs = pty.openpty()
     running = subprocess.Popen(
         [*HEADRACE, "top", group_id, "--bootstrap-server", bootstrap_servers],
@@ -665,21 +678,22 @@ def test_consuming_without_a_group_needs_no_permission_on_groups(
         broker.allow("alice", "READ", "TOPIC", "t")
         file = write_properties(tmp_path / "alice.properties", broker.client_config("alice"))
         where = ("--bootstrap-server", broker.bootstrap_servers, "--command-config", str(file))
-        asked = ("t", "--from-beginning", *where)
-        status, out, err = ran("consume", *asked, "--to-end")
+        asked = ("t", *where)
+        status, out, err = ran("consume", *asked, "--exit")
         assert (status, sorted(out.split())) == (0, ["one", "two"]), err
-        assert ran("consume", *asked, "--partition", "1", "--to-end")[:2] == (0, "two\n")
-        assert (
-            ran("consume", *asked, "--max-messages", "2", "--isolation-level", "read_committed")[0]
-            == 0
-        )
+        assert ran("consume", *asked, "--partition", "1", "--exit")[:2] == (0, "two\n")
+        assert ran("consume", *asked, "--max", "2", "--read-committed")[0] == 0
         assert "is denied" not in caplog.text
-        status, out, err = ran("consume", *asked, "--group", "g", "--timeout-ms", "10000")
+        status, out, err = ran("consume", *asked, "--group", "g", "--idle", "10s")
         assert (status, out) == (1, "")
         assert "headrace consume: reading t as group 'g': " in err
         assert "the user needs the permission READ on group 'g'" in err
+        status, out, err = ran("consume", *asked, "--share-group", "g", "--idle", "10s")
+        assert (status, out) == (1, "")
+        assert "the user needs the permission DESCRIBE on group 'g'" in err
+        assert err.count("\n") == 1
         file = write_properties(tmp_path / "bob.properties", broker.client_config("bob"))
-        status, out, err = ran("consume", "t", *where[:3], str(file), "--to-end")
+        status, out, err = ran("consume", "t", *where[:3], str(file), "--exit")
         assert (status, out) == (1, "")
         assert "on topic 't'" in err
 
@@ -692,13 +706,8 @@ def test_one_command_config_for_all(
     assert ran("topics create", topic_name, *where)[0] == 0
     assert ran("configs describe topic", topic_name, *where)[0] == 0
     assert ran("produce", topic_name, *where, stdin=b"one\ntwo\n")[0] == 0
-    asked = ("--from-beginning", "--to-end", *where)
-    assert ran("consume", topic_name, *asked) == (
-        0,
-        "one\ntwo\n",
-        "Processed a total of 2 messages\n",
-    )
-    grouped = ("--group", f"{topic_name}-g", "--from-beginning", "--max-messages", "1", *where)
+    assert ran("consume", topic_name, "--exit", *where) == (0, "one\ntwo\n", "2 records\n")
+    grouped = ("--group", f"{topic_name}-g", "--max", "1", *where)
     assert ran("consume", topic_name, *grouped)[:2] == (0, "one\n")
     status, out, _ = ran("top", "--iterations", "1", f"{topic_name}-g", "-o", "jsonl", *where)
     assert status == 0 and json.loads(out)["groups"][0]["lag"] == 1

@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ WORN_OUT = "Offset delivery count exceeded the threshold."
 
 Dlq = Callable[..., Any]
 """``dlq("show", queue, status=0)`` returns the parsed JSON, or the lines of stderr after a failure.
+A redrive is a dry run without ``"--yes"``.
 """
 
 
@@ -56,7 +58,9 @@ Dlq = Callable[..., Any]
 def dlq(bootstrap_servers: str, capsys: pytest.CaptureFixture[str]) -> Dlq:
     def call(*arguments: str, status: int = 0) -> Any:
         capsys.readouterr()
-        ended = main(["dlq", *arguments, "--json", "--bootstrap-server", bootstrap_servers])
+        is_plan = arguments[0] == "redrive" and "--yes" not in arguments
+        more = ("--dry-run",) if is_plan else ()
+        ended = main(["dlq", *arguments, *more, "-o", "json", "-b", bootstrap_servers])
         said = capsys.readouterr()
         assert ended == status, said
         return said.err.splitlines() if status else json.loads(said.out)
@@ -179,7 +183,7 @@ def test_letters_are_redriven_once(
     planned = dlq("redrive", queue.name)
     assert (planned["executed"], planned["redriven"]) == (False, {source: 7})
     assert all_of(bootstrap_servers, source, 0) == []
-    done = dlq("redrive", queue.name, "--execute")
+    done = dlq("redrive", queue.name, "--yes")
     samples = done.pop("samples")
     assert [one["key"] for one in samples] == ["k"] * 3
     assert {one["content"] for one in samples} == {UNCOMPARED}
@@ -208,7 +212,7 @@ def test_letters_are_redriven_once(
             ("trace", b"again"),
             ("headrace.redrive.count", b"1"),
         ]
-    assert dlq("redrive", queue.name, "--execute")["redriven"] == {}
+    assert dlq("redrive", queue.name, "--yes")["redriven"] == {}
     all_of(bootstrap_servers, source, 7)
 
 
@@ -230,21 +234,21 @@ def test_a_filter_leaves_the_other_letters_pending(
     queue.flush()
 
     def redrive(*options: str) -> int:
-        return sum(dlq("redrive", queue.name, "--execute", *options)["redriven"].values())
+        return sum(dlq("redrive", queue.name, "--yes", *options)["redriven"].values())
 
     assert redrive("--group", "a", "--reason", "REJECTED by") == 5
     assert redrive("--key", "k1") == 2, "of the group a, with the other reason"
-    assert redrive("--from-offset", "4", "--to-offset", "7") == 2, "5 is done"
-    assert redrive("--from-time", "1000018", "--to-time", "1970-01-01T00:16:40.019Z") == 1
+    assert redrive("--from", "4", "--to", "7") == 2, "5 is done"
+    assert redrive("--from", "1970-01-01T00:16:40.018Z", "--to", "1970-01-01T00:16:40.019Z") == 1
     assert redrive("--partition", "1") == redrive("--source", "other") == 0
-    (counts,) = dlq("list", queue.name)
-    assert {(one["group"], one["reason"]): one["pending"] for one in counts["letters"]} == {
+    counts = dlq("list", queue.name)
+    assert {(row["group"], row["reason"]): row["pending"] for row in counts} == {
         ("a", REJECTED): 0,
         ("b", REJECTED): 3,
         ("a", WORN_OUT): 3,
         ("b", WORN_OUT): 4,
     }
-    assert redrive("--max-messages", "4") == 4
+    assert redrive("--max", "4") == 4
     rest = dlq("redrive", queue.name)
     assert (rest["redriven"], rest["done_before"]) == ({source: 6}, 3)
     assert redrive() == 6
@@ -279,17 +283,17 @@ def test_what_cannot_be_redriven_is_skipped_and_told(
         "the queue has no copy of the record, and the topic no longer has it": source,
     }
     assert skipped(dlq("redrive", queue.name)) == expected
-    done = dlq("redrive", queue.name, "--execute")
+    done = dlq("redrive", queue.name, "--yes")
     assert (done["redriven"], done["not_letters"]) == ({small: 1}, 1)
     refused = {"refused by the broker: MSG_SIZE_TOO_LARGE": small}
     assert skipped(done) == {**expected, **refused}
     assert values(all_of(bootstrap_servers, small, 1)) == [b"fits"]
     # They stay pending, and can be redriven when the cause is gone.
-    again = dlq("redrive", queue.name, "--execute", "--max-redrives", "4")
+    again = dlq("redrive", queue.name, "--yes", "--max-redrives", "4")
     assert (again["redriven"], again["done_before"]) == ({source: 1}, 1)
     (message,) = all_of(bootstrap_servers, source, 1)
     assert message.headers() == [("headrace.redrive.count", b"4")]
-    settled = dlq("redrive", queue.name, "--execute", "--settle-skipped")
+    settled = dlq("redrive", queue.name, "--yes", "--settle-skipped")
     assert len(settled["skipped"]) == 5
     last = dlq("redrive", queue.name)
     assert (last["redriven"], last["skipped"], last["not_letters"]) == ({}, [], 1)
@@ -310,7 +314,7 @@ def test_a_letter_without_a_copy_gets_the_record_of_its_source(
         (2, "2"),
         (5, "5"),
     ]
-    assert dlq("redrive", queue.name, "--execute")["redriven"] == {new_source: 3}
+    assert dlq("redrive", queue.name, "--yes")["redriven"] == {new_source: 3}
     assert [one.value() for one in all_of(bootstrap_servers, new_source, 12)[-3:]] == [
         b"7",
         b"2",
@@ -387,7 +391,7 @@ def test_a_header_key_that_is_not_utf8(
             wire.produce(topic, seal(header_at(batch), payload) + payload)
     queue.write(new_source, 0, partition=0)
     queue.flush()
-    done = dlq("redrive", queue.name, "--execute")
+    done = dlq("redrive", queue.name, "--yes")
     assert (done["redriven"], done["not_letters"]) == ({new_source: 1}, 1)
 
 
@@ -412,7 +416,7 @@ def test_a_letter_about_a_letter_goes_back_to_its_queue(
     inner[0] = (dead_letters.TOPIC, source.encode())
     outer.write(queue.name, 3, b"x", headers=tuple(inner))
     outer.flush()
-    assert dlq("redrive", outer.name, "--execute")["redriven"] == {queue.name: 1}
+    assert dlq("redrive", outer.name, "--yes")["redriven"] == {queue.name: 1}
     (letter,) = dlq("show", queue.name)
     assert (letter["source"], letter["value"], letter["redrives"]) == (source, "x", 1)
 
@@ -550,7 +554,7 @@ def test_ctrl_c_ends_cleanly(bootstrap_servers: str, queue: Queue, source: str) 
     ours, theirs = pty.openpty()
     run = subprocess.Popen(
         [
-            *(*HEADRACE, "dlq", "redrive", queue.name, "--execute", "--rate", "5", "--json"),
+            *(*HEADRACE, "dlq", "redrive", queue.name, "--yes", "--rate", "5", "-o", "json"),
             *("--bootstrap-server", bootstrap_servers),
         ],
         stdout=subprocess.PIPE,
@@ -559,7 +563,7 @@ def test_ctrl_c_ends_cleanly(bootstrap_servers: str, queue: Queue, source: str) 
     )
     os.close(theirs)
     said = b""
-    while b"letters" not in said:
+    while b"/100" not in said:
         said += os.read(ours, 4096)
     assert b"redriving" in said
     run.send_signal(signal.SIGINT)
@@ -579,26 +583,22 @@ def test_queues_are_found(
     queue.write(source, 0, b"x", partition=0, timestamp=1_000)
     queue.write(source, 1, b"x", partition=1, timestamp=2_000)
     queue.flush()
-    found = {one["queue"]: one for one in dlq("list")}
-    assert source not in found
-    assert found[queue.name] == {
+    rows = {row["queue"]: row for row in dlq("list")}
+    assert source not in rows
+    assert rows[queue.name] == {
         "queue": queue.name,
+        "group": queue.group,
+        "source": source,
+        "letters": 2,
+        "pending": 2,
+        "oldest_ms": 1_000,
+        "newest_ms": 2_000,
+        "reason": REJECTED,
         "partitions": 2,
         "groups": [queue.group],
         "records": 2,
         "read": 2,
         "not_letters": 0,
-        "letters": [
-            {
-                "group": queue.group,
-                "source": source,
-                "reason": REJECTED,
-                "letters": 2,
-                "pending": 2,
-                "oldest_ms": 1_000,
-                "newest_ms": 2_000,
-            }
-        ],
     }
     assert source in {one["queue"] for one in dlq("list", "--prefix", "", "--scan", "1")}
     named = create_topic(
@@ -626,7 +626,7 @@ def test_the_newest_letters_are_counted(dlq: Dlq, queue: Queue, source: str) -> 
         queue.write(source, number, b"x", partition=0)
     queue.flush()
     (found,) = dlq("list", queue.name, "--scan", "4")
-    assert (found["records"], found["read"], found["letters"][0]["letters"]) == (9, 2, 2)
+    assert (found["records"], found["read"], found["letters"]) == (9, 2, 2)
 
 
 def test_forged_letters_are_skipped(
@@ -666,7 +666,7 @@ def test_forged_letters_are_skipped(
         (201, "real", "from the top"),
         (9, "who knows", "not compared"),
     ]
-    done = dlq("redrive", queue.name, "--execute")
+    done = dlq("redrive", queue.name, "--yes")
     assert (done["redriven"], done["skipped"]) == (plan["redriven"], plan["skipped"])
     assert values(all_of(bootstrap_servers, victim, 1)) == [b"pay 1"]
     found = all_of(bootstrap_servers, source, 5)[2:]
@@ -700,7 +700,7 @@ def test_the_plan_shows_no_control_characters(
     queue.write(source, 0, b"\x1b]0;title\x07" + b"v" * 10_000, b"\x1b[2J", partition=0)
     queue.write("\x1b[31m" * 10_000, 0, b"x", partition=0)
     queue.flush()
-    for more in ([], ["--json"]):
+    for more in (["--dry-run"], ["--dry-run", "-o", "json"]):
         words = ["dlq", "redrive", queue.name, "--bootstrap-server", bootstrap_servers, *more]
         assert main(words) == 0
         out = capsys.readouterr().out
@@ -748,20 +748,50 @@ def test_a_source_that_refuses_is_skipped_with_all_its_records(
 
 
 def test_failures_are_one_line(dlq: Dlq, source: str, queue: Queue) -> None:
-    (line,) = dlq("redrive", "dlq.missing", "--execute", status=1)
+    (line,) = dlq("redrive", "dlq.missing", "--yes", status=1)
     assert line == (
-        "headrace dlq: topic 'dlq.missing' does not exist: create it first, or correct its name"
+        "headrace dlq redrive: topic 'dlq.missing' does not exist: create it first, or correct its "
+        "name"
     )
-    for action in (["show"], ["redrive"], ["redrive", "--execute"]):
+    for action in (["show"], ["redrive"], ["redrive", "--yes"]):
         for number in ("-1", "2"):
             (line,) = dlq(*action, queue.name, "--partition", number, status=1)
-            assert line == f"headrace dlq: topic '{queue.name}' has no partition {number}: it has 2"
-    (line,) = dlq("redrive", queue.name, "--position-group", "", status=2)
-    assert line == "headrace dlq: --position-group takes the id of a group, which is not empty"
-    (line,) = dlq("show", queue.name, "--reason", "(", status=2)
-    assert "not a regular expression" in line
-    (line,) = dlq("list", "--execute", status=2)
-    assert line == "headrace dlq: --execute is for redrive"
+            assert line.endswith(f"topic '{queue.name}' has no partition {number}: it has 2")
+
+
+def test_a_redrive_asks_after_its_plan(
+    dlq: Dlq,
+    bootstrap_servers: str,
+    queue: Queue,
+    source: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It does no more than the plan has shown."""
+    queue.write(source, 0, b"seen", partition=0)
+    queue.flush()
+    words = ["dlq", "redrive", queue.name, "-b", bootstrap_servers]
+    assert main(words) == 2
+    assert "There is no terminal to ask on" in capsys.readouterr().err
+    answers = ["no", "yes"]
+
+    class Terminal(StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def readline(self, *_: Any) -> str:
+            queue.write(source, 1, b"unseen", partition=0)
+            queue.flush()
+            return answers.pop(0)
+
+    monkeypatch.setattr("sys.stdin", Terminal())
+    assert main(words) == 1
+    assert f"{source}: 1 records" in capsys.readouterr().err
+    assert all_of(bootstrap_servers, source, 0) == []
+    assert main(words) == 0
+    assert "2       would be redriven" in capsys.readouterr().out
+    assert values(all_of(bootstrap_servers, source, 2)) == [b"seen", b"unseen"]
+    assert dlq("redrive", queue.name)["redriven"] == {source: 1}
 
 
 def test_a_partition_that_does_not_exist_ends_no_other_redrive(
@@ -775,7 +805,7 @@ def test_a_partition_that_does_not_exist_ends_no_other_redrive(
     first = Redrive(config, queue.name, LetterFilter(), one_by_one)
 
     def meanwhile(*_: int) -> None:
-        dlq("redrive", queue.name, "--partition", "2", "--execute", status=1)
+        dlq("redrive", queue.name, "--partition", "2", "--yes", status=1)
 
     assert first.run(threading.Event(), meanwhile).redriven == {source: 3}
 
@@ -819,19 +849,18 @@ def test_the_letters_of_a_group(
     with share_consumer(bootstrap_servers, group_id, [new_source]) as member:
         assert reject_one(member) == {}
         wait_for_letters(dlq, name, 1)
-        assert dlq("redrive", name, "--execute")["redriven"] == {new_source: 1}
+        assert dlq("redrive", name, "--yes")["redriven"] == {new_source: 1}
         assert reject_one(member) == {"headrace.redrive.count": b"1"}
         wait_for_letters(dlq, name, 2)
-    (shown,) = dlq("show", name, "--from-offset", "1")
+    (shown,) = dlq("show", name, "--from", "1")
     assert (shown["source"], shown["group"], shown["value"]) == (new_source, group_id, "bad")
     plan = dlq("redrive", name, "--max-redrives", "1")
     assert shown["redrives"] == (0 if target == "kafka" and copied == "true" else 1)
     assert plan["skipped"] == [
         {"source": new_source, "reason": "redriven once before", "letters": 1}
     ]
-    (summary,) = dlq("list", name)
-    assert summary["groups"] == [group_id]
-    assert [(count["letters"], count["pending"]) for count in summary["letters"]] == [(2, 1)]
+    (row,) = dlq("list", name)
+    assert (row["groups"], row["letters"], row["pending"]) == ([group_id], 2, 1)
 
 
 def test_a_secured_cluster(
@@ -845,7 +874,7 @@ def test_a_secured_cluster(
     queue.flush()
     queue.serve(source)
     file = write_properties(tmp_path / "client.properties", secured)
-    words = ["dlq", "redrive", queue.name, "--execute", "--json", "--command-config", str(file)]
+    words = ["dlq", "redrive", queue.name, "--yes", "-o", "json", "--command-config", str(file)]
     assert main([*words, "--bootstrap-server", secured["bootstrap.servers"]]) == 0
     assert json.loads(capsys.readouterr().out)["redriven"] == {source: 1}
 
@@ -865,11 +894,10 @@ def test_letters_are_seen_without_permissions_on_groups(
         where = ("--bootstrap-server", broker.bootstrap_servers, "--command-config", str(file))
 
         def pending() -> list[int | None]:
-            assert main(["dlq", "list", "--json", *where]) == 0
-            (summary,) = json.loads(capsys.readouterr().out)
-            return [count["pending"] for count in summary["letters"]]
+            assert main(["dlq", "list", "-o", "json", *where]) == 0
+            return [row["pending"] for row in json.loads(capsys.readouterr().out)]
 
-        assert main(["dlq", "show", queue.name, "--json", *where]) == 0
+        assert main(["dlq", "show", queue.name, "-o", "json", *where]) == 0
         (letter,) = json.loads(capsys.readouterr().out)
         assert letter["value"] == "x"
         assert pending() == [None]

@@ -11,6 +11,7 @@ from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.dead_letters.letters import DeadLetter, parse_letter
 from headrace.client.dead_letters.reading import QueueReader
 from headrace.client.errors import ClientError
+from headrace.client.records import Record
 from headrace.errors import ErrorCode
 
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 1000}
@@ -19,7 +20,7 @@ CONFIG = {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 1000}
 def letter(offset: int) -> DeadLetter | None:
     place = {"topic": "t", "partition": "0", "offset": str(offset)}
     headers = [(f"__dlq.errors.{name}", value.encode()) for name, value in place.items()]
-    return parse_letter(("dlq", 0), 7, 1000, None, None, headers)
+    return parse_letter(Record("dlq", 0, 7, None, None, tuple(headers), 1000, "CreateTime", 0))
 
 
 def letter_from(topic: TopicMetadata | ErrorCode, monkeypatch: pytest.MonkeyPatch) -> DeadLetter:
@@ -37,7 +38,7 @@ def letter_from(topic: TopicMetadata | ErrorCode, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("topic", "problem"),
     [
-        (TopicMetadata("t", UUID(int=1), {0: -1}), "they have no leader"),
+        (TopicMetadata("t", UUID(int=1), {0: -1}), "t-0 has no leader"),
         (ErrorCode.LEADER_NOT_AVAILABLE, "LEADER_NOT_AVAILABLE"),
     ],
 )

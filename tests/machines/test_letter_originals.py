@@ -18,6 +18,7 @@ from headrace.client.dead_letters.letters import DeadLetter
 from headrace.client.dead_letters.originals import Evidence
 from headrace.client.dead_letters.reading import QueueReader
 from headrace.client.fetch import FetchedPartition
+from headrace.client.offsets import ListedOffset
 from headrace.errors import ErrorCode
 from headrace.protocol.compression import NONE, ZSTD
 from headrace.protocol.partitions import TopicPartition
@@ -56,11 +57,11 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     async def metadata(*_: object) -> Any:
         return {"t": TopicMetadata("t", UUID(int=1), dict.fromkeys(log.batches, 0))}
 
-    async def connection(*_: object) -> None:
-        return None
+    async def connection(*_: object) -> Any:
+        return SimpleNamespace(address="a:1")
 
     async def list_offsets(_: object, places: Any, **__: object) -> Any:
-        return {place: SimpleNamespace(offset=1 << 40) for place in places}
+        return {place: ListedOffset(1 << 40, None, None) for place in places}
 
     async def fetch(_: object, positions: Any, *__: object, **___: object) -> Any:
         return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -52,12 +53,13 @@ class Brokers:
             return {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         return {"t": TopicMetadata("t", UUID(int=1), {0: self.leader}, False)}
 
-    async def connection(self, node_id: int, purpose: str) -> int:
-        return node_id
+    async def connection(self, node_id: int, purpose: str) -> Any:
+        return SimpleNamespace(address="a:1", node_id=node_id)
 
     async def fetch(
-        self, node_id: int, positions: Mapping[TopicPartition, Any], *_: Any, **__: Any
+        self, connection: Any, positions: Mapping[TopicPartition, Any], *_: Any, **__: Any
     ) -> dict[TopicPartition, Any]:
+        node_id = connection.node_id
         offset = positions[PLACE].offset
         self.fetches.append((node_id, offset))
         code = next(self.refusals, ErrorCode.NONE)
@@ -91,7 +93,7 @@ def read_all(brokers: Any, end: int, next_leader: int | None = 2) -> list[tuple[
         reader = PartitionReader(brokers, {PLACE: 0}, {PLACE: end}, 0)
         found = []
         while (records := await reader.read(10, 0.001)) is not None:
-            found += [(read.record.offset, read.record.value) for read in records]
+            found += [(record.offset, record.value) for record in records]
             if found:
                 brokers.leader = next_leader
         return found
@@ -169,7 +171,7 @@ def test_a_call_ends_with_the_record_that_spends_its_bytes(
         reader = PartitionReader(brokers, {PLACE: 0}, {PLACE: 7}, 0)  # type: ignore[arg-type]
         calls = []
         while (records := await reader.read(500, 0.001)) is not None:
-            calls.append([read.record.offset for read in records])
+            calls.append([record.offset for record in records])
         return calls
 
     assert asyncio.run(run()) == [[0, 1, 2], [3, 4, 5], [6]]

@@ -11,6 +11,7 @@ from headrace.cli.groups.options import check_pattern
 from headrace.client.dead_letters.letters import LetterFilter, parse_letter
 from headrace.client.groups import ListedGroup
 from headrace.client.lag.model import LagQuery
+from headrace.client.records import Record
 from headrace.patterns import InvalidPattern, matches, occurs
 from headrace.security.principal_mapping import InvalidRules, PrincipalMapping
 from headrace.spark.errors import SourceError
@@ -37,8 +38,8 @@ def test_a_pattern_matches_the_whole_or_a_part() -> None:
 def test_no_name_takes_long() -> None:
     group = ListedGroup(NAME, "consumer", "consumer", "Empty", 1)
     headers = {"topic": b"t", "partition": b"0", "offset": b"5", "message": NAME.encode()}
-    letter_headers = [(f"__dlq.errors.{name}", value) for name, value in headers.items()]
-    letter = parse_letter(("dlq", 0), 7, 1000, None, None, letter_headers)
+    letter_headers = tuple((f"__dlq.errors.{name}", value) for name, value in headers.items())
+    letter = parse_letter(Record("dlq", 0, 7, None, None, letter_headers, 1000, "CreateTime", 0))
     assert letter is not None
     assert not LagQuery(groups_pattern=SLOW).wants_group(group)
     assert LagQuery(groups_excluded=SLOW).wants_group(group)

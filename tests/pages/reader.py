@@ -53,7 +53,7 @@ _SERVERS = {
 the port without ``--listen``.
 """
 
-_ENDS = {"--max-messages", "--to-end", "--to-time", "--timeout-ms"}
+_ENDS = {"--max", "--exit", "--to", "--tail", "--idle"}
 """Options of ``headrace consume`` of which one ends it."""
 
 

@@ -22,7 +22,6 @@ from tests.clients.confluent import (
     create_topic,
     gone_records,
     produce,
-    share_from_earliest,
 )
 from tests.clients.test_dlq import Queue
 
@@ -116,8 +115,8 @@ def follow(reader: Reader, *followed: Block) -> None:
 def test_topics_and_records(reader: Reader, servers: str) -> None:
     reader.follow(
         Block("", "lines.txt", "".join(f"{number} boxes\n" for number in range(200))),
-        Block("", "lines-1.txt", "origin:web\tkey-1\tone box\n"),
-        Block("", "lines-2.txt", "origin:web\tkey-2\ttwo boxes\n"),
+        Block("", "lines-1.txt", "key-1:one box\n"),
+        Block("", "lines-2.txt", "key-2:two boxes\n"),
     )
     (reader.folder / "images").mkdir()
     (reader.folder / "images/one.png").write_bytes(b"\x89PNG\x00")
@@ -159,14 +158,11 @@ def start_groups(servers: str) -> None:
 
 
 @pytest.mark.broker
-@follows_sections("console-share-consumer", "perf produce", "perf share-consume")
-def test_records_of_share_groups(reader: Reader, servers: str) -> None:
+@follows_sections("perf share-consume")
+def test_measurements(reader: Reader, servers: str) -> None:
     create_topic(servers, "orders", 2)
     produce(servers, "orders", [b"a box"] * 20)
-    for group in ("console-share-consumer", "workers", "perf-share-consumer"):
-        share_from_earliest(servers, group)
-    for name in ("console-share-consumer", "perf produce", "perf share-consume"):
-        follow(reader, *section(name))
+    follow(reader, *section("perf share-consume"))
 
 
 @pytest.mark.broker
@@ -183,7 +179,7 @@ def test_dead_letters(reader: Reader, page: list[Block], servers: str) -> None:
     reader.follow(listed, table, worked)
     write_letters(servers, 2)
     follow(reader, *section("dlq"))
-    redriven = reader.run("headrace consume orders --from-beginning --to-end")
+    redriven = reader.run("headrace consume orders --exit")
     assert redriven.stdout == "a box\n" * 6
 
 

@@ -51,14 +51,8 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "records": {
         "produce": Entry(".console.produce", "produce lines, JSON objects or files to a topic"),
         "consume": Entry(".console.consume", "print the records of topics"),
-        "console-share-consumer": Entry(
-            ".console.share_consumer", "print the records of a topic as a member of a share group"
-        ),
-        "dlq": Entry(".dlq.command", "list, show and redrive dead letters"),
-        "perf produce": Entry(".perf.produce", "measure the throughput and latency of producing"),
-        "perf share-consume": Entry(
-            ".perf.share_consume", "measure the throughput of a share group"
-        ),
+        "dlq": Entry(".dlq", "list, show and redrive dead letters"),
+        "perf": Entry(".perf", "measure the throughput of a share group"),
     },
     "cluster": {
         "topics": Entry(".topics", "list, describe, create, alter and delete topics"),

@@ -2,114 +2,77 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+import asyncio
+from argparse import ArgumentParser
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-
-from headrace.admin import AdminClient
-from headrace.cli.client_options import client_config, client_options, must_answer
+from headrace.cli.client_options import client_options, must_answer
 from headrace.cli.errors import BadUsage, Failure
+from headrace.cli.nouns import Lazy
 from headrace.cli.options import setting
-from headrace.client.errors import missing_permission
 
-_TIMEOUT_S = 30.0
-_POLL_S = 0.02
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+    from headrace.client import config as configs
+    from headrace.client import errors
+else:
+    configs, errors = map(Lazy, ("headrace.client.config", "headrace.client.errors"))
 
 
-def librdkafka_options(parser: ArgumentParser, former: str, former_file: str) -> None:
-    """Declare ``--bootstrap-server``, ``--command-config`` and ``--command-property``.
-
-    :param former: the older name of ``--command-property`` in Kafka's tool, also accepted
-    :param former_file: likewise of ``--command-config``
-    """
+def librdkafka_options(parser: ArgumentParser) -> None:
+    """Declare the options of the connection, and ``-X``."""
     client_options(parser)
     parser.add_argument(
-        former_file, dest="command_config", metavar="FILE", help="an older name of --command-config"
-    )
-    parser.add_argument(
-        "--command-property",
-        former,
+        "-X",
         dest="command_property",
-        action="extend",
-        nargs="+",
+        action="append",
         default=[],
         type=setting,
         metavar="NAME=VALUE",
-        help=("client configs of librdkafka, mostly under Kafka's names; they override the file"),
+        help="a client config of librdkafka; overrides the file; may be repeated",
     )
 
 
-def librdkafka_config(options: Namespace) -> dict[str, Any]:
-    """Return the configuration of a client. It logs no errors: the command reports them."""
-    return {"log_level": 2, **client_config(options)}
-
-
-def producer_config(options: Namespace) -> dict[str, Any]:
-    """Return :func:`librdkafka_config` for a producer without transactions.
-
-    :raises BadUsage: it has a transactional id
-    """
-    config = librdkafka_config(options)
-    if "transactional.id" in config:
-        raise BadUsage(
-            "transactional.id is set, but this command begins no transactions: remove it"
-        )
-    return config
-
-
-def one_line(error: KafkaException | KafkaError) -> str:
-    """Return the text of an error on one line."""
-    kafka_error = error.args[0] if isinstance(error, KafkaException) else error
-    text = kafka_error.str() if isinstance(kafka_error, KafkaError) else str(kafka_error)
-    return " ".join(text.removeprefix("Broker: ").removeprefix("Local: ").split())
-
-
-def reason(error: KafkaException | KafkaError, topic: str, operation: str, group_id: str) -> str:
+def reason(error: KafkaError, needs: str) -> str:
     """Return the text of an error on one line, with the permission that is missing, if one is.
 
-    :param operation: the operation on the topic
+    :param needs: the permission, such as ``"READ on group 'g1'"``
     """
-    kafka_error = error.args[0] if isinstance(error, KafkaException) else error
-    code = kafka_error.code()
-    needs = f"{operation} on topic '{topic}'"
-    if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
-        needs = f"READ on group '{group_id}'"
-    advice = missing_permission(code, needs)
-    text = one_line(error)
-    return f"{text}: {advice}" if advice else text
+    line, advice = errors.error_line(error), errors.missing_permission(error.code(), needs)
+    return f"{line}: {advice}" if advice else line
 
 
-def partitions(config: Mapping[str, Any], topic: str) -> int:
-    """Return the number of partitions of a topic.
+def partition_count(config: Mapping[str, Any], topic: str) -> int | None:
+    """Return the number of partitions of a topic; None if only librdkafka can connect.
 
     :raises Failure: the topic does not exist, or no broker answers or accepts the login
     :raises BadUsage: the name is empty, or the configuration is wrong
     """
     if not topic:
         raise BadUsage("the name of the topic is empty")
-    reasons: dict[int, str] = {}
-    admin_config: dict[str, Any] = {
-        **config,
-        "error_cb": lambda error: reasons.__setitem__(error.code(), one_line(error)),
-    }
-    try:
-        admin = AdminClient(admin_config)
-    except KafkaException as error:
-        raise BadUsage(one_line(error)) from error
     must_answer(config)
-    future = admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)[topic]
-    while not future.done() and KafkaError._ALL_BROKERS_DOWN not in reasons:
-        admin.poll(_POLL_S)  # calls error_cb
-    problem = future.exception() if future.done() else None
-    if future.done() and problem is None:
-        return len(future.result().partitions)
-    code = problem.args[0].code() if isinstance(problem, KafkaException) else None
-    if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
-        raise Failure(f"topic '{topic}' does not exist: create it first, or correct its name")
-    if code in (None, KafkaError._TIMED_OUT, KafkaError._TRANSPORT):
-        why = reasons.get(KafkaError._TRANSPORT) or reasons.get(KafkaError._RESOLVE) or "timed out"
-        raise Failure(f"no broker answers at {config['bootstrap.servers']}: {why}")
-    assert isinstance(problem, KafkaException)
-    raise Failure(f"looking up topic '{topic}': {reason(problem, topic, 'DESCRIBE', '')}")
+    try:
+        cluster = configs.read_config(config).cluster()
+    except errors.UnsupportedSetting:
+        return None
+
+    async def count() -> int:
+        async with cluster:
+            return len((await cluster.topics([topic]))[topic].leaders)
+
+    try:
+        return asyncio.run(count())
+    except errors.ClientError as error:
+        raise Failure(str(error)) from error
+
+
+def check_partition(number: int | None, topic: str, count: int | None) -> None:
+    """Check the number of a partition.
+
+    :param count: of the topic's partitions; None if it is unknown
+    :raises BadUsage: the topic has no such partition
+    """
+    if number is not None and count is not None and not 0 <= number < count:
+        raise BadUsage(f"topic '{topic}' has no partition {number}: it has {count}")

@@ -51,3 +51,26 @@ def byte_progress(what: str, total_bytes: int) -> Iterator[Callable[[int], objec
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(what, total=total_bytes)
         yield lambda size_bytes: progress.advance(task, size_bytes)
+
+
+@contextmanager
+def count_progress(what: str, unit: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Yield a function that takes what is done and the total; None if stderr is no terminal.
+
+    :param what: the label of the bar
+    :param unit: what is counted
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console  # slow to import
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=None)
+
+        def update(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        yield update

@@ -5,27 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from operator import attrgetter
-from typing import NamedTuple
-from uuid import UUID
 
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import (
     BatchHeader,
     CorruptBatch,
-    Record,
     has_right_crc,
     headers,
     records,
 )
+from headrace.protocol.record_batch import Record as PlainRecord
 
-from .cluster import Cluster, TopicMetadata
-from .errors import ClientError, ConnectionFailed, RequestRefused, UnknownTopic, check_answer
+from .cluster import Cluster
+from .connection import Connection
+from .coordinators import LEADER_MOVED, Leaders, ask_brokers
+from .errors import ClientError, ConnectionFailed, UnknownTopic, check_answer, raised
 from .fetch import FetchedPartition, FetchLimits, FetchPosition, fetch
-from .list_offsets import EARLIEST, LEADER_MOVED, list_offsets
+from .offsets import EARLIEST, list_offsets
 from .read_budget import ReadBudget
+from .records import Record
 
 _PARTITION_BYTES = 1024 * 1024
 _FETCH_BYTES = 50 * 1024 * 1024
@@ -37,18 +37,6 @@ _READ_S = 5.0
 _RETRY_S = 0.1
 _ABSENT_S = 5.0
 """Time for which brokers must say that a topic does not exist, as one may not know it yet."""
-
-
-class ReadRecord(NamedTuple):
-    """A record with its place.
-
-    :param timestamp_type: ``CreateTime`` or ``LogAppendTime``
-    """
-
-    topic: str
-    partition: int
-    timestamp_type: str
-    record: Record
 
 
 class CorruptRecords(ClientError):
@@ -85,18 +73,19 @@ class PartitionReader:
         self._ends = ends
         self._isolation_level = isolation_level
         self._fetch_bytes = fetch_bytes
-        self._leaders: dict[TopicPartition, int] = {}
-        self._topic_ids: dict[str, UUID] = {}
+        self._leaders = Leaders(cluster)
+        self._leaders.purpose = "records"
         self._absent_since_s: float | None = None
         self._fetched: deque[tuple[TopicPartition, FetchedPartition]] = deque()
-        self._decoding: Iterator[ReadRecord] = iter(())
+        self._decoding: Iterator[Record] = iter(())
         self._problem: ClientError | None = None
         """An error behind records that were returned; the next call raises it."""
 
-    async def read(self, max_records: int, wait_s: float) -> list[ReadRecord] | None:
+    async def read(self, max_records: int, wait_s: float) -> list[Record] | None:
         """Return the next records, none if none came within ``wait_s``, None at all ends.
 
-        A call returns fewer than ``max_records`` if they are large; the next one continues.
+        A call returns fewer than ``max_records`` if they are large; the next one continues. Their
+        delivery count is 0.
 
         :raises ClientError: a broker refuses, a topic does not exist, or a batch is corrupt
         """
@@ -119,8 +108,8 @@ class PartitionReader:
         """Drop the batch that is open, which may be large: reader and batch refer to each other."""
         self._decoding = iter(())
 
-    def _decoded(self, max_records: int) -> list[ReadRecord]:
-        records: list[ReadRecord] = []
+    def _decoded(self, max_records: int) -> list[Record]:
+        records: list[Record] = []
         budget = ReadBudget(_READ_BYTES, max_records, _READ_S)
         while not budget.is_spent:
             try:
@@ -132,16 +121,14 @@ class PartitionReader:
                 break
             if record is not None:
                 records.append(record)
-                budget.spend_record(record.record)
+                budget.spend_record(record)
             elif self._fetched:
                 self._decoding = self._records(*self._fetched.popleft())
             else:
                 break
         return records
 
-    def _records(
-        self, partition: TopicPartition, fetched: FetchedPartition
-    ) -> Iterator[ReadRecord]:
+    def _records(self, partition: TopicPartition, fetched: FetchedPartition) -> Iterator[Record]:
         """Yield the records of batches, and advance the position of the partition.
 
         :raises ClientError: a batch is corrupt
@@ -163,16 +150,26 @@ class PartitionReader:
                 elif header.last_offset >= position and not (
                     header.is_transactional and header.producer_id in aborting
                 ):
-                    for record in self._opened(partition, view[at:], header):
-                        if record.offset >= position and (end is None or record.offset < end):
-                            yield ReadRecord(topic, number, header.timestamp_type, record)
+                    for plain in self._opened(partition, view[at:], header):
+                        if plain.offset >= position and (end is None or plain.offset < end):
+                            yield Record(
+                                topic,
+                                number,
+                                plain.offset,
+                                plain.key,
+                                plain.value,
+                                plain.headers,
+                                plain.timestamp_ms,
+                                header.timestamp_type,
+                                0,
+                            )
                 self.skip_to(partition, header.last_offset + 1)
         except CorruptBatch as error:
             raise ClientError(f"reading {topic}-{number}: {error}") from error
 
     def _opened(
         self, partition: TopicPartition, data: memoryview, header: BatchHeader
-    ) -> Iterator[Record]:
+    ) -> Iterator[PlainRecord]:
         """Yield the records of the first batch.
 
         :raises CorruptRecords: they cannot be read, or were damaged
@@ -198,49 +195,61 @@ class PartitionReader:
 
         :raises ClientError: a broker refuses, or a topic does not exist
         """
-        by_leader: dict[int, list[TopicPartition]] = {}
-        with suppress(ConnectionFailed):
-            await self._find_leaders()
-            for partition in self._positions:
-                if (leader := self._leaders.get(partition)) is not None:
-                    by_leader.setdefault(leader, []).append(partition)
-        # The answer of one leader must not wait for a record at another.
-        max_wait_ms = int(wait_s * 1000) if len(by_leader) == 1 else 0
+        firsts: set[TopicPartition] = set()
+        partitions = list(self._positions)
+        has_waited = False
+
+        async def send(
+            connection: Connection, led: Sequence[TopicPartition], timeout_ms: int
+        ) -> dict[TopicPartition, FetchedPartition | ClientError]:
+            nonlocal has_waited
+            # The answer of one leader must not wait for a record at another.
+            has_waited = len(led) == len(partitions)
+            firsts.add(led[0])
+            fetched = await fetch(
+                connection,
+                {p: FetchPosition(self._positions[p], self._fetch_bytes) for p in led},
+                {topic: self._leaders.topics[topic].topic_id for topic, _ in led},
+                FetchLimits(
+                    int(wait_s * 1000) if has_waited else 0, 1, _FETCH_BYTES, self._isolation_level
+                ),
+                timeout_ms=timeout_ms,
+            )
+            return {**fetched}
+
+        answers = await ask_brokers(
+            self._cluster, self._leaders, partitions, send, self._cluster.timeout_ms, attempts=1
+        )
         fetched: dict[TopicPartition, FetchedPartition] = {}
-        for answers in await asyncio.gather(
-            *(self._ask(node_id, led, max_wait_ms) for node_id, led in by_leader.items())
-        ):
-            fetched |= answers
+        for partition, answer in answers.items():
+            if isinstance(answer, ClientError):
+                self._check(partition, answer)
+            elif answer.error_code in LEADER_MOVED:
+                self._leaders.forget(partition)
+            else:
+                self._absent_since_s = None
+                fetched[partition] = answer
         for partition in await self._skip_deleted(fetched):
             del fetched[partition]
-        firsts = {led[0] for led in by_leader.values()}
         for partition, answer in fetched.items():
             self._take(partition, answer, is_first=partition in firsts)
         # Only the first partition of a request is sure to get a batch larger than it asks for.
         if self._positions:
             first = next(iter(self._positions))
             self._positions[first] = self._positions.pop(first)
-        has_moved = not self._positions.keys() <= self._leaders.keys()
-        if not self._fetched and (max_wait_ms == 0 or has_moved):
+        if not self._fetched and not (has_waited and len(fetched) == len(partitions)):
             await asyncio.sleep(min(wait_s, _RETRY_S))
 
-    async def _ask(
-        self, node_id: int, partitions: Sequence[TopicPartition], max_wait_ms: int
-    ) -> dict[TopicPartition, FetchedPartition]:
-        try:
-            return await fetch(
-                await self._cluster.connection(node_id, "records"),
-                {
-                    partition: FetchPosition(self._positions[partition], self._fetch_bytes)
-                    for partition in partitions
-                },
-                self._topic_ids,
-                FetchLimits(max_wait_ms, 1, _FETCH_BYTES, self._isolation_level),
-                timeout_ms=self._cluster.timeout_ms,
-            )
-        except ConnectionFailed:
-            self._leaders.clear()
-            return {}
+    def _check(self, partition: TopicPartition, error: ClientError) -> None:
+        """Raise an error that does not pass."""
+        self._leaders.forget(partition)
+        if isinstance(error, ConnectionFailed):
+            return
+        now_s = asyncio.get_running_loop().time()
+        if self._absent_since_s is None:
+            self._absent_since_s = now_s
+        if not isinstance(error, UnknownTopic) or now_s - self._absent_since_s >= _ABSENT_S:
+            raise error
 
     async def _skip_deleted(
         self, fetched: Mapping[TopicPartition, FetchedPartition]
@@ -258,11 +267,7 @@ class PartitionReader:
         ]
         if not out_of_range:
             return []
-        oldest = await list_offsets(
-            self._cluster,
-            dict.fromkeys(out_of_range, EARLIEST),
-            timeout_ms=self._cluster.timeout_ms,
-        )
+        oldest = raised(await list_offsets(self._cluster, dict.fromkeys(out_of_range, EARLIEST)))
         deleted = []
         for partition, listed in oldest.items():
             if listed.offset is not None and listed.offset > self._positions[partition]:
@@ -276,9 +281,6 @@ class PartitionReader:
         :param is_first: whether it was the first partition of its request
         :raises RequestRefused: it is an error that does not pass
         """
-        if answer.error_code in LEADER_MOVED:
-            self._leaders.pop(partition, None)
-            return
         topic, number = partition
         what = f"reading {topic}-{number} from offset {self._positions[partition]} on"
         check_answer(what, answer, f"READ on topic '{topic}'")
@@ -289,27 +291,3 @@ class PartitionReader:
         # Without a batch for the first partition there is none: compaction may leave no record.
         if is_first and end >= self._ends.get(partition, end + 1):
             del self._positions[partition]
-
-    async def _find_leaders(self) -> None:
-        """Look up the leaders that are unknown.
-
-        :raises ClientError: a topic cannot be looked up, or has not existed for a while
-        """
-        names = sorted({topic for topic, _ in self._positions.keys() - self._leaders.keys()})
-        if not names:
-            return
-        now_s = asyncio.get_running_loop().time()
-        for name, topic in (await self._cluster.metadata(names)).items():
-            if isinstance(topic, TopicMetadata):
-                self._topic_ids[name] = topic.topic_id
-                for partition, leader in topic.leaders.items():
-                    if leader >= 0:
-                        self._leaders[name, partition] = leader
-                self._absent_since_s = None
-            elif topic == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                needs = f"DESCRIBE on topic '{name}'"
-                raise RequestRefused(f"looking up topic '{name}'", topic, needs=needs)
-            elif self._absent_since_s is None:
-                self._absent_since_s = now_s
-            elif now_s - self._absent_since_s >= _ABSENT_S:
-                raise UnknownTopic(name)

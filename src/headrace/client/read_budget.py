@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
+from headrace.client.records import Record as DeliveredRecord
 from headrace.protocol.record_batch import Record
 
 _HEADER_BYTES = 2
@@ -65,7 +66,7 @@ class ReadBudget:
         self._has_begun = True
         self._left_bytes -= size_bytes
 
-    def spend_record(self, record: Record) -> None:
+    def spend_record(self, record: Record | DeliveredRecord) -> None:
         """Count a record."""
         self._has_begun = True
         self._left_records -= 1

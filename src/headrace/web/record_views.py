@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 from headrace.client.cluster import Cluster
 from headrace.client.dead_letters.letters import parse_letter
 from headrace.client.errors import ClientError
+from headrace.client.records import Record as WholeRecord
 from headrace.client.share_state import SharePartitionState, share_states
 from headrace.protocol.dead_letters import HEADERS
 from headrace.protocol.partitions import TopicPartition
@@ -283,7 +284,11 @@ async def _dead_lettered(
     except ClientError:
         return ()
     letters = (
-        parse_letter((queue, record.partition), record.offset, 0, None, None, record.headers)
+        parse_letter(
+            WholeRecord(
+                queue, record.partition, record.offset, None, None, tuple(record.headers), 0, "", 0
+            )
+        )
         for record in found.records
     )
     return {

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from headrace.cli.errors import Failure, one_line_error
 from headrace.topic_names import why_illegal
 
-from .message_formatter import Delivered
+if TYPE_CHECKING:
+    from headrace.client.records import Record
 
 
 class ValueFiles:
@@ -30,24 +34,23 @@ class ValueFiles:
         """Close the directory."""
         os.close(self._directory)
 
-    def write(self, record: Delivered) -> None:
-        """Write the value of a record to the file TOPIC-PARTITION-OFFSET.
+    def write(self, records: Sequence[Record]) -> None:
+        """Write the value of each record to the file TOPIC-PARTITION-OFFSET.
 
-        :raises ValueError: no topic can have this name
-        :raises OSError: the file cannot be written
+        :raises Failure: a file cannot be written, or no topic can have this name
         """
-        reason = why_illegal(record.topic)
-        if reason is not None:
-            raise ValueError(f"the broker names an illegal topic: {reason}")
-        name = f"{record.topic}-{record.partition}-{record.offset}"
-        try:
-            # A group that was interrupted gets records again.
-            with suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=self._directory)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            handle = os.open(name, flags, 0o666, dir_fd=self._directory)
-        except OSError as error:
-            error.filename = str(self._path / name)
-            raise
-        with open(handle, "wb") as file:
-            file.write(record.value or b"")
+        for record in records:
+            reason = why_illegal(record.topic)
+            if reason is not None:
+                raise Failure(f"the broker names an illegal topic: {reason}")
+            name = f"{record.topic}-{record.partition}-{record.offset}"
+            try:
+                # A group that was interrupted gets records again.
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=self._directory)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+                with open(os.open(name, flags, 0o666, dir_fd=self._directory), "wb") as file:
+                    file.write(record.value or b"")
+            except OSError as error:
+                error.filename = str(self._path / name)
+                raise Failure(f"cannot write {one_line_error(error)}") from error

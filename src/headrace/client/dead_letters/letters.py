@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from headrace.client.records import Record
 from headrace.patterns import occurs
 from headrace.protocol import dead_letters
 from headrace.protocol.partitions import TopicPartition
@@ -57,20 +58,13 @@ class DeadLetter(NamedTuple):
         return [*self.headers, (dead_letters.REDRIVE_COUNT, count)]
 
 
-def parse_letter(
-    partition: TopicPartition,
-    offset: int,
-    timestamp_ms: int,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Sequence[tuple[str, bytes | None]],
-) -> DeadLetter | None:
+def parse_letter(record: Record) -> DeadLetter | None:
     """Return the letter in a record of a queue; None if the record is no dead letter.
 
     A letter about another letter has each header twice. Only the last of each is removed, so that
     the content is the other letter.
     """
-    own = list(headers)
+    own = list(record.headers)
     fields: dict[str, str | None] = {}
     for name in dead_letters.HEADERS:
         index = next((i for i in reversed(range(len(own))) if own[i][0] == name), None)
@@ -84,17 +78,18 @@ def parse_letter(
         return None
     content, redrives = _without_count(own)
     return DeadLetter(
-        *partition,
-        offset,
-        timestamp_ms,
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp_ms,
         (topic, source_partition),
         source_offset,
         fields[dead_letters.GROUP],
         deliveries,
         fields[dead_letters.MESSAGE],
-        key is not None or value is not None or bool(own),
-        key,
-        value,
+        record.key is not None or record.value is not None or bool(own),
+        record.key,
+        record.value,
         content,
         redrives,
     )

@@ -9,13 +9,13 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster, TopicMetadata
-from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused
-from headrace.client.list_offsets import LATEST, READ_UNCOMMITTED, list_offsets
+from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused, raised
+from headrace.client.offsets import LATEST, READ_UNCOMMITTED, list_offsets
 from headrace.client.partition_reader import CorruptRecords, PartitionReader
 from headrace.client.read_budget import ReadBudget
+from headrace.client.records import Record
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
-from headrace.protocol.record_batch import Record
 
 from .letters import DeadLetter
 
@@ -192,7 +192,7 @@ async def _read_partition(cluster: Cluster, partition: TopicPartition, look: Loo
 
     :raises ClientError: the partition cannot be read
     """
-    listed = await list_offsets(cluster, {partition: LATEST}, timeout_ms=cluster.timeout_ms)
+    listed = raised(await list_offsets(cluster, {partition: LATEST}))
     log_end = listed[partition].offset or 0
     offsets = sorted(look.pending[partition])
     while offsets and offsets[-1] >= log_end:  # created again, or there was never such a record
@@ -227,9 +227,9 @@ async def _read_records(
             return
         if not records and loop.time() > deadline_s:
             raise ConnectionFailed(f"reading topic '{partition[0]}': no broker sends its records")
-        for read in records:
-            while offsets and offsets[-1] < read.record.offset:
+        for record in records:
+            while offsets and offsets[-1] < record.offset:
                 look.compare(partition, offsets.pop(), Original())
-            if offsets and offsets[-1] == read.record.offset:
-                look.compare(partition, offsets.pop(), Original(read.record))
+            if offsets and offsets[-1] == record.offset:
+                look.compare(partition, offsets.pop(), Original(record))
             deadline_s = loop.time() + cluster.timeout_ms / 1000

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.client.cluster import Cluster, TopicMetadata
+from headrace.client.config import read_config
 from headrace.client.configs import ConfigType
 from headrace.client.errors import RequestRefused
 
 from .letters import DeadLetter
 from .positions import QueuePosition
-from .reading import Bounds, QueueReader, cluster_of
+from .reading import Bounds, QueueReader
 from .redrive import position_group
 from .sources import config_values, queues_of_groups
 
@@ -98,7 +99,7 @@ def find_queues(
     :returns: queue → the share groups that are configured to use it
     :raises ClientError: no broker answers
     """
-    queues = asyncio.run(_find(cluster_of(config), prefix))
+    queues = asyncio.run(_find(read_config(config).cluster(), prefix))
     return {name: queues.get(name, ()) for name in names} if names else queues
 
 

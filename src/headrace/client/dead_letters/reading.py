@@ -9,14 +9,17 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from headrace.client.cluster import Cluster
 from headrace.client.config import read_config
-from headrace.client.coordinators import backing_off
-from headrace.client.errors import ClientError, ConnectionFailed, UnsupportedSetting, check_answer
-from headrace.client.group_requests import asking_for_commits
-from headrace.client.list_offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from headrace.client.errors import ClientError, ConnectionFailed, raised
+from headrace.client.offsets import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    CommittedOffset,
+    committed_offsets,
+    list_offsets,
+)
 from headrace.client.partition_reader import PartitionReader
-from headrace.errors import ErrorCode
 
 from .letters import DeadLetter, LetterFilter, parse_letter
 from .originals import Comparison, compared, read_originals
@@ -49,18 +52,6 @@ class QueueRecord(NamedTuple):
     letter: DeadLetter | None
 
 
-def cluster_of(config: Mapping[str, Any]) -> Cluster:
-    """Return a cluster, without opening a connection.
-
-    :param config: librdkafka's configuration properties
-    :raises ClientError: the configuration is wrong
-    """
-    try:
-        return read_config(config).cluster()
-    except UnsupportedSetting as error:
-        raise ClientError(str(error)) from error
-
-
 class QueueReader:
     """A reader of one queue, and of the originals of its letters. All calls block.
 
@@ -70,7 +61,7 @@ class QueueReader:
 
     def __init__(self, config: Mapping[str, Any], queue: str) -> None:
         self.queue = queue
-        self.cluster = cluster_of(config)
+        self.cluster = read_config(config).cluster()
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> QueueReader:
@@ -100,13 +91,10 @@ class QueueReader:
         return {number: Bounds(firsts[number], ends[number]) for number in numbers}
 
     def _offsets(self, numbers: Sequence[int], when: int) -> dict[int, int]:
-        listing = list_offsets(
-            self.cluster,
-            {(self.queue, number): when for number in numbers},
-            isolation_level=READ_COMMITTED,
-            timeout_ms=int(TIMEOUT_S * 1000),
-        )
-        return {number: listed.offset or 0 for (_, number), listed in self.wait(listing).items()}
+        timestamps = {(self.queue, number): when for number in numbers}
+        call = list_offsets(self.cluster, timestamps, isolation_level=READ_COMMITTED)
+        listed = raised(self.wait(call))
+        return {number: answer.offset or 0 for (_, number), answer in listed.items()}
 
     def positions(self, group_id: str, bounds: Mapping[int, Bounds]) -> dict[int, QueuePosition]:
         """Return the progress in each partition; without a commit it begins with the first record.
@@ -114,12 +102,14 @@ class QueueReader:
         :param group_id: the group that keeps the progress
         :raises ClientError: no broker answers, or the group is used for something else
         """
-        commits = self.wait(_commits(self.cluster, group_id, self.queue, list(bounds)))
+        partitions = [(self.queue, number) for number in bounds]
+        call = committed_offsets(self.cluster, {group_id: partitions}, require_stable=True)
+        commits = raised(self.wait(call))[group_id]
         positions = {}
         for number, (first, _) in bounds.items():
-            offset, metadata = commits.get(number, (-1, ""))
+            commit = commits.get((self.queue, number), CommittedOffset(0))
             try:
-                position = QueuePosition.read(max(offset, 0), metadata)
+                position = QueuePosition.read(commit.offset, commit.metadata)
             except InvalidMetadata as error:
                 raise ClientError(
                     f"group '{group_id}' is used for something else than redrives: {error}"
@@ -155,19 +145,8 @@ class QueueReader:
                 return
             if chunk:
                 yield [
-                    QueueRecord(
-                        number,
-                        record.offset,
-                        parse_letter(
-                            (topic, number),
-                            record.offset,
-                            record.timestamp_ms,
-                            record.key,
-                            record.value,
-                            record.headers,
-                        ),
-                    )
-                    for topic, number, _, record in chunk
+                    QueueRecord(record.partition, record.offset, parse_letter(record))
+                    for record in chunk
                 ]
                 last_s = time.monotonic()
             elif time.monotonic() - last_s > TIMEOUT_S:
@@ -190,38 +169,6 @@ class QueueReader:
         comparisons = self.compared([letter for letter in letters if not letter.has_content])
         for letter in letters:
             yield letter if letter.has_content else next(comparisons).letter
-
-
-async def _commits(
-    cluster: Cluster, group_id: str, queue: str, numbers: Sequence[int]
-) -> dict[int, tuple[int, str]]:
-    """Return partition → committed offset and its metadata.
-
-    :raises ClientError: no broker answers, or the user may not read them
-    """
-    what = f"reading the offsets of group '{group_id}'"
-    timeout_ms = int(TIMEOUT_S * 1000)
-    ask = asking_for_commits({group_id: {queue: numbers}}, require_stable=True)
-
-    async def attempt() -> list[Any] | None:
-        answer = (await cluster.coordinators.ask([group_id], ask, timeout_ms))[group_id]
-        if isinstance(answer, ClientError):
-            raise answer
-        answers = [partition for topic in answer.topics for partition in topic.partitions]
-        # The last redrive has ended its transaction, but not every broker knows it yet.
-        unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
-        return None if any(answer.error_code == unstable for answer in answers) else answers
-
-    answers = await backing_off(attempt, timeout_ms)
-    if answers is None:
-        raise ConnectionFailed(f"{what}: the transaction of another redrive does not end")
-    commits = {}
-    for answer in answers:
-        check_answer(what, answer, f"READ on group '{group_id}'")
-        # confluent-kafka commits the NUL at the end of C's string, too.
-        metadata = (answer.metadata or "").removesuffix("\0")
-        commits[int(answer.partition_index)] = int(answer.committed_offset), metadata
-    return commits
 
 
 def read_letters(

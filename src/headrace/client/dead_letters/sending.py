@@ -16,7 +16,7 @@ from confluent_kafka import (
 )
 
 from headrace.client.config import librdkafka_config
-from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused
+from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused, error_line
 
 from .letters import DeadLetter
 from .positions import QueuePosition
@@ -172,7 +172,7 @@ class Sender:
     def _client_error(self, what: str, error: KafkaException | KafkaError) -> ClientError:
         problem = error.args[0] if isinstance(error, KafkaException) else error
         if problem.code() <= 0:
-            return ConnectionFailed(f"{what}: {problem.str().removeprefix('Local: ')}")
+            return ConnectionFailed(f"{what}: {error_line(problem)}")
         needs = f"WRITE on transactional id '{self._group_id}'"
         if problem.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             needs = f"READ on group '{self._group_id}'"

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.configs import ConfigType, describe_configs
 from headrace.client.errors import ClientError, RequestRefused
-from headrace.client.group_listing import list_groups
-from headrace.client.group_requests import asking_for_share_offsets
+from headrace.client.groups import list_groups
+from headrace.client.offsets import ShareOffset, share_offsets
 
 from .letters import DeadLetter
 from .originals import NO_TOPIC
@@ -80,19 +80,16 @@ async def find_sources(cluster: Cluster, queue: str) -> Sources:
     users = [group_id for group_id, name in queues.items() if name == queue]
     consumed: dict[str, frozenset[str]] = {}
     unknown: dict[str, str] = {}
-    answers = await cluster.coordinators.ask(
-        users, asking_for_share_offsets({}), cluster.timeout_ms
-    )
-    for group_id, answer in answers.items():
-        if isinstance(answer, RequestRefused):
-            unknown[group_id] = str(answer)
-        elif isinstance(answer, ClientError):
-            raise answer
+    for group_id, offsets in (await share_offsets(cluster, users)).items():
+        if isinstance(offsets, RequestRefused):
+            unknown[group_id] = str(offsets)
+        elif isinstance(offsets, ClientError):
+            raise offsets
         else:
             consumed[group_id] = frozenset(
-                str(topic.topic_name)
-                for topic in answer.topics
-                if any(partition.start_offset >= 0 for partition in topic.partitions)
+                topic
+                for (topic, _), offset in offsets.items()
+                if isinstance(offset, ShareOffset) and offset.start_offset is not None
             )
     return Sources(
         {name: len(topic.leaders) for name, topic in topics.items()},
@@ -107,9 +104,9 @@ async def queues_of_groups(cluster: Cluster) -> tuple[dict[str, str], Sequence[C
 
     :raises ClientError: no broker answers
     """
-    listed, failures = await list_groups(cluster, (), ("share",), cluster.timeout_ms)
-    group_ids = [group.group_id for group in listed]
-    return await config_values(cluster, ConfigType.GROUP, group_ids, TOPIC_NAME), failures
+    listed = await list_groups(cluster, types=("share",))
+    group_ids = [group.group_id for group in listed.groups]
+    return await config_values(cluster, ConfigType.GROUP, group_ids, TOPIC_NAME), listed.errors
 
 
 async def config_values(

@@ -106,6 +106,11 @@ class Undecodable(ClientError):
         )
 
 
+def is_setting(name: str) -> bool:
+    """Return whether a share consumer has a setting, by librdkafka's name."""
+    return name in _SETTINGS or name.startswith(_SETTINGS_OF_CONNECTIONS)
+
+
 class ShareConsumer:
     """A member of a share group: takes records from topics as from a queue.
 
@@ -161,7 +166,7 @@ class ShareConsumer:
     ) -> None:
         config = librdkafka_config(conf)
         for name in config:
-            if name not in _SETTINGS and not name.startswith(_SETTINGS_OF_CONNECTIONS):
+            if not is_setting(name):
                 hint = ": pass start=" if name == "auto.offset.reset" else ""
                 raise UnsupportedSetting(f"{name} is not a setting of a share consumer{hint}")
         self.group_id = str(config.get("group.id") or "")

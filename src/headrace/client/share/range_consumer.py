@@ -189,7 +189,8 @@ class RangeConsumer:
                     async with asyncio.timeout(timeout_ms / 2000):
                         await step()
                 except (TimeoutError, ClientError) as problem:
-                    _log.warning("leaving group %s: %s", self.group_id, problem or "timed out")
+                    if self._heartbeats is not None:  # else it tells why it has not begun
+                        _log.warning("leaving group %s: %s", self.group_id, problem or "timed out")
         finally:
             for fetch in fetches:
                 fetch.cancel()

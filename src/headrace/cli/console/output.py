@@ -1,0 +1,137 @@
+"""How records are printed: by a format of kcat, or as JSON."""
+
+from __future__ import annotations
+
+import re
+import sys
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.cli.tables import json_line, terminal_text
+
+from .json_records import record_fields
+
+if TYPE_CHECKING:
+    from headrace.client.records import Record
+
+_ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
+_ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0"}
+_FIELDS: Mapping[bytes, Callable[[Record], bytes]] = {
+    b"s": lambda record: b"null" if record.value is None else bytes(record.value),
+    b"S": lambda record: b"%d" % (-1 if record.value is None else len(record.value)),
+    b"k": lambda record: b"null" if record.key is None else record.key,
+    b"K": lambda record: b"%d" % (-1 if record.key is None else len(record.key)),
+    b"h": lambda record: b",".join(
+        name.encode(errors="replace") + b"=" + (b"null" if content is None else content)
+        for name, content in record.headers
+    ),
+    b"t": lambda record: record.topic.encode(),
+    b"p": lambda record: b"%d" % record.partition,
+    b"o": lambda record: b"%d" % record.offset,
+    b"T": lambda record: b"%d" % record.timestamp_ms,
+    b"d": lambda record: b"%d" % record.delivery_count,
+    b"%": lambda record: b"%",
+}
+
+
+def output_options(parser: ArgumentParser) -> None:
+    """Declare how records are printed."""
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "-f",
+        "--format",
+        type=record_format,
+        default=r"%s\n",
+        metavar="FORMAT",
+        help="%%s value, %%k key, %%h headers, %%t topic, %%p partition, %%o offset, %%T timestamp "
+        "in ms, %%d deliveries to a share group, %%S and %%K sizes, \\n, \\t, \\xNN; "
+        "null for none (default: %%s\\n)",
+    )
+    group.add_argument(
+        "-o",
+        "--output",
+        choices=("text", "json", "jsonl"),
+        default="text",
+        help="json: an array of objects; jsonl: an object a line",
+    )
+    group.add_argument(
+        "--parse-json", action="store_true", help="in JSON, a value that is JSON is no string"
+    )
+    group.add_argument(
+        "--raw",
+        action="store_true",
+        help="print the bytes of records as they are also on a terminal, which they may control",
+    )
+
+
+def unescaped(text: str) -> bytes:
+    r"""Return a text with ``\n``, ``\t``, ``\xNN`` and so on replaced."""
+    return _ESCAPE.sub(
+        lambda found: bytes([int(found[1], 16)]) if found[1] else _ESCAPES.get(found[2], found[2]),
+        text.encode(errors="surrogateescape"),
+    )
+
+
+def record_format(text: str) -> Callable[[Record], bytes]:
+    """Return the function that formats a record.
+
+    :raises ArgumentTypeError: a field does not exist
+    """
+    parts = re.split(rb"%(.?)", unescaped(text), flags=re.DOTALL)
+    for field in parts[1::2]:
+        if field not in _FIELDS:
+            fields = " ".join(f"%{name.decode()}" for name in _FIELDS)
+            raise ArgumentTypeError(f"%{field.decode(errors='replace')} is no field: {fields}")
+    return lambda record: b"".join(
+        _FIELDS[part](record) if number % 2 else part for number, part in enumerate(parts)
+    )
+
+
+class RecordOutput:
+    """Records on stdout.
+
+    :param form: text, json or jsonl
+    :param line: formats a record as text
+    :param for_terminal: escape what is not printable
+    """
+
+    def __init__(
+        self, form: str, line: Callable[[Record], bytes], *, parse: bool, for_terminal: bool
+    ) -> None:
+        self._form = form
+        self._line = line
+        self._parse = parse
+        self._for_terminal = for_terminal
+        self._between = b"["
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Print records, and flush.
+
+        :raises BrokenPipeError: the reader of the output has ended
+        """
+        _write_out(b"".join(map(self._shown, records)))
+
+    def close(self) -> None:
+        """End the output."""
+        if self._form == "json":
+            _write_out(self._between.removesuffix(b",\n ") + b"]\n")
+
+    def _shown(self, record: Record) -> bytes:
+        if self._form == "text":
+            line = self._line(record)
+            if self._for_terminal:
+                line = terminal_text(line.decode(errors="backslashreplace")).encode()
+            return line
+        line = json_line(record_fields(record, parse=self._parse)).encode()
+        if self._form == "jsonl":
+            return line + b"\n"
+        between, self._between = self._between, b",\n "
+        return between + line
+
+
+def _write_out(data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:  # with PYTHONUNBUFFERED a write may be partial
+        rest = rest[sys.stdout.buffer.write(rest) :]
+    sys.stdout.buffer.flush()

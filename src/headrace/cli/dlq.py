@@ -1,0 +1,356 @@
+"""``headrace dlq``: list, show and redrive the dead letters of share groups (KIP-1191)."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from .client_options import client_config, client_options, must_answer
+from .errors import BadUsage, Failure
+from .nouns import DRY_RUN, YES, Lazy, Noun, arg, switch
+from .options import pattern, positive_number
+from .output import Output, Row, confirm, output_option
+from .positions import Position, position
+from .progress import count_progress
+from .tables import json_line
+
+if TYPE_CHECKING:
+    from headrace.cli.console import json_records
+    from headrace.client import errors
+    from headrace.client.dead_letters import letters, originals, queues, reading, redrive
+else:
+    json_records, errors, letters, originals, queues, reading, redrive = map(
+        Lazy,
+        ("headrace.cli.console.json_records", "headrace.client.errors")
+        + tuple(
+            f"headrace.client.dead_letters.{name}"
+            for name in ("letters", "originals", "queues", "reading", "redrive")
+        ),
+    )
+
+NOUN = Noun()
+_MAX_SHOWN_CHARS = 100
+_ENDED_BY_SIGNAL = 128
+_CONNECTION = (output_option, client_options)
+_FILTERS = (
+    arg("queue", metavar="QUEUE", help="the topic with the letters"),
+    arg("--source", action="append", metavar="TOPIC", help="letters of this topic's records"),
+    arg("--group", action="append", metavar="GROUP", help="letters of this share group"),
+    arg("--reason", type=pattern, metavar="REGEX", help="letters whose reason has a match"),
+    arg("--key", metavar="TEXT", help="letters of records with this key"),
+    arg("-p", "--partition", type=int, action="append", metavar="N", help="of the queue"),
+    arg("--from", dest="start", type=position, metavar="POSITION", help="from an offset or a time"),
+    arg("--to", dest="end", type=position, metavar="POSITION", help="before an offset or a time"),
+)
+
+
+class _Stop(threading.Event):
+    """An event that SIGINT and SIGTERM set."""
+
+    status = 0
+
+    def on_signal(self, number: int, _: object) -> None:
+        self.status = _ENDED_BY_SIGNAL + number
+        self.set()
+
+
+@contextmanager
+def _calls(options: dict[str, Any]) -> Iterator[tuple[dict[str, Any], _Stop]]:
+    """Yield the client configuration, and what ends the calls.
+
+    :param options: have those of the connection
+    :raises Failure: no broker answers, or a call fails
+    """
+    config = client_config(Namespace(**options))
+    must_answer(config)
+    stop = _Stop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, stop.on_signal) for number in numbers}
+    try:
+        yield config, stop
+    except errors.ClientError as error:
+        raise Failure(str(error)) from error
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@NOUN.verb(
+    "list",
+    "count the letters of dead-letter queues",
+    arg("names", nargs="*", metavar="QUEUE", help="default: all"),
+    arg("--prefix", default="dlq.", help="topics with this prefix are queues, too (default: dlq.)"),
+    arg(
+        "--scan",
+        type=positive_number,
+        default=10_000,
+        metavar="N",
+        help="count among the newest N records of a queue (default: 10000)",
+    ),
+    *_CONNECTION,
+    examples="headrace dlq list\nheadrace dlq list dlq.orders -o json",
+)
+def list_queues(
+    *, names: Sequence[str], prefix: str, scan: int, output: str, **options: Any
+) -> int:
+    """Print queues, with a row for each group, source and reason."""
+    rows: list[Row] = []
+    with _calls(options) as (config, stop):
+        for queue, groups in queues.find_queues(config, names, prefix).items():
+            if not stop.is_set():
+                rows += _counts(queues.count_letters(config, queue, groups, stop, scan), output)
+    wide = ("partitions", "groups", "records", "read", "not_letters")
+    Output(output).rows(rows, wide=wide, nothing="there are no dead-letter queues")
+    return stop.status
+
+
+def _counts(summary: queues.QueueSummary, output: str) -> Iterator[Row]:
+    counts = sorted(summary.counts.items(), key=str)
+    for (group, source, reason), count in counts or [((None, "", None), queues.LetterCount())]:
+        yield {
+            "queue": summary.queue,
+            "group": group,
+            "source": source or None,
+            "letters": count.letters,
+            "pending": count.pending,
+            **_time("oldest", count.oldest_ms if count.letters else None, output),
+            **_time("newest", count.newest_ms if count.letters else None, output),
+            "reason": reason,
+            "partitions": summary.partitions,
+            "groups": list(summary.groups),
+            "records": summary.records,
+            "read": summary.read,
+            "not_letters": summary.not_letters,
+        }
+
+
+def _time(name: str, at_ms: int | None, output: str) -> Row:
+    if output.startswith("json"):
+        return {f"{name}_ms": at_ms}
+    try:
+        at = None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
+        return {name: at and at.isoformat(timespec="milliseconds")}
+    except (OverflowError, OSError, ValueError):  # a producer may write any timestamp
+        return {name: str(at_ms)}
+
+
+def _selection(
+    source: list[str] | None,
+    group: list[str] | None,
+    reason: str | None,
+    key: str | None,
+    partition: list[int] | None,
+    start: Position | None,
+    end: Position | None,
+    **_: Any,
+) -> letters.LetterFilter:
+    first, last = start or Position(), end or Position()
+    if min(first.offset or 0, last.offset or 0) < 0:
+        raise BadUsage("--from and --to take no negative offset")
+    return letters.LetterFilter(
+        sources=tuple(source or ()),
+        groups=tuple(group or ()),
+        reason=reason,
+        key=None if key is None else key.encode(),
+        partitions=tuple(partition or ()),
+        from_offset=first.offset or 0,
+        to_offset=last.offset,
+        from_ms=first.time_ms,
+        to_ms=last.time_ms,
+    )
+
+
+@NOUN.verb(
+    "show",
+    "show the letters of a queue",
+    *_FILTERS,
+    arg("--max", type=positive_number, default=20, metavar="N", help="at most N (default: 20)"),
+    *_CONNECTION,
+    examples="headrace dlq show dlq.orders --reason rejected --max 5\n"
+    "headrace dlq show dlq.orders --from -1h -o jsonl",
+)
+def show(*, queue: str, max: int, output: str, **options: Any) -> int:
+    """Print letters."""
+    selection = _selection(**options)
+    row = _letter_object if output.startswith("json") else _letter_row
+    with _calls(options) as (config, stop):
+        letters = reading.read_letters(config, queue, selection, stop, max_letters=max)
+        Output(output).rows(map(row, letters), nothing="there are no such letters")
+    return stop.status
+
+
+def _letter_row(letter: letters.DeadLetter) -> Row:
+    return {
+        "partition": letter.partition,
+        "offset": letter.offset,
+        **_time("time", letter.timestamp_ms, ""),
+        "source": f"{letter.source[0]}-{letter.source[1]}@{letter.source_offset}",
+        "group": letter.group_id,
+        "deliveries": letter.delivery_count,
+        "redrives": letter.redrives,
+        "key": _text(letter.key),
+        "value": _text(letter.value) if letter.has_content else "(gone)",
+        "reason": letter.message,
+    }
+
+
+def _letter_object(letter: letters.DeadLetter) -> Row:
+    return {
+        "queue": letter.queue,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "timestamp_ms": letter.timestamp_ms,
+        "source": letter.source[0],
+        "source_partition": letter.source[1],
+        "source_offset": letter.source_offset,
+        "group": letter.group_id,
+        "delivery_count": letter.delivery_count,
+        "redrives": letter.redrives,
+        "reason": letter.message,
+        "has_content": letter.has_content,
+        "key": json_records.json_bytes(letter.key),
+        "value": json_records.json_bytes(letter.value),
+        "headers": [[name, json_records.json_bytes(value)] for name, value in letter.headers],
+    }
+
+
+def _text(data: bytes | None) -> str | None:
+    if data is None:
+        return None
+    text = data[: 4 * _MAX_SHOWN_CHARS].decode(errors="replace")
+    return text if len(text) <= _MAX_SHOWN_CHARS else text[:_MAX_SHOWN_CHARS] + "…"
+
+
+@NOUN.verb(
+    "redrive",
+    "produce the records of letters to their topics again, after a look at the plan",
+    *_FILTERS,
+    arg("--max", type=positive_number, metavar="N", help="at most N letters"),
+    arg("--rate", type=positive_number, metavar="N", help="at most N records per second"),
+    arg(
+        "--max-redrives",
+        type=positive_number,
+        default=3,
+        metavar="N",
+        help="skip a record that was redriven N times before, by its header "
+        "headrace.redrive.count (default: 3)",
+    ),
+    switch("--settle-skipped", "skipped letters count as done: no later redrive tries them"),
+    arg(
+        "--position-group",
+        metavar="GROUP",
+        help="the group whose committed offsets keep what is done, also the transactional id "
+        "(default: headrace-redrive-QUEUE)",
+    ),
+    DRY_RUN,
+    YES,
+    *_CONNECTION,
+    examples="headrace dlq redrive dlq.orders --source orders --dry-run\n"
+    "headrace dlq redrive dlq.orders --source orders --rate 100\n"
+    "headrace dlq redrive dlq.orders --key 4711 --yes",
+)
+def redrive_letters(
+    *,
+    queue: str,
+    max: int | None,
+    rate: int | None,
+    max_redrives: int,
+    settle_skipped: bool,
+    position_group: str | None,
+    dry_run: bool,
+    yes: bool,
+    output: str,
+    **options: Any,
+) -> int:
+    """Show what would be done, ask, and do it.
+
+    :raises Failure: it failed, or the answer is no
+    """
+    if position_group == "":
+        raise BadUsage("--position-group takes the id of a group, which is not empty")
+    selection = _selection(**options)
+    limits = redrive.RedriveOptions(max_redrives, rate, max, settle_skipped, position_group)
+    run: redrive.Redrive | None = None
+    for executes in (False, True):
+        if (executes and dry_run) or (not executes and yes):
+            continue
+        with _calls(options) as (config, stop):
+            run = run or redrive.Redrive(config, queue, selection, limits)
+            what = f"redriving {queue}" if executes else f"reading {queue}"
+            with count_progress(what, "letters") as progress:
+                counts = (run.run if executes else run.plan)(stop, progress)
+            if output.startswith("json"):
+                print(json_line(_counts_object(queue, run.group_id, counts, executes=executes)))
+            else:
+                _print_counts(counts, executes=executes)
+        if stop.status:
+            print("interrupted; the next run continues from here", file=sys.stderr)
+            return stop.status
+        if not executes and not dry_run:
+            lines = [f"{source}: {count} records" for source, count in counts.redriven.items()]
+            confirm("Produce them to their topics again?", lines, yes=False)
+    return 0
+
+
+def _counts_object(
+    queue: str, group_id: str, counts: redrive.RedriveCounts, *, executes: bool
+) -> Row:
+    return {
+        "queue": queue,
+        "executed": executes,
+        "position_group": group_id,
+        "redriven": counts.redriven,
+        "not_compared": counts.uncompared,
+        "samples": [
+            {
+                "source": sample.source,
+                "source_partition": sample.source_partition,
+                "source_offset": sample.source_offset,
+                "key": json_records.json_bytes(sample.key),
+                "value": json_records.json_bytes(sample.value),
+                "content": sample.evidence,
+            }
+            for sample in counts.samples
+        ],
+        "skipped": [
+            {"source": source, "reason": reason, "letters": count}
+            for (source, reason), count in sorted(counts.skipped.items())
+        ],
+        "not_selected": counts.unmatched,
+        "done_before": counts.done_before,
+        "not_letters": counts.not_letters,
+        "finished": not counts.stopped,
+    }
+
+
+def _print_counts(counts: redrive.RedriveCounts, *, executes: bool) -> None:
+    would = "" if executes else "would be "
+    outcomes: list[tuple[str | None, int, str]] = [
+        *((source, n, f"{would}redriven") for source, n in sorted(counts.redriven.items())),
+        *(
+            (s, n, f"of these {originals.Evidence.UNCOMPARED}")
+            for s, n in sorted(counts.uncompared.items())
+        ),
+        *((s, n, f"{would}skipped: {why}") for (s, why), n in sorted(counts.skipped.items())),
+        (None, counts.unmatched, "not selected"),
+        (None, counts.done_before, "done before"),
+        (None, counts.not_letters, "not dead letters"),
+    ]
+    rows = [dict(zip(("source", "letters", "outcome"), row, strict=True)) for row in outcomes]
+    Output().rows([row for row in rows if row["letters"]], nothing="no letters are pending")
+    if not executes:
+        Output().rows(
+            {
+                "sample": f"{sample.source}-{sample.source_partition}@{sample.source_offset}",
+                "key": _text(sample.key),
+                "value": _text(sample.value),
+                "content": sample.evidence,
+            }
+            for sample in counts.samples
+        )

@@ -1,1 +1,0 @@
-"""``headrace perf produce`` and ``headrace perf share-consume``."""
