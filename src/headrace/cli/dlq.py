@@ -18,7 +18,6 @@ from .options import pattern, positive_number
 from .output import Output, Row, confirm, output_option
 from .positions import Position, position
 from .progress import count_progress
-from .tables import json_line
 
 if TYPE_CHECKING:
     from headrace.cli.console import json_records
@@ -178,45 +177,32 @@ def _selection(
 def show(*, queue: str, max: int, output: str, **options: Any) -> int:
     """Print letters."""
     selection = _selection(**options)
-    row = _letter_object if output.startswith("json") else _letter_row
     with _calls(options) as (config, stop):
         letters = reading.read_letters(config, queue, selection, stop, max_letters=max)
-        Output(output).rows(map(row, letters), nothing="there are no such letters")
+        rows = (_letter_row(letter, output) for letter in letters)
+        wide = ("queue", "has_content", "headers")
+        Output(output).rows(rows, wide=wide, nothing="there are no such letters")
     return stop.status
 
 
-def _letter_row(letter: letters.DeadLetter) -> Row:
-    return {
-        "partition": letter.partition,
-        "offset": letter.offset,
-        **_time("time", letter.timestamp_ms, ""),
-        "source": f"{letter.source[0]}-{letter.source[1]}@{letter.source_offset}",
-        "group": letter.group_id,
-        "deliveries": letter.delivery_count,
-        "redrives": letter.redrives,
-        "key": _text(letter.key),
-        "value": _text(letter.value) if letter.has_content else "(gone)",
-        "reason": letter.message,
-    }
-
-
-def _letter_object(letter: letters.DeadLetter) -> Row:
+def _letter_row(letter: letters.DeadLetter, output: str) -> Row:
+    data = json_records.json_bytes if output.startswith("json") else _text
     return {
         "queue": letter.queue,
         "partition": letter.partition,
         "offset": letter.offset,
-        "timestamp_ms": letter.timestamp_ms,
+        **_time("timestamp", letter.timestamp_ms, output),
         "source": letter.source[0],
         "source_partition": letter.source[1],
         "source_offset": letter.source_offset,
         "group": letter.group_id,
         "delivery_count": letter.delivery_count,
         "redrives": letter.redrives,
+        "key": data(letter.key),
+        "value": data(letter.value) if letter.has_content or data is not _text else "(gone)",
         "reason": letter.message,
         "has_content": letter.has_content,
-        "key": json_records.json_bytes(letter.key),
-        "value": json_records.json_bytes(letter.value),
-        "headers": [[name, json_records.json_bytes(value)] for name, value in letter.headers],
+        "headers": [[name, data(value)] for name, value in letter.headers],
     }
 
 
@@ -285,10 +271,7 @@ def redrive_letters(
             what = f"redriving {queue}" if executes else f"reading {queue}"
             with count_progress(what, "letters") as progress:
                 counts = (run.run if executes else run.plan)(stop, progress)
-            if output.startswith("json"):
-                print(json_line(_counts_object(queue, run.group_id, counts, executes=executes)))
-            else:
-                _print_counts(counts, executes=executes)
+            _print_counts(Output(output), counts, executes=executes)
         if stop.status:
             print("interrupted; the next run continues from here", file=sys.stderr)
             return stop.status
@@ -298,54 +281,23 @@ def redrive_letters(
     return 0
 
 
-def _counts_object(
-    queue: str, group_id: str, counts: redrive.RedriveCounts, *, executes: bool
-) -> Row:
-    return {
-        "queue": queue,
-        "executed": executes,
-        "position_group": group_id,
-        "redriven": counts.redriven,
-        "not_compared": counts.uncompared,
-        "samples": [
-            {
-                "source": sample.source,
-                "source_partition": sample.source_partition,
-                "source_offset": sample.source_offset,
-                "key": json_records.json_bytes(sample.key),
-                "value": json_records.json_bytes(sample.value),
-                "content": sample.evidence,
-            }
-            for sample in counts.samples
-        ],
-        "skipped": [
-            {"source": source, "reason": reason, "letters": count}
-            for (source, reason), count in sorted(counts.skipped.items())
-        ],
-        "not_selected": counts.unmatched,
-        "done_before": counts.done_before,
-        "not_letters": counts.not_letters,
-        "finished": not counts.stopped,
-    }
-
-
-def _print_counts(counts: redrive.RedriveCounts, *, executes: bool) -> None:
+def _print_counts(output: Output, counts: redrive.RedriveCounts, *, executes: bool) -> None:
     would = "" if executes else "would be "
-    outcomes: list[tuple[str | None, int, str]] = [
-        *((source, n, f"{would}redriven") for source, n in sorted(counts.redriven.items())),
+    rows: list[tuple[str | None, int, str, str | None]] = [
+        *((source, n, f"{would}redriven", None) for source, n in sorted(counts.redriven.items())),
         *(
-            (s, n, f"of these {originals.Evidence.UNCOMPARED}")
+            (s, n, "of these", originals.Evidence.UNCOMPARED)
             for s, n in sorted(counts.uncompared.items())
         ),
-        *((s, n, f"{would}skipped: {why}") for (s, why), n in sorted(counts.skipped.items())),
-        (None, counts.unmatched, "not selected"),
-        (None, counts.done_before, "done before"),
-        (None, counts.not_letters, "not dead letters"),
+        *((s, n, f"{would}skipped", why) for (s, why), n in sorted(counts.skipped.items())),
+        *((None, n, outcome, None) for outcome, n in sorted(counts.others.items())),
     ]
-    rows = [dict(zip(("source", "letters", "outcome"), row, strict=True)) for row in outcomes]
-    Output().rows([row for row in rows if row["letters"]], nothing="no letters are pending")
-    if not executes:
-        Output().rows(
+    fields = ("source", "letters", "outcome", "reason")
+    output.rows(
+        [dict(zip(fields, row, strict=True)) for row in rows], nothing="no letters are pending"
+    )
+    if not executes and not output.is_json:
+        output.rows(
             {
                 "sample": f"{sample.source}-{sample.source_partition}@{sample.source_offset}",
                 "key": _text(sample.key),

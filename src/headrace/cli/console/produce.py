@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,6 @@ else:
     confluent_kafka, errors = map(Lazy, ("confluent_kafka", "headrace.client.errors"))
 
 _DELIVERY_TIMEOUT_MS = 60_000
-_CHECK_EVERY = 64
 _WAIT_S = 0.1
 _EPILOG = """\
 examples:
@@ -168,26 +167,17 @@ def _parser(options: Namespace) -> Callable[[bytes], NewRecord | None]:
     return parse
 
 
-class Source:
-    """An input: stdin or a file.
+Source = tuple[str, Iterator[bytes]]
+"""The name of an input, for error texts, and its lines."""
 
-    :ivar name: for error texts
-    :ivar is_interactive: True for a terminal
-    """
 
-    def __init__(self, name: str, file: IO[bytes], *, whole: bool) -> None:
-        self.name = name
-        self._file = file
-        self._whole = whole
-        self.is_interactive = file.isatty()
-
-    def pieces(self) -> Iterator[bytes]:
-        """Yield each line without its end, or the whole content."""
-        if self._whole:
-            yield self._file.read()
-            return
-        while line := self._file.readline():
-            yield line.removesuffix(b"\n").removesuffix(b"\r")
+def _pieces(file: IO[bytes], *, whole: bool) -> Iterator[bytes]:
+    """Yield each line of a file without its end, or the whole content."""
+    if whole:
+        yield file.read()
+        return
+    while line := file.readline():
+        yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def _sources(options: Namespace, opened: ExitStack) -> list[Source]:
@@ -196,10 +186,10 @@ def _sources(options: Namespace, opened: ExitStack) -> list[Source]:
     :raises BadUsage: one cannot be read
     """
     if not options.files:
-        return [Source("stdin", sys.stdin.buffer, whole=False)]
+        return [("stdin", _pieces(sys.stdin.buffer, whole=False))]
     try:
         return [
-            Source(str(path), opened.enter_context(path.open("rb")), whole=options.whole)
+            (str(path), _pieces(opened.enter_context(path.open("rb")), whole=options.whole))
             for path in options.files
         ]
     except OSError as error:
@@ -226,7 +216,7 @@ class Sender:
         self._interrupted = False
         self._is_reading = False
 
-    def run(self, sources: list[Source], parse: Callable[[bytes], NewRecord | None]) -> int:
+    def run(self, sources: Sequence[Source], parse: Callable[[bytes], NewRecord | None]) -> int:
         """Send all records, and wait until they are acknowledged.
 
         :returns: the exit status
@@ -236,8 +226,8 @@ class Sender:
         problem: Failure | None = None
         try:
             try:
-                for source in sources:
-                    self._send_all(source, parse)
+                for name, pieces in sources:
+                    self._send_all(name, pieces, parse)
             except KeyboardInterrupt:
                 self._interrupted = True
             except Failure as failure:
@@ -265,32 +255,31 @@ class Sender:
         if self._is_reading:
             raise KeyboardInterrupt
 
-    def _send_all(self, source: Source, parse: Callable[[bytes], NewRecord | None]) -> None:
-        pieces = source.pieces()
+    def _send_all(
+        self,
+        name: str,
+        pieces: Iterator[bytes],
+        parse: Callable[[bytes], NewRecord | None],
+    ) -> None:
         number = 0
-        while not self._interrupted and (piece := self._next(source, pieces)) is not None:
+        while not self._interrupted and (piece := self._next(name, pieces)) is not None:
             number += 1
-            where = f"line {number} of {source.name}"
             try:
                 record = parse(piece)
                 if record is not None:
                     self._send(record)
             except (MalformedLine, confluent_kafka.KafkaException) as error:
-                raise Failure(f"{where}: {errors.error_line(error)}") from error
-            if source.is_interactive:
-                self._producer.flush()
-            elif self.sent % _CHECK_EVERY == 0:
-                self._producer.poll(0)
+                why = errors.error_line(error)
+                raise Failure(f"line {number} of {name}: {why}") from error
+            self._producer.poll(0)
             self._raise_refused()
 
-    def _next(self, source: Source, pieces: Iterator[bytes]) -> bytes | None:
-        if source.is_interactive:
-            print("> ", end="", file=sys.stderr, flush=True)
+    def _next(self, name: str, pieces: Iterator[bytes]) -> bytes | None:
         self._is_reading = True
         try:
             return next(pieces, None)
         except OSError as error:
-            raise Failure(f"cannot read {source.name}: {one_line_error(error)}") from error
+            raise Failure(f"cannot read {name}: {one_line_error(error)}") from error
         finally:
             self._is_reading = False
 

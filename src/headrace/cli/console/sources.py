@@ -160,7 +160,6 @@ class GroupMember:
         self._exits = options.exit
         self._messages: dict[tuple[str, int, int], Any] = {}
         self._ended: set[TopicPartition] = set()
-        self._problem: Failure | None = None
         try:
             self._consumer = Consumer(
                 {
@@ -190,26 +189,14 @@ class GroupMember:
 
         :raises Failure: reading failed
         """
-        if self._problem is not None:
-            raise self._problem
         # consume() waits until it has all records that it may return: wait for the first only.
         first = self._consumer.poll(wait_s)
         if first is None:
             assigned = {(one.topic, one.partition) for one in self._consumer.assignment()}
             return None if assigned and assigned <= self._ended else []
         more = self._consumer.consume(max_records - 1, 0) if max_records > 1 else []
-        records: list[Record] = []
-        for message in (first, *more):
-            try:
-                record = self._record(message)
-            except Failure as failure:
-                if not records:
-                    raise
-                self._problem = failure
-                break
-            if record is not None:
-                records.append(record)
-        return records
+        records = map(self._record, (first, *more))
+        return [record for record in records if record is not None]
 
     def _record(self, message: Any) -> Record | None:
         """Return a record, None for what is none.

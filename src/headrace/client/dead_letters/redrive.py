@@ -92,9 +92,8 @@ class RedriveCounts:
         the letter may be that of any writer
     :ivar samples: some of them, of each source topic and kind
     :ivar skipped: by source topic and reason; of many sources the last ones are "…" together
-    :ivar unmatched: letters that the filter does not select
-    :ivar done_before: letters that earlier redrives have done
-    :ivar not_letters: records of the queue that are no dead letters
+    :ivar others: records that are neither, by what they are: ``not selected`` by the filter, ``done
+        before`` by earlier redrives, or ``not dead letters``
     :ivar stopped: True if it was stopped before its end
     """
 
@@ -102,9 +101,7 @@ class RedriveCounts:
     uncompared: Counter[str] = field(default_factory=Counter)
     samples: list[Sample] = field(default_factory=list)
     skipped: Counter[tuple[str, str]] = field(default_factory=Counter)
-    unmatched: int = 0
-    done_before: int = 0
-    not_letters: int = 0
+    others: Counter[str] = field(default_factory=Counter)
     stopped: bool = False
 
     @property
@@ -295,17 +292,17 @@ class _Pass:
         self, decision: _Decision, letter: DeadLetter | None, comparison: Comparison | None
     ) -> None:
         if self._positions[decision.partition].is_done(decision.offset):
-            self._counts.done_before += 1
+            self._counts.others["done before"] += 1
             decision.is_done = True
             return
         if letter is None:
-            self._counts.not_letters += 1
+            self._counts.others["not dead letters"] += 1
             return
         reason = self._obstacle(letter)
         if comparison is not None and reason is None:
             letter, decision.evidence, reason = comparison
         if not self._selects(letter):
-            self._counts.unmatched += 1
+            self._counts.others["not selected"] += 1
             return
         if reason is None and letter.redrives >= self._options.max_redrives:
             times = "once" if letter.redrives == 1 else f"{letter.redrives} times"
