@@ -113,7 +113,11 @@ class ShareConsumer:
     @property
     def held(self) -> int:
         """The number of held records; see :attr:`headrace.ShareConsumer.held`."""
-        return self._consumer.held
+
+        async def held() -> int:
+            return self._consumer.held
+
+        return self._run(held())
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Acquire no more records from these partitions until :meth:`resume`."""

@@ -219,8 +219,8 @@ class ShareConsumer:
         self._losses: deque[tuple[TopicIdPartition, list[Span], str]] = deque(maxlen=_MAX_LOSSES)
         self._outgoing: dict[_Terms, tuple[_Outcomes, asyncio.Task[Batches]]] = {}
         """Outcomes that wait for the request before theirs."""
-        self._unsettled: list[_Outcomes] = []
-        """All outcomes without an answer."""
+        self._unsettled: dict[int, _Outcomes] = {}
+        """All outcomes without an answer, by their ids."""
         self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         """Held while a broker, by node id, has a request with outcomes."""
         self._delayed: dict[asyncio.TimerHandle, int] = {}
@@ -604,7 +604,7 @@ class ShareConsumer:
             key = (self._ranges.holder(partition), kind, terms)
             if key not in self._outgoing:
                 together: _Outcomes = {}
-                self._unsettled.append(together)
+                self._unsettled[id(together)] = together
                 self._outgoing[key] = together, self._run(self._send(key, together))
             together, task = self._outgoing[key]
             together.setdefault(partition, []).extend(spans)
@@ -622,7 +622,7 @@ class ShareConsumer:
             self._losses += ((p, normalize(spans), str(error)) for p, spans in outcomes.items())
             return {}
         finally:
-            self._unsettled.remove(outcomes)
+            del self._unsettled[id(outcomes)]
 
     async def _broker_delays(self) -> bool:
         """Return whether the broker is headrace's, which keeps released records for a while."""
@@ -662,7 +662,7 @@ class ShareConsumer:
         for arrived in self._arrived:
             if arrived.partition == partition:
                 arrived.lose(spans)
-        for outcomes in self._unsettled:  # not of the next delivery, which may be in hand already
+        for outcomes in self._unsettled.values():  # not of the next delivery, which may be in hand already
             if partition in outcomes:
                 outcomes[partition][:] = subtract(normalize(outcomes[partition]), spans)
         held = self._held[partition]
