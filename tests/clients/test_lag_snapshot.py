@@ -592,8 +592,8 @@ def test_a_partition_without_a_leader_and_a_broker_that_is_away(
     lags.commit(group_id, topic, {0: 1, 1: 0})
     metadata = Cluster.metadata
 
-    async def half_blind(self: Cluster, *arguments: Any) -> Any:
-        found = await metadata(self, *arguments)
+    async def half_blind(self: Cluster, *arguments: Any, **options: Any) -> Any:
+        found = await metadata(self, *arguments, **options)
         return {
             name: TopicMetadata(one.name, one.topic_id, {0: 4711, 1: -1})
             if isinstance(one, TopicMetadata)

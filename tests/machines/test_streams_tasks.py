@@ -13,7 +13,7 @@ import pytest
 
 from headrace.client.cluster import TopicMetadata
 from headrace.client.errors import ConnectionFailed
-from headrace.client.groups import _streams
+from headrace.client.groups import STREAMS, _description
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
@@ -55,8 +55,18 @@ def assignment_of(
         assignment=assigned,
         target_assignment=assigned,
     )
-    group = SimpleNamespace(group_epoch=1, assignment_epoch=1, topology=topology, members=[member])
-    (described,) = _streams(group)["members"]
+    group = SimpleNamespace(
+        group_id="g",
+        group_state="Stable",
+        authorized_operations=0,
+        group_epoch=1,
+        assignment_epoch=1,
+        topology=topology,
+        members=[member],
+    )
+    coordinators = SimpleNamespace(node_id=lambda group_id: None)
+    cluster: Any = SimpleNamespace(coordinators=coordinators)
+    (described,) = _description(cluster, STREAMS, group).members
     return set(described.assignment)
 
 

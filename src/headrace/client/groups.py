@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from headrace.errors import ErrorCode
@@ -287,10 +288,22 @@ def _may_have_other_type(answer: object) -> bool:
     )
 
 
+PartitionsOf = Callable[[Any], tuple[TopicPartition, ...]]
+"""Reads an assignment of a response."""
+
+_APIS: Mapping[str, tuple[str, str, str]] = {
+    CLASSIC: ("describe_groups", "DescribeGroupsRequest", "groups"),
+    CONSUMER: ("consumer_group_describe", "ConsumerGroupDescribeRequest", "group_ids"),
+    SHARE: ("share_group_describe", "ShareGroupDescribeRequest", "group_ids"),
+    STREAMS: ("streams_group_describe", "StreamsGroupDescribeRequest", "group_ids"),
+}
+"""Type → kio's name of the API, of its request and of the field of group ids."""
+
+
 def _describing(
     cluster: Cluster, group_type: str, authorized_operations: bool
 ) -> CoordinatorRequest[str, GroupDescription]:
-    api, request_name, field, read = _APIS[group_type]
+    api, request_name, field = _APIS[group_type]
 
     def build(connection: Connection, group_ids: Sequence[str]) -> Any:
         return getattr(connection.messages(api), request_name)(
@@ -299,52 +312,76 @@ def _describing(
 
     def parse(response: Any) -> dict[str, GroupDescription | ClientError]:
         return {
-            str(group.group_id): _description(cluster, group, read) for group in response.groups
+            str(group.group_id): _missing(group) or _description(cluster, group_type, group)
+            for group in response.groups
         }
 
     return CoordinatorRequest(build, parse)
 
 
-def _description(
-    cluster: Cluster, group: Any, read: Callable[[Any], dict[str, Any]]
-) -> GroupDescription | RequestRefused:
+def _missing(group: Any) -> RequestRefused | None:
     group_id = str(group.group_id)
     what = f"describing group '{group_id}'"
-    if group.error_code:
-        return RequestRefused(
-            what, int(group.error_code), group.error_message, f"DESCRIBE on group '{group_id}'"
-        )
-    if group.group_state == "Dead":  # DescribeGroups 5 describes a missing group as dead
+    if not group.error_code and group.group_state == "Dead":
+        # DescribeGroups 5 describes a missing group as dead.
         return RequestRefused(what, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-    bits = int(group.authorized_operations)
+    return refused(what, group, f"DESCRIBE on group '{group_id}'")
+
+
+def _description(cluster: Cluster, group_type: str, group: Any) -> GroupDescription:
+    """Read a description, whose type has some of the fields only."""
+    group_id, bits = str(group.group_id), int(group.authorized_operations)
+    topology = getattr(group, "topology", None)
+    subtopologies = topology.subtopologies if topology is not None else None
+    partitions_of: PartitionsOf = _assignment
+    if group_type == CLASSIC:
+        partitions_of = _classic_assignment
+    elif group_type == STREAMS:
+        partitions_of = partial(_task_partitions, subtopologies or ())
     node_id = cluster.coordinators.node_id(group_id)
     return GroupDescription(
         group_id=group_id,
+        type=group_type,
+        protocol_type=str(group.protocol_type) if group_type == CLASSIC else group_type,
         state=str(group.group_state),
         coordinator=None if node_id is None else cluster.nodes.get(node_id),
+        members=tuple(_member(member, partitions_of) for member in group.members),
+        assignor=str(getattr(group, "protocol_data", "") or getattr(group, "assignor_name", "")),
+        group_epoch=getattr(group, "group_epoch", None),
+        assignment_epoch=getattr(group, "assignment_epoch", None),
+        topology_epoch=None if topology is None else int(topology.epoch),
+        subtopologies=None if subtopologies is None else tuple(map(_subtopology, subtopologies)),
         authorized_operations=None
         if bits == NOT_ASKED
         else frozenset(operation for operation in Operation if bits >> operation & 1),
-        **read(group),
     )
 
 
-def _classic(group: Any) -> dict[str, Any]:
-    return {
-        "type": CLASSIC,
-        "protocol_type": str(group.protocol_type),
-        "assignor": str(group.protocol_data),
-        "members": tuple(
-            GroupMember(
-                str(member.member_id),
-                str(member.client_id),
-                str(member.client_host),
-                _classic_assignment(member.member_assignment),
-                instance_id=member.group_instance_id,
-            )
-            for member in group.members
-        ),
-    }
+def _member(member: Any, partitions_of: Callable[[Any], tuple[TopicPartition, ...]]) -> GroupMember:
+    is_classic = hasattr(member, "member_assignment")
+    assignment = member.member_assignment if is_classic else member.assignment
+    target = getattr(member, "target_assignment", None)
+    process_id = getattr(member, "process_id", None)
+    return GroupMember(
+        str(member.member_id),
+        str(member.client_id),
+        str(member.client_host),
+        partitions_of(assignment),
+        None if target is None else partitions_of(target),
+        epoch=getattr(member, "member_epoch", None),
+        instance_id=member.group_instance_id
+        if is_classic
+        else getattr(member, "instance_id", None),
+        rack_id=getattr(member, "rack_id", None),
+        subscribed_topics=tuple(map(str, getattr(member, "subscribed_topic_names", ()))),
+        subscribed_regex=getattr(member, "subscribed_topic_regex", None) or None,
+        # Version 0 has no member type.
+        uses_new_protocol={0: False, 1: True}.get(getattr(member, "member_type", -1)),
+        process_id=process_id,
+        topology_epoch=getattr(member, "topology_epoch", None),
+        tasks=None if process_id is None else _tasks(assignment),
+        target_tasks=None if process_id is None else _tasks(target),
+    )
 
 
 def _classic_assignment(data: bytes) -> tuple[TopicPartition, ...]:
@@ -360,88 +397,6 @@ def _classic_assignment(data: bytes) -> tuple[TopicPartition, ...]:
     return tuple((topic, number) for topic, numbers in assignment.items() for number in numbers)
 
 
-def _consumer(group: Any) -> dict[str, Any]:
-    return _with_epochs(group, CONSUMER) | {
-        "assignor": str(group.assignor_name),
-        "members": tuple(
-            _member(
-                member,
-                assignment=_assignment(member.assignment),
-                target_assignment=_assignment(member.target_assignment),
-                instance_id=member.instance_id,
-                subscribed_topics=tuple(map(str, member.subscribed_topic_names)),
-                subscribed_regex=member.subscribed_topic_regex or None,
-                # Version 0 has no member type.
-                uses_new_protocol={0: False, 1: True}.get(getattr(member, "member_type", -1)),
-            )
-            for member in group.members
-        ),
-    }
-
-
-def _share(group: Any) -> dict[str, Any]:
-    return _with_epochs(group, SHARE) | {
-        "assignor": str(group.assignor_name),
-        "members": tuple(
-            _member(
-                member,
-                assignment=_assignment(member.assignment),
-                subscribed_topics=tuple(map(str, member.subscribed_topic_names)),
-            )
-            for member in group.members
-        ),
-    }
-
-
-def _streams(group: Any) -> dict[str, Any]:
-    topology = group.topology
-    subtopologies = topology.subtopologies if topology is not None else None
-    read_by = {
-        str(part.subtopology_id): (
-            *map(str, part.source_topics),
-            *(str(topic.name) for topic in part.repartition_source_topics),
-        )
-        for part in subtopologies or ()
-    }
-    return _with_epochs(group, STREAMS) | {
-        "topology_epoch": None if topology is None else int(topology.epoch),
-        "subtopologies": None if subtopologies is None else tuple(map(_subtopology, subtopologies)),
-        "members": tuple(
-            _member(
-                member,
-                assignment=_task_partitions(read_by, member.assignment.active_tasks),
-                target_assignment=_task_partitions(read_by, member.target_assignment.active_tasks),
-                instance_id=member.instance_id,
-                process_id=str(member.process_id),
-                topology_epoch=int(member.topology_epoch),
-                tasks=_tasks(member.assignment),
-                target_tasks=_tasks(member.target_assignment),
-            )
-            for member in group.members
-        ),
-    }
-
-
-def _with_epochs(group: Any, group_type: str) -> dict[str, Any]:
-    return {
-        "type": group_type,
-        "protocol_type": group_type,
-        "group_epoch": int(group.group_epoch),
-        "assignment_epoch": int(group.assignment_epoch),
-    }
-
-
-def _member(member: Any, **fields: Any) -> GroupMember:
-    return GroupMember(
-        str(member.member_id),
-        str(member.client_id),
-        str(member.client_host),
-        epoch=int(member.member_epoch),
-        rack_id=member.rack_id,
-        **fields,
-    )
-
-
 def _assignment(assignment: Any) -> tuple[TopicPartition, ...]:
     return tuple(
         (str(topic.topic_name), int(number))
@@ -450,16 +405,21 @@ def _assignment(assignment: Any) -> tuple[TopicPartition, ...]:
     )
 
 
-def _task_partitions(
-    read_by: Mapping[str, Iterable[str]], tasks: Iterable[Any]
-) -> tuple[TopicPartition, ...]:
+def _task_partitions(subtopologies: Iterable[Any], assignment: Any) -> tuple[TopicPartition, ...]:
     """Return the partitions that tasks read: task *n* of a subtopology reads partition *n* of each
     of its source topics.
     """
+    sources = {
+        part.subtopology_id: (
+            *map(str, part.source_topics),
+            *(str(topic.name) for topic in part.repartition_source_topics),
+        )
+        for part in subtopologies
+    }
     partitions = {
         (topic, int(number)): None
-        for task in tasks
-        for topic in read_by.get(str(task.subtopology_id), ())
+        for task in assignment.active_tasks
+        for topic in sources.get(task.subtopology_id, ())
         for number in task.partitions
     }
     return tuple(partitions)
@@ -488,15 +448,6 @@ def _subtopology(part: Any) -> Subtopology:
         repartition_sink_topics=tuple(map(str, part.repartition_sink_topics)),
         state_changelog_topics=tuple(str(topic.name) for topic in part.state_changelog_topics),
     )
-
-
-_APIS: Mapping[str, tuple[str, str, str, Callable[[Any], dict[str, Any]]]] = {
-    CLASSIC: ("describe_groups", "DescribeGroupsRequest", "groups", _classic),
-    CONSUMER: ("consumer_group_describe", "ConsumerGroupDescribeRequest", "group_ids", _consumer),
-    SHARE: ("share_group_describe", "ShareGroupDescribeRequest", "group_ids", _share),
-    STREAMS: ("streams_group_describe", "StreamsGroupDescribeRequest", "group_ids", _streams),
-}
-"""Type → kio's name of the API, of its request and of the field of group ids; the reader."""
 
 
 # Deleting -----------------------------------------------------------------------------------------
