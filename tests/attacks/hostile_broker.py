@@ -24,6 +24,7 @@ BASE: Mapping[str, Any] = {
     "leader_id": 1,
     "controller_id": 1,
     "cluster_id": "c",
+    "cluster_authorized_operations": 1 << 8,
     "error_message": None,
     "member_epoch": 1,
     "group_epoch": 1,

@@ -212,7 +212,11 @@ def test_new_credentials_are_used_by_our_connections_too() -> None:
             KafkaError.GROUP_ID_NOT_FOUND,
             "Group g not found.",
         ),
-        (RequestRefused("x", 68), KafkaError.NON_EMPTY_GROUP, "The group is not empty"),
+        (
+            RequestRefused("x", 68),
+            KafkaError.NON_EMPTY_GROUP,
+            "The group is not empty: stop its members first",
+        ),
         (ConnectionFailed("gone"), KafkaError._TRANSPORT, "gone"),
         (AuthenticationFailed("no"), KafkaError._AUTHENTICATION, "no"),
         (ApiMissing("old"), KafkaError.UNSUPPORTED_VERSION, "old"),

@@ -53,8 +53,6 @@ Send = Callable[[Connection, Sequence[K], int], Awaitable[Mapping[K, V | ClientE
 
 Takes (connection, keys, timeout in ms); returns key → answer or error.
 """
-Ask = Callable[[Connection, Sequence[str], int], Awaitable[Mapping[str, T | ClientError]]]
-"""A :data:`Send` about ids."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,9 +81,11 @@ class RequestRefused(ClientError):
         self, what: str, code: int, message: str | None = None, needs: str | None = None
     ) -> None:
         self.code = code
-        self.message = message
-        self.advice = missing_permission(code, needs) or _ADVICE.get(code)
-        text = f"{what}: {error_name(code)}" + (f" ({message})" if message else "")
+        permission = missing_permission(code, needs)
+        # For lack of rights, Apache Kafka's controller sends its own request as text.
+        self.message = None if permission else message
+        self.advice = permission or _ADVICE.get(code)
+        text = f"{what}: {error_name(code)}" + (f" ({self.message})" if self.message else "")
         super().__init__(f"{text}: {self.advice}" if self.advice else text)
 
 
