@@ -213,14 +213,10 @@ class Cluster:
                 for topic_id in topic_ids
             ]
             topics = tuple(by_name + by_id)
-        older = {}
-        if connection.version("metadata") <= 10:
-            older = {"include_cluster_authorized_operations": False}
         request = messages.MetadataRequest(
             topics=topics,
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=False,
-            **older,
         )
         response = await connection.request(request, timeout_ms=timeout_ms)
         self.cluster_id = response.cluster_id

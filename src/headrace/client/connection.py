@@ -58,8 +58,8 @@ _MAX_SHOWN_CHARS = 40
 # EndTxn stops before version 5, which changes the epoch: a repeated request has the same answer.
 _SUPPORTED = {
     "fetch": (1, 12, 18),
-    "list_offsets": (2, 7, 11),
-    "metadata": (3, 10, 13),
+    "list_offsets": (2, 10, 11),
+    "metadata": (3, 12, 13),
     "offset_commit": (8, 8, 9),
     "offset_fetch": (9, 8, 9),
     "find_coordinator": (10, 4, 6),

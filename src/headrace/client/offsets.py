@@ -124,9 +124,6 @@ def _list_request(
     timeout_ms: int,
 ) -> Any:
     messages = connection.messages("list_offsets")
-    newer = {}
-    if connection.version("list_offsets") >= 10:
-        newer = {"timeout": timedelta(milliseconds=timeout_ms)}
     topics = tuple(
         messages.ListOffsetsTopic(
             name=topic,
@@ -142,7 +139,10 @@ def _list_request(
         for topic, numbers in by_topic(partitions).items()
     )
     return messages.ListOffsetsRequest(
-        replica_id=-1, isolation_level=isolation_level, topics=topics, **newer
+        replica_id=-1,
+        isolation_level=isolation_level,
+        topics=topics,
+        timeout=timedelta(milliseconds=timeout_ms),
     )
 
 
