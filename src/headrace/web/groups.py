@@ -17,8 +17,13 @@ from headrace.client.errors import ClientError, raised
 from headrace.client.groups import ListedGroup
 from headrace.client.lag.model import GroupLag, LagQuery
 from headrace.client.lag.partition_leaders import PartitionLeaders
-from headrace.client.lag.positions import GroupPositions, read_positions
-from headrace.client.lag.snapshot import measure, select_groups, snapshot
+from headrace.client.lag.snapshot import (
+    GroupPositions,
+    measure,
+    read_positions,
+    select_groups,
+    snapshot,
+)
 from headrace.client.lag.times import RecordTimes
 from headrace.client.share_state import (
     SPANS_OF_PARTITION,

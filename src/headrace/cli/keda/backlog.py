@@ -16,8 +16,7 @@ from headrace.client.errors import ClientError, UnknownTopic
 from headrace.client.groups import ListedGroup
 from headrace.client.lag.model import GroupLag, LagQuery, PartitionLag, records_left
 from headrace.client.lag.partition_leaders import PartitionLeaders
-from headrace.client.lag.positions import GroupPositions, read_positions
-from headrace.client.lag.snapshot import measure
+from headrace.client.lag.snapshot import GroupPositions, measure, read_positions
 from headrace.client.lag.times import RecordTimes
 
 SHARE, CONSUMER = "share", "consumer"
