@@ -64,7 +64,7 @@ class Exporter:
             query,
             by_partition=more.get("by_partition", False),
             timeout_ms=int(PATIENCE_S * 1000),
-            window_ms=60_000,
+            window_s=60.0,
         )
         self.sent: list[str] = []
         self.page: Metrics = {}

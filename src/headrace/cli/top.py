@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.client.lag.model import GroupLag, LagQuery, Snapshot
 
 _EVERY_S = 2.0
-_WINDOW_MS = 30_000
+_WINDOW_S = 30.0
 _SORTS: dict[str, Callable[[GroupLag], float | None]] = {
     "lag": lambda group: group.lag.records,
     "time": lambda group: group.lag.seconds,
@@ -77,7 +77,7 @@ async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
             return View([{"time_ms": seen.at_ms, **objects}], [])
         return View([_row(group) for group in groups], [footer(seen)])
 
-    watch = LagWatch(cluster, query, _WINDOW_MS)
+    watch = LagWatch(cluster, query, _WINDOW_S)
     await display(repeated(watch.snapshot, options.every, options.iterations), view, output)
 
 

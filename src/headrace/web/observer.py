@@ -22,7 +22,7 @@ from headrace.client.configs import ConfigType, describe_configs
 from headrace.client.coordinators import Leaders
 from headrace.client.dead_letters import sources
 from headrace.client.errors import ClientError, raised
-from headrace.client.lag.model import LagQuery, summary
+from headrace.client.lag.model import summary
 from headrace.client.lag.watch import LagWatch
 from headrace.client.loop_thread import LoopThread
 from headrace.client.offsets import LATEST, list_offsets
@@ -166,7 +166,7 @@ class Observer:
 
     async def _observe_repeatedly(self) -> None:
         async with self._config.cluster() as cluster:
-            watch = LagWatch(cluster, LagQuery(), WINDOW_MS)
+            watch = LagWatch(cluster, window=WINDOW_MS / 1000)
             while True:
                 self._wake.clear()
                 started_s = time.monotonic()

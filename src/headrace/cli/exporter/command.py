@@ -93,7 +93,7 @@ def run(options: Namespace) -> int:
         query,
         by_partition=options.partitions,
         timeout_ms=timeout_ms,
-        window_ms=int(options.window * 1000),
+        window_s=options.window,
     )
     log_to_stderr()
     allow_all_descriptors()

@@ -25,7 +25,7 @@ class Scraper:
     :param query: the groups and topics
     :param by_partition: add samples of each partition
     :param timeout_ms: the limit of one scrape
-    :param window_ms: the time over which rates are means
+    :param window_s: the time over which rates are means
     """
 
     def __init__(
@@ -35,10 +35,10 @@ class Scraper:
         *,
         by_partition: bool,
         timeout_ms: int,
-        window_ms: int,
+        window_s: float,
     ) -> None:
         self._cluster = settings.cluster()
-        self._watch = LagWatch(self._cluster, query, window_ms)
+        self._watch = LagWatch(self._cluster, query, window_s)
         self._by_partition = by_partition
         self._timeout_ms = timeout_ms
 

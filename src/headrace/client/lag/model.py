@@ -79,6 +79,10 @@ class LagQuery:
         )
 
 
+EVERYTHING = LagQuery()
+"""All groups and topics."""
+
+
 def _selects(names: Collection[str], pattern: str | None, excluded: str | None, name: str) -> bool:
     return (
         (not names or name in names)

@@ -40,7 +40,7 @@ from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import NO_TIMESTAMP
 from headrace.protocol.share_inspection import SpanState
 
-from .model import GroupLag, LagQuery, PartitionLag, Snapshot, group_lag, records_left
+from .model import EVERYTHING, GroupLag, LagQuery, PartitionLag, Snapshot, group_lag, records_left
 from .partition_leaders import PartitionLeaders
 from .times import RecordTimes
 
@@ -99,7 +99,7 @@ class GroupPositions:
         )
 
 
-async def snapshot(cluster: Cluster, query: LagQuery) -> Snapshot:
+async def snapshot(cluster: Cluster, query: LagQuery = EVERYTHING) -> Snapshot:
     """Return the lag of the groups that a query selects.
 
     :raises RequestRefused: a named group is hidden, because the user may not describe it

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.client.cluster import Cluster
 
-from .model import GroupLag, LagQuery, LagSum, PartitionLag, Snapshot, total
+from .model import EVERYTHING, GroupLag, LagQuery, LagSum, PartitionLag, Snapshot, total
 from .snapshot import parts, select_groups
 from .times import RecordTimes
 
@@ -19,8 +19,6 @@ beyond it have no time lag until a later snapshot.
 """
 TIMES_KEPT_MS = 60_000
 """The time for which a timestamp is used again, if the position has not moved."""
-RATE_WINDOW_MS = 60_000
-"""The default time over which rates are averaged."""
 
 _Key = tuple[str, str]
 """(group id, topic)"""
@@ -91,7 +89,7 @@ class LagRates:
     :param window_ms: the time over which rates are averaged
     """
 
-    def __init__(self, window_ms: int = RATE_WINDOW_MS) -> None:
+    def __init__(self, window_ms: int = 60_000) -> None:
         self._window_ms = window_ms
         self._done: dict[_Key, _Count] = {}
         self._produced: dict[str, _Count] = {}
@@ -196,14 +194,16 @@ class LagWatch:
     """A series of snapshots with rates.
 
     :param query: the groups and topics
-    :param window_ms: the time over which rates are averaged
+    :param window: the time over which rates are averaged, in seconds
     :ivar rates: between the snapshots
     """
 
-    def __init__(self, cluster: Cluster, query: LagQuery, window_ms: int = RATE_WINDOW_MS) -> None:
+    def __init__(
+        self, cluster: Cluster, query: LagQuery = EVERYTHING, window: float = 60.0
+    ) -> None:
         self._cluster = cluster
         self._query = query
-        self.rates = LagRates(window_ms)
+        self.rates = LagRates(int(window * 1000))
         self._times = RecordTimes(MAX_FETCHES, TIMES_KEPT_MS)
 
     async def snapshot(self, each: Callable[[Sequence[GroupLag]], None] | None = None) -> Snapshot:
