@@ -208,6 +208,22 @@ async def test_strangers_keep_nobody_out_and_send_no_requests(
     reader.server.close()
 
 
+@story
+async def test_an_answer_is_not_received_if_it_is_too_large() -> None:
+    """The receipt of a row that is not of kafka-share may lead to anybody."""
+
+    async def claim(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"\xff\xff\xff\xff" + bytes(100))
+        await reader.read()  # the request, up to the end of the connection
+        writer.close()
+
+    server = await asyncio.start_server(claim, "127.0.0.1", 0)
+    receipt = str(Address("127.0.0.1", server.sockets[0].getsockname()[1], "0" * 32))
+    with pytest.raises(SourceError, match="it is not the query that holds these records"):
+        await asyncio.wait_for(asyncio.to_thread(deliver, {receipt: ALL}), 20)
+    server.close()
+
+
 @pytest.mark.parametrize("spark_folder", ["", "a folder of Spark", "x" * 100])
 @story
 async def test_the_socket_is_in_a_folder_that_spark_removes_if_its_path_is_short(

@@ -34,6 +34,7 @@ _STRANGER_TIMEOUT_S = 10.0
 """Time in which a connection must send the token."""
 TIMEOUT_S = 60.0
 """Time in which a process that has sent the token must send each part of its request."""
+_MAX_ANSWER_BYTES = 1 << 20
 _BACKLOG = 1024
 _MAX_PATH_LENGTH = 100
 """Longest path of a Unix socket; the systems allow 103 to 107 bytes."""
@@ -202,7 +203,7 @@ def own_address(towards: str) -> str:
 
 
 def exchange(address: Address, request: object, timeout_s: float = TIMEOUT_S) -> bytes:
-    """Send a request; return the JSON of the answer, empty if there is none.
+    """Send a request; return the JSON of the answer, empty if there is none, or a huge one.
 
     :raises OSError: the server cannot be reached
     """
@@ -213,6 +214,8 @@ def exchange(address: Address, request: object, timeout_s: float = TIMEOUT_S) ->
         if len(size) < _SIZE.size:
             return b""
         (size_bytes,) = _SIZE.unpack(size)
+        if size_bytes > _MAX_ANSWER_BYTES:
+            return b""  # not a DriverServer
         body = stream.read(size_bytes)
         return body if len(body) == size_bytes else b""
 
