@@ -277,7 +277,11 @@ def redrive_letters(
             return stop.status
         if not executes and not dry_run:
             lines = [f"{source}: {count} records" for source, count in counts.redriven.items()]
-            confirm("Produce them to their topics again?", lines, yes=False)
+            if settle_skipped and counts.skipped:
+                lines.append(f"{counts.skipped.total()} letters that count as done")
+            if not lines:
+                break
+            confirm("Produce the records to their topics again?", lines, yes=False)
     return 0
 
 
