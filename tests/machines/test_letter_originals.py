@@ -110,7 +110,7 @@ def test_few_stored_bytes_that_open_to_many_are_not_kept_together(
     count = 0
     tracemalloc.start()
     try:
-        for filled in reader.filled([letter(offset) for offset in range(60)]):
+        for filled in (reader.filled(letter(offset)) for offset in range(60)):
             assert len(filled.value or b"") == 8 * MIB - 200
             assert filled.source_offset == count
             count += 1
@@ -128,7 +128,7 @@ def test_letters_of_many_partitions_keep_their_order(log: Log, reader: QueueRead
         2: [batch(n, b"c%d" % n) for n in range(0, 40, 2)],
     }
     letters = [letter(n, partition) for n in range(40) for partition in (2, 0, 1)]
-    comparisons = list(reader.compared(letters))
+    comparisons = [reader.compare(one) for one in letters]
     places = [(one.letter.source, one.letter.source_offset) for one in comparisons]
     assert places == [(one.source, one.source_offset) for one in letters]
     values = {
@@ -148,7 +148,8 @@ def test_the_original_of_a_letter_with_a_copy_is_not_held_beside_it(
 ) -> None:
     log.batches = {0: opening(3, MIB)}
     value = bytes(MIB)
-    equal, forged = reader.compared([letter(0, value=value), letter(1, value=b"forged")])
+    equal = reader.compare(letter(0, value=value))
+    forged = reader.compare(letter(1, value=b"forged"))
     assert (equal.evidence, equal.reason) == (Evidence.EQUAL, None)
     assert equal.letter.value is value
     assert forged.reason is not None
@@ -157,7 +158,7 @@ def test_the_original_of_a_letter_with_a_copy_is_not_held_beside_it(
 def test_a_damaged_batch_concerns_its_own_letters_alone(log: Log, reader: QueueReader) -> None:
     damaged = batch_of(b"\0" * 40, 1, ZSTD, base_offset=1)
     log.batches = {0: [batch(0, b"a"), damaged, batch(2, b"c")]}
-    comparisons = list(reader.compared([letter(n) for n in range(3)]))
+    comparisons = [reader.compare(letter(n)) for n in range(3)]
     assert [one.letter.value for one in comparisons] == [b"a", None, b"c"]
     assert [one.reason is None for one in comparisons] == [True, False, True]
 
@@ -166,6 +167,6 @@ def test_letters_that_are_far_apart_do_not_read_what_is_between(
     log: Log, reader: QueueReader
 ) -> None:
     log.batches = {0: [batch(n, bytes(8000)) for n in range(5000)]}
-    comparisons = list(reader.compared([letter(n) for n in range(0, 5000, 500)]))
+    comparisons = [reader.compare(letter(n)) for n in range(0, 5000, 500)]
     assert all(one.reason is None for one in comparisons)
     assert log.sent_bytes < MIB

@@ -105,8 +105,9 @@ class PartitionReader:
             self._advance(partition, offset)
 
     def close(self) -> None:
-        """Drop the batch that is open, which may be large: reader and batch refer to each other."""
+        """Drop what was fetched, and the batch that is open. The next call fetches it again."""
         self._decoding = iter(())
+        self._fetched.clear()
 
     def _decoded(self, max_records: int) -> list[Record]:
         records: list[Record] = []

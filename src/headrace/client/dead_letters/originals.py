@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from enum import StrEnum
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster, TopicMetadata
-from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused, raised
+from headrace.client.errors import ClientError, ConnectionFailed, raised
 from headrace.client.offsets import LATEST, READ_UNCOMMITTED, list_offsets
 from headrace.client.partition_reader import CorruptRecords, PartitionReader
-from headrace.client.read_budget import ReadBudget
 from headrace.client.records import Record
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
@@ -25,14 +22,10 @@ topic was deleted and created again.
 """
 NO_TOPIC = "the topic does not exist, or the user may not describe it"
 
-_KEPT_BYTES = 8 << 20
-"""Decompressed bytes of the originals that are kept at a time; the one that reaches it is the last.
-"""
-_READ_S = 5.0
-"""The time in which one look reads originals; a redrive that is stopped ends after it."""
 _FETCH_BYTES = 64 << 10
 """The bytes of one fetch: letters may be far apart, and what is between them is of no use."""
 _WAIT_S = 0.2
+_MAX_CURSORS = 1000
 _NO_SUCH_TOPIC = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -74,67 +67,6 @@ class Comparison(NamedTuple):
     reason: str | None
 
 
-class Look:
-    """A look at the originals of letters, until those that are kept spend its budget.
-
-    :ivar comparisons: place in ``letters`` → the letter, compared; some are missing if it is over
-    """
-
-    def __init__(self, letters: Sequence[DeadLetter]) -> None:
-        self._letters = letters
-        self._budget = ReadBudget(_KEPT_BYTES, len(letters) + 1, _READ_S)
-        self.comparisons: dict[int, Comparison] = {}
-        self.pending: dict[TopicPartition, dict[int, list[int]]] = {}
-        """Partition of the originals → offset → places in ``letters`` that are not compared yet."""
-        for number, letter in enumerate(letters):
-            of_partition = self.pending.setdefault(letter.source, {})
-            of_partition.setdefault(letter.source_offset, []).append(number)
-
-    @property
-    def is_over(self) -> bool:
-        """True if the budget is spent; it is enough for at least one letter."""
-        return self._budget.is_spent and bool(self.comparisons)
-
-    def compare(self, partition: TopicPartition, offset: int, original: Original) -> None:
-        """Compare the letters of an offset with what is there, once."""
-        is_kept = False
-        for number in self.pending[partition].pop(offset, ()):
-            comparison = compare(self._letters[number], original)
-            self.comparisons[number] = comparison
-            is_kept = is_kept or comparison.reason is None
-        if is_kept and original.record is not None:
-            self._budget.spend_record(original.record)
-
-    def leading_comparisons(self) -> list[Comparison]:
-        """Return the letters before the first one that was not reached, compared."""
-        leading: list[Comparison] = []
-        while (comparison := self.comparisons.get(len(leading))) is not None:
-            leading.append(comparison)
-        return leading
-
-
-def compared(letters: Sequence[DeadLetter], read: Callable[[Look], None]) -> Iterator[Comparison]:
-    """Yield each letter, compared with what the topic has in its place, in order.
-
-    Few stored bytes may open to many. So the originals of as many letters are read at a time as fit
-    a budget, and no original is kept that is not needed.
-
-    :param read: compares the letters of a look until it is over, as :func:`read_originals` does
-    """
-    first, count = 0, len(letters)
-    while first < len(letters):
-        look = Look(letters[first : first + count])
-        read(look)
-        leading = look.leading_comparisons()
-        first += len(leading)
-        # Letters behind one that was not reached are read again, so that less is read.
-        count = max(1, len(look.comparisons)) if look.is_over else 2 * count
-        del look
-        leading.reverse()
-        while leading:
-            yield leading.pop()
-
-
 def compare(letter: DeadLetter, original: Original) -> Comparison:
     """Compare a letter with its original record.
 
@@ -157,79 +89,115 @@ def compare(letter: DeadLetter, original: Original) -> Comparison:
     return Comparison(letter, Evidence.EQUAL, reason)
 
 
-async def read_originals(cluster: Cluster, look: Look) -> None:
-    """Compare letters with the records that exist, until the look is over.
+class _Cursor:
+    """The place in a partition up to which originals were read.
 
-    :raises ClientError: a leader does not answer
+    :param log_end: the end of the partition when it was first read
+    :param problem: why it cannot be read; None if it can
+
+    :ivar offset: the last offset that was looked for
+    :ivar record: the first record from there on, if it is known
+    :ivar is_over: True if there is none
+    :ivar damaged_to: the last offset of a damaged batch, and what is wrong with it
     """
-    topics = await cluster.metadata(sorted({topic for topic, _ in look.pending}))
-    for partition, offsets in look.pending.items():
+
+    def __init__(self, reader: PartitionReader, log_end: int, problem: str | None = None) -> None:
+        self.reader = reader
+        self.log_end = log_end
+        self.problem = problem
+        self.offset = 0
+        self.record: Record | None = None
+        self.is_over = False
+        self.damaged_to: tuple[int, str] = (-1, "")
+
+    def close(self) -> None:
+        """Drop what is open: few stored bytes may open to many."""
+        self.reader.close()
+        self.record = None
+
+
+class Originals:
+    """The originals of letters, one at a time. Few requests are made for letters of one partition
+    in the order of its offsets, as a broker writes them.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._cursors: dict[TopicPartition, _Cursor] = {}
+        self._last: TopicPartition | None = None
+
+    async def compare(self, letter: DeadLetter) -> Comparison:
+        """Return a letter, compared with what the topic has in its place.
+
+        :raises ClientError: a leader does not answer
+        """
+        return compare(letter, await self._original(letter.source, letter.source_offset))
+
+    async def _original(self, partition: TopicPartition, offset: int) -> Original:
+        if self._last != partition and self._last in self._cursors:
+            self._cursors[self._last].close()
+        self._last = partition
+        cursor = self._cursors.get(partition)
+        if cursor is None or offset < cursor.offset:
+            if cursor is not None:
+                cursor.close()
+            cursor = await self._open(partition, offset)
+        if cursor.problem is not None:
+            return Original(problem=cursor.problem)
+        if offset >= cursor.log_end:  # created again, or there was never such a record
+            return Original(problem="the partition ends before the offset of the record")
+        cursor.offset = offset
+        try:
+            await self._advance(cursor, partition)
+        except ConnectionFailed:
+            raise
+        except ClientError as error:
+            # One source that refuses, or is damaged, does not end the redrive of the others.
+            cursor.problem = str(error)
+            return Original(problem=cursor.problem)
+        if offset <= cursor.damaged_to[0]:
+            return Original(problem=cursor.damaged_to[1])
+        record = cursor.record
+        return Original(record if record is not None and record.offset == offset else None)
+
+    async def _open(self, partition: TopicPartition, offset: int) -> _Cursor:
         name, number = partition
-        topic = topics.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        problem = None
+        if len(self._cursors) >= _MAX_CURSORS:  # anybody can write letters that name others
+            self._cursors.clear()
+        topic = (await self._cluster.metadata([name])).get(name)
+        log_end, problem = 0, None
         if isinstance(topic, TopicMetadata) and number in topic.leaders:
-            try:
-                await _read_partition(cluster, partition, look)
-            except ConnectionFailed:
-                raise
-            except ClientError as error:
-                # One source that refuses, or is damaged, does not end the redrive of the others.
-                problem = str(error)
-        elif isinstance(topic, TopicMetadata) or topic in _NO_SUCH_TOPIC:
+            listed = raised(await list_offsets(self._cluster, {partition: LATEST}))
+            log_end = listed[partition].offset or 0
+        elif topic is None or isinstance(topic, TopicMetadata) or topic in _NO_SUCH_TOPIC:
             problem = NO_TOPIC
         else:
-            raise RequestRefused(f"looking up topic '{name}'", topic)
-        if look.is_over:
-            return
-        for offset in list(offsets):
-            look.compare(partition, offset, Original(problem=problem))
+            raise ConnectionFailed(f"looking up topic '{name}': {topic.name}")
+        begin, end = {partition: offset}, {partition: log_end}
+        reader = PartitionReader(self._cluster, begin, end, READ_UNCOMMITTED, _FETCH_BYTES)
+        self._cursors[partition] = _Cursor(reader, log_end, problem)
+        return self._cursors[partition]
 
-
-async def _read_partition(cluster: Cluster, partition: TopicPartition, look: Look) -> None:
-    """Compare letters with the records of one partition, until the look is over.
-
-    What is left to compare has no record any more.
-
-    :raises ClientError: the partition cannot be read
-    """
-    listed = raised(await list_offsets(cluster, {partition: LATEST}))
-    log_end = listed[partition].offset or 0
-    offsets = sorted(look.pending[partition])
-    while offsets and offsets[-1] >= log_end:  # created again, or there was never such a record
-        problem = "the partition ends before the offset of the record"
-        look.compare(partition, offsets.pop(), Original(problem=problem))
-    if not offsets:
-        return
-    begin, end = {partition: offsets[0]}, {partition: offsets[-1] + 1}
-    with closing(PartitionReader(cluster, begin, end, READ_UNCOMMITTED, _FETCH_BYTES)) as reader:
-        await _read_records(cluster, reader, partition, offsets, look)
-
-
-async def _read_records(
-    cluster: Cluster,
-    reader: PartitionReader,
-    partition: TopicPartition,
-    offsets: list[int],
-    look: Look,
-) -> None:
-    loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + cluster.timeout_ms / 1000
-    offsets.reverse()
-    while offsets and not look.is_over:
-        reader.skip_to(partition, offsets[-1])
-        try:
-            records = await reader.read(1, _WAIT_S)
-        except CorruptRecords as error:
-            while offsets and offsets[-1] <= error.last_offset:
-                look.compare(partition, offsets.pop(), Original(problem=str(error)))
-            continue
-        if records is None:
-            return
-        if not records and loop.time() > deadline_s:
-            raise ConnectionFailed(f"reading topic '{partition[0]}': no broker sends its records")
-        for record in records:
-            while offsets and offsets[-1] < record.offset:
-                look.compare(partition, offsets.pop(), Original())
-            if offsets and offsets[-1] == record.offset:
-                look.compare(partition, offsets.pop(), Original(record))
-            deadline_s = loop.time() + cluster.timeout_ms / 1000
+    async def _advance(self, cursor: _Cursor, partition: TopicPartition) -> None:
+        """Read up to the first record from an offset on."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._cluster.timeout_ms / 1000
+        while (
+            not cursor.is_over
+            and cursor.offset > cursor.damaged_to[0]
+            and (cursor.record is None or cursor.record.offset < cursor.offset)
+        ):
+            cursor.record = None
+            cursor.reader.skip_to(partition, cursor.offset)
+            try:
+                records = await cursor.reader.read(1, _WAIT_S)
+            except CorruptRecords as error:
+                cursor.damaged_to = error.last_offset, str(error)
+                continue
+            if records is None:
+                cursor.is_over = True
+            elif records:
+                (cursor.record,) = records
+            elif loop.time() > deadline_s:
+                topic = partition[0]
+                raise ConnectionFailed(f"reading topic '{topic}': no broker sends its records")

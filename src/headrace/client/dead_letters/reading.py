@@ -22,7 +22,7 @@ from headrace.client.offsets import (
 from headrace.client.partition_reader import PartitionReader
 
 from .letters import DeadLetter, LetterFilter, parse_letter
-from .originals import Comparison, compared, read_originals
+from .originals import Comparison, Originals
 from .positions import InvalidMetadata, QueuePosition
 
 T = TypeVar("T")
@@ -63,6 +63,7 @@ class QueueReader:
         self.queue = queue
         self.cluster = read_config(config).cluster()
         self._runner = asyncio.Runner()
+        self._originals = Originals(self.cluster)
 
     def __enter__(self) -> QueueReader:
         return self
@@ -73,7 +74,8 @@ class QueueReader:
 
     def wait(self, call: Coroutine[Any, Any, T]) -> T:
         """Return the result of a call that uses the reader's cluster."""
-        return self._runner.run(call)
+        # The runner's handler of Ctrl-C would print the result into an error that nobody sees.
+        return self._runner.get_loop().run_until_complete(call)
 
     def bounds(self, partitions: Sequence[int] = ()) -> dict[int, Bounds]:
         """Return the offsets of partitions of the queue.
@@ -152,23 +154,20 @@ class QueueReader:
             elif time.monotonic() - last_s > TIMEOUT_S:
                 raise ConnectionFailed(f"reading topic '{self.queue}': no broker answers")
 
-    def compared(self, letters: Sequence[DeadLetter]) -> Iterator[Comparison]:
-        """Yield each letter, compared with what the topic has in its place, in order.
+    def compare(self, letter: DeadLetter) -> Comparison:
+        """Return a letter, compared with what the topic has in its place.
 
         :raises ClientError: a leader does not answer
         """
-        return compared(letters, lambda look: self.wait(read_originals(self.cluster, look)))
+        return self.wait(self._originals.compare(letter))
 
-    def filled(self, letters: Sequence[DeadLetter]) -> Iterator[DeadLetter]:
-        """Yield letters, in order, those that lack it with the content of their original records.
-
-        Those whose record is gone, or cannot be read, are unchanged.
+    def filled(self, letter: DeadLetter) -> DeadLetter:
+        """Return a letter with the content of its original record if it lacks it, and the record is
+        there.
 
         :raises ClientError: a leader does not answer
         """
-        comparisons = self.compared([letter for letter in letters if not letter.has_content])
-        for letter in letters:
-            yield letter if letter.has_content else next(comparisons).letter
+        return letter if letter.has_content else self.compare(letter).letter
 
 
 def read_letters(
@@ -189,18 +188,13 @@ def read_letters(
     """
     with QueueReader(config, queue) as reader:
         ranges = selected_ranges(reader.bounds(selection.partitions), selection)
-        letters = (
-            letter
+        selected = (
+            record.letter
             for chunk in reader.chunks(ranges, stop)
-            for letter in reader.filled(
-                [
-                    record.letter
-                    for record in chunk
-                    if record.letter is not None and selection.selects(record.letter)
-                ]
-            )
-            if selection.selects_key(letter)
+            for record in chunk
+            if record.letter is not None and selection.selects(record.letter)
         )
+        letters = filter(selection.selects_key, map(reader.filled, selected))
         yield from islice(letters, max_letters)
 
 

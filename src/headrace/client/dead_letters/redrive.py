@@ -22,7 +22,7 @@ from headrace.client.read_budget import size_of
 from headrace.client.share.spans import Span
 
 from .letters import DeadLetter, LetterFilter
-from .originals import Comparison, Evidence
+from .originals import Evidence
 from .positions import MAX_METADATA_CHARS, QueuePosition
 from .reading import RECORDS_AT_ONCE, Bounds, QueueReader, QueueRecord, selected_ranges
 from .sending import OF_ONE_SOURCE, Sender, fenced
@@ -260,25 +260,12 @@ class _Pass:
 
         Each is counted when it is taken.
         """
-        candidates = [
-            record.letter
-            if record.letter is not None
-            and self._selects(record.letter)
-            and not self._positions[record.partition].is_done(record.offset)
-            and self._obstacle(record.letter) is None
-            else None
-            for record in chunk
-        ]
-        comparisons = self._reader.compared([letter for letter in candidates if letter is not None])
         redriven = self._counts.total
-        for record, candidate in zip(chunk, candidates, strict=True):
-            if redriven == self._options.max_records:
-                return
-            comparison = None if candidate is None else next(comparisons)
-            if stop.is_set():
+        for record in chunk:
+            if redriven == self._options.max_records or stop.is_set():
                 return
             decision = _Decision(record.partition, record.offset)
-            self._decide(decision, record.letter, comparison)
+            self._decide(decision, record.letter)
             redriven += decision.letter is not None
             yield decision
 
@@ -288,21 +275,22 @@ class _Pass:
             not letter.has_content or self._selection.selects_key(letter)
         )
 
-    def _decide(
-        self, decision: _Decision, letter: DeadLetter | None, comparison: Comparison | None
-    ) -> None:
+    def _decide(self, decision: _Decision, letter: DeadLetter | None) -> None:
+        others = self._counts.others
         if self._positions[decision.partition].is_done(decision.offset):
-            self._counts.others["done before"] += 1
+            others["done before"] += 1
             decision.is_done = True
             return
         if letter is None:
-            self._counts.others["not dead letters"] += 1
+            others["not dead letters"] += 1
             return
-        reason = self._obstacle(letter)
-        if comparison is not None and reason is None:
-            letter, decision.evidence, reason = comparison
+        reason = None
+        if self._selects(letter):
+            reason = self._obstacle(letter)
+            if reason is None:
+                letter, decision.evidence, reason = self._reader.compare(letter)
         if not self._selects(letter):
-            self._counts.others["not selected"] += 1
+            others["not selected"] += 1
             return
         if reason is None and letter.redrives >= self._options.max_redrives:
             times = "once" if letter.redrives == 1 else f"{letter.redrives} times"
