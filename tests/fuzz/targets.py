@@ -377,8 +377,8 @@ def page_of_records(data: bytes) -> None:
     with only():
         shelf = records.Shelf(records.cut_record, budget)
         records.search(place, data[1:], query, shelf, aborted)
-        if shelf.scanned > 1000 or len(shelf.found) > shelf.scanned:
-            raise Crash(f"{shelf.scanned} records compared, {len(shelf.found)} found")
+        if shelf.scanned > 1000 or len(shelf.selected) > shelf.scanned:
+            raise Crash(f"{shelf.scanned} records compared, {len(shelf.selected)} found")
 
 
 def page_request(data: bytes) -> None:

@@ -237,11 +237,11 @@ def test_records_are_searched_within_a_batch() -> None:
     )
     data = bytes(batch)
     position, shelf = searched(data, 103, 110, Query("t", limit=50))
-    assert [record.offset for record in shelf.found] == [*range(103, 110)]
+    assert [record.offset for record in shelf.selected] == [*range(103, 110)]
     assert (position, shelf.scanned, shelf.problems) == (110, 7, {})
     asked = Query("t", start="offset", limit=1, filter=Filter(value="value 5"))
     position, shelf = searched(data, 100, 110, asked)
-    assert ([record.offset for record in shelf.found], position) == ([105], 106)
+    assert ([record.offset for record in shelf.selected], position) == ([105], 106)
     broken = bytearray(data)
     broken[70] ^= 0xFF
     assert searched(bytes(broken[:61]) + bytes(40), 100, 110, asked)[0] in (100, 110)
@@ -265,7 +265,7 @@ def test_a_committed_transaction_after_an_aborted_one_of_its_producer_is_shown()
     data = transaction(0, b"aborted", commit=False) + transaction(2, b"committed", commit=True)
     asked = Query("t", start="earliest", read_committed=True)
     _, shelf = searched(data, 0, 4, asked, {(7, 0)})
-    assert [record.value for record in shelf.found] == [b"committed"]
+    assert [record.value for record in shelf.selected] == [b"committed"]
     assert not shelf.problems
 
 
@@ -586,7 +586,7 @@ def test_batches_of_an_unknown_format_do_not_end_the_search() -> None:
     old = bytearray(struct.pack(">qi", 0, 49) + bytes(49))
     asked = Query("t", start="earliest", limit=5)
     position, shelf = searched(bytes(old), 0, 10, asked)
-    assert shelf.found == []
+    assert shelf.selected == []
     assert position >= 0
 
 

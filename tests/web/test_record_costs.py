@@ -168,7 +168,7 @@ def test_batches_that_cannot_be_opened_are_counted_and_passed() -> None:
 def test_of_a_value_only_what_is_shown_is_kept() -> None:
     data = b"".join(_batch(offset, b"v" * MIB) for offset in range(3))
     _, read = _page(data, 3, page_budget(), Query("t", start="earliest"))
-    assert [(len(each.value or b""), each.value_bytes, each.is_cut) for each in read.found] == [
+    assert [(len(each.value or b""), each.value_bytes, each.is_cut) for each in read.selected] == [
         (SHOWN_VALUE_BYTES, MIB, True)
     ] * 3
     many = Record(0, 0, b"k" * 100, None, tuple(("n" * 60, bytes(60)) for _ in range(100)))
@@ -186,7 +186,7 @@ def test_a_page_ends_with_what_it_keeps() -> None:
     shelf = Shelf(lambda record: record, page_budget())
     place = Place(("t", 0), 0, 50)
     search(place, data, query, shelf)
-    assert len(shelf.found) == place.position == -(-MAX_KEPT_BYTES // kept)
+    assert len(shelf.selected) == place.position == -(-MAX_KEPT_BYTES // kept)
 
 
 def test_a_stopped_page_ends_at_once() -> None:

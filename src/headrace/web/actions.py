@@ -36,7 +36,7 @@ from .plans import Plan
 from .record_views import time_of
 from .redriving import Redrives, redrive_changes
 from .schemas import MAX_DIGITS, About, Parameter, parameters_of, parsed
-from .texts import count_of, short, whole
+from .texts import count_of, exact, short
 from .views import Change
 
 _ANY_PARTITION = -1
@@ -159,7 +159,7 @@ async def reset_offsets(
     return Plan(
         f"Set the offsets of group {group_id!r} to {to}",
         [
-            Change(f"{key[0]}-{key[1]}", whole(before.get(key)), whole(at))
+            Change(f"{key[0]}-{key[1]}", exact(before.get(key)), exact(at))
             for key, at in targets.items()
         ],
         execute,
@@ -210,7 +210,7 @@ async def delete_offsets(tools: Tools, *, group_id: GroupId, topic: Topic) -> Pl
 
     return Plan(
         f"Delete the offsets of group {group_id!r} in topic {topic!r}",
-        [Change(f"{topic}-{number}", whole(at), "none") for (_, number), at in before.items()],
+        [Change(f"{topic}-{number}", exact(at), "none") for (_, number), at in before.items()],
         execute,
         ["The group will begin there as a new one does."],
     )

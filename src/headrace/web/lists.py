@@ -61,9 +61,9 @@ def listed(
     """
     text, name, key = text.strip().lower(), sorts["name"], sorts[sort]
     chosen = sorted((row for row in rows if text in name(row).lower()), key=name)
-    known = [row for row in chosen if key(row) is not None]
-    known.sort(key=key, reverse=sort not in _ASCENDING)
-    return known + [row for row in chosen if key(row) is None]
+    with_value = [row for row in chosen if key(row) is not None]
+    with_value.sort(key=key, reverse=sort not in _ASCENDING)
+    return with_value + [row for row in chosen if key(row) is None]
 
 
 async def overview(visit: Visit) -> Overview:
@@ -101,8 +101,8 @@ def totals(seen: Observation) -> Totals:
 
 
 def _known_sum(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if numbers else None
 
 
 async def groups(

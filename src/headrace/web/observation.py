@@ -136,16 +136,16 @@ def notes(
     :param letters: group id → its dead-letter queue, the records that came to it, and the time in
         ms in which they came
     """
-    found = []
+    lines = []
     for group in groups:
         note = _progress_note(group, histories)
         if note is not None:
-            found.append(note)
+            lines.append(note)
         queue, count, over_ms = letters.get(group.group_id, ("", 0, 0))
         if count:
             came = f"{count_of(count, 'record')} came to {queue} in the last {duration(over_ms)}"
-            found.append(Note("letters", group.group_id, f"dead-letters: {came}"))
-    return sorted(found, key=lambda note: (_WORST_FIRST.index(note.kind), note.group_id))
+            lines.append(Note("letters", group.group_id, f"dead-letters: {came}"))
+    return sorted(lines, key=lambda note: (_WORST_FIRST.index(note.kind), note.group_id))
 
 
 def _progress_note(group: GroupSummary, histories: Histories) -> Note | None:

@@ -52,7 +52,7 @@ class Pages:
         """The names of all templates."""
         self._environment.filters.update(
             number=texts.number,
-            whole=texts.whole,
+            exact=texts.exact,
             duration=texts.duration,
             forecast=texts.forecast,
             moment=texts.moment,

@@ -84,15 +84,15 @@ def spark(values: Values, meaning: str, shown: Shown) -> tuple[str, str] | None:
 
     :param meaning: of the values, such as "lag"
     """
-    known = _known(values)
-    if len(known) < 2:
+    numbers = _known(values)
+    if len(numbers) < 2:
         return None
     first_ms, last_ms = values[0][0], values[-1][0]
     label = (
-        f"{meaning}: {shown(known[0])} to {shown(known[-1])} in {duration(last_ms - first_ms)}, "
-        f"at most {shown(max(known))}"
+        f"{meaning}: {shown(numbers[0])} to {shown(numbers[-1])} in "
+        f"{duration(last_ms - first_ms)}, at most {shown(max(numbers))}"
     )
-    return label, _path(values, first_ms, last_ms, max(known))
+    return label, _path(values, first_ms, last_ms, max(numbers))
 
 
 def group_charts(group: Group) -> list[Chart]:
@@ -142,17 +142,17 @@ def chart(
     :param is_time: True if the values are durations in ms
     """
     times = [time_ms for line in lines for time_ms, _ in line.values]
-    known = [_known(line.values) for line in lines]
-    if sum(map(len, known)) < 2 or min(times) == max(times):
+    numbers = [_known(line.values) for line in lines]
+    if sum(map(len, numbers)) < 2 or min(times) == max(times):
         return Chart(title)
     first_ms, last_ms = min(times), max(times)
-    most = max(least, *(max(values) for values in known if values))
+    most = max(least, *(max(values) for values in numbers if values))
     most = _round_up_time(most) if is_time else _round_up(most)
     ago = duration(last_ms - first_ms)
     labels = [
         f"{line.name}: now {shown(values[-1] if values else None)}, at most "
         f"{shown(max(values, default=None))}"
-        for line, values in zip(lines, known, strict=True)
+        for line, values in zip(lines, numbers, strict=True)
     ]
     return Chart(
         title,
@@ -273,12 +273,12 @@ def state_text(span: Span, holders: Mapping[str, str]) -> str:
     :param holders: member id → client id
     """
     times = f", delivered {count_of(span.delivery_count, 'time')}" if span.delivery_count else ""
-    left = duration(span.remaining_ms)
+    rest = duration(span.remaining_ms)
     if span.state is SpanState.LOCKED:
         holder = holders.get(span.member_id or "") or span.member_id
-        return f"held by {holder} for {left} more{times}"
+        return f"held by {holder} for {rest} more{times}"
     if span.state is SpanState.WAITING:
-        return f"waits {left} for its next delivery{times}"
+        return f"waits {rest} for its next delivery{times}"
     if span.state is SpanState.FINISHED:
         return "done"
     return f"available{times or ', not delivered yet'}"

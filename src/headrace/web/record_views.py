@@ -139,11 +139,11 @@ async def record(
     :raises ClientError: the cluster cannot be reached, or refuses
     """
     seen = await visit.seen_if_any()
-    found = await record_at(visit.cluster, topic, partition, offset, max_value_bytes)
-    if found is None:
+    read = await record_at(visit.cluster, topic, partition, offset, max_value_bytes)
+    if read is None:
         raise NotThere(f"There is no record at offset {offset} of {topic}-{partition}.")
     groups = _sharing_groups(seen, topic)
-    (shown,) = await _with_standing(visit.cluster, groups, topic, [found])
+    (shown,) = await _with_standing(visit.cluster, groups, topic, [read])
     return shown if seen is None else await _with_letters(visit.cluster, seen.queues, shown)
 
 
@@ -157,6 +157,10 @@ def _filter(key: str, value: str, header: str) -> Filter:
 
 
 def positions_of(text: str) -> dict[int, int]:
+    """Parse partitions with their offsets.
+
+    :raises BadRequest: the text is no such list
+    """
     try:
         pairs = (pair.split(":") for pair in text.split(",") if pair)
         return {int(number): int(offset) for number, offset in pairs}
@@ -208,13 +212,13 @@ async def _with_standing(
     :raises ClientError: the cluster cannot be reached
     """
     keys = [(topic, number) for number in sorted({record.partition for record in records})]
-    asked = group_ids if keys else ()
+    group_ids = group_ids if keys else ()
     answers = await asyncio.gather(
-        *(share_states(cluster, group_id, keys, MAX_SPANS_OF_RECORD) for group_id in asked),
+        *(share_states(cluster, group_id, keys, MAX_SPANS_OF_RECORD) for group_id in group_ids),
         return_exceptions=True,
     )
     states: dict[str, Mapping[TopicPartition, SharePartitionState]] = {}
-    for group_id, answer in zip(asked, answers, strict=True):
+    for group_id, answer in zip(group_ids, answers, strict=True):
         if isinstance(answer, BaseException) and not isinstance(answer, ClientError):
             raise answer
         if not isinstance(answer, BaseException):
@@ -280,7 +284,7 @@ async def _dead_lettered(
     """
     query = Query(queue, start="latest", limit=MAX_DEAD_LETTERS)
     try:
-        found = await find_records(cluster, query, _letter_headers)
+        page = await find_records(cluster, query, _letter_headers)
     except ClientError:
         return ()
     letters = (
@@ -289,7 +293,7 @@ async def _dead_lettered(
                 queue, record.partition, record.offset, None, None, tuple(record.headers), 0, "", 0
             )
         )
-        for record in found.records
+        for record in page.records
     )
     return {
         (letter.group_id, *letter.source, letter.source_offset)

@@ -50,6 +50,7 @@ _GROWTH = 8
 """The factor by which more bytes of a partition are asked for, if its next batch has not fitted."""
 _PARTITIONS_WHOLE = 20
 """The number of partitions above which only some of the newest records of each are read."""
+_BY_TIME = attrgetter("timestamp_ms", "partition", "offset")
 _OPENING = Opening(MAX_OPENED_BYTES, MAX_SCANNED_RECORDS)
 
 
@@ -182,14 +183,14 @@ class Shelf:
     """The room for the records of one page. One thread at a time fills it.
 
     :ivar budget: what reading them may cost
-    :ivar found: the records that are selected
+    :ivar selected: the records that the query selects
     :ivar scanned: the number of records that were compared with the filters
     :ivar problems: what could not be read, one line each; an ordered set
     """
 
     def __init__(self, cut: Cut, budget: ReadBudget) -> None:
         self.budget = budget
-        self.found: list[ShownRecord] = []
+        self.selected: list[ShownRecord] = []
         self.scanned = 0
         self.problems: dict[str, None] = {}
         self._cut = cut
@@ -206,7 +207,7 @@ class Shelf:
         self._kept_bytes += size_of(cut.key, cut.value, cut.headers)
         size_bytes = len(record.value or b"")
         topic, number = key
-        self.found.append(
+        self.selected.append(
             ShownRecord(
                 topic,
                 number,
@@ -317,7 +318,7 @@ class _Scan:
         most = len(self._open) + len(self._waiting) if is_latest else _PARTITIONS_AT_ONCE
         advances = True
         while advances and not self._shelf.is_full:
-            if not is_latest and len(self._shelf.found) >= self._query.limit:
+            if not is_latest and len(self._shelf.selected) >= self._query.limit:
                 break
             while self._waiting and len(self._open) < most:
                 place = self._waiting.popleft()
@@ -341,7 +342,9 @@ class _Scan:
         """Return the records of the page, and where the next one begins."""
         positions = {key[1]: place.position for key, place in self._open.items()}
         limit = self._query.limit
-        by_time = sorted(self._shelf.found, key=attrgetter("timestamp_ms", "partition", "offset"))
+        by_time = sorted(
+            self._shelf.selected, key=attrgetter("timestamp_ms", "partition", "offset")
+        )
         if self._query.start == "latest":
             return by_time[: -limit - 1 : -1], positions
         # The page has the first records of each partition; the next page begins with the rest.
@@ -409,7 +412,7 @@ def search(
     budget = shelf.budget
     begun = deque(sorted(aborted, key=itemgetter(1)))
     dropping: set[int] = set()
-    selected = 0
+    count = 0
     try:
         for at, header in headers(data):
             if header.base_offset >= place.end:
@@ -430,8 +433,8 @@ def search(
                     shelf.scanned += 1
                     if query.filter.selects(record):
                         shelf.keep(place.key, record)
-                        selected += 1
-                    has_enough = selected >= query.limit and query.start != "latest"
+                        count += 1
+                    has_enough = count >= query.limit and query.start != "latest"
                     if has_enough or shelf.is_full:
                         place.position = record.offset + 1
                         return
@@ -461,9 +464,9 @@ async def record_at(
     :raises ClientError: the cluster cannot be reached, or refuses
     """
     query = Query(topic, partition, "offset", offset, limit=1)
-    found = await find_records(cluster, query, partial(cut_record, max_bytes=max_bytes))
-    first = next(iter(found.records), None)
-    if first is None and found.positions.get(partition) == offset:
+    page = await find_records(cluster, query, partial(cut_record, max_bytes=max_bytes))
+    first = next(iter(page.records), None)
+    if first is None and page.positions.get(partition) == offset:
         raise ClientError(
             f"{topic}-{partition} was not read up to offset {offset} in time: try again"
         )

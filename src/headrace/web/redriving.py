@@ -31,9 +31,9 @@ class Redrives:
         self._config = config
         self._running: dict[asyncio.Task[RedriveCounts], threading.Event] = {}
 
-    def redrive(self, queue: str, wanted: LetterFilter, options: RedriveOptions) -> Redrive:
+    def redrive(self, queue: str, letters: LetterFilter, options: RedriveOptions) -> Redrive:
         """Return a redrive, which does nothing yet."""
-        return Redrive(self._config, queue, wanted, options)
+        return Redrive(self._config, queue, letters, options)
 
     async def plan(self, redrive: Redrive) -> RedriveCounts:
         """Return what a redrive would do. For a large queue, stop after a time limit.

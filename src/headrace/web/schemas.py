@@ -123,12 +123,12 @@ class Parameter:
 def parameters_of(function: Callable[..., Any]) -> tuple[Parameter, ...]:
     """Return the parameters of the requests that a function answers."""
     hints = get_type_hints(function, include_extras=True)
-    found = []
+    parameters = []
     for name, argument in signature(function).parameters.items():
         if argument.kind is Argument.KEYWORD_ONLY:
             kind, about = get_args(hints[name])
-            found.append(Parameter(name, kind, about, argument.default))
-    return tuple(found)
+            parameters.append(Parameter(name, kind, about, argument.default))
+    return tuple(parameters)
 
 
 def parsed(parameters: AbcSequence[Parameter], texts: Mapping[str, str]) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def parsed(parameters: AbcSequence[Parameter], texts: Mapping[str, str]) -> dict
 
     :raises BadRequest: one is missing, or cannot be used
     """
-    return {one.name: one.parse(texts.get(one.name, "")) for one in parameters}
+    return {each.name: each.parse(texts.get(each.name, "")) for each in parameters}
 
 
 @cache

@@ -30,7 +30,7 @@ def number(value: float | None) -> str:
     raise AssertionError(value)
 
 
-def whole(value: int | None) -> str:
+def exact(value: int | None) -> str:
     """Format a count with all its digits."""
     return UNKNOWN if value is None else f"{value:,}"
 
@@ -68,10 +68,10 @@ def moment(time_ms: int | None) -> str:
     if time_ms is None or time_ms < 0:
         return UNKNOWN
     try:
-        found = datetime.fromtimestamp(time_ms / 1000, UTC)
+        when = datetime.fromtimestamp(time_ms / 1000, UTC)
     except (OverflowError, OSError, ValueError):
         return str(time_ms)
-    return f"{found:%Y-%m-%d %H:%M:%S}.{time_ms % 1000:03}Z"
+    return f"{when:%Y-%m-%d %H:%M:%S}.{time_ms % 1000:03}Z"
 
 
 def size(count: int) -> str:
@@ -139,7 +139,7 @@ def as_hex(data: bytes, max_bytes: int) -> str:
     lines = []
     for at in range(0, min(len(data), max_bytes), _HEX_WIDTH):
         row = data[at : at + _HEX_WIDTH]
-        ascii_text = "".join(chr(one) if 32 <= one < 127 else "." for one in row)
+        ascii_text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
         lines.append(f"{at:08x}  {row.hex(' '):<{3 * _HEX_WIDTH}} {ascii_text}")
     return "\n".join(lines)
 
