@@ -662,7 +662,7 @@ class ShareConsumer:
         for arrived in self._arrived:
             if arrived.partition == partition:
                 arrived.lose(spans)
-        for outcomes in self._unsettled.values():  # not of the next delivery, which may be in hand already
+        for outcomes in self._unsettled.values():  # the next delivery may be in hand
             if partition in outcomes:
                 outcomes[partition][:] = subtract(normalize(outcomes[partition]), spans)
         held = self._held[partition]
