@@ -229,7 +229,7 @@ def test_a_share_consumer_does_not_heartbeat_without_a_pause() -> None:
         return shape.body("heartbeat_interval", lambda field: bytes(4))
 
     async def attack() -> int:
-        async with RangeConsumer(broker.bootstrap_servers, "g", ["t"], timeout_ms=1000):
+        async with RangeConsumer(Cluster(broker.bootstrap_servers, timeout_ms=1000), "g", ["t"]):
             before = len(broker.asked)
             await asyncio.sleep(1)
             return len(broker.asked) - before
@@ -265,7 +265,8 @@ def test_a_share_consumer_with_odd_responses_raises_clear_errors() -> None:
         await asyncio.gather(*map(one, cases))
 
     async def consume(broker: HostileBroker) -> None:
-        consumer = RangeConsumer(broker.bootstrap_servers, "g", ["t"], timeout_ms=TIMEOUT_MS)
+        cluster = Cluster(broker.bootstrap_servers, timeout_ms=TIMEOUT_MS)
+        consumer = RangeConsumer(cluster, "g", ["t"])
         await consumer.start()
         try:
             for _ in range(2):

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from headrace.admin import AdminClient
 from headrace.cli.main import main
 from headrace.client import ClientError, RangeConsumer
+from headrace.client.cluster import Cluster
 from headrace.client.config import read_config
 from headrace.spark.lag import source as lag_source
 from headrace.spark.lag.source import LagOptions
@@ -95,7 +96,8 @@ def test_the_asyncio_client_with_and_without_a_certificate(
         security = read_config(config).security
         assert security.tls is not None
         security.tls.minimum_version = security.tls.maximum_version = version
-        async with RangeConsumer(secure_kafka.tls, group_id, [topic_name], security=security):
+        cluster = Cluster(secure_kafka.tls, security=security)
+        async with RangeConsumer(cluster, group_id, [topic_name]):
             pass
 
     asyncio.run(join("password"))

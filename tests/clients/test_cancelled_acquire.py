@@ -98,7 +98,7 @@ async def test_the_next_call_returns_what_a_cancelled_one_has_acquired(
     answers = Answers(monkeypatch, "ShareFetchRequest")
     async with member(servers) as consumer:
         for _ in range(times):
-            call = asyncio.create_task(consumer.acquire(max_wait_ms=10_000, keep_data=False))
+            call = asyncio.create_task(consumer.acquire(max_wait_ms=10_000))
             await answers.arrived.wait()
             await cancelled(call)
         answers.let_through()

@@ -237,9 +237,8 @@ def test_a_share_group_with_accepted_rejected_and_released_records(
     share_from_earliest(bootstrap_servers, group_id)
 
     async def work() -> dict[tuple[str, str | None, int | None], Row]:
-        async with RangeConsumer(
-            bootstrap_servers, group_id, [topic], client_id="packer"
-        ) as source:
+        cluster = Cluster(bootstrap_servers, client_id="packer")
+        async with RangeConsumer(cluster, group_id, [topic]) as source:
             assert await source.wait_for_assignment(int(PATIENCE_S * 1000))
             held = 0
             while held < 10:

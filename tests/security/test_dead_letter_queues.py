@@ -18,8 +18,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from headrace import ShareConsumer
 from headrace.admin import AdminClient
-from headrace.client import Acknowledgement, AcknowledgeType, RangeConsumer
 from headrace.client.dead_letters.letters import LetterFilter
 from headrace.client.dead_letters.redrive import Redrive, RedriveOptions
 from headrace.protocol import dead_letters
@@ -65,12 +65,8 @@ def use_queue(config: dict[str, Any]) -> None:
 
 def reject_next(config: dict[str, Any]) -> None:
     async def reject() -> None:
-        async with RangeConsumer.from_config(config, "packers", ["orders"]) as member:
-            while not (acquired := await member.acquire(max_wait_ms=1000)).ranges:
-                pass
-            del acquired
-            rejected = Acknowledgement("orders", 0, 0, 0, AcknowledgeType.REJECT)
-            await member.acknowledge([rejected])
+        async with ShareConsumer({**config, "group.id": "packers"}, ["orders"]) as queue:
+            await queue.reject(await anext(queue))
 
     asyncio.run(reject())
 

@@ -18,9 +18,10 @@ from confluent_kafka.admin import (
 )
 
 import headrace
+from headrace import ShareConsumer
 from headrace.admin import AdminClient
 from headrace.cli.main import main
-from headrace.client import AuthenticationFailed, ClientError, OrderedConsumer, RangeConsumer
+from headrace.client import AuthenticationFailed, ClientError, OrderedConsumer
 from headrace.client.config import check_access, read_config
 from headrace.secure_broker import SecureBroker
 from tests.support import write_properties
@@ -117,7 +118,7 @@ def test_share_consumer(broker: SecureBroker, mistake: str) -> None:
     config, text = mistaken(broker, mistake)
 
     async def join() -> None:
-        async with RangeConsumer.from_config(config, "g", [TOPIC]):
+        async with ShareConsumer({"group.id": "g", **config}, [TOPIC]):
             pass
 
     with pytest.raises(ClientError) as refused:
@@ -196,10 +197,10 @@ def test_permissions_of_consumers(broker: SecureBroker) -> None:
 
     def shared(user: str) -> None:
         async def read() -> None:
-            config = broker.client_config(user)
-            async with RangeConsumer.from_config(config, user, [OTHER]) as member:
+            config = broker.client_config(user) | {"group.id": user}
+            async with ShareConsumer(config, [OTHER]) as queue:
                 while True:
-                    await member.acquire(max_wait_ms=500)
+                    await queue.poll()
 
         asyncio.run(read())
 

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
 import headrace
+from headrace import ShareConsumer
 from headrace.admin import AdminClient
 from headrace.cli.main import main
 from headrace.client import (
@@ -23,7 +24,6 @@ from headrace.client import (
     Connection,
     ConnectionFailed,
     OrderedConsumer,
-    RangeConsumer,
 )
 from headrace.client.config import check_access, read_config
 from headrace.client.java_properties import from_java
@@ -164,9 +164,10 @@ def test_clients(
         assert record.value() == b"0"
 
     async def join() -> int:
-        async with RangeConsumer.from_config(config, unique("g"), [TOPIC]) as member:
-            await member.wait_for_assignment(30_000)
-            return len(member.assignment)
+        conf = {**config, "group.id": unique("g")}
+        async with ShareConsumer(conf, [TOPIC]) as queue:
+            await queue.poll()
+            return len(queue.assignment)
 
     assert asyncio.run(join()) == 1
     if source == "callback":
@@ -231,18 +232,17 @@ async def test_a_session_is_renewed(provider: Provider, monkeypatch: pytest.Monk
 async def test_a_share_session_outlives_a_login(provider: Provider) -> None:
     config = provider.config() | provider.oidc()
     loop = asyncio.get_running_loop()
-    async with RangeConsumer.from_config(config, unique("g"), [TOPIC]) as member:
-        await member.wait_for_assignment(30_000)
-        assert (await member.acquire(max_wait_ms=1)).ranges == ()
-        opened = dict(member.cluster._connections)
+    async with ShareConsumer({**config, "group.id": unique("g")}, [TOPIC]) as queue:
+        assert await queue.poll() == []
+        cluster = queue._ranges.cluster
+        opened = dict(cluster._connections)
         for one in opened.values():
             one._log_in_at_s = due_s = loop.time()
         producer = Producer(config)
         producer.produce(TOPIC, b"new")
         assert await asyncio.to_thread(producer.flush, 30) == 0
-        acquired = await member.acquire(max_wait_ms=30_000)
-        assert [one.count for one in acquired.ranges] == [1]
-        assert member.cluster._connections == opened
+        assert [record.value for record in await queue.poll(timeout=30)] == [b"new"]
+        assert cluster._connections == opened
         renewed = [key for key, one in opened.items() if one._log_in_at_s > due_s + 60]
         assert "share" in [purpose for _, purpose in renewed]
 

@@ -18,6 +18,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer
 
 from headrace.client import RangeConsumer
+from headrace.client.cluster import Cluster
 from headrace.client.share.types import Acknowledgement, AcknowledgeType, AcquireMode
 from tests.clients.confluent import create_topic, share_from_earliest
 from tests.support import ROOT, HeadraceProcess, wait_until
@@ -116,7 +117,7 @@ class World:
         """Finish most records one after the other, some out of order; release and reject a few."""
         chance = random.Random(client_id)
         async with RangeConsumer(
-            self._servers, "packers", ["orders"], client_id=client_id
+            Cluster(self._servers, client_id=client_id), "packers", ["orders"]
         ) as member:
             held: list[tuple[int, int]] = []
             while not self._stop.is_set():
@@ -136,7 +137,7 @@ class World:
 
     async def _hold(self) -> None:
         async with RangeConsumer(
-            self._servers, "stuck-scanners", ["scans"], client_id="scanner-1"
+            Cluster(self._servers, client_id="scanner-1"), "stuck-scanners", ["scans"]
         ) as member:
             held = await member.acquire(max_records=200, mode=AcquireMode.RECORD_LIMIT)
             await member.acknowledge(

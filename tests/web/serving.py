@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from headrace.client import RangeConsumer
+from headrace.client.cluster import Cluster
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
 from headrace.http.messages import Request
 from headrace.web.app import App
@@ -190,7 +191,7 @@ def holding(
     topic: str,
     count: int,
     outcomes: Iterable[Acknowledgement] = (),
-    **options: Any,
+    client_id: str = "headrace",
 ) -> Iterator[str]:
     """Hold records of a share group until the end of the block; yield the id of the member.
 
@@ -201,7 +202,8 @@ def holding(
     member_ids: list[str] = []
 
     async def hold() -> None:
-        async with RangeConsumer(bootstrap_servers, group, [topic], **options) as member:
+        cluster = Cluster(bootstrap_servers, client_id=client_id)
+        async with RangeConsumer(cluster, group, [topic]) as member:
             acquired = 0
             while acquired < count:
                 for one in (await member.acquire(max_wait_ms=1000)).ranges:

@@ -53,7 +53,14 @@ _MAX_DELAY_S = 86_400.0
 _MAX_REASON_CHARS = 1000
 _RELEASE_TIMEOUT_S = 1.5
 
-_SETTINGS = ("group.id", "client.id", "client.rack", "metadata.broker.list", "oauth_cb")
+_SETTINGS = (
+    "group.id",
+    "client.id",
+    "client.rack",
+    "metadata.broker.list",
+    "oauth_cb",
+    "log_level",  # of librdkafka's clients with the same configuration
+)
 _SETTINGS_OF_CONNECTIONS = (
     "bootstrap.servers",
     "socket.",
@@ -188,19 +195,15 @@ class ShareConsumer:
         self._renews = renew == "auto"
         self._on_lock_lost = on_lock_lost
         self._max_held_records, self._max_held_bytes = max_held_records, max_held_bytes
-        read = read_config(config)
-        client_id = str(config.get("client.id", "headrace"))
+        read = read_config({"client.id": "headrace", **config})
         self._ranges = RangeConsumer(
-            read.bootstrap_servers,
+            read.cluster(),
             self.group_id,
             topics,
-            client_id=client_id,
             rack_id=config.get("client.rack"),
-            timeout_ms=read.request_timeout_ms,
-            security=read.security,
             on_lost=self._lose,
         )
-        self._tracing = None if tracing is None else tracing.member(self.group_id, client_id)
+        self._tracing = None if tracing is None else tracing.member(self.group_id, read.client_id)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
         self._keeper: asyncio.Task[None] | None = None

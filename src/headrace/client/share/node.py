@@ -59,7 +59,6 @@ class ShareNode:
         node_id: int,
         group_id: str,
         member_id: str,
-        timeout_ms: int,
         on_lost: OnLost = lambda *_: None,
         report: Report = lambda *_: None,
     ) -> None:
@@ -70,7 +69,6 @@ class ShareNode:
         self._node_id = node_id
         self._group_id = group_id
         self._member_id = member_id
-        self._timeout_ms = timeout_ms
         self._on_lost = on_lost
         self._report = partial(report, f"share session of group {group_id} with broker {node_id}")
         self._pause_ms = _RETRY_PAUSES_MS[0]
@@ -99,7 +97,7 @@ class ShareNode:
                 step = self.session.fetch(wanted)
                 request = self._share_fetch(self._connection, step, limits)
                 response = await self._request(
-                    self._connection, request, self._timeout_ms + limits.max_wait_ms
+                    self._connection, request, self._cluster.timeout_ms + limits.max_wait_ms
                 )
             except ConnectionFailed as failure:
                 await self._connection_lost(failure)
@@ -163,7 +161,7 @@ class ShareNode:
             return {}
         try:
             request = self._share_acknowledge(self._connection, self.session.epoch, batches, terms)
-            response = await self._request(self._connection, request, self._timeout_ms)
+            response = await self._request(self._connection, request, self._cluster.timeout_ms)
         except ConnectionFailed as failure:
             self._lose(batches, f"{failure}; the broker may have applied it before")
             await self._connection_lost(failure)
@@ -220,7 +218,7 @@ class ShareNode:
             if self.session.is_open and connection is not None and connection.is_open:
                 request = self._share_acknowledge(connection, CLOSE_EPOCH, {}, {})
                 try:
-                    await connection.request(request, timeout_ms=self._timeout_ms)
+                    await connection.request(request, timeout_ms=self._cluster.timeout_ms)
                 except ConnectionFailed:
                     pass
             self._forget("the consumer was closed")
@@ -295,7 +293,7 @@ class ShareNode:
             min_bytes=1,
             max_bytes=limits.max_bytes,
             max_records=limits.max_records,
-            batch_size=limits.batch_size,
+            batch_size=limits.max_records,
             topics=_by_topic(
                 step.add,
                 lambda topic_id, partitions: messages.FetchTopic(

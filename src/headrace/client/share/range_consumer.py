@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from logging import INFO, WARNING
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from headrace.client.cluster import Cluster, TopicMetadata
-from headrace.client.config import read_config
 from headrace.client.connection import Connection
 from headrace.client.errors import (
     ClientError,
@@ -19,7 +17,6 @@ from headrace.client.errors import (
     RequestRefused,
     error_name,
 )
-from headrace.client.sasl import PLAINTEXT, Security
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
@@ -68,33 +65,25 @@ class RangeConsumer:
     call that is cancelled ends at once, and what it has asked the brokers for is carried out. After
     a close, the member may be started again.
 
-    :param bootstrap_servers: ``"host:port,host:port"``
+    :param cluster: closed with the member; or the addresses of some brokers
     :param topics: names of the topics to subscribe to
     :param rack_id: this member's rack, or None
-    :param timeout_ms: timeout of one request, retries included
-    :param security: TLS and login
     :param on_lost: called when held records are lost, unless a close has lost them
     """
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        cluster: Cluster | str,
         group_id: str,
         topics: Iterable[str],
         *,
-        client_id: str = "headrace",
         rack_id: str | None = None,
-        timeout_ms: int = 30_000,
-        security: Security = PLAINTEXT,
         on_lost: OnLost = lambda *_: None,
     ) -> None:
         self.group_id = group_id
         self.member_id = uuid_text(uuid4())
-        self.cluster = Cluster(
-            bootstrap_servers, client_id=client_id, timeout_ms=timeout_ms, security=security
-        )
+        self.cluster = Cluster(cluster) if isinstance(cluster, str) else cluster
         self._rack_id = rack_id
-        self._timeout_ms = timeout_ms
         self._on_lost = on_lost
         self._membership = ShareMembership(self.member_id, tuple(sorted(set(topics))))
         self._membership_changed = asyncio.Event()
@@ -113,33 +102,6 @@ class RangeConsumer:
         self._paused: set[TopicPartition] = set()
         self._reported: dict[str, str] = {}
         """What was last logged, by what it is about."""
-
-    @classmethod
-    def from_config(
-        cls,
-        conf: Mapping[str, Any],
-        group_id: str,
-        topics: Iterable[str],
-        *,
-        rack_id: str | None = None,
-        on_lost: OnLost = lambda *_: None,
-    ) -> RangeConsumer:
-        """Create a member from the configuration of a client: addresses, timeouts, TLS and login.
-
-        :param conf: names and values of librdkafka, or of Kafka's Java clients
-        :raises UnsupportedSetting: a setting is wrong or not supported
-        """
-        read = read_config(conf)
-        return cls(
-            read.bootstrap_servers,
-            group_id,
-            topics,
-            client_id=read.client_id,
-            rack_id=rack_id,
-            timeout_ms=read.request_timeout_ms,
-            security=read.security,
-            on_lost=on_lost,
-        )
 
     async def __aenter__(self) -> RangeConsumer:
         await self.start()
@@ -277,9 +239,7 @@ class RangeConsumer:
         max_records: int = 500,
         max_wait_ms: int = 500,
         max_bytes: int = 50 * 1024 * 1024,
-        batch_size: int | None = None,
         mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED,
-        keep_data: bool = True,
     ) -> Acquired:
         """Acquire up to ``max_records`` records from the assigned partitions.
 
@@ -288,14 +248,11 @@ class RangeConsumer:
         that it acquires, whatever the limits of that one.
 
         :param max_bytes: limit of the record batches of each broker
-        :param batch_size: number of records above which a run is split, at batch boundaries; None:
-            ``max_records``
-        :param keep_data: False drops the record batches, if only the offsets matter
         :raises ClientError: the membership has ended, the member is closed, or a broker refuses. If
             other brokers or partitions have records, the call returns them, and the next call
             raises the error
         """
-        limits = AcquireLimits(max_records, max_wait_ms, max_bytes, batch_size or max_records, mode)
+        limits = AcquireLimits(max_records, max_wait_ms, max_bytes, mode)
         if self._deferred is not None:
             deferred, self._deferred = self._deferred, None
             raise deferred
@@ -303,8 +260,7 @@ class RangeConsumer:
         begun = set[asyncio.Task[Acquired]]()
         if not self._is_closed and await self.wait_for_assignment(max_wait_ms):
             begun = await self._begin_fetches(limits)
-        acquired = await self._end_fetches(begun, deadline_ms)
-        return acquired if keep_data else replace(acquired, data={})
+        return await self._end_fetches(begun, deadline_ms)
 
     async def _begin_fetches(self, limits: AcquireLimits) -> set[asyncio.Task[Acquired]]:
         """Ask the leaders of the assigned partitions, except those that have not answered yet."""
@@ -610,7 +566,6 @@ class RangeConsumer:
                 node_id,
                 self.group_id,
                 self.member_id,
-                self._timeout_ms,
                 self._lose,
                 self.report,
             )

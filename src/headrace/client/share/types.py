@@ -40,13 +40,11 @@ class AcquireLimits:
     :param max_records: number of records to acquire
     :param max_wait_ms: time that the broker may wait for a record
     :param max_bytes: size of record batches
-    :param batch_size: number of records above which an acquired run is split, at batch boundaries
     """
 
     max_records: int
     max_wait_ms: int
     max_bytes: int
-    batch_size: int
     mode: AcquireMode
 
     def spread_over(self, nodes: int) -> AcquireLimits:
@@ -82,8 +80,7 @@ class Acquired:
 
     :param ranges: the acquired runs
     :param data: (topic, partition) → the record batches of the runs, with other records of the same
-        batches, as :func:`headrace.client.records.decode` reads them; empty with
-        ``keep_data=False``
+        batches, as :func:`headrace.client.records.decode` reads them
     :param complete: False if a broker refused or did not answer, so that it may have more records
     """
 

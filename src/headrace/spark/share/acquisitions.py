@@ -337,7 +337,6 @@ class Acquisitions:
             max_wait_ms=max_wait_ms,
             max_bytes=_ACQUIRE_BYTES,
             mode=AcquireMode.BATCH_OPTIMIZED if limit is None else AcquireMode.RECORD_LIMIT,
-            keep_data=False,
         )
 
     async def _acquire_until_run_ends(self, *, takes_later: bool = False) -> list[AcquiredRange]:

@@ -51,15 +51,8 @@ class ShareMember:
     def __init__(self, options: ShareOptions) -> None:
         self.id = secrets.token_hex(8)
         self._options = options
-        connections = options.kafka.connections()
-        self._consumer = RangeConsumer(
-            connections.bootstrap_servers,
-            options.group_id,
-            (),
-            client_id=connections.client_id,
-            timeout_ms=connections.request_timeout_ms,
-            security=connections.security,
-        )
+        cluster = options.kafka.connections().cluster()
+        self._consumer = RangeConsumer(cluster, options.group_id, ())
         self._acquisitions = Acquisitions(self._consumer, options)
         self._server = DriverServer(self._take_outcomes, _MAX_REQUEST_BYTES)
         self.receipt = ""
