@@ -221,6 +221,8 @@ def test_a_broker_that_does_not_answer_is_reported_in_time(listens: bool) -> Non
             listed = admin.list_all_groups(request_timeout=0.2)
             assert code_of(described) == KafkaError._TRANSPORT
             assert code_of(listed) == KafkaError._TRANSPORT
+            with pytest.raises(KafkaException):
+                admin.list_topics(timeout=0.2)
 
 
 def test_its_thread_ends_with_it(bootstrap_servers: str, group_id: str) -> None:

@@ -53,7 +53,7 @@ def _after_login(inherited: Callable[..., V]) -> Callable[..., V]:
 
     @functools.wraps(inherited)
     def call(self: AdminClient, *args: Any, **kwargs: Any) -> V:
-        self._check_login()
+        self._check_login(kwargs.get("timeout", kwargs.get("request_timeout")))
         return inherited(self, *args, **kwargs)
 
     return call
@@ -120,15 +120,18 @@ class AdminClient(confluent.AdminClient):
             self._cluster.security = replace(security, sasl=sasl)
         self._is_login_checked = False
 
-    def _check_login(self) -> None:
+    def _check_login(self, timeout: float | None) -> None:
         """Connect once before the first inherited call.
 
+        :param timeout: of the call, in seconds; None for a default, negative for none
         :raises KafkaException: the brokers do not accept the security settings
         """
         if self._is_login_checked or self._thread.is_closed:
             return
+        if timeout is None or timeout < 0:
+            timeout = _LOGIN_TIMEOUT_S
         try:
-            self._thread.run(self._cluster.metadata(), _LOGIN_TIMEOUT_S)
+            self._thread.run(self._cluster.metadata(), min(timeout, _LOGIN_TIMEOUT_S))
         except AuthenticationFailed as error:
             raise kafka_exception(error) from None
         except (ClientError, TimeoutError):
