@@ -22,7 +22,10 @@ def duration_ms(text: str) -> int:
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ArgumentTypeError(f"{text!r} is not a duration, such as 90s, 1h30m or 2d")
-    return int(sum(float(number) * _UNITS_MS[unit] for number, unit in parts))
+    length_ms = int(sum(float(number) * _UNITS_MS[unit] for number, unit in parts))
+    if not length_ms:
+        raise ArgumentTypeError(f"{text!r} is not a duration of at least a millisecond")
+    return length_ms
 
 
 def time_ms(text: str) -> int:

@@ -236,12 +236,12 @@ def test_recover_rebuilds_the_catalog_from_the_directories(ground, damage):
     assert tried.returncode == 0, tried.stderr
     assert "orders" in tried.stdout and "Nothing was changed" in tried.stdout
     assert "headrace recover --data-dir" in ground.refusal()
-    done = recover(ground, "--execute", "--json")
+    done = recover(ground, "--execute", "-o", "json")
     assert done.returncode == 0, done.stderr
-    found = {one["name"]: one for one in json.loads(done.stdout)["topics"]}
-    assert (found["orders"]["partitions"], found["orders"]["partitionsKnown"]) == (2, True)
+    found = {one["topic"]: one for one in json.loads(done.stdout)["topics"]}
+    assert (found["orders"]["partition_count"], found["orders"]["partitions_known"]) == (2, True)
     assert found["orders"]["configs"]["retention.ms"] == "-1"
-    assert found["__consumer_offsets"]["partitions"] == 5
+    assert found["__consumer_offsets"]["partition_count"] == 5
     assert found["__consumer_offsets"]["configs"]["cleanup.policy"] == "compact"
 
     ground.restart()
@@ -264,10 +264,10 @@ def test_recover_keeps_what_a_damaged_catalog_still_says(ground):
     before.commit()
     before.close()
     assert "headrace recover" in ground.refusal()
-    done = json.loads(recover(ground, "--execute", "--json").stdout)
-    assert done["clusterId"] == cluster_id
-    (wide,) = [one for one in done["topics"] if one["name"] == "wide"]
-    assert (wide["partitions"], wide["configs"]["retention.ms"]) == (7, "123456789")
+    done = json.loads(recover(ground, "--execute", "-o", "json").stdout)
+    assert done["cluster_id"] == cluster_id
+    (wide,) = [one for one in done["topics"] if one["topic"] == "wide"]
+    assert (wide["partition_count"], wide["configs"]["retention.ms"]) == (7, "123456789")
     ground.restart()
     assert ground.offsets("orders", 0) == ALL_RECORDS
 
@@ -307,8 +307,8 @@ def test_a_partition_directory_lost_while_no_broker_ran_stops_the_start(ground, 
     assert tried.returncode == 0, tried.stderr
     assert "orders-0" in tried.stdout and "Nothing was changed" in tried.stdout
     assert str(path) in ground.refusal()
-    done = recover(ground, "--execute", "--json")
-    assert json.loads(done.stdout)["missingPartitions"] == ["orders-0"]
+    done = recover(ground, "--execute", "-o", "json")
+    assert json.loads(done.stdout)["missing_partitions"] == ["orders-0"]
     for _ in range(2):
         ground.restart()
         assert ground.offsets("orders", 0) == (0, 0, 0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Callable
 
 import pytest
 
-from headrace.cli.errors import BadUsage
-from headrace.cli.groups.options import check_pattern
+from headrace.cli.options import pattern
 from headrace.client.dead_letters.letters import LetterFilter, parse_letter
 from headrace.client.groups import ListedGroup
 from headrace.client.lag.model import LagQuery
@@ -53,7 +53,7 @@ def test_no_name_takes_long() -> None:
     ("give", "error"),
     [
         (lambda pattern: matches(pattern, "a"), InvalidPattern),
-        (lambda pattern: check_pattern("--include", pattern), BadUsage),
+        (pattern, ArgumentTypeError),
         (lambda pattern: PrincipalMapping(f"RULE:{pattern}/x/"), InvalidRules),
         (
             lambda pattern: UserOptions({SUBSCRIBE: pattern}, [SUBSCRIBE]).subscription(),

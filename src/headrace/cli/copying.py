@@ -15,13 +15,14 @@ from headrace.backup.errors import BackupError
 
 from .errors import Failure
 from .options import flag, number_option
+from .output import Output, output_option
 from .progress import byte_progress
 from .tables import json_line, one_line
 
 
 def copy_options(parser: ArgumentParser) -> None:
     """Declare the options of both commands."""
-    flag(parser, "--json", "print the result as JSON")
+    output_option(parser)
     flag(parser, "--no-verify", "do not read the copy back to compare checksums")
     number_option(
         parser,
@@ -57,7 +58,7 @@ def run_copy(options: Namespace, copy: Callable[[], Report], done: str) -> int:
         )
     for problem in report.damaged:
         print(f"warning: {one_line(problem)}", file=sys.stderr)
-    if options.json:
+    if Output(options.output).is_json:
         print(json_line(dataclasses.asdict(report)))
     else:
         print(

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from .errors import BadUsage, Failure, fail_with
-from .tables import Column, as_json, json_line, one_line, table
+from .tables import as_json, json_line, one_line, table
 
 FORMS = ("table", "wide", "json", "jsonl")
 Row = Mapping[str, object]
@@ -71,8 +71,8 @@ class Output:
     def table(self, rows: Sequence[Row], wide: Collection[str] = ()) -> str:
         """Return a table of at least one row; the parameters are those of :meth:`rows`."""
         fields = [name for name in rows[0] if self.form == "wide" or name not in wide]
-        columns = [Column(name.upper().replace("_", "-"), len(name)) for name in fields]
-        return table(columns, [[_cell(row[name]) for name in fields] for row in rows])
+        titles = [name.upper().replace("_", "-") for name in fields]
+        return table(titles, [[_cell(row[name]) for name in fields] for row in rows])
 
 
 def _cell(value: object) -> object:

@@ -21,6 +21,7 @@ from headrace.uuid_text import uuid_text
 
 from .errors import BadUsage, Failure
 from .options import data_dir_option, flag, setting
+from .output import Output, output_option
 from .tables import json_line, one_line
 from .verify import print_kept
 
@@ -57,7 +58,7 @@ def declare(parser: ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a config that the broker is started with, for the internal topics; may be repeated",
     )
-    flag(parser, "--json", "print one JSON object")
+    output_option(parser)
 
 
 def run(options: Namespace) -> int:
@@ -87,7 +88,7 @@ def run(options: Namespace) -> int:
             directory.abandon()
     except (CatalogError, DirectoryInUse, UnusableDirectory, OSError) as error:
         raise Failure(str(error)) from error
-    if options.json:
+    if Output(options.output).is_json:
         found = _as_json(rebuild, executed=options.execute, kept=kept)
         print(json_line({**found, "kept": damaged}))
     else:
@@ -138,19 +139,19 @@ def _as_json(rebuild: Rebuild, *, executed: bool, kept: str | None) -> dict[str,
     return {
         "reason": rebuild.reason,
         "executed": executed and rebuild.is_needed,
-        "oldCatalog": kept,
-        "clusterId": rebuild.cluster_id,
-        "missingPartitions": list(rebuild.missing),
+        "old_catalog": kept,
+        "cluster_id": rebuild.cluster_id,
+        "missing_partitions": list(rebuild.missing),
         "topics": [
             {
-                "name": found.topic.name,
-                "topicId": uuid_text(found.topic.topic_id),
-                "partitions": found.topic.partitions,
-                "partitionsKnown": found.is_counted,
+                "topic": found.topic.name,
+                "topic_id": uuid_text(found.topic.topic_id),
+                "partition_count": found.topic.partitions,
+                "partitions_known": found.is_counted,
                 "directories": found.directories,
                 "configs": dict(found.topic.configs),
-                "configsKnown": found.has_configs,
-                "ofOtherTopics": list(found.others),
+                "configs_known": found.has_configs,
+                "of_other_topics": list(found.others),
             }
             for found in rebuild.topics
         ],

@@ -1,70 +1,27 @@
-"""Output of commands: tables in the format of Kafka's tools, and JSON."""
+"""Texts of tables and JSON, in which nothing controls a terminal."""
 
 from __future__ import annotations
 
 import json
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table.
+def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Format the titles and the rows, each as one line without trailing blanks. None becomes ``-``.
 
-    :param width: the minimum, in characters; a longer value widens the column. None: no padding
-    """
-
-    title: str
-    width: int | None = 15
-
-
-def table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> str:
-    """Format the header and the rows, each as one line without trailing blanks.
-
-    None becomes ``-``, as in Kafka's tools.
+    The columns are as wide as their longest value.
     """
     texts = [["-" if value is None else one_line(str(value)) for value in row] for row in rows]
-    widths = [
-        0 if column.width is None else max(column.width, *(_width(row[index]) for row in texts), 0)
-        for index, column in enumerate(columns)
-    ]
-    lines = [[column.title for column in columns], *texts]
-    padded = (
+    lines = [list(titles), *texts]
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
         " ".join(
             text + " " * (width - _width(text)) for text, width in zip(line, widths, strict=True)
-        )
+        ).rstrip()
         for line in lines
     )
-    return "\n".join(line.rstrip() for line in padded)
-
-
-def screen_table(
-    titles: Sequence[str], lines: Iterable[Sequence[object]], below: Sequence[str] = ()
-) -> Any:
-    """Return a table of rich for a terminal; numbers are on the right.
-
-    :param below: lines below the table
-    """
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text  # not str: names may contain the brackets of markup
-
-    texts = [["-" if value is None else one_line(str(value)) for value in line] for line in lines]
-    caption = Text("\n".join(map(one_line, below))) if below else None
-    made = Table(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")
-    for index, title in enumerate(titles):
-        is_number = all(line[index][:1] in "-0123456789" for line in texts)
-        made.add_column(title, justify="right" if is_number else "left", overflow="fold")
-    for line in texts:
-        made.add_row(*map(Text, line))
-    return made
-
-
-def count_of(number: int, what: str) -> str:
-    """Return a number with its noun, such as ``1 group`` and ``2 groups``."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def one_line(text: str) -> str:

@@ -15,7 +15,8 @@ from headrace.log.recovery import kept_files
 from headrace.log.verify import LogFile, Verified, log_files, metadata_problem, verify_file
 
 from .errors import Failure
-from .options import data_dir_option, flag
+from .options import data_dir_option
+from .output import Output, output_option
 from .progress import byte_progress
 from .tables import json_line, one_line
 
@@ -28,7 +29,7 @@ def declare(parser: ArgumentParser) -> None:
     )
     data_dir_option(parser, "the broker's data directory")
     parser.add_argument("--topic", metavar="TOPIC", help="verify only this topic")
-    flag(parser, "--json", "print one JSON object")
+    output_option(parser)
 
 
 def run(options: Namespace) -> int:
@@ -64,7 +65,7 @@ def run(options: Namespace) -> int:
                 advance(file.size_bytes)
     except OSError as error:
         raise Failure(f"cannot read {error.filename or directory}: {error.strerror}") from error
-    if options.json:
+    if Output(options.output).is_json:
         counts = {
             "partitions": verified.partitions,
             "files": verified.files,
@@ -72,7 +73,7 @@ def run(options: Namespace) -> int:
             "records": verified.records,
             "bytes": verified.size_bytes,
         }
-        print(json_line({"dataDir": directory, **counts, "problems": problems, "kept": kept}))
+        print(json_line({"data_dir": directory, **counts, "problems": problems, "kept": kept}))
     else:
         for found in problems:
             print(found["problem"])
@@ -98,9 +99,9 @@ def _verify(file: LogFile, verified: Verified, *, is_live: bool) -> Iterator[dic
             "partition": file.partition,
             "file": found.path,
             "position": found.position,
-            "endPosition": found.end_position,
+            "end_position": found.end_position,
             "offset": found.first_offset,
-            "endOffset": found.end_offset,
+            "end_offset": found.end_offset,
         }
 
 
