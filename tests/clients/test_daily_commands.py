@@ -306,6 +306,17 @@ def test_offsets_times_and_ends(
     assert headrace("consume", topic, *options.split()).split() == [str(n) for n in expected]
 
 
+def test_an_end_that_no_broker_sends_is_a_failure(
+    headrace: Headrace, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read(*_: Any) -> list[Any]:
+        return []
+
+    monkeypatch.setattr("headrace.client.partition_reader.PartitionReader.read", read)
+    said = headrace("consume", topic, "--exit", status=1)
+    assert "no broker sends the records up to the end" in said
+
+
 def test_a_member_prints_on_after_a_partition_was_revoked(
     headrace: Headrace,
     bootstrap_servers: str,

@@ -34,6 +34,8 @@ from headrace.patterns import matches
 from headrace.protocol.partitions import TopicPartition
 
 _POLLS_TO_LEAVE = 50
+_MAX_EMPTY_READS = 150
+"""About half a minute without records, and longer if brokers do not answer at all."""
 _HINT_S = 2.0
 _TIMESTAMP_TYPES = {
     TIMESTAMP_CREATE_TIME: "CreateTime",
@@ -62,6 +64,8 @@ class Partitions:
         self._cluster = connection_settings(config).cluster()
         self._runner = asyncio.Runner()
         self._reader: PartitionReader | None = None
+        self._has_ends = options.exit or options.end is not None
+        self._empty_reads = 0
 
     def open(self) -> None:
         """Look up where to begin and to end.
@@ -77,7 +81,12 @@ class Partitions:
         :raises ClientError: reading failed
         """
         assert self._reader is not None
-        return self._runner.run(self._reader.read(max_records, wait_s))
+        records = self._runner.run(self._reader.read(max_records, wait_s))
+        self._empty_reads = 0 if records else self._empty_reads + 1
+        # Up to an end there are records, and the reader tries again without end.
+        if records is not None and self._has_ends and self._empty_reads > _MAX_EMPTY_READS:
+            raise Failure("no broker sends the records up to the end")
+        return records
 
     def done(self, records: Sequence[Record]) -> None:
         """Do nothing: nothing is committed."""
@@ -97,7 +106,7 @@ class Partitions:
         ]
         starts = await self._offsets(partitions, options.start or positions.EARLIEST)
         ends: dict[TopicPartition, int] = {}
-        if options.end is not None or options.exit:
+        if self._has_ends:
             ends = await self._offsets(partitions, positions.LATEST)
             if options.end is not None:
                 chosen = await self._offsets(partitions, options.end)
