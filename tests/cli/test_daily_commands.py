@@ -71,7 +71,7 @@ HELP_S, ATTEMPTS = 0.3, 5
         ("topics list --timeout 0", "'0' is not a number of seconds above 0"),
         ("topics list --timeout 3600.5", "3600.5 is more than 3600 seconds"),
         ("exporter --listen 9308", "'9308' is not of the form HOST:PORT or :PORT"),
-        ("exporter --exclude-groups (", "--exclude-groups: '(' is not a regular expression"),
+        ("exporter --exclude-groups (", "'(' is not a regular expression"),
         ("completion tcsh", "invalid choice"),
     ],
 )
