@@ -14,6 +14,12 @@ def test_tutorial(reader: Reader, page: list[Block]) -> None:
     reader.follow(*page)
 
 
+@pytest.mark.follows("docs/how-to/queue.md")
+def test_queue(reader: Reader, page: list[Block]) -> None:
+    reader.serve("headrace serve")
+    reader.follow(*page)
+
+
 @pytest.mark.follows("docs/how-to/test-fixtures.md")
 def test_test_fixtures(reader: Reader, page: list[Block]) -> None:
     printed = reader.follow(*page)

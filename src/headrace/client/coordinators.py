@@ -138,7 +138,8 @@ async def backing_off(
     pause_ms = _FIRST_BACKOFF_MS
     made = 1
     while (result := await attempt()) is None:
-        if loop.time() + pause_ms / 1000 > deadline_s or made == attempts:
+        # A call without time for its answer would replace the reason by its own failure.
+        if loop.time() + 2 * pause_ms / 1000 > deadline_s or made == attempts:
             return None
         await asyncio.sleep(pause_ms / 1000)
         pause_ms = min(2 * pause_ms, _LAST_BACKOFF_MS)
