@@ -382,6 +382,29 @@ async def test_odd_requests_are_refused_and_answers_protected() -> None:
             answer = await client.request(method, path)
             assert answer.status_code == status, path
             assert answer.headers["x-content-type-options"] == "nosniff"
+            assert ("allow" in answer.headers) == (status == 405), path
+        assert (await client.post("/groups")).headers["allow"] == "GET, HEAD"
+        assert (await client.get("/logout")).headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"partiton": 1}, "There is no field 'partiton'."),
+        ({"topic": ["orders"]}, "topic is neither a text nor a number nor true or false."),
+        ({"topic": {}}, "topic is neither a text nor a number nor true or false."),
+    ],
+)
+@story
+async def test_fields_of_an_action_that_it_would_not_understand_are_refused(
+    fields: dict[str, object], error: str
+) -> None:
+    async with _site() as (_, client):
+        asked = {"group_id": "packers", "to": "latest", **fields, "dry_run": False}
+        answer = await client.post("/api/actions/reset-offsets", json=asked, headers=RIGHT)
+        assert (answer.status_code, answer.json()) == (400, {"error": error})
+        answer = await client.post("/api/actions/x/reset-offsets", json={}, headers=RIGHT)
+        assert answer.status_code == 404
 
 
 @story

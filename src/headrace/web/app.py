@@ -10,11 +10,11 @@ from functools import cached_property, partial
 from typing import Any
 
 from headrace.client.errors import ClientError, RequestRefused, UnknownTopic, missing_permission
-from headrace.http.messages import Request, Response
+from headrace.http.messages import Headers, Request, Response
 from headrace.log_lines import LimitedLog, get_logger
 
 from . import groups, lists, record_views, topics
-from .actions import ACTIONS
+from .actions import ACTIONS, Action
 from .errors import BadRequest, NotAllowed, NotSeen, NotThere, PageError, WrongMethod, WrongType
 from .limits import MAX_API_VALUE_BYTES, MAX_URL_BYTES, SHOWN_VALUE_BYTES
 from .openapi import document
@@ -115,7 +115,9 @@ class App:
     async def answer(self, request: Request) -> Response:
         """Answer a request."""
         if request.method not in ("GET", "HEAD", "POST"):
-            response = Response.plain(405, "This method is not served.")
+            response = Response.plain(
+                405, "This method is not served.", (b"allow", b"GET, HEAD, POST")
+            )
         elif len(request.target) > MAX_URL_BYTES:
             response = Response.plain(414, "The address is too long.")
         else:
@@ -147,7 +149,7 @@ class App:
             if path in routes:
                 return routes[path]
         if request.path in others:
-            raise WrongMethod("This method is not served.")
+            raise WrongMethod("GET, HEAD" if request.method == "POST" else "POST")
         raise NotThere("There is no such page.")
 
     # Views ----------------------------------------------------------------------------------------
@@ -191,11 +193,11 @@ class App:
 
     # Actions --------------------------------------------------------------------------------------
 
-    async def _planned(self, request: PageRequest, fields: Mapping[str, str]) -> Plan:
-        name = request.path.rpartition("/")[2]
+    def _action(self, request: PageRequest, folder: str) -> Action:
+        name = request.path.removeprefix(folder)
         if name not in ACTIONS:
             raise NotThere(f"There is no action {name!r}.")
-        return await ACTIONS[name].plan(self._site.tools, fields)
+        return ACTIONS[name]
 
     async def _executed(self, request: PageRequest, user: str, plan: Plan) -> str:
         outcome = await self._site.plans.execute(user, request.host, plan)
@@ -205,7 +207,7 @@ class App:
     async def _plan(self, request: PageRequest) -> Response:
         """Return what an action would change, with the button that confirms it."""
         user, fields = self._access.form(request)
-        plan = await self._planned(request, fields)
+        plan = await self._action(request, "/action/").plan(self._site.tools, fields)
         plan.back = _own_path(fields.get("back", ""))
         values = {"plan": plan, "plan_id": self._site.plans.keep(user, plan)}
         return self._site.html(request, "plan", values)
@@ -235,9 +237,13 @@ class App:
         is_dry = fields.pop("dry_run", True)
         if not isinstance(is_dry, bool):
             raise BadRequest("dry_run is true or false.")
-        plan = await self._planned(
-            request, {name: _field_text(value) for name, value in fields.items()}
-        )
+        action = self._action(request, "/api/actions/")
+        names = [field.name for field in action.fields]
+        for name in fields:
+            if name not in names:  # misspelt, it would leave out what limits the change
+                raise BadRequest(f"There is no field {name!r}.")
+        texts = {name: _field_text(name, value) for name, value in fields.items()}
+        plan = await action.plan(self._site.tools, texts)
         outcome = None if is_dry else await self._executed(request, visitor.user, plan)
         preview = Preview(plan.title, plan.changes, plan.cautions, not is_dry, outcome)
         return json_response(plain(preview))
@@ -270,12 +276,16 @@ class App:
         """Answer a request that cannot be served."""
         title, status = _explained(error)
         if request.is_api:
-            challenges = _CHALLENGES if status == 401 else ()
-            return json_response(plain(Error(str(error))), status, challenges)
-        if request.is_part:  # the browser keeps the part that it shows
-            return Response(status, b"")
-        values = {"title": title, "text": str(error), "tone": "bad", "back": "/"}
-        return self._site.html(request, "message", values, status)
+            response = json_response(plain(Error(str(error))), status)
+        elif request.is_part:  # the browser keeps the part that it shows
+            response = Response(status, b"")
+        else:
+            values = {"title": title, "text": str(error), "tone": "bad", "back": "/"}
+            response = self._site.html(request, "message", values, status)
+        headers: Headers = _CHALLENGES if request.is_api and status == 401 else ()
+        if isinstance(error, WrongMethod):
+            headers = [(b"allow", error.methods.encode())]
+        return response._replace(headers=[*response.headers, *headers])
 
 
 def _own_path(address: str) -> str:
@@ -284,8 +294,13 @@ def _own_path(address: str) -> str:
     return address if is_own else "/"
 
 
-def _field_text(value: object) -> str:
-    """Return a value of JSON as the field of a form."""
+def _field_text(name: str, value: object) -> str:
+    """Return a value of JSON as the field of a form.
+
+    :raises BadRequest: it is an array or an object
+    """
+    if isinstance(value, (list, dict)):
+        raise BadRequest(f"{name} is neither a text nor a number nor true or false.")
     if value is None or value is False:
         return ""
     return "yes" if value is True else str(value)

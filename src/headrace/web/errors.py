@@ -37,9 +37,16 @@ class NotAllowed(PageError):
 
 
 class WrongMethod(PageError):
-    """The method is not served."""
+    """The method is not served.
+
+    :param methods: those that are, as the header Allow has them
+    """
 
     status = 405
+
+    def __init__(self, methods: str) -> None:
+        super().__init__("This method is not served.")
+        self.methods = methods
 
 
 class WrongType(PageError):

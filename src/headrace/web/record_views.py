@@ -95,7 +95,8 @@ async def records(
 ) -> Records:
     """Return a page of the records of a topic.
 
-    :raises UnknownTopic: the topic or the partition does not exist
+    :raises UnknownTopic: the topic does not exist
+    :raises NotThere: it has no such partition
     :raises ClientError: the cluster cannot be reached, or refuses
     """
     seen = await visit.seen_if_any()

@@ -11,7 +11,7 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError, RequestRefused, UnknownTopic, error_name
+from headrace.client.errors import ClientError, RequestRefused, error_name
 from headrace.client.fetch import FetchedPartition, FetchLimits, FetchPosition, fetch
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.offsets import EARLIEST, LATEST
@@ -27,6 +27,7 @@ from headrace.protocol.record_batch import (
     records,
 )
 
+from .errors import NotThere
 from .limits import (
     FETCH_BYTES,
     MAX_KEPT_BYTES,
@@ -232,7 +233,8 @@ async def find_records(
     """Return the first records that a query selects; for "latest" the newest, if the budget allows.
 
     :param budget: None for that of a page
-    :raises UnknownTopic: the topic or the partition does not exist
+    :raises UnknownTopic: the topic does not exist
+    :raises NotThere: it has no such partition
     :raises ClientError: the cluster cannot be reached, or refuses
     """
     leaders = PartitionLeaders(cluster)
@@ -241,7 +243,7 @@ async def find_records(
     if numbers is None:
         numbers = sorted((await cluster.topics([query.topic]))[query.topic].leaders)
     if query.partition is not None and query.partition not in numbers:
-        raise UnknownTopic(f"{query.topic}-{query.partition}")
+        raise NotThere(f"The topic {query.topic!r} has no partition {query.partition}.")
     chosen = numbers if query.partition is None else [query.partition]
     places = await _places(leaders, query, [(query.topic, number) for number in chosen])
     budget = budget or page_budget()

@@ -152,10 +152,10 @@ def html_response(text: str, status: int = 200) -> Response:
     return Response(status, text.encode(), [(b"content-type", b"text/html; charset=utf-8")])
 
 
-def json_response(value: object, status: int = 200, headers: Headers = ()) -> Response:
+def json_response(value: object, status: int = 200) -> Response:
     """Return JSON."""
     body = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    return Response(status, body, [(b"content-type", b"application/json"), *headers])
+    return Response(status, body, [(b"content-type", b"application/json")])
 
 
 def redirect(address: str, headers: Headers = ()) -> Response:
