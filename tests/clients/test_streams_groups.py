@@ -216,7 +216,7 @@ def test_spark_queries_leave_it_alone(count: Count, bootstrap_servers: str) -> N
     with pytest.raises(SourceError, match="is a streams group, not a share group"):
         asyncio.run(on_cluster(lambda cluster: ensure_group_settings(cluster, count.group_id, {})))
     with pytest.raises(SourceError, match="has consumers that commit offsets themselves"):
-        asyncio.run(on_cluster(lambda cluster: check_group(cluster, count.group_id, 30_000)))
+        asyncio.run(on_cluster(lambda cluster: check_group(cluster, count.group_id)))
 
 
 def test_its_history_and_what_is_left_of_it(
