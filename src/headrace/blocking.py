@@ -176,6 +176,12 @@ class ShareConsumer:
             raise ClientError(
                 f"{self._consumer} belongs to another process: create one after the fork"
             )
+        if self._thread.is_current():
+            work.close()
+            raise ClientError(
+                f"{self._consumer} waits for the thread that it is called in, which runs "
+                "on_lock_lost and the deserializers: call it in another thread"
+            )
         try:
             return self._thread.submit(work)
         except RuntimeError:

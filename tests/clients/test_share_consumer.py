@@ -214,6 +214,22 @@ async def test_a_broker_that_refuses_one_record_accepts_the_others(
         assert lost == [[records[5]]]
 
 
+@story
+async def test_a_delayed_release_does_not_end_the_next_delivery(conf: dict[str, str], topic: str):
+    async with ShareConsumer(conf, [topic], start="earliest") as queue:
+        queue._delays_at_broker = False
+        records = await take_all(queue, 6)
+        await queue.release(records, delay=1.5)
+        assert queue.held == 6
+        (node,) = queue._ranges._nodes.values()
+        await node._connection.close()
+        again = await take_all(queue, 6)
+        assert queue.held == 6
+        await until(lambda: not queue._delayed)
+        assert await queue.poll(timeout=0.5) == []
+        await queue.accept(again)
+
+
 # --- locks ---
 
 
@@ -348,7 +364,18 @@ async def test_records_that_do_not_decode(conf: dict[str, str], topic: str, boot
             raise KeyError("no fallback")
         return record._replace(value=record.offset)
 
-    for on_undecodable, values in (("reject", []), (other, [1, 2, 3, 4, 5])):
+    def nothing(_: Record, __: Exception) -> None:
+        return None
+
+    def elsewhere(record: Record, _: Exception) -> Record:
+        return record._replace(offset=9)
+
+    for on_undecodable, values in (
+        ("reject", []),
+        (other, [1, 2, 3, 4, 5]),
+        (nothing, []),
+        (elsewhere, []),
+    ):
         group = {**conf, "group.id": unique("g")}
         async with ShareConsumer(
             group, [topic], start="earliest", value=json, on_undecodable=on_undecodable
@@ -453,6 +480,20 @@ async def test_no_more_is_acquired_than_may_be_held(conf: dict[str, str], topic:
         assert await queue.poll(timeout=0.3) == []
         await queue.accept(first)
         assert len(await queue.poll(timeout=PATIENCE_S)) == 1
+
+
+@story
+async def test_limits_that_no_request_has(conf: dict[str, str], topic: str):
+    async with ShareConsumer(
+        conf, [topic], start="earliest", max_held_records=2**40, max_held_bytes=2**40
+    ) as queue:
+        records: list[Record] = []
+        while len(records) < 6:
+            records += await queue.poll(2**40)
+        await queue.accept(records)
+    for limits in ({"max_held_records": 0}, {"max_held_bytes": -1}):
+        with pytest.raises(ClientError, match="must be at least 1"):
+            ShareConsumer(conf, [topic], **limits)
 
 
 @story
@@ -569,7 +610,55 @@ async def _count(queue: ShareConsumer) -> int:
     return len([record async for record in queue])
 
 
+@story
+async def test_a_close_under_way_tells_what_was_not_accepted(
+    conf: dict[str, str], topic: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("headrace.client.share.consumer._RELEASE_TIMEOUT_S", 0.1)
+    queue = ShareConsumer(conf, [topic], start="earliest")
+    await queue.open()
+    records = await take_all(queue, 6)
+    (node,) = queue._ranges._nodes.values()
+    await node._lock.acquire()  # as if the broker did not answer
+    accepting = asyncio.create_task(queue.accept(records))
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(queue.close())
+    with pytest.raises(OutcomesFailed, match=r"6 of 6 .* the consumer was closed"):
+        await accepting
+    node._lock.release()
+    await closing
+
+
+@story
+async def test_a_consumer_that_is_closed_while_it_opens_is_no_member(
+    conf: dict[str, str], topic: str
+):
+    for turns in range(0, 60, 3):
+        queue = ShareConsumer(conf, [topic], start="earliest")
+        opening = asyncio.create_task(queue.open())
+        for _ in range(turns):
+            await asyncio.sleep(0.001)
+        await queue.close()
+        await asyncio.gather(opening, return_exceptions=True)
+        heartbeats = queue._ranges._heartbeats
+        assert heartbeats is None or heartbeats.done(), turns
+
+
 # --- without asyncio ---
+
+
+def test_a_callback_cannot_wait_for_its_own_thread(conf: dict[str, str], topic: str) -> None:
+    told: list[str] = []
+
+    def value(data: bytes) -> bytes:
+        with pytest.raises(ClientError) as error:
+            queue.poll()
+        told.append(str(error.value))
+        return data
+
+    with headrace.blocking.ShareConsumer(conf, [topic], start="earliest", value=value) as queue:
+        assert next(queue).value == BOXES[0]
+    assert "waits for the thread that it is called in" in told[0]
 
 
 def test_the_blocking_twin_in_threads(

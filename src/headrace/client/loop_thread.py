@@ -31,6 +31,10 @@ class LoopThread:
         """True after :meth:`close`."""
         return self._is_closed
 
+    def is_current(self) -> bool:
+        """Return whether the caller runs in this thread, which then cannot wait for its results."""
+        return threading.current_thread() is self._thread
+
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a coroutine on the loop.
 

@@ -10,7 +10,7 @@ from itertools import accumulate
 from headrace.client.records import Record, UnreadableBatch, decode_lists
 from headrace.protocol.partitions import TopicIdPartition
 
-from .spans import Span, intersect, normalize, subtract
+from .spans import Span, contains, normalize, subtract
 from .types import AcquiredRange
 
 SizedRecord = tuple[Record, int]
@@ -82,7 +82,7 @@ class Arrived:
         ]
 
     def _is_left(self, offset: int) -> bool:
-        return bool(intersect(self.left, [(offset, offset)]))
+        return contains(self.left, offset)
 
 
 def runs(offsets: Sequence[int]) -> list[Span]:

@@ -26,7 +26,7 @@ from headrace.protocol.partitions import TopicIdPartition, TopicPartition
 from .arrived import Arrived, SizedRecord, runs
 from .node import Batches
 from .range_consumer import RangeConsumer
-from .spans import Span, count, intersect, normalize, subtract
+from .spans import Span, contains, count, intersect, normalize, subtract
 from .types import AcknowledgeType, AcquireMode
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ _FAST_S = 0.1
 """Iteration takes more records at once if it needs less than this time for them."""
 _MAX_AHEAD = 500
 """The limit of records that iteration takes at once."""
+_MAX_INT32 = 2**31 - 1
 _MAX_LOSSES = 1000
 """The limit of losses whose reasons are known when their records are ended."""
 _MAX_DELAY_S = 86_400.0
@@ -145,7 +146,7 @@ class ShareConsumer:
     :param on_undecodable: what happens to a record for which ``key`` or ``value`` raises:
         ``"reject"`` rejects it with the reason, ``"raise"`` raises :class:`Undecodable` with the
         record, which is held, and a function of (record with bytes, error) returns the record to
-        hand out
+        hand out, with another key or value
     :param renew: ``"auto"`` renews the lock of each held record in time, for as long as it is held;
         ``"manual"`` leaves it to :meth:`renew`
     :param on_lock_lost: called with the list of records whose locks were lost: other members get
@@ -188,6 +189,11 @@ class ShareConsumer:
             raise ClientError(
                 f"on_undecodable is {on_undecodable!r}, not 'reject', 'raise' or a function"
             )
+        if max_held_records < 1 or max_held_bytes < 1:
+            raise ClientError(
+                f"max_held_records is {max_held_records} and max_held_bytes {max_held_bytes}: "
+                "both must be at least 1"
+            )
         self._reset = _reset(start)
         self._read_key = None if key is None else deserializer(key)
         self._read_value = None if value is None else deserializer(value)
@@ -226,8 +232,8 @@ class ShareConsumer:
         """All outcomes without an answer, by their ids."""
         self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         """Held while a broker, by node id, has a request with outcomes."""
-        self._delayed: dict[asyncio.TimerHandle, int] = {}
-        """The releases that are not due yet, and their numbers of records."""
+        self._delayed: dict[asyncio.TimerHandle, _Outcomes] = {}
+        """The releases that are not due yet, and their records."""
         self._delays_at_broker: bool | None = None
         self._ahead, self._is_fast, self._acquired_at_s = 1, False, 0.0
 
@@ -251,6 +257,9 @@ class ShareConsumer:
             if self._reset is not None:
                 await _begin_group(self._ranges.cluster, self.group_id, self._reset)
             await self._ranges.start()
+            if self.is_closed:
+                await self._ranges.close()
+                raise ClientError(f"{self} was closed while it opened")
         except BaseException:
             self._is_closed = True
             await self._ranges.cluster.close()
@@ -415,7 +424,10 @@ class ShareConsumer:
             problem: Exception = error
         if callable(self._on_undecodable):
             try:
-                return self._on_undecodable(record, problem)
+                substitute = self._on_undecodable(record, problem)
+                if isinstance(substitute, Record) and substitute[:3] == record[:3]:
+                    return substitute
+                raise TypeError("on_undecodable has not returned this record")
             except Exception as error:
                 problem = error
         undecodable = Undecodable(record, f"{type(problem).__name__}: {problem}")
@@ -455,12 +467,12 @@ class ShareConsumer:
                 ahead = 2 * self._ahead if self._is_fast else self._ahead // 2
                 self._ahead = min(max(ahead, 1), _MAX_AHEAD)
                 self._acquired_at_s = 0.0
-            max_records = min(max_records or self._ahead, room)
+            max_records = min(max_records or self._ahead, room, _MAX_INT32)
             takes_batches = self._is_fast and max_records < room
             acquired = await self._ranges.acquire(
                 max_records=max_records,
                 max_wait_ms=int(min(wait_s, self._longest_wait_s()) * 1000),
-                max_bytes=max(self._max_held_bytes - self._held_bytes, 1),
+                max_bytes=min(self._max_held_bytes - self._held_bytes, _MAX_INT32),
                 mode=AcquireMode.BATCH_OPTIMIZED if takes_batches else AcquireMode.RECORD_LIMIT,
             )
         if acquired.ranges:
@@ -545,9 +557,7 @@ class ShareConsumer:
                 record: self._why_not(record)
                 for record in listed
                 if record not in failed
-                and intersect(
-                    refused.get(_partition_of(record), []), [(record.offset, record.offset)]
-                )
+                and contains(refused.get(_partition_of(record), []), record.offset)
             }
         if self._tracing is not None and kind is not AcknowledgeType.RENEW:
             took_s = time.monotonic() - began_s
@@ -589,9 +599,9 @@ class ShareConsumer:
         }, failed
 
     def _why_not(self, record: Record) -> str:
-        partition, span = _partition_of(record), (record.offset, record.offset)
+        partition = _partition_of(record)
         for lost_of, spans, reason in reversed(self._losses):
-            if lost_of == partition and intersect(spans, [span]):
+            if lost_of == partition and contains(spans, record.offset):
                 return f"its lock was lost: {reason}"
         return "it is not held: it was ended, or came from elsewhere"
 
@@ -621,8 +631,9 @@ class ShareConsumer:
                 del self._outgoing[key]
                 by_kind = {(partition, kind): spans for partition, spans in outcomes.items()}
                 return await self._ranges.settle(by_kind, **dict(terms))
-        except ClientError as error:
-            self._losses += ((p, normalize(spans), str(error)) for p, spans in outcomes.items())
+        except (ClientError, asyncio.CancelledError) as error:  # a close cancels, not the caller
+            reason = str(error) or "the consumer was closed"
+            self._losses += ((p, normalize(spans), reason) for p, spans in outcomes.items())
             return {}
         finally:
             del self._unsettled[id(outcomes)]
@@ -656,7 +667,7 @@ class ShareConsumer:
 
         assert self._loop is not None
         handle = self._loop.call_later(delay, release)
-        self._delayed[handle] = sum(map(count, chosen.values()))
+        self._delayed[handle] = chosen
         if failed:
             raise OutcomesFailed(failed, len(records))
 
@@ -665,11 +676,12 @@ class ShareConsumer:
         for arrived in self._arrived:
             if arrived.partition == partition:
                 arrived.lose(spans)
-        for outcomes in self._unsettled.values():  # the next delivery may be in hand
+        for outcomes in (*self._unsettled.values(), *self._delayed.values()):
+            # the next delivery may be in hand
             if partition in outcomes:
                 outcomes[partition][:] = subtract(normalize(outcomes[partition]), spans)
         held = self._held[partition]
-        lost = [held.pop(offset) for offset in list(held) if intersect(spans, [(offset, offset)])]
+        lost = [held.pop(offset) for offset in list(held) if contains(spans, offset)]
         if not lost:
             return
         self._held_records -= len(lost)
@@ -696,7 +708,7 @@ class ShareConsumer:
         return (
             self._held_records
             + sum(count(arrived.left) for arrived in self._arrived)
-            + sum(self._delayed.values())
+            + sum(count(spans) for chosen in self._delayed.values() for spans in chosen.values())
         )
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:

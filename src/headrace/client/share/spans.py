@@ -1,10 +1,12 @@
-"""Set operations on runs of offsets, each in one linear pass.
+"""Set operations on runs of offsets, each in one linear pass at most.
 
 Results are sorted and disjoint. Both ends of a run are inclusive.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 Span = tuple[int, int]
@@ -55,6 +57,12 @@ def subtract(left: Sequence[Span], right: Sequence[Span]) -> list[Span]:
         if first <= last:
             rest.append((first, last))
     return rest
+
+
+def contains(spans: Sequence[Span], offset: int) -> bool:
+    """Return whether an offset is in sorted and disjoint spans."""
+    at = bisect_right(spans, (offset, math.inf)) - 1
+    return at >= 0 and offset <= spans[at][1]
 
 
 def count(spans: Iterable[Span]) -> int:
