@@ -575,6 +575,35 @@ async def test_where_a_new_group_begins(
 
 
 @story
+async def test_a_group_of_another_type(conf: dict[str, str], topic: str, bootstrap_servers: str):
+    with consumer(bootstrap_servers, conf["group.id"]) as reader:
+        reader.subscribe([topic])
+        take(reader, 1)
+        with pytest.raises(ClientError, match=r"not a share group: choose another group.id"):
+            async with ShareConsumer(conf, [topic], start="earliest"):
+                pass
+
+
+@story
+async def test_a_long_reason_does_not_prevent_a_dead_letter():
+    with Broker() as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "t")
+        produce(servers, "t", BOXES)
+        create_topic(
+            servers, "dlq.t", errors_deadletterqueue_group_enable="true", max_message_bytes="500"
+        )
+        set_configs(servers, ResourceType.GROUP, "g", errors_deadletterqueue_topic_name="dlq.t")
+        conf = {"bootstrap.servers": servers, "group.id": "g"}
+        async with ShareConsumer(conf, ["t"], start="earliest") as queue:
+            await queue.reject(await anext(queue), reason="x: " * 300)
+        with consumer(servers, "reader") as reader:
+            reader.subscribe(["dlq.t"])
+            (letter,) = take(reader, 1)
+    assert dict(letter.headers())["__dlq.errors.message"] == b"Offset rejected by client"
+
+
+@story
 async def test_misuse_is_one_line(conf: dict[str, str], topic: str):
     queue = ShareConsumer(conf, [topic], start="earliest")
     for call in (queue.poll, lambda: queue.accept([]), lambda: anext(queue)):

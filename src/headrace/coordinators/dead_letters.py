@@ -518,8 +518,8 @@ def _letters(
 def _batches(letters: Iterator[Letter], max_bytes: int, wall_ms: int) -> Iterator[Batch]:
     """Yield batches of at most ``max_bytes``, each with the offsets of its letters.
 
-    A letter that is too large alone is written without key, value and headers of the record. If it
-    is still too large, the append fails.
+    A letter that is too large alone is written without key, value and headers of the record, and
+    without what a member says of its rejection. If it is still too large, the append fails.
     """
     together: list[Letter] = []
     size = record_batch.HEADER_BYTES
@@ -529,7 +529,9 @@ def _batches(letters: Iterator[Letter], max_bytes: int, wall_ms: int) -> Iterato
             record_batch.HEADER_BYTES + own > max_bytes
             and len(_batch([letter], wall_ms)) > max_bytes
         ):
-            letter = Letter(letter.offset, None, None, letter.headers[-len(dead_letters.HEADERS) :])
+            *context, (name, message) = letter.headers[-len(dead_letters.HEADERS) :]
+            message = (message or b"").partition(b":")[0]  # a member must not prevent its letter
+            letter = Letter(letter.offset, None, None, (*context, (name, message)))
             own = letter.size_bytes
         if together and size + own > max_bytes:
             yield _batch(together, wall_ms), [one.offset for one in together]

@@ -51,6 +51,8 @@ _MAX_INT32 = 2**31 - 1
 _MAX_LOSSES = 1000
 """The limit of losses whose reasons are known when their records are ended."""
 _MAX_DELAY_S = 86_400.0
+_MAX_START_S = 1e12
+"""Before all records."""
 _MAX_REASON_CHARS = 1000
 _RELEASE_TIMEOUT_S = 1.5
 
@@ -758,16 +760,21 @@ def _reset(start: Start) -> str | None:
     if start is None or (isinstance(start, str) and start in ("earliest", "latest")):
         return start
     seconds = start.total_seconds() if isinstance(start, timedelta) else start
-    if isinstance(seconds, str | bool) or not 0 <= seconds < math.inf:
+    if isinstance(seconds, str | bool) or not 0 <= seconds < _MAX_START_S:
         raise ClientError(f"start is {start!r}, not 'earliest', 'latest', or seconds ago")
     return f"by_duration:PT{seconds:.3f}S"
 
 
 async def _begin_group(cluster: Cluster, group_id: str, reset: str) -> None:
     """Set where a group begins, if it is new; say so if it exists and begins elsewhere."""
-    if await describe_group(cluster, group_id, [SHARE]) is None:
+    group = await describe_group(cluster, group_id)
+    if group is None:
         await alter_configs(cluster, ConfigType.GROUP, group_id, {_RESET: reset})
         return
+    if group.type != SHARE:
+        raise ClientError(
+            f"'{group_id}' is a {group.type} group, not a share group: choose another group.id"
+        )
     try:
         configs = await describe_config(cluster, ConfigType.GROUP, group_id, [_RESET])
         current = configs.get(_RESET)
