@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from argparse import ArgumentParser
 from pathlib import Path
 
@@ -70,3 +71,16 @@ def test_a_broker_that_is_not_there_ends_it_at_once(capsys: pytest.CaptureFixtur
         "headrace groups list: no broker answers at 127.0.0.1:1: Connection refused\n"
     )
     assert main(["groups", "list", "-b", ""]) == 2
+
+
+def test_a_host_that_is_not_there_is_said_without_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_host(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr("socket.getaddrinfo", no_host)
+    complaint = "no broker answers at nowhere:1: Name or service not known"
+    configs: list[dict[str, str]] = [{}, {"ssl.engine.location": "/e"}]  # the other is librdkafka's
+    for config in configs:
+        with pytest.raises(Failure) as raised:
+            must_answer({"bootstrap.servers": "nowhere:1", **config})
+        assert str(raised.value) == complaint

@@ -86,6 +86,7 @@ def test_bad_usage_is_one_line(
         ("--help", "  serve   "),
         ("things --help", "  count  count things\n"),
         ("topics", "  create    create topics\n"),
+        ("users", "\nList, add and delete the users of SCRAM.\n"),
         ("lag -h", "  show "),
     ],
 )

@@ -210,7 +210,7 @@ def test_new_credentials_are_used_by_our_connections_too() -> None:
         (
             RequestRefused("x", 69, "Group g not found."),
             KafkaError.GROUP_ID_NOT_FOUND,
-            "Group g not found.",
+            "Group g not found: correct the group's id or type",
         ),
         (
             RequestRefused("x", 68),

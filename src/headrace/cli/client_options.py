@@ -150,6 +150,7 @@ def _must_listen(config: Mapping[str, str]) -> None:
     :raises Failure: none does
     """
     from headrace.client.cluster import parse_bootstrap
+    from headrace.client.errors import error_line
 
     problems = []
     for host, port in parse_bootstrap(config["bootstrap.servers"]):
@@ -157,6 +158,5 @@ def _must_listen(config: Mapping[str, str]) -> None:
             socket.create_connection((host, port), _CONNECT_TIMEOUT_S).close()
             return
         except OSError as error:
-            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error
-            problems.append(f"no broker answers at {host}:{port}: {reason}")
+            problems.append(f"no broker answers at {host}:{port}: {error_line(error)}")
     raise Failure("; ".join(problems))

@@ -92,7 +92,8 @@ def _explain(first: str, word: str, names: Mapping[str, str]) -> NoReturn:
         parser.formatter_class = RawDescriptionHelpFormatter
         sections = {"verbs": list(names)}
         if first in COMMANDS:
-            parser.description = COMMANDS[first].summary.capitalize()
+            summary = COMMANDS[first].summary
+            parser.description = f"{summary[0].upper()}{summary[1:]}."
         elif not first:
             parser.description = "Work queues and visible progress for Kafka-protocol streams."
             sections = {title: list(some) for title, some in SECTIONS.items()}

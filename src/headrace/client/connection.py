@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import io
-import os
 import random
 import ssl
 import struct
@@ -36,6 +35,7 @@ from .errors import (
     ConnectionFailed,
     StringTooLong,
     check_answer,
+    error_line,
     error_name,
 )
 from .frames import Frames
@@ -168,7 +168,7 @@ class Connection:
         except (UnicodeError, OverflowError, ValueError) as error:
             raise ConnectionFailed(f"no broker answers at {address}: {error}") from None
         except OSError as error:
-            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            reason = error_line(error)
             if tls is not None and isinstance(error, ConnectionResetError):
                 known = await mismatch(address, security)
                 if known is not None:

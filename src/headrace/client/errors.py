@@ -25,6 +25,7 @@ _AUTHORIZATION_FAILED = frozenset(
 _ADVICE: dict[int, str] = {
     ErrorCode.SECURITY_DISABLED: "set authorizer.class.name on the brokers",
     ErrorCode.NON_EMPTY_GROUP: "stop its members first",
+    ErrorCode.GROUP_ID_NOT_FOUND: "correct the group's id or type",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "a member subscribes to the topic: stop it first",
 }
 """What to change."""

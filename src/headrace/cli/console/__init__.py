@@ -1,1 +1,1 @@
-"""``headrace produce``, ``headrace consume`` and ``headrace console-share-consumer``."""
+"""``headrace produce`` and ``headrace consume``."""

@@ -193,7 +193,7 @@ def _sources(options: Namespace, opened: ExitStack) -> list[Source]:
             for path in options.files
         ]
     except OSError as error:
-        raise BadUsage(f"cannot read {one_line_error(error)}") from error
+        raise BadUsage(f"cannot read {error.filename}: {error.strerror}") from error
 
 
 class Sender:

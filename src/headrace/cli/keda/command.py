@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli.client_options import client_config, client_options, connection_settings
 from headrace.cli.cluster_run import run_until_stopped
-from headrace.cli.errors import BadUsage, Failure, one_line_error
+from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.log_output import log_to_stderr
 from headrace.cli.metrics_access import server_tls
 from headrace.cli.options import (
@@ -147,7 +147,7 @@ def _credentials(tls: Path | None, client_ca: Path | None) -> Any:
         pem = tls.read_bytes()  # OpenSSL finds the key and the certificates in it
         roots = None if client_ca is None else client_ca.read_bytes()
     except OSError as error:
-        raise BadUsage(f"cannot read {one_line_error(error)}") from error
+        raise BadUsage(f"cannot read {error.filename}: {error.strerror}") from error
     return grpc.ssl_server_credentials([(pem, pem)], roots, require_client_auth=roots is not None)
 
 
