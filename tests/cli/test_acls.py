@@ -67,6 +67,8 @@ def test_what_is_refused_is_one_line(acls: Acls) -> None:
     for line, complaint in {
         "add User:bob --topic t": "give an --operation, --producer or --consumer",
         "add User:bob --topic t --producer --operation read": "give an --operation, --producer or",
+        "add User:bob --topic t --group g --producer": "a producer needs nothing on GROUP 'g'",
+        "add User:bob --cluster --producer --consumer --topic t": "needs nothing on CLUSTER",
         "add User:bob --operation fly --topic t": "'fly' is not an operation: all, read",
         "add User:bob --operation read": "name a resource",
         "remove --yes": "name a principal or a resource",

@@ -5,6 +5,9 @@ from __future__ import annotations
 import inspect
 import io
 import json
+import os
+import subprocess
+import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
@@ -77,6 +80,44 @@ def test_bad_usage_is_one_line(
     assert main(line.split()) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(complaint) and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "groups describe g",
+        "groups delete g --yes",
+        "groups reset g --topic t --to earliest --yes",
+        "lag show g",
+    ],
+)
+def test_without_a_broker_a_verb_of_groups_does_not_wait(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*line.split(), "-b", "127.0.0.1:1", "--timeout", "2"]) == 1
+    complaint = "no broker answers at 127.0.0.1:1: Connection refused"
+    assert capsys.readouterr().err == f"headrace {' '.join(line.split()[:2])}: {complaint}\n"
+
+
+@pytest.mark.parametrize(
+    ("closed", "line", "status", "complaint"),
+    [
+        (">&-", "completion bash", 0, ""),
+        (">&- 2>&-", "topcs", 2, ""),
+        ("<&-", "users add ann", 1, "headrace users add: no broker answers"),
+        ("<&-", "produce t", 1, "headrace produce: no broker answers"),
+    ],
+)
+def test_a_closed_stream_is_an_empty_one(
+    closed: str, line: str, status: int, complaint: str
+) -> None:
+    command = f"exec {sys.executable} -m headrace {line} {closed}"
+    environment = {**os.environ, "HEADRACE_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    done = subprocess.run(
+        ["sh", "-c", command], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status
+    assert done.stderr.startswith(complaint) and done.stderr.count("\n") == bool(complaint)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,9 @@ def test_quotas_come_and_go_and_survive_a_restart(
         said = quotas("set", "nonsense=1", *LOADER, status=1)
         assert "Invalid configuration key nonsense" in said and said.count("\n") == 1
         assert "give" not in quotas("set", "producer_byte_rate=x", *LOADER, status=2)
+        for verb in (["list"], ["set", "producer_byte_rate=1"], ["remove", "producer_byte_rate"]):
+            two = quotas(*verb, "--user", "ann", "--user", "bob", status=2)
+            assert "name one user, one client id or one address at a time" in two
         assert "name a user" in quotas("set", "producer_byte_rate=1", status=2)
     with headrace.Broker(tmp_path / "data") as broker:
         assert [line.split() for line in quotas("list").splitlines()] == [

@@ -149,6 +149,10 @@ async def add_acls(
     needs = [*_PRODUCER * producer, *_CONSUMER * consumer]
     if bool(needs) == bool(operations):
         raise BadUsage("give an --operation, --producer or --consumer")
+    for resource_type, name in resources:
+        if needs and resource_type not in {kind for kind, _ in needs}:
+            who = " or ".join(["producer"] * producer + ["consumer"] * consumer)
+            raise BadUsage(f"a {who} needs nothing on {resource_type.name} '{name}'")
     permission = Permission.DENY if deny else Permission.ALLOW
     added = [
         Acl(resource_type, name, pattern_type, principal, host, operation, permission)
@@ -266,11 +270,13 @@ async def remove_acls(
         raise BadUsage("name a principal or a resource whose ACLs to remove")
     matching = await _matching(cluster, principals, resources, pattern_type, operations, hosts)
     problems: list[Exception] = []
+    removed = matching
     if not dry_run:
         lines = [" ".join(map(str, _row(acl).values())) for acl in matching]
         confirm("Remove these ACLs?", lines, yes=yes)
-        removed = await acls.delete_acls(cluster, [AclFilter(*acl) for acl in matching])
-        problems = [answer for answer in removed.values() if isinstance(answer, Exception)]
+        answers = await acls.delete_acls(cluster, [AclFilter(*acl) for acl in matching])
+        problems = [answer for answer in answers.values() if isinstance(answer, Exception)]
+        removed = [acl for acl in matching if not isinstance(answers[AclFilter(*acl)], Exception)]
     result = "would be removed" if dry_run else "removed"
-    rows = [{**_row(acl), "result": result} for acl in matching]
-    output.rows(() if problems else rows, nothing="there are no such ACLs", problems=problems)
+    rows = [{**_row(acl), "result": result} for acl in removed]
+    output.rows(rows, nothing="there are no such ACLs", problems=problems)

@@ -61,7 +61,7 @@ def _commands() -> Iterator[tuple[str, Words]]:
 def _words(command: Command, summary: str) -> Words:
     parser = ArgumentParser()
     command.declare(parser)
-    words = Words(summary, {}, {"": tuple(getattr(command, "ACTIONS", ()))})
+    words = Words(summary, {}, {"": ()})
     for action in parser._actions:
         if action.help is SUPPRESS:
             continue

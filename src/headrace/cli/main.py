@@ -150,6 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is None:
         os.umask(0o077)  # files of commands have records, or what was done with them
+        _open_streams()
     prog = "headrace"
     try:
         name, command, words = command_of(sys.argv[1:] if arguments is None else list(arguments))
@@ -173,6 +174,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:  # before the command handled the signal
         return 130
+
+
+def _open_streams() -> None:
+    """Open the standard streams that the caller has closed, as empty ones."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _drop_output() -> None:

@@ -76,7 +76,7 @@ def _quota(text: str) -> tuple[str, float]:
 )
 async def list_quotas(cluster: Cluster, output: Output, *, entity: Names) -> None:
     """Print quotas."""
-    described = await quotas.describe_quotas(cluster, dict(entity))
+    described = await quotas.describe_quotas(cluster, _names(entity))
     output.rows(
         [
             {**_row(of_entity), "quota": key, "value": value}
@@ -85,6 +85,17 @@ async def list_quotas(cluster: Cluster, output: Output, *, entity: Names) -> Non
         ],
         nothing="there are no quotas",
     )
+
+
+def _names(entity: Names) -> dict[str, str | None]:
+    """Return type → name.
+
+    :raises BadUsage: a type has two names
+    """
+    names = dict(entity)
+    if len(names) < len(entity):
+        raise BadUsage("name one user, one client id or one address at a time")
+    return names
 
 
 def _row(entity: Entity) -> Row:
@@ -135,7 +146,7 @@ async def _alter(
 ) -> None:
     if not entity:
         raise BadUsage("name a user, a client id, both, or an ip: --user alice, --ip-default")
-    altered = entity_of(dict(entity))
+    altered = entity_of(_names(entity))
     outcomes = await quotas.alter_quotas(cluster, {altered: changes})
     rows = [
         {
