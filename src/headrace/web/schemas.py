@@ -154,7 +154,12 @@ def plain(value: Any) -> Any:
         return value
     names = _field_names(kind)
     if names:
-        return {name: plain(getattr(value, name)) for name in names}
+        members = {}
+        for name in names:
+            member = getattr(value, name)
+            # Most are simple: a call for each would take most of the time of a long answer.
+            members[name] = member if type(member) in _SIMPLE else plain(member)
+        return members
     if isinstance(value, Enum):
         return value.name.lower()
     if isinstance(value, bytes):
