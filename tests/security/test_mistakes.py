@@ -277,6 +277,8 @@ def test_commands(
         (f"consume {TOPIC} --share-group g", f"DESCRIBE on topic '{TOPIC}'"),
         (f"produce {TOPIC}", f"DESCRIBE on topic '{TOPIC}'"),
         (f"perf share-consume {TOPIC}", "DESCRIBE on group 'perf-share-consume'"),
+        (f"topics describe {TOPIC}", f"DESCRIBE on topic '{TOPIC}'"),
+        (f"topics delete {TOPIC} --yes", f"DESCRIBE on topic '{TOPIC}'"),
         (f"dlq show {TOPIC}", f"DESCRIBE on topic '{TOPIC}'"),
     ],
 )

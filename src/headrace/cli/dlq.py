@@ -105,7 +105,8 @@ def list_queues(
             if not stop.is_set():
                 rows += _counts(queues.count_letters(config, queue, groups, stop, scan), output)
     wide = ("partitions", "groups", "records", "read", "not_letters")
-    Output(output).rows(rows, wide=wide, nothing="there are no dead-letter queues")
+    nothing = "there are no dead-letter queues, or the user may not describe them"
+    Output(output).rows(rows, wide=wide, nothing=nothing)
     return stop.status
 
 

@@ -41,7 +41,7 @@ def reason(error: KafkaError, needs: str) -> str:
     :param needs: the permission, such as ``"READ on group 'g1'"``
     """
     line, advice = errors.error_line(error), errors.missing_permission(error.code(), needs)
-    return f"{line}: {advice}" if advice else line
+    return f"{line.rstrip('.')}: {advice}" if advice else line
 
 
 def partition_count(config: Mapping[str, Any], topic: str) -> int | None:

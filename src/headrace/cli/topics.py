@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ else:
 NOUN = Noun()
 _TOPICS_AT_ONCE = 500
 """The number of topics in one request."""
+_NOTHING = "there are no such topics, or the user may not describe them"
+_NAME = r"[A-Za-z0-9._-]{1,249}"
 _MAX_REPLICAS = (1 << 15) - 1
 
 
@@ -43,6 +46,7 @@ async def _matching(
 
     :param patterns: a topic with this very name comes before those that match it; empty for all
     :raises UnknownTopic: a pattern matches none, unless ``may_miss``
+    :raises RequestRefused: likewise, and the user may not describe the topic of this name
     """
     existing = {
         name: topic
@@ -55,6 +59,8 @@ async def _matching(
     for text in patterns:
         names = [text] if text in existing else [name for name in existing if matches(text, name)]
         if not names and not may_miss:
+            if re.fullmatch(_NAME, text):
+                await cluster.topics([text])  # names the permission, if one is missing
             raise errors.UnknownTopic(text)
         chosen.update({name: existing[name] for name in names})
     return chosen
@@ -81,7 +87,7 @@ async def list_topics(
         for topic in (await _matching(cluster, patterns, may_miss=True)).values()
         if not (exclude_internal and topic.is_internal)
     ]
-    output.rows(rows, wide=("internal", "topic_id"), nothing="there are no such topics")
+    output.rows(rows, wide=("internal", "topic_id"), nothing=_NOTHING)
 
 
 @NOUN.cluster_verb(
@@ -131,7 +137,7 @@ async def describe_topics(
     output.rows(
         rows,
         wide=("internal", "topic_id", "elr", "last_known_elr"),
-        nothing="there are no such topics",
+        nothing=_NOTHING,
         problems=refusals,
     )
 
