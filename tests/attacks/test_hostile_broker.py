@@ -60,7 +60,6 @@ CALLS: dict[str, Call] = {
     "describe groups": lambda c: groups.describe_groups(c, ["g"]),
     "describe share groups": lambda c: groups.describe_groups(c, ["g"], (groups.SHARE,)),
     "delete groups": lambda c: groups.delete_groups(c, ["g"], (groups.SHARE,)),
-    "remove members": lambda c: groups.remove_members(c, "g", ["m"]),
     "list offsets": lambda c: offsets.list_offsets(c, {("t", 0): offsets.LATEST}, attempts=2),
     "committed offsets": lambda c: offsets.committed_offsets(c, {"g": None}, require_stable=True),
     "commit offsets": lambda c: offsets.commit_offsets(c, "g", {("t", 0): 5}),

@@ -27,7 +27,6 @@ from headrace.client.groups import (
     describe_group,
     describe_groups,
     list_groups,
-    remove_members,
 )
 from headrace.client.offsets import (
     EARLIEST,
@@ -240,10 +239,6 @@ def test_groups_of_both_consumer_protocols_have_one_description(
             listed = await list_groups(cluster, types=[group.type], states=["Stable"])
             assert group_id in [other.group_id for other in listed.groups]
             assert (listed.errors, listed.advice) == ((), None)
-            if group.type == "classic":
-                removed = await remove_members(cluster, group_id, [member.member_id, "x"])
-                assert removed[member.member_id] is None
-                assert has_code(removed["x"], ErrorCode.UNKNOWN_MEMBER_ID)
 
     asyncio.run(look())
 

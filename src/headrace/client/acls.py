@@ -107,13 +107,13 @@ def _deleted(result: Any) -> list[Acl] | ClientError:
 
 def _acl(resource: Any, acl: Any) -> Acl:
     return Acl(
-        int(resource.resource_type),
-        str(resource.resource_name),
-        int(resource.pattern_type),
-        str(acl.principal),
-        str(acl.host),
-        int(acl.operation),
-        int(acl.permission_type),
+        resource.resource_type,
+        resource.resource_name,
+        resource.pattern_type,
+        acl.principal,
+        acl.host,
+        acl.operation,
+        acl.permission_type,
     )
 
 

@@ -221,11 +221,11 @@ class Cluster:
         response = await connection.request(request, timeout_ms=timeout_ms)
         self.cluster_id = response.cluster_id
         self._nodes = {
-            int(broker.node_id): BrokerNode(
-                int(broker.node_id),
-                str(broker.host),
-                int(broker.port),
-                None if broker.rack is None else str(broker.rack),
+            broker.node_id: BrokerNode(
+                broker.node_id,
+                broker.host,
+                broker.port,
+                broker.rack,
             )
             for broker in response.brokers
         }
@@ -266,5 +266,5 @@ class Cluster:
 def _topic_metadata(topic: Any) -> TopicMetadata | ErrorCode:
     if topic.error_code:
         return ErrorCode(topic.error_code)
-    leaders = {int(p.partition_index): int(p.leader_id) for p in topic.partitions}
-    return TopicMetadata(str(topic.name), topic.topic_id, leaders, bool(topic.is_internal))
+    leaders = {p.partition_index: p.leader_id for p in topic.partitions}
+    return TopicMetadata(topic.name, topic.topic_id, leaders, topic.is_internal)

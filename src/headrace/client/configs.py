@@ -104,8 +104,8 @@ async def describe_configs(
         at = await _known_node(cluster, node_id)
         response = await cluster.ask("describe_configs", partial(build, of_node), timeout, at)
         for result in response.results:
-            where = _named(resource_type, str(result.resource_name))
-            described[str(result.resource_name)] = refused(
+            where = _named(resource_type, result.resource_name)
+            described[result.resource_name] = refused(
                 f"describing configs of {where}", result, f"DESCRIBE_CONFIGS on {where}"
             ) or tuple(sorted(map(_config, result.configs), key=lambda config: config.name))
         missing = InvalidResponse("the broker's answer about configs does not mention it")
@@ -202,7 +202,7 @@ async def list_config_resources(
     )
     kind = resource_type.name.lower().replace("_", " ")
     check_answer(f"listing {kind} configs", response, "DESCRIBE_CONFIGS on the cluster")
-    return sorted(str(resource.resource_name) for resource in response.config_resources)
+    return sorted(resource.resource_name for resource in response.config_resources)
 
 
 def _by_node(resource_type: ConfigType, names: Iterable[str]) -> dict[int | None, list[str]]:
@@ -233,15 +233,15 @@ def _named(resource_type: ConfigType, name: str) -> str:
 
 def _config(answer: Any) -> Config:
     return Config(
-        str(answer.name),
-        None if answer.value is None else str(answer.value),
+        answer.name,
+        answer.value,
         _source(answer.config_source),
-        bool(answer.is_sensitive),
-        bool(answer.read_only),
+        answer.is_sensitive,
+        answer.read_only,
         tuple(
             Synonym(
-                str(synonym.name),
-                None if synonym.value is None else str(synonym.value),
+                synonym.name,
+                synonym.value,
                 _source(synonym.source),
             )
             for synonym in answer.synonyms

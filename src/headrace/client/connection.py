@@ -63,7 +63,6 @@ _SUPPORTED = {
     "offset_commit": (8, 8, 9),
     "offset_fetch": (9, 8, 9),
     "find_coordinator": (10, 4, 6),
-    "leave_group": (13, 4, 5),
     "describe_groups": (15, 5, 6),
     "list_groups": (16, 5, 5),
     "sasl_handshake": (17, 1, 1),
@@ -297,8 +296,7 @@ class Connection:
             ) from None
         check_answer(f"asking {self.address} for its API versions", response)
         self._versions = {
-            int(key.api_key): (int(key.min_version), int(key.max_version))
-            for key in response.api_keys
+            key.api_key: (key.min_version, key.max_version) for key in response.api_keys
         }
 
     async def _renew_session(self, timeout_ms: int) -> None:

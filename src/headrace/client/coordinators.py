@@ -329,7 +329,7 @@ class Coordinators(Places[str]):
         response: Any = await connection.request(request, timeout_ms=_left_ms(deadline_s))
         refusals = {}
         for coordinator in response.coordinators:
-            key = str(coordinator.key)
+            key = coordinator.key
             named = f"{self._name} '{key}'"
             refusal = refused(
                 f"finding the coordinator of {named}", coordinator, f"DESCRIBE on {named}"
@@ -337,8 +337,8 @@ class Coordinators(Places[str]):
             if refusal is not None:
                 refusals[key] = refusal
             else:
-                node_id = int(coordinator.node_id)
-                self._brokers.learn(node_id, str(coordinator.host), int(coordinator.port))
+                node_id = coordinator.node_id
+                self._brokers.learn(node_id, coordinator.host, coordinator.port)
                 self._node_of[key] = node_id
         for key in keys:
             if key not in self._node_of and key not in refusals:

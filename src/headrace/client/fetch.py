@@ -111,8 +111,8 @@ async def fetch(
     names_by_id = {topic_ids.get(topic): topic for topic in numbers}
     fetched = {
         (
-            names_by_id.get(topic.topic_id, "") if has_ids else str(topic.topic),
-            int(partition.partition_index),
+            names_by_id.get(topic.topic_id, "") if has_ids else topic.topic,
+            partition.partition_index,
         ): _fetched(partition)
         for topic in response.responses
         for partition in topic.partitions
@@ -147,11 +147,11 @@ async def _unthrottled(connection: Connection, request: Any, timeout_ms: int) ->
 def _fetched(partition: Any) -> FetchedPartition:
     return FetchedPartition(
         int(partition.error_code),
-        int(partition.high_watermark),
-        int(partition.last_stable_offset),
+        partition.high_watermark,
+        partition.last_stable_offset,
         bytes(partition.records or b""),
         tuple(
-            AbortedTransaction(int(aborted.producer_id), int(aborted.first_offset))
+            AbortedTransaction(aborted.producer_id, aborted.first_offset)
             for aborted in partition.aborted_transactions or ()
         ),
     )

@@ -25,7 +25,6 @@ from .errors import (
     ApiMissing,
     ClientError,
     RequestRefused,
-    check_answer,
     is_missing_group,
     refused,
 )
@@ -203,10 +202,10 @@ async def list_groups(
 
 def _listed(group: Any, node_id: int) -> ListedGroup:
     return ListedGroup(
-        str(group.group_id),
-        str(group.group_type),
-        str(group.protocol_type),
-        str(group.group_state),
+        group.group_id,
+        group.group_type,
+        group.protocol_type,
+        group.group_state,
         node_id,
     )
 
@@ -312,7 +311,7 @@ def _describing(
 
     def parse(response: Any) -> dict[str, GroupDescription | ClientError]:
         return {
-            str(group.group_id): _missing(group) or _description(cluster, group_type, group)
+            group.group_id: _missing(group) or _description(cluster, group_type, group)
             for group in response.groups
         }
 
@@ -320,7 +319,7 @@ def _describing(
 
 
 def _missing(group: Any) -> RequestRefused | None:
-    group_id = str(group.group_id)
+    group_id = group.group_id
     what = f"describing group '{group_id}'"
     if not group.error_code and group.group_state == "Dead":
         # DescribeGroups 5 describes a missing group as dead.
@@ -330,7 +329,7 @@ def _missing(group: Any) -> RequestRefused | None:
 
 def _description(cluster: Cluster, group_type: str, group: Any) -> GroupDescription:
     """Read a description, whose type has some of the fields only."""
-    group_id, bits = str(group.group_id), int(group.authorized_operations)
+    group_id, bits = group.group_id, group.authorized_operations
     topology = getattr(group, "topology", None)
     subtopologies = topology.subtopologies if topology is not None else None
     partitions_of: PartitionsOf = _assignment
@@ -342,14 +341,14 @@ def _description(cluster: Cluster, group_type: str, group: Any) -> GroupDescript
     return GroupDescription(
         group_id=group_id,
         type=group_type,
-        protocol_type=str(group.protocol_type) if group_type == CLASSIC else group_type,
-        state=str(group.group_state),
+        protocol_type=group.protocol_type if group_type == CLASSIC else group_type,
+        state=group.group_state,
         coordinator=None if node_id is None else cluster.nodes.get(node_id),
         members=tuple(_member(member, partitions_of) for member in group.members),
-        assignor=str(getattr(group, "protocol_data", "") or getattr(group, "assignor_name", "")),
+        assignor=getattr(group, "protocol_data", "") or getattr(group, "assignor_name", ""),
         group_epoch=getattr(group, "group_epoch", None),
         assignment_epoch=getattr(group, "assignment_epoch", None),
-        topology_epoch=None if topology is None else int(topology.epoch),
+        topology_epoch=None if topology is None else topology.epoch,
         subtopologies=None if subtopologies is None else tuple(map(_subtopology, subtopologies)),
         authorized_operations=None
         if bits == NOT_ASKED
@@ -363,9 +362,9 @@ def _member(member: Any, partitions_of: Callable[[Any], tuple[TopicPartition, ..
     target = getattr(member, "target_assignment", None)
     process_id = getattr(member, "process_id", None)
     return GroupMember(
-        str(member.member_id),
-        str(member.client_id),
-        str(member.client_host),
+        member.member_id,
+        member.client_id,
+        member.client_host,
         partitions_of(assignment),
         None if target is None else partitions_of(target),
         epoch=getattr(member, "member_epoch", None),
@@ -373,7 +372,7 @@ def _member(member: Any, partitions_of: Callable[[Any], tuple[TopicPartition, ..
         if is_classic
         else getattr(member, "instance_id", None),
         rack_id=getattr(member, "rack_id", None),
-        subscribed_topics=tuple(map(str, getattr(member, "subscribed_topic_names", ()))),
+        subscribed_topics=getattr(member, "subscribed_topic_names", ()),
         subscribed_regex=getattr(member, "subscribed_topic_regex", None) or None,
         # Version 0 has no member type.
         uses_new_protocol={0: False, 1: True}.get(getattr(member, "member_type", -1)),
@@ -399,7 +398,7 @@ def _classic_assignment(data: bytes) -> tuple[TopicPartition, ...]:
 
 def _assignment(assignment: Any) -> tuple[TopicPartition, ...]:
     return tuple(
-        (str(topic.topic_name), int(number))
+        (topic.topic_name, number)
         for topic in assignment.topic_partitions
         for number in topic.partitions
     )
@@ -411,13 +410,13 @@ def _task_partitions(subtopologies: Iterable[Any], assignment: Any) -> tuple[Top
     """
     sources = {
         part.subtopology_id: (
-            *map(str, part.source_topics),
-            *(str(topic.name) for topic in part.repartition_source_topics),
+            *part.source_topics,
+            *(topic.name for topic in part.repartition_source_topics),
         )
         for part in subtopologies
     }
     partitions = {
-        (topic, int(number)): None
+        (topic, number): None
         for task in assignment.active_tasks
         for topic in sources.get(task.subtopology_id, ())
         for number in task.partitions
@@ -428,7 +427,7 @@ def _task_partitions(subtopologies: Iterable[Any], assignment: Any) -> tuple[Top
 def _tasks(assignment: Any) -> StreamsTasks:
     return StreamsTasks(
         *(
-            {str(task.subtopology_id): tuple(map(int, task.partitions)) for task in tasks}
+            {task.subtopology_id: task.partitions for task in tasks}
             for tasks in (
                 assignment.active_tasks,
                 assignment.standby_tasks,
@@ -440,13 +439,11 @@ def _tasks(assignment: Any) -> StreamsTasks:
 
 def _subtopology(part: Any) -> Subtopology:
     return Subtopology(
-        subtopology_id=str(part.subtopology_id),
-        source_topics=tuple(map(str, part.source_topics)),
-        repartition_source_topics=tuple(
-            str(topic.name) for topic in part.repartition_source_topics
-        ),
-        repartition_sink_topics=tuple(map(str, part.repartition_sink_topics)),
-        state_changelog_topics=tuple(str(topic.name) for topic in part.state_changelog_topics),
+        subtopology_id=part.subtopology_id,
+        source_topics=part.source_topics,
+        repartition_source_topics=tuple(topic.name for topic in part.repartition_source_topics),
+        repartition_sink_topics=part.repartition_sink_topics,
+        state_changelog_topics=tuple(topic.name for topic in part.state_changelog_topics),
     )
 
 
@@ -488,7 +485,7 @@ def _build_delete(connection: Connection, group_ids: Sequence[str]) -> Any:
 
 def _parse_delete(response: Any) -> dict[str, RequestRefused | None]:
     return {
-        str(result.group_id): refused(
+        result.group_id: refused(
             f"deleting group '{result.group_id}'", result, f"DELETE on group '{result.group_id}'"
         )
         for result in response.results
@@ -496,28 +493,3 @@ def _parse_delete(response: Any) -> dict[str, RequestRefused | None]:
 
 
 _DELETE: CoordinatorRequest[str, None] = CoordinatorRequest(_build_delete, _parse_delete)
-
-
-async def remove_members(
-    cluster: Cluster, group_id: str, member_ids: Iterable[str], *, timeout: float | None = None
-) -> dict[str, ClientError | None]:
-    """Remove members of the classic protocol from a group (LeaveGroup), which rebalances.
-
-    :param timeout: in seconds; None for the cluster's
-    :returns: member id → None if it was removed, or the error
-    :raises ClientError: the coordinator refuses or does not answer
-    """
-    ids = tuple(dict.fromkeys(member_ids))
-
-    def build(connection: Connection) -> Any:
-        messages = connection.messages("leave_group")
-        members = tuple(messages.MemberIdentity(member_id=member_id) for member_id in ids)
-        return messages.LeaveGroupRequest(group_id=group_id, members=members)
-
-    response = await cluster.coordinators.ask_one(group_id, build, cluster.limit_ms(timeout))
-    what, needs = f"removing members of group '{group_id}'", f"READ on group '{group_id}'"
-    check_answer(what, response, needs)
-    return {
-        str(member.member_id): refused(f"removing member '{member.member_id}'", member, needs)
-        for member in response.members
-    }

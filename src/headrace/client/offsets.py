@@ -149,9 +149,9 @@ def _list_request(
 def _listed(response: Any) -> dict[TopicPartition, ListedOffset | ClientError]:
     listed: dict[TopicPartition, ListedOffset | ClientError] = {}
     for topic in response.topics:
-        name = str(topic.name)
+        name = topic.name
         for answer in topic.partitions:
-            number = int(answer.partition_index)
+            number = answer.partition_index
             listed[name, number] = refused(
                 f"asking for offsets of {name}-{number}", answer, f"DESCRIBE on topic '{name}'"
             ) or ListedOffset(
@@ -161,7 +161,7 @@ def _listed(response: Any) -> dict[TopicPartition, ListedOffset | ClientError]:
 
 
 def _known(value: int) -> int | None:
-    return None if value < 0 else int(value)
+    return None if value < 0 else value
 
 
 # Committed offsets --------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ async def committed_offsets(
     def parse(
         response: Any,
     ) -> dict[str, dict[TopicPartition, CommittedOffset] | ClientError]:
-        return {str(group.group_id): _committed(group) for group in response.groups}
+        return {group.group_id: _committed(group) for group in response.groups}
 
     return await cluster.coordinators.ask(
         topics_of,
@@ -217,7 +217,7 @@ async def committed_offsets(
 
 
 def _committed(group: Any) -> dict[TopicPartition, CommittedOffset] | RequestRefused:
-    group_id = str(group.group_id)
+    group_id = group.group_id
     what = f"asking for the offsets of group '{group_id}'"
     refusal = refused(what, group, f"DESCRIBE on group '{group_id}'")
     if refusal is not None:
@@ -234,11 +234,11 @@ def _committed(group: Any) -> dict[TopicPartition, CommittedOffset] | RequestRef
                     needs=f"DESCRIBE on topic '{topic.name}'",
                 )
             if answer.committed_offset >= 0:
-                committed[str(topic.name), int(answer.partition_index)] = CommittedOffset(
-                    int(answer.committed_offset),
+                committed[topic.name, answer.partition_index] = CommittedOffset(
+                    answer.committed_offset,
                     _known(answer.committed_leader_epoch),
                     # librdkafka stores a NUL at the end.
-                    str(answer.metadata or "").partition("\0")[0],
+                    (answer.metadata or "").partition("\0")[0],
                 )
     return committed
 
@@ -365,7 +365,7 @@ async def share_offsets(
     def parse(
         response: Any,
     ) -> dict[str, dict[TopicPartition, ShareOffset | ClientError] | ClientError]:
-        return {str(group.group_id): _shared(group) for group in response.groups}
+        return {group.group_id: _shared(group) for group in response.groups}
 
     return await cluster.coordinators.ask(
         topics_of, CoordinatorRequest(build, parse), cluster.limit_ms(timeout)
@@ -396,7 +396,7 @@ async def share_offsets_of_topics(
 
 
 def _shared(group: Any) -> dict[TopicPartition, ShareOffset | ClientError] | ClientError:
-    group_id = str(group.group_id)
+    group_id = group.group_id
     refusal = refused(
         f"asking for the offsets of share group '{group_id}'",
         group,
@@ -406,9 +406,9 @@ def _shared(group: Any) -> dict[TopicPartition, ShareOffset | ClientError] | Cli
         return refusal
     progress: dict[TopicPartition, ShareOffset | ClientError] = {}
     for topic in group.topics:
-        name = str(topic.topic_name)
+        name = topic.topic_name
         for answer in topic.partitions:
-            number = int(answer.partition_index)
+            number = answer.partition_index
             start_offset = _known(answer.start_offset)
             has_state = start_offset is not None
             lag = getattr(answer, "lag", -1)  # version 0 has no lag
@@ -416,8 +416,8 @@ def _shared(group: Any) -> dict[TopicPartition, ShareOffset | ClientError] | Cli
                 f"asking for the offset of {name}-{number}", answer, f"DESCRIBE on topic '{name}'"
             ) or ShareOffset(
                 start_offset,
-                int(lag) if has_state and lag != -1 else None,
-                int(answer.leader_epoch) if has_state else None,
+                lag if has_state and lag != -1 else None,
+                answer.leader_epoch if has_state else None,
             )
     return progress
 
@@ -552,4 +552,4 @@ def _outcomes(
         for answer in topic.partitions:
             is_of_group = answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
             refusal = refused(f"{what} in {name}", answer, needs if is_of_group else on_topic)
-            yield (name, int(answer.partition_index)), refusal
+            yield (name, answer.partition_index), refusal

@@ -45,7 +45,7 @@ async def describe_quotas(
     check_answer("describing quotas", response, "DESCRIBE_CONFIGS on the cluster")
     return {
         entity_of({part.entity_type: part.entity_name for part in entry.entity}): {
-            str(quota.key): float(quota.value) for quota in entry.values
+            quota.key: quota.value for quota in entry.values
         }
         for entry in response.entries or ()
     }

@@ -111,9 +111,9 @@ async def share_states(
         what = f"asking for the offsets of share group '{group_id}'"
         needs = f"DESCRIBE on group '{group_id}'"
         return {
-            str(group.group_id): refused(what, group, needs)
+            group.group_id: refused(what, group, needs)
             or {
-                (str(topic.topic_name), int(p.partition_index)): _state(p, spans_of_partition)
+                (topic.topic_name, p.partition_index): _state(p, spans_of_partition)
                 for topic in group.topics
                 for p in topic.partitions
             }
@@ -130,12 +130,12 @@ def _state(answer: Any, spans_limit: int) -> SharePartitionState:
     lag = getattr(answer, "lag", -1)
     tells = end_offset >= 0
     return SharePartitionState(
-        int(answer.start_offset) if answer.start_offset >= 0 else None,
-        int(lag) if lag >= 0 else None,
+        answer.start_offset if answer.start_offset >= 0 else None,
+        lag if lag >= 0 else None,
         tuple(map(_span, answer.in_flight)) if tells else None,
-        int(end_offset) if tells else None,
-        int(answer.released_count) if tells else None,
-        int(answer.archived_count) if tells else None,
+        end_offset if tells else None,
+        answer.released_count if tells else None,
+        answer.archived_count if tells else None,
         tells and len(answer.in_flight) >= spans_limit,
     )
 
@@ -146,12 +146,12 @@ def _span(answer: Any) -> Span:
     except ValueError:
         state = SpanState.FINISHED
     return Span(
-        int(answer.first_offset),
-        int(answer.last_offset),
+        answer.first_offset,
+        answer.last_offset,
         state,
-        int(answer.delivery_count),
-        None if answer.member_id is None else str(answer.member_id),
-        int(answer.remaining_ms) if answer.remaining_ms >= 0 else None,
+        answer.delivery_count,
+        answer.member_id,
+        answer.remaining_ms if answer.remaining_ms >= 0 else None,
     )
 
 

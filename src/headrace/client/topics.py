@@ -72,14 +72,14 @@ async def describe_topics(
     while pending:
         response = await cluster.ask("describe_topic_partitions", build, timeout)
         for topic in response.topics:
-            name = str(topic.name)
+            name = topic.name
             described[name] = refused(
                 f"describing topic '{name}'", topic, f"DESCRIBE on topic '{name}'"
-            ) or TopicDescription(name, topic.topic_id, bool(topic.is_internal))
+            ) or TopicDescription(name, topic.topic_id, topic.is_internal)
             partitions.setdefault(name, []).extend(map(_partition, topic.partitions))
         if response.next_cursor is None:
             break
-        after = (str(response.next_cursor.topic_name), int(response.next_cursor.partition_index))
+        after = (response.next_cursor.topic_name, response.next_cursor.partition_index)
         if cursor is not None and after <= cursor:
             raise ClientError("the broker repeats its answer about topics")
         cursor = after
@@ -94,17 +94,13 @@ async def describe_topics(
 
 def _partition(answer: Any) -> PartitionInfo:
     return PartitionInfo(
-        int(answer.partition_index),
-        int(answer.leader_id),
-        _nodes(answer.replica_nodes) or (),
-        _nodes(answer.isr_nodes) or (),
-        _nodes(answer.eligible_leader_replicas),
-        _nodes(answer.last_known_elr),
+        answer.partition_index,
+        answer.leader_id,
+        answer.replica_nodes,
+        answer.isr_nodes,
+        answer.eligible_leader_replicas,
+        answer.last_known_elr,
     )
-
-
-def _nodes(brokers: Iterable[int] | None) -> tuple[int, ...] | None:
-    return None if brokers is None else tuple(map(int, brokers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +219,7 @@ async def delete_topics(
         timeout,
     )
     return {
-        str(topic.name): refused(
+        topic.name: refused(
             f"deleting topic '{topic.name}'", topic, f"DELETE on topic '{topic.name}'"
         )
         for topic in response.responses
@@ -260,12 +256,12 @@ async def delete_records(
 
     def parse(response: Any) -> dict[TopicPartition, int | ClientError]:
         return {
-            (str(topic.name), int(answer.partition_index)): refused(
+            (topic.name, answer.partition_index): refused(
                 f"deleting records of {topic.name}-{answer.partition_index}",
                 answer,
                 f"DELETE on topic '{topic.name}'",
             )
-            or int(answer.low_watermark)
+            or answer.low_watermark
             for topic in response.topics
             for answer in topic.partitions
         }

@@ -67,11 +67,11 @@ async def describe_transactions(
 def _described(response: Any) -> dict[str, TransactionDescription | ClientError]:
     described: dict[str, TransactionDescription | ClientError] = {}
     for answer in response.transaction_states:
-        name = str(answer.transactional_id)
+        name = answer.transactional_id
         described[name] = _refusal("describing", "DESCRIBE", name, answer) or (
             TransactionDescription(
-                OpenTransaction(name, int(answer.producer_id), int(answer.producer_epoch)),
-                str(answer.transaction_state),
+                OpenTransaction(name, answer.producer_id, answer.producer_epoch),
+                answer.transaction_state,
             )
         )
     return described
@@ -143,7 +143,7 @@ async def open_transactional_ids(
         )
         response = await connection.request(request, timeout_ms=timeout_ms)
         refusal = refused(f"listing the transactions of {connection.address}", response)
-        names = [str(answer.transactional_id) for answer in response.transaction_states]
+        names = [answer.transactional_id for answer in response.transaction_states]
         return dict.fromkeys(node_ids, refusal or names)
 
     listed = raised(

@@ -76,10 +76,9 @@ async def describe_users(
     )
     check_answer("describing users", response, needs)
     return {
-        str(result.user): refused(f"describing user '{result.user}'", result, needs)
+        result.user: refused(f"describing user '{result.user}'", result, needs)
         or tuple(
-            ScramCredential(int(info.mechanism), int(info.iterations))
-            for info in result.credential_infos
+            ScramCredential(info.mechanism, info.iterations) for info in result.credential_infos
         )
         for result in response.results
     }
@@ -114,7 +113,7 @@ async def alter_users(
         timeout,
     )
     return {
-        str(result.user): refused(f"altering user '{result.user}'", result, "ALTER on the cluster")
+        result.user: refused(f"altering user '{result.user}'", result, "ALTER on the cluster")
         for result in response.results
     }
 

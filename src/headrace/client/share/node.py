@@ -179,7 +179,7 @@ class ShareNode:
     ) -> dict[TopicIdPartition, str]:
         now_ms, refused = monotonic_ms(), {}
         answers = {
-            (topic.topic_id, int(p.partition_index)): p
+            (topic.topic_id, p.partition_index): p
             for topic in response.responses
             for p in topic.partitions
         }

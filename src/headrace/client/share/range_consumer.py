@@ -340,7 +340,7 @@ class RangeConsumer:
                     "not requested"
                 )
             for partition in topic_response.partitions:
-                key = (topic.name, int(partition.partition_index))
+                key = (topic.name, partition.partition_index)
                 if partition.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                     refusal = RequestRefused(
                         f"reading topic '{topic.name}'",
@@ -354,14 +354,12 @@ class RangeConsumer:
                     )
                 if not partition.acquired_records:
                     continue
-                spans = [
-                    (int(a.first_offset), int(a.last_offset)) for a in partition.acquired_records
-                ]
+                spans = [(a.first_offset, a.last_offset) for a in partition.acquired_records]
                 for other in self._nodes.values():  # also one that has led the partition before
                     other.lose((topic.topic_id, key[1]), spans, "the lock has timed out")
                 node.held.add((topic.topic_id, key[1]), spans, monotonic_ms())
                 ranges += (
-                    AcquiredRange(*key, *span, int(a.delivery_count), topic.topic_id)
+                    AcquiredRange(*key, *span, a.delivery_count, topic.topic_id)
                     for span, a in zip(spans, partition.acquired_records, strict=True)
                 )
                 if partition.records:
@@ -507,12 +505,12 @@ class RangeConsumer:
                 )
         else:
             assigned = response.assignment and frozenset(
-                (topic.topic_id, int(p))
+                (topic.topic_id, p)
                 for topic in response.assignment.topic_partitions
                 for p in topic.partitions
             )
             interval_ms = int(response.heartbeat_interval.total_seconds() * 1000)
-            self._membership.joined(int(response.member_epoch), interval_ms, assigned)
+            self._membership.joined(response.member_epoch, interval_ms, assigned)
             self.report(f"heartbeat of group {self.group_id}", None)
             if any(topic_id not in self._topics for topic_id, _ in self._membership.assignment):
                 await self._learn_topics()
