@@ -111,7 +111,7 @@ def test_offsets_of_an_open_transaction_are_waited_for(
     async def committed(timeout: float) -> Any:
         asked.set()
         answers = await committed_offsets(
-            cluster, {group_id: [place]}, require_stable=True, timeout=timeout
+            cluster.within(timeout), {group_id: [place]}, require_stable=True
         )
         return answers[group_id]
 

@@ -180,10 +180,9 @@ class AdminClient(confluent.AdminClient):
         :param states: list only these states: "Empty", "Stable" …
         """
         listing = groups.list_groups(
-            self._cluster,
+            self._within(request_timeout),
             types=checked_names("types", types) if types else (),
             states=checked_names("states", states) if states else (),
-            timeout=checked_timeout(request_timeout),
         )
         return self._future(listing, results.group_list)
 
@@ -210,11 +209,10 @@ class AdminClient(confluent.AdminClient):
         """
         ids = checked_names("group_ids", group_ids, may_be_empty=True)
         described = groups.describe_groups(
-            self._cluster,
+            self._within(request_timeout),
             ids,
             checked_names("types", types),
             authorized_operations=include_authorized_operations,
-            timeout=checked_timeout(request_timeout),
         )
         return self._futures(ids, described)
 
@@ -234,9 +232,8 @@ class AdminClient(confluent.AdminClient):
         :param configs: name → value; None for the default
         """
         (group,) = checked_names("group_id", [group_id])
-        timeout = checked_timeout(request_timeout)
         return self._future(
-            alter_configs(self._cluster, ConfigType.GROUP, group, configs, timeout=timeout)
+            alter_configs(self._within(request_timeout), ConfigType.GROUP, group, configs)
         )
 
     # -- consumer groups
@@ -267,10 +264,9 @@ class AdminClient(confluent.AdminClient):
         """
         asked = checked_groups(list_consumer_group_offsets_request, may_be_empty=True)
         committed = offsets.committed_offsets(
-            self._cluster,
+            self._within(request_timeout),
             asked,
             require_stable=require_stable,
-            timeout=checked_timeout(request_timeout),
         )
         return self._futures(
             asked,
@@ -300,8 +296,7 @@ class AdminClient(confluent.AdminClient):
         """
         (group,) = checked_names("group_id", [group_id], may_be_empty=True)
         keys = checked_partitions(partitions)
-        timeout = checked_timeout(request_timeout)
-        deleted = offsets.delete_offsets(self._cluster, group, keys, timeout=timeout)
+        deleted = offsets.delete_offsets(self._within(request_timeout), group, keys)
         return _by_partition(self._futures(keys, deleted))
 
     # -- share groups
@@ -324,8 +319,7 @@ class AdminClient(confluent.AdminClient):
         :returns: a future for each group. ``error`` is set for a partition that the broker refuses
         """
         asked = checked_groups(request)
-        timeout = checked_timeout(request_timeout)
-        progress = offsets.share_offsets(self._cluster, asked, timeout=timeout)
+        progress = offsets.share_offsets(self._within(request_timeout), asked)
         return self._futures(asked, progress, lambda _, found: results.share_offsets(found))
 
     def alter_share_group_offsets(
@@ -354,11 +348,10 @@ class AdminClient(confluent.AdminClient):
             members. In the other form a future for each group, which fails with the first error
         :raises ValueError: an offset is negative, or an argument is empty or repeated
         """
-        timeout = checked_timeout(request_timeout)
         if partitions is not None:
             (group,) = checked_names("group_id", [group_id])  # type: ignore[list-item]
             targets = checked_offsets(partitions)
-            altered = offsets.alter_share_offsets(self._cluster, group, targets, timeout=timeout)
+            altered = offsets.alter_share_offsets(self._within(request_timeout), group, targets)
             return _by_partition(self._futures(targets, altered))
         futures: dict[Any, Future[Any]] = {}
         for request in checked_list("request", group_id):
@@ -366,7 +359,7 @@ class AdminClient(confluent.AdminClient):
                 raise TypeError("Element of 'request' must be of type ConsumerGroupTopicPartitions")
             (group,) = checked_names("group_id", [request.group_id])
             targets = checked_offsets(request.topic_partitions or ())
-            altered = offsets.alter_share_offsets(self._cluster, group, targets, timeout=timeout)
+            altered = offsets.alter_share_offsets(self._within(request_timeout), group, targets)
             futures[group] = self._future(altered, functools.partial(_unless_refused, request))
         return futures
 
@@ -381,9 +374,8 @@ class AdminClient(confluent.AdminClient):
         """
         (group,) = checked_names("group_id", [group_id])
         names = checked_names("topics", topics)
-        timeout = checked_timeout(request_timeout)
         return self._futures(
-            names, offsets.delete_share_offsets(self._cluster, group, names, timeout=timeout)
+            names, offsets.delete_share_offsets(self._within(request_timeout), group, names)
         )
 
     def delete_share_groups(
@@ -395,9 +387,8 @@ class AdminClient(confluent.AdminClient):
             members, and with GROUP_ID_NOT_FOUND if no share group has this id
         """
         ids = checked_names("group_ids", group_ids)
-        timeout = checked_timeout(request_timeout)
         return self._futures(
-            ids, groups.delete_groups(self._cluster, ids, (groups.SHARE,), timeout=timeout)
+            ids, groups.delete_groups(self._within(request_timeout), ids, (groups.SHARE,))
         )
 
     # -- security and quotas
@@ -420,8 +411,7 @@ class AdminClient(confluent.AdminClient):
             condition.operation.value,
             condition.permission_type.value,
         )
-        timeout = checked_timeout(kwargs.get("request_timeout"))
-        described = acls.describe_acls(self._cluster, acl_filter, timeout=timeout)
+        described = acls.describe_acls(self._within(kwargs.get("request_timeout")), acl_filter)
         return self._future(described, results.acl_bindings)
 
     def describe_user_scram_credentials(  # type: ignore[override]
@@ -434,8 +424,7 @@ class AdminClient(confluent.AdminClient):
         :returns: a future for each name; one future for all users
         """
         names = checked_names("users", users) if users else []
-        timeout = checked_timeout(kwargs.get("request_timeout"))
-        described = describe_users(self._cluster, names, timeout=timeout)
+        described = describe_users(self._within(kwargs.get("request_timeout")), names)
         if names:
             return self._futures(names, described, results.scram_user)
         return self._future(
@@ -463,10 +452,9 @@ class AdminClient(confluent.AdminClient):
         :param strict: without entities that have other types
         :returns: a future of the quotas by entity, a tuple of types and names
         """
-        timeout = checked_timeout(request_timeout)
         return self._future(
             quotas.describe_quotas(
-                self._cluster, entity, any_of=any_of, strict=strict, timeout=timeout
+                self._within(request_timeout), entity, any_of=any_of, strict=strict
             )
         )
 
@@ -488,10 +476,12 @@ class AdminClient(confluent.AdminClient):
             or value
         """
         ordered = {entity_of(dict(entity)): values for entity, values in changes.items()}
-        timeout = checked_timeout(request_timeout)
-        return self._futures(ordered, quotas.alter_quotas(self._cluster, ordered, timeout=timeout))
+        return self._futures(ordered, quotas.alter_quotas(self._within(request_timeout), ordered))
 
     # -- futures
+
+    def _within(self, request_timeout: float | None) -> Cluster:
+        return self._cluster.within(checked_timeout(request_timeout))
 
     def _future(
         self, work: Coroutine[Any, Any, Any], convert: Callable[[Any], Any] = lambda answer: answer

@@ -18,30 +18,23 @@ EVERY_ACL = AclFilter()
 _NEEDS_ALTER = "ALTER on the cluster"
 
 
-async def describe_acls(
-    cluster: Cluster, acl_filter: AclFilter = EVERY_ACL, *, timeout: float | None = None
-) -> list[Acl]:
+async def describe_acls(cluster: Cluster, acl_filter: AclFilter = EVERY_ACL) -> list[Acl]:
     """Return the ACLs that match a filter (DescribeAcls).
 
-    :param timeout: in seconds; None for the cluster's
     :raises ClientError: the broker refuses or does not answer; SECURITY_DISABLED if it has no
         authorizer
     """
     response = await cluster.ask(
         "describe_acls",
         lambda messages: messages.DescribeAclsRequest(**_condition(acl_filter)),
-        timeout,
     )
     check_answer("listing ACLs", response, "DESCRIBE on the cluster")
     return [_acl(resource, acl) for resource in response.resources for acl in resource.acls]
 
 
-async def create_acls(
-    cluster: Cluster, acls: Sequence[Acl], *, timeout: float | None = None
-) -> dict[Acl, ClientError | None]:
+async def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> dict[Acl, ClientError | None]:
     """Create ACLs (CreateAcls).
 
-    :param timeout: in seconds; None for the cluster's
     :returns: ACL → None if it exists now, or the error
     :raises ClientError: no broker answers
     """
@@ -61,7 +54,6 @@ async def create_acls(
                 for acl in acls
             )
         ),
-        timeout,
     )
     results = _as_many(response.results, acls)
     return {
@@ -71,11 +63,10 @@ async def create_acls(
 
 
 async def delete_acls(
-    cluster: Cluster, filters: Sequence[AclFilter], *, timeout: float | None = None
+    cluster: Cluster, filters: Sequence[AclFilter]
 ) -> dict[AclFilter, list[Acl] | ClientError]:
     """Delete the ACLs that match filters (DeleteAcls).
 
-    :param timeout: in seconds; None for the cluster's
     :returns: filter → the ACLs that were deleted, or the error
     :raises ClientError: no broker answers
     """
@@ -86,7 +77,6 @@ async def delete_acls(
                 messages.DeleteAclsFilter(**_condition(acl_filter)) for acl_filter in filters
             )
         ),
-        timeout,
     )
     results = _as_many(response.filter_results, filters)
     return {

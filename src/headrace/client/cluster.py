@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -144,29 +145,27 @@ class Cluster:
 
     async def close(self) -> None:
         """Close all connections. Share sessions opened over them end, and release their records."""
-        connections, self._connections = list(self._connections.values()), {}
+        connections = list(self._connections.values())
+        self._connections.clear()
         await asyncio.gather(*(connection.close() for connection in connections))
 
     async def ask(
         self,
         api: str,
         build: Callable[[ModuleType], Any],
-        timeout: float | None = None,
         node_id: int | None = None,
     ) -> Any:
         """Send a request, and return the response.
 
         :param api: kio's name of the API
         :param build: makes the request of kio's module of request classes
-        :param timeout: in seconds, connecting included; None for :attr:`timeout_ms`
         :param node_id: the broker to ask; None for any
         :raises ClientError: see :meth:`connection` and :meth:`Connection.request`
         """
-        timeout_ms = self.limit_ms(timeout)
-        deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
+        deadline_s = asyncio.get_running_loop().time() + self.timeout_ms / 1000
         connection = await in_time(self.connection(node_id), deadline_s, "the cluster")
         request = build(connection.messages(api))
-        return await connection.request(request, timeout_ms=timeout_ms)
+        return await connection.request(request, timeout_ms=self.timeout_ms)
 
     def learn(self, node_id: int, host: str, port: int) -> None:
         """Remember the address of a broker."""
@@ -174,12 +173,15 @@ class Cluster:
         if known is None or (known.host, known.port) != (host, port):
             self._nodes[node_id] = BrokerNode(node_id, host, port)
 
-    def limit_ms(self, timeout: float | None) -> int:
-        """Return the timeout of a call in milliseconds.
+    def within(self, timeout: float | None) -> Cluster:
+        """Return a view of the cluster, with the same connections, whose calls end in time.
 
-        :param timeout: in seconds; None for :attr:`timeout_ms`
+        :param timeout: of one call, in seconds; None for :attr:`timeout_ms`
         """
-        return self.timeout_ms if timeout is None else int(timeout * 1000)
+        view = copy(self)
+        if timeout is not None:
+            view.timeout_ms = int(timeout * 1000)
+        return view
 
     @property
     def nodes(self) -> Mapping[int, BrokerNode]:
@@ -187,40 +189,29 @@ class Cluster:
         return self._nodes
 
     async def metadata(
-        self,
-        names: Iterable[str] | None = (),
-        topic_ids: Iterable[UUID] = (),
-        *,
-        timeout: float | None = None,
+        self, names: Iterable[str] | None = ()
     ) -> dict[str, TopicMetadata | ErrorCode]:
         """Look up topics, and update the addresses of the brokers.
 
         :param names: topic names; None for all topics
-        :param topic_ids: topics known by id only
-        :param timeout: in seconds; None for :attr:`timeout_ms`
-        :returns: name → topic or error code, without topic ids that are unknown
+        :returns: name → topic or error code
         :raises ClientError: no broker answers
         """
-        timeout_ms = self.limit_ms(timeout)
-        deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
-        connection = await in_time(self.connection(), deadline_s, "the cluster")
-        messages = connection.messages("metadata")
-        topics = None
-        if names is not None:
-            by_name = [messages.MetadataRequestTopic(name=name, topic_id=None) for name in names]
-            by_id = [
-                messages.MetadataRequestTopic(name=None, topic_id=topic_id)
-                for topic_id in topic_ids
-            ]
-            topics = tuple(by_name + by_id)
-        request = messages.MetadataRequest(
-            topics=topics,
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=False,
+        response = await self.ask(
+            "metadata",
+            lambda messages: messages.MetadataRequest(
+                topics=None
+                if names is None
+                else tuple(
+                    messages.MetadataRequestTopic(name=name, topic_id=None) for name in names
+                ),
+                allow_auto_topic_creation=False,
+                include_topic_authorized_operations=False,
+            ),
         )
-        response = await connection.request(request, timeout_ms=timeout_ms)
         self.cluster_id = response.cluster_id
-        self._nodes = {
+        self._nodes.clear()
+        self._nodes |= {
             broker.node_id: BrokerNode(
                 broker.node_id,
                 broker.host,

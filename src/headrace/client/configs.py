@@ -75,13 +75,11 @@ async def describe_configs(
     *,
     keys: Sequence[str] | None = None,
     synonyms: bool = False,
-    timeout: float | None = None,
 ) -> dict[str, tuple[Config, ...] | ClientError]:
     """Return the configs of resources (DescribeConfigs).
 
     :param names: of topics and groups; the node ids of brokers, empty for the brokers' default
     :param keys: names of configs; None for all
-    :param timeout: in seconds; None for the cluster's
     :returns: resource name → configs by name, or the error
     :raises ClientError: no broker answers
     """
@@ -102,7 +100,7 @@ async def describe_configs(
     described: dict[str, tuple[Config, ...] | ClientError] = {}
     for node_id, of_node in _by_node(resource_type, names).items():
         at = await _known_node(cluster, node_id)
-        response = await cluster.ask("describe_configs", partial(build, of_node), timeout, at)
+        response = await cluster.ask("describe_configs", partial(build, of_node), at)
         for result in response.results:
             where = _named(resource_type, result.resource_name)
             described[result.resource_name] = refused(
@@ -115,22 +113,14 @@ async def describe_configs(
 
 
 async def describe_config(
-    cluster: Cluster,
-    resource_type: ConfigType,
-    name: str,
-    keys: Sequence[str] | None = None,
-    *,
-    timeout: float | None = None,
+    cluster: Cluster, resource_type: ConfigType, name: str, keys: Sequence[str] | None = None
 ) -> dict[str, str | None]:
     """Return the values of configs of one resource, or their defaults; leave out unknown configs.
 
     :param keys: names of configs; None for all
-    :param timeout: in seconds; None for the cluster's
     :raises ClientError: the broker refuses or does not answer
     """
-    described = raised(
-        await describe_configs(cluster, resource_type, [name], keys=keys, timeout=timeout)
-    )
+    described = raised(await describe_configs(cluster, resource_type, [name], keys=keys))
     return {
         config.name: config.value
         for config in described[name]
@@ -145,14 +135,12 @@ async def alter_configs(
     changes: Mapping[str, str | None],
     *,
     validate_only: bool = False,
-    timeout: float | None = None,
 ) -> None:
     """Set or delete configs of one resource; others keep their values (IncrementalAlterConfigs).
 
     :param name: as in :func:`describe_configs`
     :param changes: name → value; None to delete it
     :param validate_only: have the broker check the changes without making them
-    :param timeout: in seconds; None for the cluster's
     :raises ClientError: the broker refuses one of them, and then none is made; or does not answer
     """
     ((node_id, _),) = _by_node(resource_type, [name]).items()
@@ -175,7 +163,6 @@ async def alter_configs(
             ),
             validate_only=validate_only,
         ),
-        timeout,
         await _known_node(cluster, node_id),
     )
     if len(response.responses) != 1:
@@ -187,18 +174,14 @@ async def alter_configs(
     check_answer(what, response.responses[0], f"ALTER_CONFIGS on {where}")
 
 
-async def list_config_resources(
-    cluster: Cluster, resource_type: ConfigType, *, timeout: float | None = None
-) -> list[str]:
+async def list_config_resources(cluster: Cluster, resource_type: ConfigType) -> list[str]:
     """Return the names of the resources of a type that have configs (KIP-1142), sorted.
 
-    :param timeout: in seconds; None for the cluster's
     :raises ClientError: the broker refuses or does not answer
     """
     response = await cluster.ask(
         "list_config_resources",
         lambda messages: messages.ListConfigResourcesRequest(resource_types=(int(resource_type),)),
-        timeout,
     )
     kind = resource_type.name.lower().replace("_", " ")
     check_answer(f"listing {kind} configs", response, "DESCRIBE_CONFIGS on the cluster")

@@ -156,21 +156,15 @@ class GroupDescription:
 
 
 async def list_groups(
-    cluster: Cluster,
-    *,
-    types: Collection[str] = (),
-    states: Collection[str] = (),
-    timeout: float | None = None,
+    cluster: Cluster, *, types: Collection[str] = (), states: Collection[str] = ()
 ) -> GroupList:
     """Ask every broker for the groups that it coordinates (ListGroups).
 
     :param types: Kafka's names of the types to list; empty for all
     :param states: Kafka's names of the states to list; empty for all
-    :param timeout: in seconds; None for the cluster's
     :raises ClientError: the brokers of the cluster cannot be looked up
     """
-    timeout_ms = cluster.limit_ms(timeout)
-    await cluster.metadata(timeout=timeout)
+    await cluster.metadata()
 
     async def send(
         connection: Connection, node_ids: Sequence[int], timeout_ms: int
@@ -184,8 +178,8 @@ async def list_groups(
         return {node_id: refusal or [_listed(group, node_id) for group in response.groups]}
 
     answers, may_describe = await asyncio.gather(
-        ask_brokers(cluster, EveryBroker(), tuple(cluster.nodes), send, timeout_ms),
-        _may_describe_cluster(cluster, timeout),
+        ask_brokers(cluster, EveryBroker(), tuple(cluster.nodes), send, cluster.timeout_ms),
+        _may_describe_cluster(cluster),
     )
     groups = {
         group.group_id: group
@@ -210,7 +204,7 @@ def _listed(group: Any, node_id: int) -> ListedGroup:
     )
 
 
-async def _may_describe_cluster(cluster: Cluster, timeout: float | None) -> bool:
+async def _may_describe_cluster(cluster: Cluster) -> bool:
     """Return False if the user lacks DESCRIBE on the cluster: the broker names no operations then.
 
     Without this right ListGroups leaves out, without an error, what the user may not describe.
@@ -221,7 +215,6 @@ async def _may_describe_cluster(cluster: Cluster, timeout: float | None) -> bool
             lambda messages: messages.DescribeClusterRequest(
                 include_cluster_authorized_operations=True
             ),
-            timeout,
         )
     except ClientError:
         return True  # the list has its own errors
@@ -237,21 +230,18 @@ async def describe_groups(
     types: Sequence[str] = TYPES,
     *,
     authorized_operations: bool = False,
-    timeout: float | None = None,
 ) -> dict[str, GroupDescription | ClientError]:
     """Describe groups with their members.
 
     :param types: the types that the groups may have, which are asked for in this order
-    :param timeout: in seconds, of each type; None for the cluster's
     :returns: group id → description, or the error that stands in its place: GROUP_ID_NOT_FOUND if
         there is no group of these types
     """
-    timeout_ms = cluster.limit_ms(timeout)
     pending = list(dict.fromkeys(group_ids))
     answers: dict[str, GroupDescription | ClientError] = {}
     for group_type in types:
         request = _describing(cluster, group_type, authorized_operations)
-        described = await cluster.coordinators.ask(pending, request, timeout_ms)
+        described = await cluster.coordinators.ask(pending, request, cluster.timeout_ms)
         for group_id, answer in described.items():
             is_second_error = isinstance(answer, ClientError) and is_missing_group(
                 answers.get(group_id)
@@ -265,13 +255,13 @@ async def describe_groups(
 
 
 async def describe_group(
-    cluster: Cluster, group_id: str, types: Sequence[str] = TYPES, *, timeout: float | None = None
+    cluster: Cluster, group_id: str, types: Sequence[str] = TYPES
 ) -> GroupDescription | None:
     """Describe one group; None if there is none of these types.
 
     :raises ClientError: the coordinator refuses or does not answer
     """
-    answer = (await describe_groups(cluster, [group_id], types, timeout=timeout))[group_id]
+    answer = (await describe_groups(cluster, [group_id], types))[group_id]
     if is_missing_group(answer) or isinstance(answer, ApiMissing):
         return None
     if isinstance(answer, ClientError):
@@ -451,30 +441,24 @@ def _subtopology(part: Any) -> Subtopology:
 
 
 async def delete_groups(
-    cluster: Cluster,
-    group_ids: Iterable[str],
-    types: Sequence[str] = (),
-    *,
-    timeout: float | None = None,
+    cluster: Cluster, group_ids: Iterable[str], types: Sequence[str] = ()
 ) -> dict[str, ClientError | None]:
     """Delete groups without members, with their offsets or state (DeleteGroups).
 
     :param types: a group of another type is refused with GROUP_ID_NOT_FOUND, because DeleteGroups
         deletes any; empty for all types
-    :param timeout: in seconds; None for the cluster's
     :returns: group id → None if it was deleted, or the error
     """
-    timeout_ms = cluster.limit_ms(timeout)
     outcomes: dict[str, ClientError | None] = dict.fromkeys(group_ids)
     if types:
-        described = await describe_groups(cluster, outcomes, types, timeout=timeout)
+        described = await describe_groups(cluster, outcomes, types)
         outcomes.update(
             (group_id, answer)
             for group_id, answer in described.items()
             if isinstance(answer, ClientError)
         )
     deleted = [group_id for group_id, error in outcomes.items() if error is None]
-    outcomes.update(await cluster.coordinators.ask(deleted, _DELETE, timeout_ms))
+    outcomes.update(await cluster.coordinators.ask(deleted, _DELETE, cluster.timeout_ms))
     return outcomes
 
 

@@ -84,7 +84,6 @@ async def list_offsets(
     isolation_level: int = READ_UNCOMMITTED,
     leaders: Leaders | None = None,
     attempts: int | None = None,
-    timeout: float | None = None,
 ) -> dict[TopicPartition, ListedOffset | ClientError]:
     """Look up offsets by time: the first offset with at least that timestamp (ListOffsets).
 
@@ -92,7 +91,6 @@ async def list_offsets(
     :param isolation_level: with :data:`READ_COMMITTED`, :data:`LATEST` is the last stable offset
     :param leaders: keeps the leaders from call to call; None looks them up
     :param attempts: how often to ask while a partition has no leader; None for the whole time
-    :param timeout: in seconds; None for the cluster's
     """
 
     async def send(
@@ -111,7 +109,7 @@ async def list_offsets(
         leaders or Leaders(cluster),
         timestamps,
         send,
-        cluster.limit_ms(timeout),
+        cluster.timeout_ms,
         attempts=attempts,
     )
 
@@ -172,14 +170,12 @@ async def committed_offsets(
     groups: Iterable[str] | Mapping[str, Partitions | None],
     *,
     require_stable: bool = False,
-    timeout: float | None = None,
 ) -> dict[str, dict[TopicPartition, CommittedOffset] | ClientError]:
     """Return the committed offsets of groups (OffsetFetch, KIP-88, KIP-709), in one request to each
     coordinator. A missing group has none.
 
     :param groups: group ids; or group id → partitions, None for all with a committed offset
     :param require_stable: while a transaction has pending offsets, wait for its end (KIP-447)
-    :param timeout: in seconds; None for the cluster's
     :returns: group id → partition → offset, without partitions that have none; or the error, which
         is UNSTABLE_OFFSET_COMMIT if a transaction has not ended in time
     """
@@ -211,7 +207,7 @@ async def committed_offsets(
     return await cluster.coordinators.ask(
         topics_of,
         CoordinatorRequest(build, parse),
-        cluster.limit_ms(timeout),
+        cluster.timeout_ms,
         retried=(ErrorCode.UNSTABLE_OFFSET_COMMIT,),
     )
 
@@ -244,16 +240,11 @@ def _committed(group: Any) -> dict[TopicPartition, CommittedOffset] | RequestRef
 
 
 async def commit_offsets(
-    cluster: Cluster,
-    group_id: str,
-    offsets: Mapping[TopicPartition, int | CommittedOffset],
-    *,
-    timeout: float | None = None,
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
 ) -> dict[TopicPartition, ClientError | None]:
     """Commit offsets of a group without members, as Kafka's tools do to reset offsets.
 
     :param offsets: partition → next offset to read
-    :param timeout: in seconds, of each 10,000 partitions; None for the cluster's
     :returns: partition → None if it was committed, or the error
     """
     outcomes: dict[TopicPartition, ClientError | None] = {}
@@ -280,7 +271,7 @@ async def commit_offsets(
             )
 
         outcomes |= await _change(
-            cluster, group_id, build, f"committing offsets of group '{group_id}'", some, timeout
+            cluster, group_id, build, f"committing offsets of group '{group_id}'", some
         )
     return outcomes
 
@@ -298,11 +289,10 @@ def _commit(messages: Any, number: int, commit: int | CommittedOffset) -> Any:
 
 
 async def delete_offsets(
-    cluster: Cluster, group_id: str, partitions: Partitions, *, timeout: float | None = None
+    cluster: Cluster, group_id: str, partitions: Partitions
 ) -> dict[TopicPartition, ClientError | None]:
     """Delete the committed offsets of a group for some partitions (OffsetDelete, KIP-496).
 
-    :param timeout: in seconds; None for the cluster's
     :returns: partition → None if it has no offset any more, or the error:
         GROUP_SUBSCRIBED_TO_TOPIC while a member subscribes to the topic
     """
@@ -325,22 +315,18 @@ async def delete_offsets(
         )
 
     what = f"deleting offsets of group '{group_id}'"
-    return await _change(cluster, group_id, build, what, keys, timeout, operation="DELETE")
+    return await _change(cluster, group_id, build, what, keys, operation="DELETE")
 
 
 # Offsets of share groups --------------------------------------------------------------------------
 
 
 async def share_offsets(
-    cluster: Cluster,
-    groups: Iterable[str] | Mapping[str, Partitions | None],
-    *,
-    timeout: float | None = None,
+    cluster: Cluster, groups: Iterable[str] | Mapping[str, Partitions | None]
 ) -> dict[str, dict[TopicPartition, ShareOffset | ClientError] | ClientError]:
     """Return the start offsets and lags of share groups (DescribeShareGroupOffsets, KIP-1226).
 
     :param groups: group ids; or group id → partitions, None for all with a state
-    :param timeout: in seconds; None for the cluster's
     :returns: group id → partition → progress or error; or the group's error
     """
     topics_of = _topics_of(groups)
@@ -368,17 +354,16 @@ async def share_offsets(
         return {group.group_id: _shared(group) for group in response.groups}
 
     return await cluster.coordinators.ask(
-        topics_of, CoordinatorRequest(build, parse), cluster.limit_ms(timeout)
+        topics_of, CoordinatorRequest(build, parse), cluster.timeout_ms
     )
 
 
 async def share_offsets_of_topics(
-    cluster: Cluster, group_id: str, topics: Sequence[str], *, timeout: float | None = None
+    cluster: Cluster, group_id: str, topics: Sequence[str]
 ) -> dict[TopicPartition, ShareOffset]:
     """Return the progress of a share group in every partition of topics; unknown where the broker
     refuses.
 
-    :param timeout: in seconds; None for the cluster's
     :returns: ordered by topic and partition
     :raises UnknownTopic: a topic does not exist
     :raises ClientError: the coordinator refuses or does not answer
@@ -388,7 +373,7 @@ async def share_offsets_of_topics(
         for name, topic in (await cluster.topics(topics)).items()
         for number in topic.leaders
     ]
-    progress = raised(await share_offsets(cluster, {group_id: partitions}, timeout=timeout))
+    progress = raised(await share_offsets(cluster, {group_id: partitions}))
     return {
         partition: ShareOffset(None, None) if isinstance(offset, ClientError) else offset
         for partition, offset in sorted(progress[group_id].items())
@@ -423,16 +408,11 @@ def _shared(group: Any) -> dict[TopicPartition, ShareOffset | ClientError] | Cli
 
 
 async def alter_share_offsets(
-    cluster: Cluster,
-    group_id: str,
-    offsets: Mapping[TopicPartition, int],
-    *,
-    timeout: float | None = None,
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, ClientError | None]:
     """Set the start offsets of a share group without members; create the group if it is missing.
 
     :param offsets: partition → start offset
-    :param timeout: in seconds; None for the cluster's
     :returns: partition → None if it was set, or the error
     """
 
@@ -455,15 +435,14 @@ async def alter_share_offsets(
         )
 
     what = f"setting the offsets of share group '{group_id}'"
-    return await _change(cluster, group_id, build, what, list(offsets), timeout)
+    return await _change(cluster, group_id, build, what, list(offsets))
 
 
 async def delete_share_offsets(
-    cluster: Cluster, group_id: str, topics: Iterable[str], *, timeout: float | None = None
+    cluster: Cluster, group_id: str, topics: Iterable[str]
 ) -> dict[str, ClientError | None]:
     """Delete the state of a share group without members for some topics.
 
-    :param timeout: in seconds; None for the cluster's
     :returns: topic → None if it was deleted, or the error
     """
     names = list(topics)
@@ -478,7 +457,7 @@ async def delete_share_offsets(
         )
 
     what = f"deleting offsets of share group '{group_id}'"
-    return await _change(cluster, group_id, build, what, names, timeout, operation="DELETE")
+    return await _change(cluster, group_id, build, what, names, operation="DELETE")
 
 
 # Common parts -------------------------------------------------------------------------------------
@@ -507,7 +486,6 @@ async def _change(
     build: Callable[[Connection], Any],
     what: str,
     keys: Sequence[K],
-    timeout: float | None,
     *,
     operation: str = "READ",
 ) -> dict[K, ClientError | None]:
@@ -531,7 +509,7 @@ async def _change(
         return {group_id: next(moved, None) or outcomes}
 
     request = CoordinatorRequest(lambda connection, _: build(connection), parse)
-    answers = await cluster.coordinators.ask([group_id], request, cluster.limit_ms(timeout))
+    answers = await cluster.coordinators.ask([group_id], request, cluster.timeout_ms)
     outcomes = answers[group_id]
     if isinstance(outcomes, ClientError):
         return dict.fromkeys(keys, outcomes)

@@ -16,14 +16,12 @@ async def describe_quotas(
     *,
     any_of: Collection[str] = (),
     strict: bool = False,
-    timeout: float | None = None,
 ) -> dict[Entity, dict[str, float]]:
     """Return the quotas of entities (DescribeClientQuotas).
 
     :param entity: names by type: "user", "client-id" or "ip". None as a name is the default
     :param any_of: types that an entity must have, with any name
     :param strict: leave out entities that also have other types
-    :param timeout: in seconds; None for the cluster's
     :returns: entity → quota → value; an entity is a tuple of types and names
     :raises ClientError: the broker refuses or does not answer
     """
@@ -40,7 +38,6 @@ async def describe_quotas(
             ),
             strict=strict,
         ),
-        timeout,
     )
     check_answer("describing quotas", response, "DESCRIBE_CONFIGS on the cluster")
     return {
@@ -52,15 +49,11 @@ async def describe_quotas(
 
 
 async def alter_quotas(
-    cluster: Cluster,
-    changes: Mapping[Entity, Mapping[str, float | None]],
-    *,
-    timeout: float | None = None,
+    cluster: Cluster, changes: Mapping[Entity, Mapping[str, float | None]]
 ) -> dict[Entity, ClientError | None]:
     """Set quotas (AlterClientQuotas).
 
     :param changes: entity → quota → value; None removes the quota
-    :param timeout: in seconds; None for the cluster's
     :returns: entity → None if it was changed, or the error
     :raises ClientError: no broker answers
     """
@@ -84,7 +77,6 @@ async def alter_quotas(
             ),
             validate_only=False,
         ),
-        timeout,
     )
     return {
         entity_of({part.entity_type: part.entity_name for part in entry.entity}): refused(

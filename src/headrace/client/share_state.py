@@ -80,12 +80,9 @@ async def share_states(
     group_id: str,
     partitions: Iterable[TopicPartition],
     spans_of_partition: int = SPANS_OF_PARTITION,
-    *,
-    timeout: float | None = None,
 ) -> dict[TopicPartition, SharePartitionState]:
     """Return the states of share-partitions, with their first spans.
 
-    :param timeout: in seconds; None for the cluster's
     :raises ClientError: the coordinator refuses or does not answer
     """
     topics = by_topic(partitions)
@@ -121,7 +118,7 @@ async def share_states(
         }
 
     request = CoordinatorRequest(build, parse)
-    answers = await cluster.coordinators.ask([group_id], request, cluster.limit_ms(timeout))
+    answers = await cluster.coordinators.ask([group_id], request, cluster.timeout_ms)
     return raised(answers)[group_id]
 
 
@@ -156,20 +153,13 @@ def _span(answer: Any) -> Span:
 
 
 async def release_records(
-    cluster: Cluster,
-    group_id: str,
-    partition: TopicPartition,
-    first_offset: int,
-    last_offset: int,
-    *,
-    timeout: float | None = None,
+    cluster: Cluster, group_id: str, partition: TopicPartition, first_offset: int, last_offset: int
 ) -> None:
     """Release the records of a range from the members that hold them.
 
     Only headrace's broker can: call it only if :func:`share_states` returns spans.
 
     :param last_offset: inclusive
-    :param timeout: in seconds; None for the cluster's
     :raises RequestRefused: no member holds any of them, or the user may not release them
     :raises ClientError: the coordinator does not answer
     """
@@ -181,9 +171,7 @@ async def release_records(
         last_offset=i64(last_offset),
     )
     request = AlterShareGroupOffsetsRequest(group_id=group_id, topics=(), releases=(release,))
-    response = await cluster.coordinators.ask_one(
-        group_id, lambda _: request, cluster.limit_ms(timeout)
-    )
+    response = await cluster.coordinators.ask_one(group_id, lambda _: request, cluster.timeout_ms)
     what = f"releasing {topic}-{number} {first_offset}-{last_offset} of share group '{group_id}'"
     check_answer(what, response, f"READ on group '{group_id}'")
     answers = [answer for result in response.responses for answer in result.partitions]

@@ -49,11 +49,10 @@ class TopicDescription:
 
 
 async def describe_topics(
-    cluster: Cluster, names: Iterable[str], *, timeout: float | None = None
+    cluster: Cluster, names: Iterable[str]
 ) -> dict[str, TopicDescription | ClientError]:
     """Describe topics (DescribeTopicPartitions, KIP-966).
 
-    :param timeout: in seconds, of each 2,000 partitions; None for the cluster's
     :returns: name → topic, or the error, by name
     :raises ClientError: no broker answers
     """
@@ -70,7 +69,7 @@ async def describe_topics(
         )
 
     while pending:
-        response = await cluster.ask("describe_topic_partitions", build, timeout)
+        response = await cluster.ask("describe_topic_partitions", build)
         for topic in response.topics:
             name = topic.name
             described[name] = refused(
@@ -119,17 +118,10 @@ class NewTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
-async def create_topic(
-    cluster: Cluster,
-    topic: NewTopic,
-    *,
-    validate_only: bool = False,
-    timeout: float | None = None,
-) -> None:
+async def create_topic(cluster: Cluster, topic: NewTopic, *, validate_only: bool = False) -> None:
     """Create a topic (CreateTopics).
 
     :param validate_only: have the broker check it without creating it
-    :param timeout: in seconds; None for the cluster's
     :raises ClientError: the broker refuses or does not answer
     """
     response = await cluster.ask(
@@ -152,10 +144,9 @@ async def create_topic(
                     ),
                 ),
             ),
-            timeout=_timeout(cluster, timeout),
+            timeout=timedelta(milliseconds=cluster.timeout_ms),
             validate_only=validate_only,
         ),
-        timeout,
     )
     for answer in response.topics:
         check_answer(f"creating topic '{topic.name}'", answer, f"CREATE on topic '{topic.name}'")
@@ -168,14 +159,12 @@ async def create_partitions(
     assignment: Sequence[Sequence[int]] | None = None,
     *,
     validate_only: bool = False,
-    timeout: float | None = None,
 ) -> None:
     """Add partitions to a topic (CreatePartitions).
 
     :param count: the total number of partitions afterwards
     :param assignment: the replicas of each new partition
     :param validate_only: have the broker check it without a change
-    :param timeout: in seconds; None for the cluster's
     :raises ClientError: the broker refuses or does not answer
     """
     response = await cluster.ask(
@@ -192,21 +181,17 @@ async def create_partitions(
                     ),
                 ),
             ),
-            timeout=_timeout(cluster, timeout),
+            timeout=timedelta(milliseconds=cluster.timeout_ms),
             validate_only=validate_only,
         ),
-        timeout,
     )
     for answer in response.results:
         check_answer(f"adding partitions to topic '{topic}'", answer, f"ALTER on topic '{topic}'")
 
 
-async def delete_topics(
-    cluster: Cluster, names: Iterable[str], *, timeout: float | None = None
-) -> dict[str, ClientError | None]:
+async def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, ClientError | None]:
     """Delete topics (DeleteTopics).
 
-    :param timeout: in seconds; None for the cluster's
     :returns: name → None if it is deleted, or the error
     :raises ClientError: no broker answers
     """
@@ -214,9 +199,8 @@ async def delete_topics(
         "delete_topics",
         lambda messages: messages.DeleteTopicsRequest(
             topics=tuple(messages.DeleteTopicState(name=name, topic_id=None) for name in names),
-            timeout=_timeout(cluster, timeout),
+            timeout=timedelta(milliseconds=cluster.timeout_ms),
         ),
-        timeout,
     )
     return {
         topic.name: refused(
@@ -227,12 +211,11 @@ async def delete_topics(
 
 
 async def delete_records(
-    cluster: Cluster, offsets: Mapping[TopicPartition, int], *, timeout: float | None = None
+    cluster: Cluster, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int | ClientError]:
     """Delete the first records of partitions (DeleteRecords).
 
     :param offsets: partition → the first offset to keep; -1 to delete all
-    :param timeout: in seconds; None for the cluster's
     :returns: partition → its new first offset, or the error
     """
 
@@ -251,7 +234,7 @@ async def delete_records(
                 )
                 for name, numbers in by_topic(partitions).items()
             ),
-            timeout=_timeout(cluster, timeout),
+            timeout=timedelta(milliseconds=cluster.timeout_ms),
         )
 
     def parse(response: Any) -> dict[TopicPartition, int | ClientError]:
@@ -267,8 +250,4 @@ async def delete_records(
         }
 
     request = CoordinatorRequest(build, parse)
-    return await ask_brokers(cluster, Leaders(cluster), offsets, request, cluster.limit_ms(timeout))
-
-
-def _timeout(cluster: Cluster, timeout: float | None) -> timedelta:
-    return timedelta(milliseconds=cluster.limit_ms(timeout))
+    return await ask_brokers(cluster, Leaders(cluster), offsets, request, cluster.timeout_ms)

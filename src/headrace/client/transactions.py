@@ -46,11 +46,10 @@ class TransactionDescription:
 
 
 async def describe_transactions(
-    cluster: Cluster, transactional_ids: Iterable[str], *, timeout: float | None = None
+    cluster: Cluster, transactional_ids: Iterable[str]
 ) -> dict[str, TransactionDescription | ClientError]:
     """Describe the transactions of transactional ids (DescribeTransactions).
 
-    :param timeout: in seconds; None for the cluster's
     :returns: transactional id → description, or the error that stands in its place
     """
     request: CoordinatorRequest[str, TransactionDescription] = CoordinatorRequest(
@@ -60,7 +59,7 @@ async def describe_transactions(
         _described,
     )
     return await cluster.transaction_coordinators.ask(
-        transactional_ids, request, cluster.limit_ms(timeout)
+        transactional_ids, request, cluster.timeout_ms
     )
 
 
@@ -78,15 +77,10 @@ def _described(response: Any) -> dict[str, TransactionDescription | ClientError]
 
 
 async def end_transactions(
-    cluster: Cluster,
-    transactions: Iterable[OpenTransaction],
-    *,
-    commit: bool,
-    timeout: float | None = None,
+    cluster: Cluster, transactions: Iterable[OpenTransaction], *, commit: bool
 ) -> dict[OpenTransaction, ClientError | None]:
     """Commit or abort transactions (EndTxn). A repetition has the same answer as the first call.
 
-    :param timeout: in seconds; None for the cluster's
     :returns: transaction → None if it was committed or aborted as asked, or the error.
         PRODUCER_FENCED, INVALID_PRODUCER_EPOCH and INVALID_TXN_STATE mean that it had ended in
         another way before
@@ -102,16 +96,15 @@ async def end_transactions(
         )
 
     what = "committing" if commit else "aborting"
-    errors = await _each(cluster, by_id, build, what, cluster.limit_ms(timeout))
+    errors = await _each(cluster, by_id, build, what)
     return {transaction: errors[name] for name, transaction in by_id.items()}
 
 
 async def abort_open_transactions(
-    cluster: Cluster, transactional_ids: Iterable[str], *, timeout: float | None = None
+    cluster: Cluster, transactional_ids: Iterable[str]
 ) -> dict[str, ClientError | None]:
     """Abort the open transactions of transactional ids, and fence their producers (InitProducerId).
 
-    :param timeout: in seconds; None for the cluster's
     :returns: transactional id → None, or the error
     """
 
@@ -120,17 +113,13 @@ async def abort_open_transactions(
             transactional_id=name, transaction_timeout=_ABORT_TIMEOUT
         )
 
-    timeout_ms = cluster.limit_ms(timeout)
-    return await _each(cluster, transactional_ids, build, "aborting", timeout_ms)
+    return await _each(cluster, transactional_ids, build, "aborting")
 
 
-async def open_transactional_ids(
-    cluster: Cluster, prefix: str, *, timeout: float | None = None
-) -> list[str]:
+async def open_transactional_ids(cluster: Cluster, prefix: str) -> list[str]:
     """Return the transactional ids with a prefix whose transactions are open, on all brokers
     (ListTransactions). Ids that the user may not describe are missing.
 
-    :param timeout: in seconds; None for the cluster's
     :raises ClientError: a broker does not answer
     """
     await cluster.metadata()
@@ -147,9 +136,7 @@ async def open_transactional_ids(
         return dict.fromkeys(node_ids, refusal or names)
 
     listed = raised(
-        await ask_brokers(
-            cluster, EveryBroker(), tuple(cluster.nodes), send, cluster.limit_ms(timeout)
-        )
+        await ask_brokers(cluster, EveryBroker(), tuple(cluster.nodes), send, cluster.timeout_ms)
     )
     return sorted(name for names in listed.values() for name in names if name.startswith(prefix))
 
@@ -159,7 +146,6 @@ async def _each(
     transactional_ids: Iterable[str],
     build: Callable[[Connection, str], Any],
     what: str,
-    timeout_ms: int,
 ) -> dict[str, ClientError | None]:
     """Send a request for each transactional id; retry while its last transaction is ending.
 
@@ -180,7 +166,7 @@ async def _each(
         }
 
     return await cluster.transaction_coordinators.ask(
-        transactional_ids, send, timeout_ms, retried=(ErrorCode.CONCURRENT_TRANSACTIONS,)
+        transactional_ids, send, cluster.timeout_ms, retried=(ErrorCode.CONCURRENT_TRANSACTIONS,)
     )
 
 

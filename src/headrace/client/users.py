@@ -57,12 +57,11 @@ class ScramDeletion:
 
 
 async def describe_users(
-    cluster: Cluster, names: Iterable[str] = (), *, timeout: float | None = None
+    cluster: Cluster, names: Iterable[str] = ()
 ) -> dict[str, tuple[ScramCredential, ...] | ClientError]:
     """Return the SCRAM credentials of users (DescribeUserScramCredentials).
 
     :param names: the users; all if it is empty
-    :param timeout: in seconds; None for the cluster's
     :returns: user → credentials, or the error: RESOURCE_NOT_FOUND for a user without any
     :raises ClientError: the broker refuses the request or does not answer
     """
@@ -72,7 +71,6 @@ async def describe_users(
         lambda messages: messages.DescribeUserScramCredentialsRequest(
             users=tuple(messages.UserName(name=name) for name in names) or None
         ),
-        timeout,
     )
     check_answer("describing users", response, needs)
     return {
@@ -85,14 +83,10 @@ async def describe_users(
 
 
 async def alter_users(
-    cluster: Cluster,
-    changes: Sequence[ScramUpsertion | ScramDeletion],
-    *,
-    timeout: float | None = None,
+    cluster: Cluster, changes: Sequence[ScramUpsertion | ScramDeletion]
 ) -> dict[str, ClientError | None]:
     """Set and delete SCRAM credentials (AlterUserScramCredentials).
 
-    :param timeout: in seconds; None for the cluster's
     :returns: user → None if all changes of this user were made, or the error
     :raises ClientError: no broker answers
     """
@@ -110,7 +104,6 @@ async def alter_users(
                 if isinstance(change, ScramUpsertion)
             ),
         ),
-        timeout,
     )
     return {
         result.user: refused(f"altering user '{result.user}'", result, "ALTER on the cluster")

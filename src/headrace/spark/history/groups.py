@@ -317,7 +317,7 @@ async def _list_ends(
 
         async def list_at(timestamp_ms: int) -> list[int | None]:
             timestamps_ms = dict.fromkeys(partitions, timestamp_ms)
-            listed = raised(await list_offsets(cluster, timestamps_ms, timeout=_TIMEOUT_S))
+            listed = raised(await list_offsets(cluster.within(_TIMEOUT_S), timestamps_ms))
             return [listed[partition].offset for partition in partitions]
 
         log_ends = await list_at(LATEST)

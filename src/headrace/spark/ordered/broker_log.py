@@ -200,12 +200,11 @@ class BrokerLog:
             isolation_level = self._options.reading.isolation_level
         answers = self.thread.call(
             list_offsets(
-                self.thread.cluster,
+                self.thread.cluster.within(_TIMEOUT_S),
                 timestamps,
                 isolation_level=isolation_level,
                 leaders=self._leaders,
                 attempts=1,
-                timeout=_TIMEOUT_S,
             )
         )
         listed: dict[TopicPartition, ListedOffset] = {}

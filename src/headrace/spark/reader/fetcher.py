@@ -334,9 +334,7 @@ class Fetcher:
         self, partition: PartitionFetch, bound: int, timeout_s: float
     ) -> int | None:
         key = partition.key
-        return raised(await list_offsets(self._cluster, {key: bound}, timeout=timeout_s))[
-            key
-        ].offset
+        return raised(await list_offsets(self._cluster.within(timeout_s), {key: bound}))[key].offset
 
     async def _handle_out_of_range(self, partition: PartitionFetch) -> None:
         try:
