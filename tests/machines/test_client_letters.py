@@ -10,7 +10,7 @@ import pytest
 from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.dead_letters.letters import DeadLetter, parse_letter
 from headrace.client.dead_letters.reading import QueueReader
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, RequestRefused, UnknownTopic
 from headrace.client.records import Record
 from headrace.errors import ErrorCode
 
@@ -23,7 +23,11 @@ def letter(offset: int) -> DeadLetter | None:
     return parse_letter(Record("dlq", 0, 7, None, None, tuple(headers), 1000, "CreateTime", 0))
 
 
-def letter_from(topic: TopicMetadata | ErrorCode, monkeypatch: pytest.MonkeyPatch) -> DeadLetter:
+def refusal(code: ErrorCode) -> RequestRefused:
+    return RequestRefused("looking up topic 't'", code)
+
+
+def letter_from(topic: TopicMetadata | ClientError, monkeypatch: pytest.MonkeyPatch) -> DeadLetter:
     """Return a letter of a record, for whose topic a cluster answers this."""
 
     async def metadata(*_: object) -> Any:
@@ -39,7 +43,7 @@ def letter_from(topic: TopicMetadata | ErrorCode, monkeypatch: pytest.MonkeyPatc
     ("topic", "problem"),
     [
         (TopicMetadata("t", UUID(int=1), {0: -1}), "t-0 has no leader"),
-        (ErrorCode.LEADER_NOT_AVAILABLE, "LEADER_NOT_AVAILABLE"),
+        (refusal(ErrorCode.LEADER_NOT_AVAILABLE), "LEADER_NOT_AVAILABLE"),
     ],
 )
 def test_a_record_whose_leader_is_away_does_not_count_as_gone(
@@ -54,9 +58,9 @@ def test_a_record_whose_leader_is_away_does_not_count_as_gone(
     "topic",
     [
         TopicMetadata("t", UUID(int=1), {1: 0}),
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        UnknownTopic("t"),
+        refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        refusal(ErrorCode.INVALID_TOPIC_EXCEPTION),
     ],
 )
 def test_a_record_whose_partition_does_not_exist_is_gone(

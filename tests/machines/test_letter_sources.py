@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from headrace.client.cluster import TopicMetadata
 from headrace.client.dead_letters.letters import DeadLetter
 from headrace.client.dead_letters.originals import CLOCK_SKEW_MS, Evidence, Original, compare
 from headrace.client.dead_letters.redrive import RedriveCounts
 from headrace.client.dead_letters.sources import Sources
 from headrace.protocol.record_batch import Record, build, records
 
+
+def topic(name: str, partitions: int, *, is_internal: bool = False) -> TopicMetadata:
+    return TopicMetadata(name, uuid4(), dict.fromkeys(range(partitions), 0), is_internal)
+
+
 SOURCES = Sources(
-    {"orders": 2, "payments": 1, "__consumer_offsets": 50, "__transaction_state": 50},
-    frozenset({"__consumer_offsets", "__transaction_state"}),
+    {
+        "orders": topic("orders", 2),
+        "payments": topic("payments", 1),
+        "__consumer_offsets": topic("__consumer_offsets", 50, is_internal=True),
+        "__transaction_state": topic("__transaction_state", 50, is_internal=True),
+    },
     {"packers": frozenset({"orders", "__consumer_offsets"}), "payers": frozenset({"payments"})},
     {"hidden": "GROUP_AUTHORIZATION_FAILED"},
 )

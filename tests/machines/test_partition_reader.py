@@ -12,7 +12,7 @@ import pytest
 
 from headrace.client import partition_reader
 from headrace.client.cluster import TopicMetadata
-from headrace.client.errors import RequestRefused, UnknownTopic
+from headrace.client.errors import ClientError, RequestRefused, UnknownTopic
 from headrace.client.fetch import FetchedPartition
 from headrace.client.offsets import ListedOffset
 from headrace.client.partition_reader import PartitionReader
@@ -48,9 +48,9 @@ class Brokers:
         batch[:8] = first.to_bytes(8)
         self.batches.append((first + len(values) - 1, bytes(batch)))
 
-    async def metadata(self, names: list[str]) -> dict[str, TopicMetadata | ErrorCode]:
+    async def metadata(self, names: list[str]) -> dict[str, TopicMetadata | ClientError]:
         if self.leader is None:
-            return {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+            return {"t": UnknownTopic("t")}
         return {"t": TopicMetadata("t", UUID(int=1), {0: self.leader}, False)}
 
     async def connection(self, node_id: int, purpose: str) -> Any:

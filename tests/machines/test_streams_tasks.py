@@ -12,10 +12,9 @@ from uuid import UUID
 import pytest
 
 from headrace.client.cluster import TopicMetadata
-from headrace.client.errors import ConnectionFailed
+from headrace.client.errors import ConnectionFailed, UnknownTopic
 from headrace.client.groups import STREAMS, _description
 from headrace.client.lag.partition_leaders import PartitionLeaders
-from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 
 
@@ -93,10 +92,7 @@ def test_only_a_topic_that_is_there_can_lack_a_partition() -> None:
     class Cluster:
         async def metadata(self, topics: list[str]) -> dict[str, Any]:
             there = TopicMetadata("orders", UUID(int=1), {0: 1, 1: -1})
-            return {
-                name: there if name == "orders" else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                for name in topics
-            }
+            return {name: there if name == "orders" else UnknownTopic(name) for name in topics}
 
     leaders = PartitionLeaders(Cluster())  # type: ignore[arg-type]
     asyncio.run(leaders.learn(["orders", "gone"]))

@@ -138,28 +138,6 @@ class AdminClient(confluent.AdminClient):
             pass  # librdkafka tries for as long as the caller wants
         self._is_login_checked = True
 
-    alter_configs = _after_login(confluent.AdminClient.alter_configs)
-    alter_consumer_group_offsets = _after_login(confluent.AdminClient.alter_consumer_group_offsets)
-    alter_user_scram_credentials = _after_login(confluent.AdminClient.alter_user_scram_credentials)
-    cluster_id = _after_login(confluent.AdminClient.cluster_id)
-    create_acls = _after_login(confluent.AdminClient.create_acls)
-    create_partitions = _after_login(confluent.AdminClient.create_partitions)
-    create_topics = _after_login(confluent.AdminClient.create_topics)
-    delete_acls = _after_login(confluent.AdminClient.delete_acls)
-    delete_consumer_groups = _after_login(confluent.AdminClient.delete_consumer_groups)
-    delete_records = _after_login(confluent.AdminClient.delete_records)
-    delete_topics = _after_login(confluent.AdminClient.delete_topics)
-    describe_consumer_groups = _after_login(confluent.AdminClient.describe_consumer_groups)
-    describe_cluster = _after_login(confluent.AdminClient.describe_cluster)
-    describe_configs = _after_login(confluent.AdminClient.describe_configs)
-    describe_topics = _after_login(confluent.AdminClient.describe_topics)
-    elect_leaders = _after_login(confluent.AdminClient.elect_leaders)
-    incremental_alter_configs = _after_login(confluent.AdminClient.incremental_alter_configs)
-    list_consumer_groups = _after_login(confluent.AdminClient.list_consumer_groups)
-    list_groups = _after_login(confluent.AdminClient.list_groups)
-    list_offsets = _after_login(confluent.AdminClient.list_offsets)
-    list_topics = _after_login(confluent.AdminClient.list_topics)
-
     # -- groups of all types
 
     def list_all_groups(
@@ -518,6 +496,33 @@ class AdminClient(confluent.AdminClient):
 
         self._thread.submit(work).add_done_callback(settle)
         return futures
+
+
+# The calls that need a connection.
+for _name in (
+    "alter_configs",
+    "alter_consumer_group_offsets",
+    "alter_user_scram_credentials",
+    "cluster_id",
+    "create_acls",
+    "create_partitions",
+    "create_topics",
+    "delete_acls",
+    "delete_consumer_groups",
+    "delete_records",
+    "delete_topics",
+    "describe_consumer_groups",
+    "describe_cluster",
+    "describe_configs",
+    "describe_topics",
+    "elect_leaders",
+    "incremental_alter_configs",
+    "list_consumer_groups",
+    "list_groups",
+    "list_offsets",
+    "list_topics",
+):
+    setattr(AdminClient, _name, _after_login(getattr(confluent.AdminClient, _name)))
 
 
 def _running() -> Future[Any]:

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.errors import ErrorCode
-
 from .errors import BadUsage
 from .nouns import DRY_RUN, Declaration, Lazy, Noun, arg, switch
 from .options import properties_file, setting
@@ -96,8 +94,7 @@ def _checked(kind: str, name: str) -> str:
 
 async def _names(cluster: Cluster, config_type: ConfigType) -> Sequence[str]:
     if config_type is configs.ConfigType.TOPIC:
-        topics = await cluster.metadata(None)
-        return sorted(name for name, topic in topics.items() if not isinstance(topic, ErrorCode))
+        return list(await cluster.all_topics())
     if config_type in (configs.ConfigType.BROKER, configs.ConfigType.BROKER_LOGGER):
         await cluster.metadata()
         return [str(number) for number in sorted(cluster.nodes)]

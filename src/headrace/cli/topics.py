@@ -48,11 +48,7 @@ async def _matching(
     :raises UnknownTopic: a pattern matches none, unless ``may_miss``
     :raises RequestRefused: likewise, and the user may not describe the topic of this name
     """
-    existing = {
-        name: topic
-        for name, topic in sorted((await cluster.metadata(None)).items())
-        if not isinstance(topic, ErrorCode)
-    }
+    existing = await cluster.all_topics()
     if not patterns:
         return existing
     chosen = {}

@@ -15,7 +15,7 @@ from headrace.errors import ErrorCode
 
 from .connection import Connection
 from .coordinators import Coordinators, in_time
-from .errors import ConnectionFailed, RequestRefused, UnknownTopic
+from .errors import ClientError, ConnectionFailed, UnknownTopic, raised, refused
 from .sasl import PLAINTEXT, Security
 
 _MIN_CONNECT_MS = 1000
@@ -190,11 +190,11 @@ class Cluster:
 
     async def metadata(
         self, names: Iterable[str] | None = ()
-    ) -> dict[str, TopicMetadata | ErrorCode]:
+    ) -> dict[str, TopicMetadata | ClientError]:
         """Look up topics, and update the addresses of the brokers.
 
         :param names: topic names; None for all topics
-        :returns: name → topic or error code
+        :returns: name → topic or error
         :raises ClientError: no broker answers
         """
         response = await self.ask(
@@ -221,7 +221,7 @@ class Cluster:
             for broker in response.brokers
         }
         return {
-            topic.name: _topic_metadata(topic)
+            topic.name: _topic_metadata(topic.name, topic)
             for topic in response.topics
             if topic.name is not None
         }
@@ -232,30 +232,27 @@ class Cluster:
         :raises UnknownTopic: a topic does not exist
         :raises ClientError: a topic cannot be looked up
         """
-        topics = await self.existing_topics(names)
-        for name in names:
-            if name not in topics:
-                raise UnknownTopic(name)
-        return topics
+        topics = await self.metadata(names)
+        return raised({name: topics.get(name, UnknownTopic(name)) for name in names})
 
     async def existing_topics(self, names: Sequence[str]) -> dict[str, TopicMetadata]:
         """Return the named topics that exist.
 
         :raises ClientError: a topic cannot be looked up
         """
-        topics: dict[str, TopicMetadata] = {}
-        for name, topic in (await self.metadata(names)).items():
-            if isinstance(topic, TopicMetadata):
-                topics[name] = topic
-            elif topic is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise RequestRefused(
-                    f"looking up topic '{name}'", topic, needs=f"DESCRIBE on topic '{name}'"
-                )
-        return topics
+        topics = (await self.metadata(names)).items()
+        return raised({n: topic for n, topic in topics if not isinstance(topic, UnknownTopic)})
+
+    async def all_topics(self) -> dict[str, TopicMetadata]:
+        """Return all topics that can be looked up, by name."""
+        topics = sorted((await self.metadata(None)).items())
+        return {name: topic for name, topic in topics if isinstance(topic, TopicMetadata)}
 
 
-def _topic_metadata(topic: Any) -> TopicMetadata | ErrorCode:
-    if topic.error_code:
-        return ErrorCode(topic.error_code)
+def _topic_metadata(name: str, topic: Any) -> TopicMetadata | ClientError:
+    if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return UnknownTopic(name)
     leaders = {p.partition_index: p.leader_id for p in topic.partitions}
-    return TopicMetadata(topic.name, topic.topic_id, leaders, topic.is_internal)
+    return refused(
+        f"looking up topic '{name}'", topic, f"DESCRIBE on topic '{name}'"
+    ) or TopicMetadata(name, topic.topic_id, leaders, topic.is_internal)

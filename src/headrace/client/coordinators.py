@@ -370,13 +370,7 @@ class Leaders(Places[TopicPartition]):
             return
         metadata = await self._brokers.metadata(names)
         for name in names:
-            topic = metadata.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            if topic is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                topic = UnknownTopic(name)
-            elif isinstance(topic, ErrorCode):
-                needs = f"DESCRIBE on topic '{name}'"
-                topic = RequestRefused(f"looking up topic '{name}'", topic, needs=needs)
-            self.topics[name] = topic
+            self.topics[name] = metadata.get(name, UnknownTopic(name))
 
     def forget(self, key: TopicPartition) -> None:
         self.topics.pop(key[0], None)

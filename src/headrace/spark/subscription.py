@@ -52,9 +52,7 @@ async def existing_topics(cluster: Cluster, subscription: Subscription) -> dict[
     if subscription.pattern is None:
         return await cluster.existing_topics(subscription.topics)
     topics_found = {
-        topic.name: topic
-        for topic in (await cluster.metadata(None)).values()
-        if isinstance(topic, TopicMetadata) and not topic.is_internal
+        name: topic for name, topic in (await cluster.all_topics()).items() if not topic.is_internal
     }
     return {name: topics_found[name] for name in subscription.matching(topics_found)}
 

@@ -285,11 +285,7 @@ class Observer:
         self, cluster: Cluster, now_ms: int, warnings: list[str]
     ) -> dict[str, TopicMetadata]:
         """Return all topics, and note the sums of their end offsets."""
-        topics = {
-            name: topic
-            for name, topic in (await cluster.metadata(None)).items()
-            if isinstance(topic, TopicMetadata)
-        }
+        topics = await cluster.all_topics()
         leaders = Leaders(cluster)
         leaders.topics |= topics
         keys = [(name, number) for name, topic in topics.items() for number in topic.leaders]

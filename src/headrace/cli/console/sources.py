@@ -23,7 +23,6 @@ from headrace.cli import positions
 from headrace.cli.client_options import connection_settings
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.librdkafka import check_partition, reason
-from headrace.client.cluster import TopicMetadata
 from headrace.client.errors import error_line, raised
 from headrace.client.message_headers import UnreadableHeaders, message_headers
 from headrace.client.offsets import LATEST, list_offsets
@@ -119,8 +118,8 @@ class Partitions:
         if name.startswith("^"):
             topics = {
                 topic.name: topic
-                for topic in (await self._cluster.metadata(None)).values()
-                if isinstance(topic, TopicMetadata) and matches(name[1:], topic.name)
+                for topic in (await self._cluster.all_topics()).values()
+                if matches(name[1:], topic.name)
             }
             if not topics:
                 raise Failure(f"no topic matches '{name}'")

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster, TopicMetadata
-from headrace.client.errors import ClientError, ConnectionFailed, raised
+from headrace.client.errors import ClientError, ConnectionFailed, UnknownTopic, has_code, raised
 from headrace.client.offsets import LATEST, READ_UNCOMMITTED, list_offsets
 from headrace.client.partition_reader import CorruptRecords, PartitionReader
 from headrace.client.records import Record
@@ -26,12 +26,8 @@ _FETCH_BYTES = 64 << 10
 """The bytes of one fetch: letters may be far apart, and what is between them is of no use."""
 _WAIT_S = 0.2
 _MAX_CURSORS = 1000
-_NO_SUCH_TOPIC = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.INVALID_TOPIC_EXCEPTION,
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-}
-"""Error codes of topics that do not exist, or that the user may not describe."""
+_NO_SUCH_TOPIC = (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+"""Error codes of topics that cannot exist, or that the user may not describe."""
 
 
 class Original(NamedTuple):
@@ -164,15 +160,15 @@ class Originals:
         name, number = partition
         if len(self._cursors) >= _MAX_CURSORS:  # anybody can write letters that name others
             self._cursors.clear()
-        topic = (await self._cluster.metadata([name])).get(name)
+        topic = (await self._cluster.metadata([name])).get(name, UnknownTopic(name))
         log_end, problem = 0, None
         if isinstance(topic, TopicMetadata) and number in topic.leaders:
             listed = raised(await list_offsets(self._cluster, {partition: LATEST}))
             log_end = listed[partition].offset or 0
-        elif topic is None or isinstance(topic, TopicMetadata) or topic in _NO_SUCH_TOPIC:
+        elif isinstance(topic, TopicMetadata | UnknownTopic) or has_code(topic, *_NO_SUCH_TOPIC):
             problem = NO_TOPIC
         else:
-            raise ConnectionFailed(f"looking up topic '{name}': {topic.name}")
+            raise ConnectionFailed(topic)
         begin, end = {partition: offset}, {partition: log_end}
         reader = PartitionReader(self._cluster, begin, end, READ_UNCOMMITTED, _FETCH_BYTES)
         self._cursors[partition] = _Cursor(reader, log_end, problem)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.client.cluster import Cluster, TopicMetadata
+from headrace.client.cluster import Cluster
 from headrace.client.config import read_config
 from headrace.client.configs import ConfigType
 from headrace.client.errors import RequestRefused
@@ -106,9 +106,7 @@ def find_queues(
 async def _find(cluster: Cluster, prefix: str) -> dict[str, tuple[str, ...]]:
     async with cluster:
         topics = [
-            name
-            for name, topic in sorted((await cluster.metadata(None)).items())
-            if isinstance(topic, TopicMetadata) and not topic.is_internal
+            name for name, topic in (await cluster.all_topics()).items() if not topic.is_internal
         ]
         users: dict[str, list[str]] = {}
         for group_id, name in sorted((await queues_of_groups(cluster))[0].items()):

@@ -29,25 +29,24 @@ _NAMES_AT_ONCE = 1000
 class Sources:
     """What a cluster says about the sources of a queue's letters.
 
-    :param partition_counts: topic → number of partitions, of all topics
-    :param internal: topics in which the broker keeps its own state
+    :param topics: all topics by name; the broker keeps its own state in internal ones
     :param consumed: share group that uses the queue → the topics in which it has offsets
     :param unknown: share group that uses the queue → why its topics are not known
     """
 
-    partition_counts: Mapping[str, int]
-    internal: frozenset[str] = frozenset()
+    topics: Mapping[str, TopicMetadata]
     consumed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
 
     def obstacle(self, letter: DeadLetter) -> str | None:
         """Return why the source of a letter gets no records; None if it may get them."""
-        topic, partition = letter.source
-        if topic in self.internal:
-            return "an internal topic is never a source"
-        if topic not in self.partition_counts:
+        name, partition = letter.source
+        topic = self.topics.get(name)
+        if topic is None:
             return NO_TOPIC
-        if partition >= self.partition_counts[topic]:
+        if topic.is_internal:
+            return "an internal topic is never a source"
+        if partition >= len(topic.leaders):
             return "the partition does not exist"
         if letter.group_id is None:
             return "the letter names no share group"
@@ -58,7 +57,7 @@ class Sources:
                 f"the letter's share group does not use this queue ({TOPIC_NAME}), was deleted, or "
                 "the user may not describe the group and its configs"
             )
-        if topic not in self.consumed[letter.group_id]:
+        if name not in self.consumed[letter.group_id]:
             return "the letter's share group does not consume the topic"
         return None
 
@@ -68,11 +67,7 @@ async def find_sources(cluster: Cluster, queue: str) -> Sources:
 
     :raises ClientError: a broker does not answer
     """
-    topics = {
-        name: topic
-        for name, topic in (await cluster.metadata(None)).items()
-        if isinstance(topic, TopicMetadata)
-    }
+    topics = await cluster.all_topics()
     # The records of a group whose coordinator is away would be skipped as if they were forged.
     queues, failures = await queues_of_groups(cluster)
     if failures:
@@ -91,12 +86,7 @@ async def find_sources(cluster: Cluster, queue: str) -> Sources:
                 for (topic, _), offset in offsets.items()
                 if isinstance(offset, ShareOffset) and offset.start_offset is not None
             )
-    return Sources(
-        {name: len(topic.leaders) for name, topic in topics.items()},
-        frozenset(name for name, topic in topics.items() if topic.is_internal),
-        consumed,
-        unknown,
-    )
+    return Sources(topics, consumed, unknown)
 
 
 async def queues_of_groups(cluster: Cluster) -> tuple[dict[str, str], Sequence[ClientError]]:

@@ -17,7 +17,6 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from headrace.client.cluster import TopicMetadata
 from headrace.client.errors import raised
 from headrace.client.lag.model import eta_s
 from headrace.client.offsets import LATEST, list_offsets
@@ -157,12 +156,8 @@ def _history(row: Any, period: Period, drain_s: float) -> GroupHistory:
 async def _topics(kafka: KafkaOptions) -> list[tuple[str, bytearray, int]]:
     """Return name, id and number of partitions of each topic that can be read."""
     async with kafka.cluster() as cluster:
-        topics = (await cluster.metadata(None)).values()
-    return [
-        (topic.name, bytearray(topic.topic_id.bytes), len(topic.leaders))
-        for topic in topics
-        if isinstance(topic, TopicMetadata)
-    ]
+        topics = (await cluster.all_topics()).values()
+    return [(topic.name, bytearray(topic.topic_id.bytes), len(topic.leaders)) for topic in topics]
 
 
 def series(events: DataFrame, kafka: KafkaOptions, period: Period) -> DataFrame:
