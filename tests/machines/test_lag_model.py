@@ -10,13 +10,13 @@ import pytest
 from headrace.client.groups import GroupMember
 from headrace.client.lag.model import (
     GroupLag,
+    LagSum,
     PartitionLag,
     Snapshot,
     group_lag,
     known_sum,
     records_left,
     rows,
-    seconds_to_zero,
     summary,
 )
 from headrace.client.lag.watch import LagRates
@@ -120,7 +120,15 @@ def test_a_bad_trend_is_told_though_a_part_is_unknown(
     produced: float | None,
     left_s: float | None,
 ) -> None:
-    assert seconds_to_zero(records, unknown, done, produced) == left_s
+    lag = LagSum(
+        partitions=9,
+        unknown=unknown,
+        records=records,
+        seconds=None,
+        done_per_s=done,
+        produced_per_s=produced,
+    )
+    assert lag.seconds_to_zero == left_s
 
 
 def trend(*snapshots: list[PartitionLag]) -> GroupLag:

@@ -240,7 +240,7 @@ def _committed(group: Any) -> dict[TopicPartition, CommittedOffset] | RequestRef
 
 
 async def commit_offsets(
-    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, ClientError | None]:
     """Commit offsets of a group without members, as Kafka's tools do to reset offsets.
 
@@ -263,7 +263,12 @@ async def commit_offsets(
                     messages.OffsetCommitRequestTopic(
                         name=topic,
                         partitions=tuple(
-                            _commit(messages, number, offsets[topic, number]) for number in numbers
+                            messages.OffsetCommitRequestPartition(
+                                partition_index=number,
+                                committed_offset=offsets[topic, number],
+                                committed_metadata="",
+                            )
+                            for number in numbers
                         ),
                     )
                     for topic, numbers in by_topic(some).items()
@@ -274,18 +279,6 @@ async def commit_offsets(
             cluster, group_id, build, f"committing offsets of group '{group_id}'", some
         )
     return outcomes
-
-
-def _commit(messages: Any, number: int, commit: int | CommittedOffset) -> Any:
-    if not isinstance(commit, CommittedOffset):
-        commit = CommittedOffset(commit)
-    epoch = {} if commit.leader_epoch is None else {"committed_leader_epoch": commit.leader_epoch}
-    return messages.OffsetCommitRequestPartition(
-        partition_index=number,
-        committed_offset=commit.offset,
-        committed_metadata=commit.metadata,
-        **epoch,
-    )
 
 
 async def delete_offsets(

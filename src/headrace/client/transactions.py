@@ -17,9 +17,9 @@ from headrace.errors import ErrorCode
 from .cluster import Cluster
 from .connection import Connection
 from .coordinators import CoordinatorRequest, EveryBroker, ask_brokers
-from .errors import ClientError, RequestRefused, raised, refused
+from .errors import ClientError, RequestRefused, has_code, raised, refused
 
-ONGOING = "Ongoing"
+_ONGOING = "Ongoing"
 """Kafka's name of the state of an open transaction."""
 
 _ABORT_TIMEOUT = timedelta(milliseconds=60_000)
@@ -34,46 +34,35 @@ class OpenTransaction:
     producer_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionDescription:
-    """The state of a transactional id.
-
-    :param state: Kafka's name of it, such as :data:`ONGOING`
-    """
-
-    transaction: OpenTransaction
-    state: str
-
-
-async def describe_transactions(
+async def open_transactions(
     cluster: Cluster, transactional_ids: Iterable[str]
-) -> dict[str, TransactionDescription | ClientError]:
-    """Describe the transactions of transactional ids (DescribeTransactions).
+) -> dict[str, OpenTransaction | ClientError | None]:
+    """Return the open transactions of transactional ids (DescribeTransactions).
 
-    :returns: transactional id → description, or the error that stands in its place
+    :returns: transactional id → its open transaction, None if there is none; or the error
     """
-    request: CoordinatorRequest[str, TransactionDescription] = CoordinatorRequest(
+    request: CoordinatorRequest[str, OpenTransaction | None] = CoordinatorRequest(
         lambda connection, ids: connection.messages(
             "describe_transactions"
         ).DescribeTransactionsRequest(transactional_ids=tuple(ids)),
-        _described,
+        _opened,
     )
     return await cluster.transaction_coordinators.ask(
         transactional_ids, request, cluster.timeout_ms
     )
 
 
-def _described(response: Any) -> dict[str, TransactionDescription | ClientError]:
-    described: dict[str, TransactionDescription | ClientError] = {}
+def _opened(response: Any) -> dict[str, OpenTransaction | ClientError | None]:
+    opened: dict[str, OpenTransaction | ClientError | None] = {}
     for answer in response.transaction_states:
         name = answer.transactional_id
-        described[name] = _refusal("describing", "DESCRIBE", name, answer) or (
-            TransactionDescription(
-                OpenTransaction(name, answer.producer_id, answer.producer_epoch),
-                answer.transaction_state,
-            )
-        )
-    return described
+        refusal = _refusal("describing", "DESCRIBE", name, answer)
+        if refusal is not None or answer.transaction_state != _ONGOING:
+            is_unknown = has_code(refusal, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+            opened[name] = None if is_unknown else refusal
+        else:
+            opened[name] = OpenTransaction(name, answer.producer_id, answer.producer_epoch)
+    return opened
 
 
 async def end_transactions(
@@ -128,7 +117,7 @@ async def open_transactional_ids(cluster: Cluster, prefix: str) -> list[str]:
         connection: Connection, node_ids: Sequence[int], timeout_ms: int
     ) -> dict[int, list[str] | ClientError]:
         request = connection.messages("list_transactions").ListTransactionsRequest(
-            state_filters=(ONGOING,)
+            state_filters=(_ONGOING,)
         )
         response = await connection.request(request, timeout_ms=timeout_ms)
         refusal = refused(f"listing the transactions of {connection.address}", response)

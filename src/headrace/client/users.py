@@ -35,14 +35,12 @@ class ScramUpsertion:
     """A password to set. Only its salted hash is sent.
 
     :param mechanism: a number of :data:`MECHANISMS`
-    :param salt: None for a random one
     """
 
     user: str
     mechanism: int
     password: bytes = field(repr=False)
     iterations: int = DEFAULT_ITERATIONS
-    salt: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ async def alter_users(
 
 
 def _upsertion(messages: Any, change: ScramUpsertion) -> Any:
-    salt = change.salt or secrets.token_bytes(_SALT_BYTES)
+    salt = secrets.token_bytes(_SALT_BYTES)
     return messages.ScramCredentialUpsertion(
         name=change.user,
         mechanism=change.mechanism,

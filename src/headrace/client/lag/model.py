@@ -158,10 +158,25 @@ class LagSum:
 
     @property
     def seconds_to_zero(self) -> float | None:
-        """A forecast of the time until the group has finished what waits now, see
-        :func:`seconds_to_zero`.
+        """A forecast of the time until the group has finished what waits now: infinity if the lag
+        does not shrink, None if unknown.
+
+        A lag that does not shrink is told even if some partitions are unknown: they cannot make it
+        better. Good news needs to know them all.
         """
-        return seconds_to_zero(self.records, self.unknown, self.done_per_s, self.produced_per_s)
+        if self.records is None:
+            return None
+        left_s: float | None = 0.0
+        if self.records > 0:
+            if self.done_per_s is None or self.produced_per_s is None:
+                return None
+            if self.records <= KEEPS_UP_S * self.done_per_s:
+                left_s = self.records / self.done_per_s
+            else:
+                left_s = eta_s(self.records, self.done_per_s, self.produced_per_s)
+        if left_s is None:
+            return math.inf
+        return None if self.unknown else left_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,34 +256,6 @@ def known_sum(lags: Iterable[int | None]) -> int | None:
         else:
             total, is_known = total + lag, True
     return total if is_known and (total or not unknown) else None
-
-
-def seconds_to_zero(
-    records: int | None, unknown: int, done_per_s: float | None, produced_per_s: float | None
-) -> float | None:
-    """Return a forecast of the time until a group has finished what waits now.
-
-    A lag that does not shrink is told even if some partitions are unknown: they cannot make it
-    better. Good news needs to know them all.
-
-    :param records: the lag where it is known; None if it is nowhere
-    :param unknown: number of partitions in which it is not
-    :param produced_per_s: in the partitions whose lag is known
-    :returns: infinity if the lag does not shrink; None if unknown
-    """
-    if records is None:
-        return None
-    left_s: float | None = 0.0
-    if records > 0:
-        if done_per_s is None or produced_per_s is None:
-            return None
-        if records <= KEEPS_UP_S * done_per_s:
-            left_s = records / done_per_s
-        else:
-            left_s = eta_s(records, done_per_s, produced_per_s)
-    if left_s is None:
-        return math.inf
-    return None if unknown else left_s
 
 
 def eta_s(lag: float, done_per_s: float, produced_per_s: float) -> float | None:

@@ -9,13 +9,11 @@ from pyspark import TaskContext
 
 from headrace.client import ClientError, Cluster, RequestRefused
 from headrace.client.transactions import (
-    ONGOING,
     OpenTransaction,
-    TransactionDescription,
     abort_open_transactions,
-    describe_transactions,
     end_transactions,
     open_transactional_ids,
+    open_transactions,
 )
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
@@ -104,17 +102,11 @@ class OpenTransactions:
         :raises SourceError: the cluster does not tell
         """
         open_by_id: dict[str, OpenTransaction | None] = {}
-        answers = self._call(lambda cluster: describe_transactions(cluster, transactional_ids))
+        answers = self._call(lambda cluster: open_transactions(cluster, transactional_ids))
         for name, answer in answers.items():
-            if isinstance(answer, TransactionDescription):
-                open_by_id[name] = answer.transaction if answer.state == ONGOING else None
-            elif (
-                isinstance(answer, RequestRefused)
-                and answer.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-            ):
-                open_by_id[name] = None
-            else:
+            if isinstance(answer, ClientError):
                 raise SourceError(describe(answer))
+            open_by_id[name] = answer
         return open_by_id
 
     def _call(self, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
