@@ -88,7 +88,7 @@ async def describe_configs(
         return messages.DescribeConfigsRequest(
             resources=tuple(
                 messages.DescribeConfigsResource(
-                    resource_type=int(resource_type),
+                    resource_type=resource_type,
                     resource_name=name,
                     configuration_keys=None if keys is None else tuple(keys),
                 )
@@ -149,7 +149,7 @@ async def alter_configs(
         lambda messages: messages.IncrementalAlterConfigsRequest(
             resources=(
                 messages.AlterConfigsResource(
-                    resource_type=int(resource_type),
+                    resource_type=resource_type,
                     resource_name=name,
                     configs=tuple(
                         messages.AlterableConfig(
@@ -181,7 +181,7 @@ async def list_config_resources(cluster: Cluster, resource_type: ConfigType) -> 
     """
     response = await cluster.ask(
         "list_config_resources",
-        lambda messages: messages.ListConfigResourcesRequest(resource_types=(int(resource_type),)),
+        lambda messages: messages.ListConfigResourcesRequest(resource_types=(resource_type,)),
     )
     kind = resource_type.name.lower().replace("_", " ")
     check_answer(f"listing {kind} configs", response, "DESCRIBE_CONFIGS on the cluster")

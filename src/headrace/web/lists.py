@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
+from headrace.client.lag.model import sum_of_known
+
 from .limits import ROWS_OF_PAGE
 from .observation import Observation
 from .schemas import About
@@ -95,14 +97,9 @@ def totals(seen: Observation) -> Totals:
         len(topics),
         sum(group.lag or 0 for group in groups),
         max(times, default=None),
-        _known_sum(group.done_per_s for group in groups),
-        _known_sum(topic.produced_per_s for topic in topics),
+        sum_of_known(group.done_per_s for group in groups),
+        sum_of_known(topic.produced_per_s for topic in topics),
     )
-
-
-def _known_sum(values: Iterable[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
-    return sum(numbers) if numbers else None
 
 
 async def groups(

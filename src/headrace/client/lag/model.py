@@ -279,8 +279,8 @@ def total(sums: Collection[LagSum]) -> LagSum:
         partitions=sum(lag.partitions for lag in sums),
         unknown=sum(lag.unknown for lag in sums),
         done=sum(lag.done for lag in sums),
-        done_per_s=_known(lag.done_per_s for lag in sums),
-        produced_per_s=_known(lag.produced_per_s for lag in sums),
+        done_per_s=sum_of_known(lag.done_per_s for lag in sums),
+        produced_per_s=sum_of_known(lag.produced_per_s for lag in sums),
     )
 
 
@@ -291,7 +291,7 @@ def _sum(lags: Collection[PartitionLag | LagSum], **fields: Any) -> LagSum:
     return LagSum(records=records, seconds=seconds, **fields)
 
 
-def _known(values: Iterable[float | None]) -> float | None:
+def sum_of_known(values: Iterable[float | None]) -> float | None:
     """Return the sum of the known values; None if there is none."""
     numbers = [value for value in values if value is not None]
     return sum(numbers) if numbers else None

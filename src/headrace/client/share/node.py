@@ -284,7 +284,7 @@ class ShareNode:
         messages = connection.messages("share_fetch")
         newer = {}
         if connection.version("share_fetch") >= 2:
-            newer = {"share_acquire_mode": int(limits.mode)}
+            newer = {"share_acquire_mode": limits.mode}
         return messages.ShareFetchRequest(
             group_id=self._group_id,
             member_id=self._member_id,
@@ -340,7 +340,7 @@ class ShareNode:
                 partition_index=index,
                 acknowledgement_batches=tuple(
                     messages.AcknowledgementBatch(
-                        first_offset=first, last_offset=last, acknowledge_types=(int(kind),)
+                        first_offset=first, last_offset=last, acknowledge_types=(kind,)
                     )
                     for first, last, kind in sorted(spans)
                 ),
