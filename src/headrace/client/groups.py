@@ -102,8 +102,6 @@ class GroupMember:
         which may not exist: a topic may have fewer partitions than the subtopology has tasks
     :param target_assignment: None if the type has none
     :param subscribed_topics: empty for a classic group
-    :param uses_new_protocol: in a consumer group, False for a member of the classic protocol; None
-        if unknown
     :param process_id: the Kafka Streams instance
     """
 
@@ -116,8 +114,6 @@ class GroupMember:
     instance_id: str | None = None
     rack_id: str | None = None
     subscribed_topics: tuple[str, ...] = ()
-    subscribed_regex: str | None = None
-    uses_new_protocol: bool | None = None
     process_id: str | None = None
     topology_epoch: int | None = None
     tasks: StreamsTasks | None = None
@@ -363,9 +359,6 @@ def _member(member: Any, partitions_of: Callable[[Any], tuple[TopicPartition, ..
         else getattr(member, "instance_id", None),
         rack_id=getattr(member, "rack_id", None),
         subscribed_topics=getattr(member, "subscribed_topic_names", ()),
-        subscribed_regex=getattr(member, "subscribed_topic_regex", None) or None,
-        # Version 0 has no member type.
-        uses_new_protocol={0: False, 1: True}.get(getattr(member, "member_type", -1)),
         process_id=process_id,
         topology_epoch=getattr(member, "topology_epoch", None),
         tasks=None if process_id is None else _tasks(assignment),
