@@ -7,13 +7,16 @@ topic that was deleted, also if another one has its name now.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.record_batch import BatchHeader
 
 from .connection import Connection
 from .errors import ConnectionFailed, check_answer
@@ -33,6 +36,25 @@ class AbortedTransaction(NamedTuple):
 
     producer_id: int
     first_offset: int
+
+
+class Unread:
+    """The batches that a reader leaves out: markers, and those of aborted transactions.
+
+    :param aborted: producer id and first offset of each aborted transaction
+    """
+
+    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
+        self._begun = deque(sorted(aborted, key=itemgetter(1)))
+        self._open: set[int] = set()
+
+    def has(self, header: BatchHeader) -> bool:
+        """Return whether the next batch is left out."""
+        while self._begun and self._begun[0][1] <= header.last_offset:
+            self._open.add(self._begun.popleft()[0])
+        if header.is_control:
+            self._open.discard(header.producer_id)
+        return header.is_control or (header.is_transactional and header.producer_id in self._open)
 
 
 @dataclass(frozen=True, slots=True)

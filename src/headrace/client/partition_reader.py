@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from operator import attrgetter
 
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
@@ -22,7 +21,7 @@ from .cluster import Cluster
 from .connection import Connection
 from .coordinators import LEADER_MOVED, Leaders, ask_brokers
 from .errors import ClientError, ConnectionFailed, UnknownTopic, check_answer, raised
-from .fetch import FetchedPartition, FetchLimits, FetchPosition, fetch
+from .fetch import FetchedPartition, FetchLimits, FetchPosition, Unread, fetch
 from .offsets import EARLIEST, list_offsets
 from .read_budget import ReadBudget
 from .records import Record
@@ -136,21 +135,14 @@ class PartitionReader:
         """
         topic, number = partition
         end = self._ends.get(partition)
-        aborted = deque(sorted(fetched.aborted_transactions, key=attrgetter("first_offset")))
-        aborting: set[int] = set()
+        unread = Unread(fetched.aborted_transactions)
         view = memoryview(fetched.records)
         try:
             for at, header in headers(view):
                 position = self._positions.get(partition)
                 if position is None:  # the end was reached
                     return
-                while aborted and aborted[0].first_offset <= header.last_offset:
-                    aborting.add(aborted.popleft().producer_id)
-                if header.is_control:
-                    aborting.discard(header.producer_id)
-                elif header.last_offset >= position and not (
-                    header.is_transactional and header.producer_id in aborting
-                ):
+                if not unread.has(header) and header.last_offset >= position:
                     for plain in self._opened(partition, view[at:], header):
                         if plain.offset >= position and (end is None or plain.offset < end):
                             yield Record(

@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError, RequestRefused, error_name
-from headrace.client.fetch import FetchedPartition, FetchLimits, FetchPosition, fetch
+from headrace.client.fetch import FetchedPartition, FetchLimits, FetchPosition, Unread, fetch
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.offsets import EARLIEST, LATEST
 from headrace.client.read_budget import ReadBudget, size_of
@@ -412,8 +412,7 @@ def search(
     :param aborted: (producer id, first offset) of aborted transactions
     """
     budget = shelf.budget
-    begun = deque(sorted(aborted, key=itemgetter(1)))
-    dropping: set[int] = set()
+    unread = Unread(aborted)
     count = 0
     try:
         for at, header in headers(data):
@@ -421,12 +420,7 @@ def search(
                 place.position = place.end
             if place.position >= place.end or shelf.is_full:
                 return
-            while begun and begun[0][1] <= header.last_offset:
-                dropping.add(begun.popleft()[0])
-            is_dropped = header.is_transactional and header.producer_id in dropping
-            if header.is_control:
-                dropping.discard(header.producer_id)
-            if header.is_control or is_dropped:
+            if unread.has(header):
                 budget.spend(header.size_bytes)
             else:
                 for record in _opened(data[at : at + header.size_bytes], place.key, shelf):

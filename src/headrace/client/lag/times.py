@@ -18,6 +18,7 @@ from headrace.client.fetch import (
     FetchedPartition,
     FetchLimits,
     FetchPosition,
+    Unread,
     fetch,
 )
 from headrace.client.offsets import EARLIEST
@@ -29,9 +30,7 @@ from headrace.protocol.record_batch import (
     LOG_APPEND_TIME_BIT,
     NO_TIMESTAMP,
     BatchHeader,
-    CorruptBatch,
     header_at,
-    marker_in,
     record_spans,
 )
 
@@ -127,8 +126,7 @@ class PartitionSearch:
 
         :returns: the size of a batch that must be read whole, or 0
         """
-        begun = deque(sorted(aborted, key=lambda one: one[1]))
-        dropping: set[int] = set()
+        unread = Unread(aborted)
         at = 0
         while self._pending and at + HEADER_BYTES <= len(data):
             header = header_at(data, at)
@@ -139,14 +137,7 @@ class PartitionSearch:
                 self.offset = self._end_offset
                 break
             batch = memoryview(data)[at : at + header.size_bytes]
-            while begun and begun[0][1] <= header.last_offset:
-                dropping.add(begun.popleft()[0])
-            if header.is_control:
-                if aborted and _is_abort(batch, header):
-                    dropping.discard(header.producer_id)
-            elif header.is_transactional and header.producer_id in dropping:
-                pass
-            elif not self._take(header, batch):
+            if not unread.has(header) and not self._take(header, batch):
                 return header.size_bytes
             at += header.size_bytes
             self.offset = max(self.offset, header.last_offset + 1)
@@ -185,14 +176,6 @@ class PartitionSearch:
                     if not self._pending or self._pending[0] > header.last_offset:
                         return
                     wanted = self._pending[0] - header.base_offset
-
-
-def _is_abort(batch: memoryview, header: BatchHeader) -> bool:
-    try:
-        marker = marker_in(batch) if len(batch) == header.size_bytes else None
-    except CorruptBatch:
-        return False
-    return marker is not None and not marker.commit
 
 
 Times = Mapping[TopicPartition, Mapping[int, int | None]]
