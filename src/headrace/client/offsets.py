@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition, by_topic
@@ -46,9 +46,8 @@ class ListedOffset:
     leader_epoch: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
-    """A committed offset.
+class CommittedOffset(NamedTuple):
+    """A committed offset. A tuple, as groups have 100,000 of them.
 
     :param offset: of the next record to read
     :param leader_epoch: of the last record read; None if unknown
