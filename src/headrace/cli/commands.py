@@ -12,9 +12,10 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from importlib import import_module
-from typing import NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from .nouns import Noun
+if TYPE_CHECKING:
+    from .nouns import Noun
 
 
 class Entry(NamedTuple):

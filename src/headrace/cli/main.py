@@ -12,15 +12,17 @@ import re
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from headrace import __version__
 from headrace.imports import without_hypothesis
 
 from .commands import COMMANDS, DEFAULT_VERBS, SECTIONS, Command, load
 from .errors import BadUsage, Failure, one_line_error
-from .nouns import Noun
 from .tables import one_line
+
+if TYPE_CHECKING:
+    from .nouns import Noun
 
 _HELP = ("-h", "--help")
 
@@ -57,6 +59,8 @@ def command_of(words: Sequence[str]) -> tuple[str, Command, Sequence[str]]:
     first, second = (*words[:2], "", "")[:2]
     noun, verbs = None, {}
     if first in COMMANDS:
+        from .nouns import Noun  # not for a help, nor for bad usage: it imports the options
+
         command = _load(first)
         if not isinstance(command, Noun):
             return first, command, words[1:]
@@ -73,8 +77,7 @@ def command_of(words: Sequence[str]) -> tuple[str, Command, Sequence[str]]:
     if second not in verbs:
         _explain(first, second, verbs)
     name = f"{first} {second}"
-    command = noun.verbs[second] if noun is not None else _load(name)
-    assert not isinstance(command, Noun)
+    command = noun.verbs[second] if noun is not None else cast("Command", _load(name))
     return name, command, words[2:]
 
 
