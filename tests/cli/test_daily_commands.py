@@ -68,7 +68,7 @@ HELP_S, ATTEMPTS = 0.3, 5
         ("perf share-consume t --members 0", "'0' is not a whole number above 0"),
         ("dlq show", "the following arguments are required: QUEUE"),
         ("dlq show q --from -5", "--from and --to take no negative offset"),
-        ("top --iterations 0", "--iterations takes a number above 0"),
+        ("top --iterations 0", "'0' is not a whole number above 0"),
         ("topics list --timeout 0", "'0' is not a number of seconds above 0"),
         ("topics list --timeout 3600.5", "3600.5 is more than 3600 seconds"),
         ("exporter --listen 9308", "'9308' is not of the form HOST:PORT or :PORT"),

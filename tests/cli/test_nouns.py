@@ -21,7 +21,7 @@ from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.main import main
 from headrace.cli.nouns import Noun, arg, one_of, switch
 from headrace.cli.output import Output, confirm
-from headrace.cli.times import duration_ms, time_ms
+from headrace.times import duration_ms, time_ms
 
 NOUN = Noun(default="count")
 

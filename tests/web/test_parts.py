@@ -188,23 +188,6 @@ def test_pictures_escape_and_tell() -> None:
     assert "not enough" in _drawn("chart", chart)
 
 
-@pytest.mark.parametrize(
-    ("value_ms", "ticks"),
-    [
-        (1_400, ["0 s", "0.5 s", "1.0 s", "1.5 s"]),
-        (70_000, ["0 s", "30 s", "1m", "1m 30s"]),
-        (1_200_000, ["0 s", "10m", "20m", "30m"]),
-        (80_000_000, ["0 s", "8h", "16h", "1d"]),
-        (500_000_000, ["0 s", "2d", "4d", "6d"]),
-    ],
-)
-def test_axes_of_durations_have_whole_units(value_ms: float, ticks: list[str]) -> None:
-    course = pictures.Line("age", "a", [(0, 0.0), (1000, value_ms)])
-    chart = pictures.chart("Age", [course], texts.duration, is_time=True)
-    assert chart.ticks == ticks
-    assert all(f">{tick}</text>" in _drawn("chart", chart) for tick in ticks)
-
-
 def test_a_listing_has_pages_orders_and_filters() -> None:
     groups = [_group(group_id=f"g{n:03}", lag=None if n == 5 else n) for n in range(120)]
     by_lag = listed(groups, GROUP_SORTS, "lag")

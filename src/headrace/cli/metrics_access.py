@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import BadUsage, one_line_error
-from .secret_files import secret_file, warn_of_readers
+from .secret_files import passwords, warn_of_readers
 
 if TYPE_CHECKING:
     from headrace.broker.metrics.server import MetricsAccess
@@ -43,13 +43,6 @@ def metrics_access(
     from headrace.broker.metrics.server import MetricsAccess
 
     context = None if tls is None else server_tls(tls)
-    lines: list[bytes] = []
-    try:
-        if users is not None:
-            lines = secret_file(users).splitlines()
-            lines = [line for line in lines if line.strip() and not line.startswith(b"#")]
-            if not lines or not all(b":" in line for line in lines):
-                raise BadUsage(f"{users} has no lines of the form NAME:PASSWORD")
-    except OSError as error:
-        raise BadUsage(f"cannot protect the metrics: {one_line_error(error)}") from error
+    pairs = [] if users is None else passwords(users)
+    lines = [f"{name}:{password}".encode() for name, password in pairs]
     return MetricsAccess(context, lines, host_names)

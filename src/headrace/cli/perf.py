@@ -7,13 +7,14 @@ import time
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
+from headrace.times import duration_ms
+
 from .client_options import client_config, client_options, must_answer
 from .errors import Failure
 from .nouns import Lazy, Noun, arg
 from .options import positive_number
 from .output import Output, output_option
 from .progress import count_progress
-from .times import duration_ms
 
 if TYPE_CHECKING:
     from headrace.cli.console import sources

@@ -6,7 +6,7 @@ import re
 from argparse import ArgumentTypeError
 from typing import NamedTuple
 
-from .times import time_ms
+from headrace.times import time_ms
 
 _MAX_OFFSET = (1 << 63) - 1
 

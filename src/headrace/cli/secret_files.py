@@ -7,6 +7,7 @@ from pathlib import Path
 
 from headrace.file_readers import others_can_read
 
+from .errors import BadUsage, one_line_error
 from .tables import one_line
 
 MAX_SECRET_FILE_BYTES = 16 << 20
@@ -26,9 +27,32 @@ def secret_file(path: Path) -> bytes:
     return data
 
 
-def lines_of(text: str) -> list[str]:
-    """Return the lines of a file, whose passwords may have what ends lines in Unicode only."""
-    return text.replace("\r\n", "\n").split("\n")
+def entries(text: str) -> list[tuple[int, str]]:
+    """Return the lines of a file and their numbers, without empty ones and comments.
+
+    Passwords may have what ends lines in Unicode only.
+    """
+    lines = text.replace("\r\n", "\n").split("\n")
+    return [
+        (number, line)
+        for number, line in enumerate(lines, 1)
+        if line.strip() and not line.startswith("#")
+    ]
+
+
+def passwords(path: Path) -> list[tuple[str, str]]:
+    """Return the names and passwords in a file of ``NAME:PASSWORD`` lines.
+
+    :raises BadUsage: it cannot be used
+    """
+    try:
+        lines = entries(secret_file(path).decode())
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadUsage(f"cannot read who may log in: {one_line_error(error)}") from error
+    users = [line.partition(":") for _, line in lines]
+    if not users or not all(name and password for name, _, password in users):
+        raise BadUsage(f"{path} has no lines of the form NAME:PASSWORD")
+    return [(name, password) for name, _, password in users]
 
 
 def warn_of_readers(path: Path) -> None:

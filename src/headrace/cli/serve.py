@@ -41,7 +41,7 @@ from .options import (
     properties_file,
     serve_options,
 )
-from .secret_files import lines_of, secret_file
+from .secret_files import entries, secret_file
 from .ui.beside import PageBeside
 from .ui.beside import check as check_ui
 from .ui.beside import command as ui_command
@@ -144,12 +144,11 @@ def new_users(path: Path | None) -> list[NewUser]:
     except (OSError, UnicodeDecodeError) as error:
         raise BadUsage(f"cannot read {path}: {one_line_error(error)}") from None
     users = []
-    for number, line in enumerate(lines_of(text), 1):
-        if line.strip() and not line.startswith("#"):
-            try:
-                users.append(NewUser.parse(line))
-            except InvalidUser as error:
-                raise BadUsage(f"line {number} of {path}: {error}") from None
+    for number, line in entries(text):
+        try:
+            users.append(NewUser.parse(line))
+        except InvalidUser as error:
+            raise BadUsage(f"line {number} of {path}: {error}") from None
     if not users:
         raise BadUsage(f"{path} has no users")
     return users

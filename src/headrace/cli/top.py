@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from .client_options import call_options
 from .cluster_run import on_cluster
-from .errors import BadUsage
 from .lag.show import View, display, duration, footer, lag_query, query_options, repeated
-from .options import seconds_option
+from .options import positive_number, seconds_option
 from .output import Output, Row, output_option
 
 if TYPE_CHECKING:
@@ -42,7 +41,10 @@ def declare(parser: ArgumentParser) -> None:
     query_options(parser)
     seconds_option(parser, "--every", "time between two snapshots", _EVERY_S)
     parser.add_argument(
-        "--iterations", type=int, metavar="N", help="end after N snapshots (default: at Ctrl-C)"
+        "--iterations",
+        type=positive_number,
+        metavar="N",
+        help="end after N snapshots (default: at Ctrl-C)",
     )
     parser.add_argument(
         "--sort", choices=_SORTS, default="lag", help="order of the groups (default: lag)"
@@ -58,8 +60,6 @@ def run(options: Namespace) -> int:
     :raises Failure: no broker answers at first, or the options are wrong
     """
     query = lag_query(options)
-    if options.iterations is not None and options.iterations < 1:
-        raise BadUsage("--iterations takes a number above 0")
     on_cluster(options, lambda cluster: _show(cluster, query, options))
     return 0
 

@@ -22,9 +22,6 @@ Shown = Callable[[float | None], str]
 
 _LEAST_TOP = 0.3
 """The least value at the top of an axis: its thirds differ in the first decimal."""
-_MINUTES = (1.5, 3, 6, 9, 15, 30, 45, 60, 90, 180, 360, 540, 900, 1440)
-"""The longest durations of axes, up to a day."""
-_LONGEST_DECIMAL_MS, _DAY_MS = 60_000, 86_400_000
 _GRID_LINES = 3
 _WIDTH, _HEIGHT = 1000, 100
 """Of a picture, which templates stretch."""
@@ -105,7 +102,7 @@ def group_charts(group: Group) -> list[Chart]:
     age = Line("age", "a", _course(history, "time_lag_ms"))
     charts = [
         chart("Lag in records", [Line("lag", "a", _course(history, "lag"))], number, least=3),
-        chart("Age of the oldest record to finish", [age], duration, is_time=True),
+        chart("Age of the oldest record to finish", [age], duration),
         chart("Records a second", rates, number),
     ]
     if group.tells_in_flight:
@@ -133,13 +130,11 @@ def chart(
     shown: Shown,
     *,
     least: float = _LEAST_TOP,
-    is_time: bool = False,
     is_wide: bool = False,
 ) -> Chart:
     """Return a chart.
 
     :param least: the least value at the top of the axis
-    :param is_time: True if the values are durations in ms
     """
     times = [time_ms for line in lines for time_ms, _ in line.values]
     numbers = [_known(line.values) for line in lines]
@@ -147,7 +142,7 @@ def chart(
         return Chart(title)
     first_ms, last_ms = min(times), max(times)
     most = max(least, *(max(values) for values in numbers if values))
-    most = _round_up_time(most) if is_time else _round_up(most)
+    most = _round_up(most)
     ago = duration(last_ms - first_ms)
     labels = [
         f"{line.name}: now {shown(values[-1] if values else None)}, at most "
@@ -159,7 +154,7 @@ def chart(
         is_wide,
         [replace(line, path=_path(line.values, first_ms, last_ms, most)) for line in lines],
         f"{title} over {ago}: {'; '.join(labels)}",
-        [_tick(shown(most * n / _GRID_LINES)) for n in range(_GRID_LINES + 1)],
+        [shown(most * n / _GRID_LINES) for n in range(_GRID_LINES + 1)],
         f"{ago} ago",
         f"{moment(last_ms)[11:19]} UTC",
     )
@@ -186,20 +181,6 @@ def _path(values: Values, first_ms: int, last_ms: int, most: float) -> str:
         parts.append(f"{pen}{x:.0f} {y:.1f}")
         pen = "L"
     return "".join(parts)
-
-
-def _tick(text: str) -> str:
-    """Return the text of a value of the axis, without a second unit that is zero."""
-    return text.removesuffix(" 00s").removesuffix(" 00m").removesuffix(" 00h")
-
-
-def _round_up_time(value_ms: float) -> float:
-    """Return the next duration in ms whose thirds are whole seconds, minutes, hours or days."""
-    for minutes in _MINUTES:
-        if _LONGEST_DECIMAL_MS < value_ms <= minutes * 60_000:
-            return minutes * 60_000
-    days = value_ms / _DAY_MS
-    return _round_up(value_ms) if days < 1 else _round_up(days) * _DAY_MS
 
 
 def _round_up(value: float) -> float:

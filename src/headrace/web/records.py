@@ -51,7 +51,6 @@ _GROWTH = 8
 """The factor by which more bytes of a partition are asked for, if its next batch has not fitted."""
 _PARTITIONS_WHOLE = 20
 """The number of partitions above which only some of the newest records of each are read."""
-_BY_TIME = attrgetter("timestamp_ms", "partition", "offset")
 _OPENING = Opening(MAX_OPENED_BYTES, MAX_SCANNED_RECORDS)
 
 

@@ -19,8 +19,8 @@ from headrace.cli.librdkafka import librdkafka_options
 from headrace.cli.nouns import Lazy
 from headrace.cli.options import pattern
 from headrace.cli.positions import EARLIEST, LATEST, Position, position
-from headrace.cli.times import duration_ms
 from headrace.patterns import occurs
+from headrace.times import duration_ms
 
 from .output import RecordOutput, output_options
 from .value_files import ValueFiles

@@ -21,7 +21,7 @@ from headrace.cli.librdkafka import (
     reason,
 )
 from headrace.cli.nouns import Lazy
-from headrace.cli.times import time_ms
+from headrace.times import time_ms
 
 from .json_records import Headers, MalformedLine, NewRecord, read_record
 from .output import unescaped

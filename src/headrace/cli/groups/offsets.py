@@ -14,8 +14,8 @@ from headrace.cli.nouns import DRY_RUN, YES, Lazy, arg, one_of, switch
 from headrace.cli.options import MAX_PARTITION, topic_and_partitions
 from headrace.cli.output import Output, confirm
 from headrace.cli.tables import one_line
-from headrace.cli.times import time_ms
 from headrace.protocol.partitions import TopicPartition
+from headrace.times import time_ms
 
 from .verbs import NOUN
 

@@ -22,7 +22,7 @@ from headrace.cli.client_options import client_config, client_options, must_answ
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.options import pattern
 from headrace.cli.output import Output, output_option
-from headrace.cli.times import duration_ms, time_ms
+from headrace.times import duration_ms, time_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.log_output import log_to_stderr
 from headrace.cli.metrics_access import server_tls
 from headrace.cli.options import Address, allow_host_option, flag, page_address
-from headrace.cli.secret_files import lines_of, secret_file
+from headrace.cli.secret_files import passwords, secret_file
 from headrace.cli.signals import stopping_event
 from headrace.open_ports import warn_if_open
 
@@ -141,24 +141,15 @@ def credentials_of_files(options: Namespace) -> tuple[Credentials, str | None]:
     """
     from headrace.web.access import Credentials
 
-    users: dict[str, str] = {}
+    users = {} if options.page_users is None else dict(passwords(options.page_users))
     token = None
-    try:
-        if options.page_users is not None:
-            for line in lines_of(secret_file(options.page_users).decode()):
-                if line.strip() and not line.startswith("#"):
-                    name, separator, password = line.partition(":")
-                    if not separator or not name or not password:
-                        raise BadUsage(f"{options.page_users} has a line that is not NAME:PASSWORD")
-                    users[name] = password
-            if not users:
-                raise BadUsage(f"{options.page_users} has no lines of the form NAME:PASSWORD")
-        if options.page_token_file is not None:
+    if options.page_token_file is not None:
+        try:
             token = secret_file(options.page_token_file).decode().strip()
-            if not token:
-                raise BadUsage(f"{options.page_token_file} is empty")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadUsage(f"cannot read who may log in: {one_line_error(error)}") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadUsage(f"cannot read who may log in: {one_line_error(error)}") from error
+        if not token:
+            raise BadUsage(f"{options.page_token_file} is empty")
     if options.page_actions and not users and token is None:
         made = secrets.token_urlsafe(18)
         return Credentials(token=made), made
