@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -19,9 +20,8 @@ from headrace.client.fetch import fetch
 from headrace.protocol.record_batch import CorruptBatch
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.reader import fetcher
+from headrace.spark.reader.columns import HEADERS_TYPE
 from headrace.spark.reader.log_reader import (
-    ARROW_SCHEMA,
-    ARROW_SCHEMA_WITH_HEADERS,
     LogReader,
     read,
 )
@@ -32,6 +32,19 @@ from tests.support import RUN_SEED, HeadraceProcess
 
 Row = tuple[Any, ...]
 PARTITIONS = 3
+
+ARROW_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+    ]
+)
+ARROW_SCHEMA_WITH_HEADERS = ARROW_SCHEMA.append(pa.field("headers", HEADERS_TYPE))
 
 
 def librdkafka(bootstrap_servers: str, topic: str, isolation_level: str) -> list[Row]:

@@ -33,9 +33,9 @@ from headrace.spark.reader.log_reader import LogReader
 from headrace.spark.reader.ranges import OffsetRange
 from headrace.spark.subscription import check_complete, existing_topics
 
-from .cuts import Offsets
 from .options import OrderedOptions
 
+Offsets = dict[TopicPartition, int]
 _log = get_logger(__name__)
 
 _FIRST_LOOK = 200
@@ -45,7 +45,12 @@ _TIMEOUT_S = 10.0
 
 
 class BrokerLog:
-    """The logs of a query's subscribed topics; a :class:`headrace.spark.ordered.cuts.Log`.
+    """The logs of a query's subscribed topics. All questions but :meth:`scan` are about many
+    partitions at once.
+
+    A record is *visible* if a consumer would get it: transaction markers are not, and with
+    read_committed neither are records of aborted transactions. A partition whose broker does not
+    answer is missing in the result.
 
     Connects when it is first asked. A partition whose leader does not answer is missing in results.
 
@@ -126,13 +131,19 @@ class BrokerLog:
     def offsets_at(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | None]:
-        """See :meth:`headrace.spark.ordered.cuts.Log.offsets_at`."""
+        """Return the first offset of the whole log with that timestamp or a later one.
+
+        The record may be invisible. None if there is no such record.
+        """
         return {p: found.offset for p, found in self._list_offsets(timestamps_ms).items()}
 
     def largest_timestamps(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """See :meth:`headrace.spark.ordered.cuts.Log.largest_timestamps`."""
+        """Return (timestamp in ms, offset) of the first record with the largest timestamp.
+
+        The record may be invisible. An empty partition is missing in the result.
+        """
         listed = self._list_offsets(dict.fromkeys(partitions, MAX_TIMESTAMP))
         return {
             p: (found.timestamp_ms, found.offset)
@@ -143,7 +154,10 @@ class BrokerLog:
     def first_visible(
         self, ranges: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """See :meth:`headrace.spark.ordered.cuts.Log.first_visible`."""
+        """Return (offset, timestamp in ms) of the first visible record in each range.
+
+        :param ranges: (start inclusive, end exclusive)
+        """
         near = {p: (start, min(end, start + _FIRST_LOOK)) for p, (start, end) in ranges.items()}
         found = self._first_records(near)
         rest = {
@@ -154,7 +168,7 @@ class BrokerLog:
         return found | (self._first_records(rest) if rest else {})
 
     def scan(self, partition: TopicPartition, start: int, end: int) -> Iterator[tuple[Any, Any]]:
-        """See :meth:`headrace.spark.ordered.cuts.Log.scan`."""
+        """Yield offsets and timestamps in ms of the visible records in a range, as numpy arrays."""
         with self._reader([OffsetRange(*partition, start, end)]) as reader:
             while (batch := reader.next(*partition)) is not None:
                 yield batch.column("offset").to_numpy(), timestamps_ms(batch)

@@ -12,12 +12,14 @@ the hint is wrong, the records themselves are searched.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from headrace.ordered.ordered_merge import NO_TIMESTAMP
 from headrace.protocol.partitions import TopicPartition
+
+from .broker_log import BrokerLog, Offsets
 
 SCAN_RECORDS = 100_000
 """Number of records of a partition to search for its largest timestamp when its broker cannot tell
@@ -36,14 +38,17 @@ class Cut(NamedTuple):
     given_up_ms: int | None = None
 
 
-def cut(log: Log, inputs: Inputs, timestamps_ms: Mapping[TopicPartition, int]) -> Inputs:
+def cut(log: BrokerLog, inputs: Inputs, timestamps_ms: Mapping[TopicPartition, int]) -> Inputs:
     """Return the inputs up to each partition's first record from its timestamp on."""
     cuts = find_cuts(log, inputs, timestamps_ms)
     return inputs.until({partition: at.offset for partition, at in cuts.items()})
 
 
 def find_cuts(
-    log: Log, inputs: Inputs, timestamps_ms: Mapping[TopicPartition, int], most: int | None = None
+    log: BrokerLog,
+    inputs: Inputs,
+    timestamps_ms: Mapping[TopicPartition, int],
+    most: int | None = None,
 ) -> dict[TopicPartition, Cut]:
     """Find each partition's first record from its timestamp on, within the inputs.
 
@@ -93,7 +98,7 @@ def hinted_offset(
 
 
 def _search(
-    log: Log,
+    log: BrokerLog,
     partition: TopicPartition,
     bounds: tuple[int, int],
     timestamp_ms: int,
@@ -117,7 +122,7 @@ def _search(
     return Cut(bounds[1])
 
 
-def until_first_is_empty(log: Log, inputs: Inputs) -> tuple[Inputs, Inputs]:
+def until_first_is_empty(log: BrokerLog, inputs: Inputs) -> tuple[Inputs, Inputs]:
     """Cut where the merge has taken the last record of one of the partitions that have records.
 
     :returns: what can be taken until then; and ``inputs`` with the later ends that were learned of
@@ -154,7 +159,9 @@ class _Largest(NamedTuple):
     is_complete: bool
 
 
-def _largest_timestamps(log: Log, inputs: Inputs) -> tuple[Inputs, dict[TopicPartition, _Largest]]:
+def _largest_timestamps(
+    log: BrokerLog, inputs: Inputs
+) -> tuple[Inputs, dict[TopicPartition, _Largest]]:
     """Find the largest timestamp of what may be read of each partition.
 
     Records that arrived after the ends were asked for are included, up to the one with the largest
@@ -185,7 +192,7 @@ def _largest_timestamps(log: Log, inputs: Inputs) -> tuple[Inputs, dict[TopicPar
     return inputs.until(ends), largest
 
 
-def _search_largest(log: Log, partition: TopicPartition, start: int, end: int) -> _Largest:
+def _search_largest(log: BrokerLog, partition: TopicPartition, start: int, end: int) -> _Largest:
     first_ms: int | None = None
     largest_ms = NO_TIMESTAMP
     seen = 0
@@ -199,48 +206,6 @@ def _search_largest(log: Log, partition: TopicPartition, start: int, end: int) -
         largest_ms = max(largest_ms, int(timestamps.max()))
         seen += len(timestamps)
     return _Largest(largest_ms, is_complete=True)
-
-
-Offsets = dict[TopicPartition, int]
-
-
-class Log(Protocol):
-    """Questions about the subscribed partitions. All but :meth:`scan` take many partitions at once.
-
-    A record is *visible* if a consumer would get it: transaction markers are not, and with
-    read_committed neither are records of aborted transactions. A partition whose broker does not
-    answer is missing in the result.
-    """
-
-    def ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the offset after the last record that can be read."""
-
-    def offsets_at(
-        self, timestamps_ms: Mapping[TopicPartition, int]
-    ) -> Mapping[TopicPartition, int | None]:
-        """Return the first offset of the whole log with that timestamp or a later one.
-
-        The record may be invisible. None if there is no such record.
-        """
-
-    def largest_timestamps(
-        self, partitions: Sequence[TopicPartition]
-    ) -> Mapping[TopicPartition, tuple[int, int]]:
-        """Return (timestamp in ms, offset) of the first record with the largest timestamp.
-
-        The record may be invisible. An empty partition is missing in the result.
-        """
-
-    def first_visible(
-        self, ranges: Mapping[TopicPartition, tuple[int, int]]
-    ) -> Mapping[TopicPartition, tuple[int, int]]:
-        """Return (offset, timestamp in ms) of the first visible record in each range.
-
-        :param ranges: (start inclusive, end exclusive)
-        """
-
-    def scan(self, partition: TopicPartition, start: int, end: int) -> Iterator[tuple[Any, Any]]:
-        """Yield offsets and timestamps in ms of the visible records in a range, as numpy arrays."""
 
 
 @dataclass(frozen=True, slots=True)

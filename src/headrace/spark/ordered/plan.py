@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from headrace.ordered import Decision, Readiness
 from headrace.protocol.partitions import TopicPartition
-from headrace.spark.ordered.cuts import Inputs, Log, find_cuts, hinted_offset, until_first_is_empty
+from headrace.spark.ordered.broker_log import BrokerLog
+from headrace.spark.ordered.cuts import Inputs, find_cuts, hinted_offset, until_first_is_empty
 
 
 @dataclass(slots=True)
@@ -41,7 +42,7 @@ class Pacing:
 
 
 def plan(
-    log: Log,
+    log: BrokerLog,
     pacing: Pacing,
     tasks: Mapping[int, Inputs],
     now_ms: int,
@@ -86,7 +87,7 @@ _Search = Generator[dict[TopicPartition, int], _Hints, int]
 """A search for a timestamp: yields timestamps to ask for, is sent hints, returns the timestamp."""
 
 
-def limited(log: Log, tasks: Mapping[int, Inputs], max_offsets: int) -> dict[int, Inputs]:
+def limited(log: BrokerLog, tasks: Mapping[int, Inputs], max_offsets: int) -> dict[int, Inputs]:
     """Return the first ``max_offsets`` of all tasks together, approximately.
 
     Each task gets a share in proportion to its offsets. Records of one timestamp stay together.
@@ -125,7 +126,7 @@ def limited(log: Log, tasks: Mapping[int, Inputs], max_offsets: int) -> dict[int
     }
 
 
-def slices(log: Log, inputs: Inputs, count: int) -> list[Inputs]:
+def slices(log: BrokerLog, inputs: Inputs, count: int) -> list[Inputs]:
     """Divide inputs into about ``count`` pieces of about equal size, each later than the last."""
     size = max(1, -(-len(inputs) // count))
     pieces: list[Inputs] = []
@@ -165,7 +166,7 @@ def _search(inputs: Inputs, budget: int, lowest_ms: int, highest_ms: int) -> _Se
     return low_ms if low_count else high_ms
 
 
-def _run_together(log: Log, searches: Mapping[int, _Search]) -> dict[int, int]:
+def _run_together(log: BrokerLog, searches: Mapping[int, _Search]) -> dict[int, int]:
     """Run the searches of tasks side by side, so that each round asks the brokers once."""
     found_ms: dict[int, int] = {}
     questions: dict[int, dict[TopicPartition, int]] = {}
@@ -190,7 +191,9 @@ def _run_together(log: Log, searches: Mapping[int, _Search]) -> dict[int, int]:
     return found_ms
 
 
-def _cut_within(log: Log, inputs: Inputs, budget: int, timestamp_ms: int, lowest_ms: int) -> Inputs:
+def _cut_within(
+    log: BrokerLog, inputs: Inputs, budget: int, timestamp_ms: int, lowest_ms: int
+) -> Inputs:
     """Cut at the timestamp, or at an earlier one if more than the budget lies before it."""
     while True:
         # All records of the lowest timestamp are taken: otherwise a micro-batch could be empty.

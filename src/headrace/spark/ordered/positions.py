@@ -13,8 +13,8 @@ from typing import NamedTuple
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import SourceError
-from headrace.spark.ordered.broker_log import BrokerLog
-from headrace.spark.ordered.cuts import Inputs, Offsets, cut
+from headrace.spark.ordered.broker_log import BrokerLog, Offsets
+from headrace.spark.ordered.cuts import Inputs, cut
 from headrace.spark.ordered.options import COMMITTED, EARLIEST, LATEST, OFFSET_NAMES, Bound
 
 _log = get_logger(__name__)

@@ -25,8 +25,8 @@ from headrace.spark.pyspark_capabilities import (
 )
 from headrace.spark.spark_offsets import refuse_checkpoint, without_progress
 
-from .broker_log import BrokerLog
-from .cuts import Inputs, Offsets
+from .broker_log import BrokerLog, Offsets
+from .cuts import Inputs
 from .executor import OrderedPartition, TaskWork, offset_ranges, read
 from .options import OrderedOptions
 from .plan import Pacing, plan

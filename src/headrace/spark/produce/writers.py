@@ -59,28 +59,25 @@ class StreamProduceWriter(CheckedInExecutors, ArrowStreamWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the rows of all tasks visible to readers with ``read_committed``, at once."""
-        query_id, written = _of_query(messages)
-        if self._options.prefix is None or query_id is None:
-            return
-        transactions = OpenTransactions(
-            self._options.kafka, task_prefix(self._options.prefix, query_id)
-        )
-        with one_line_errors(), self._log(self._options.prefix, query_id) as log:
-            commit_batch(log, transactions, batchId, written, resend_lost=self._options.resend_lost)
+        self._end(messages, batchId, commit=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Abort what the tasks have written, unless it counts as written."""
-        query_id, _ = _of_query(messages)
-        if self._options.prefix is None or query_id is None:
-            return
-        transactions = OpenTransactions(
-            self._options.kafka, task_prefix(self._options.prefix, query_id)
-        )
-        with one_line_errors(), self._log(self._options.prefix, query_id) as log:
-            abort_batch(log, transactions, batchId)
+        self._end(messages, batchId, commit=False)
 
-    def _log(self, prefix: str, query_id: str) -> KafkaCommitLog:
-        return KafkaCommitLog(self._options, query_transactional_id(prefix, query_id))
+    def _end(
+        self, messages: list[WriterCommitMessage | None], batch_id: int, *, commit: bool
+    ) -> None:
+        options, (query_id, written) = self._options, _of_query(messages)
+        if options.prefix is None or query_id is None:
+            return
+        transactions = OpenTransactions(options.kafka, task_prefix(options.prefix, query_id))
+        commit_log = KafkaCommitLog(options, query_transactional_id(options.prefix, query_id))
+        with one_line_errors(), commit_log as log:
+            if commit:
+                commit_batch(log, transactions, batch_id, written, resend_lost=options.resend_lost)
+            else:
+                abort_batch(log, transactions, batch_id)
 
 
 class BatchProduceWriter(CheckedInExecutors, ArrowBatchWriter):

@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from headrace.client import ClientError
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import CorruptBatch
@@ -22,24 +20,10 @@ from headrace.spark.option_parsing import KafkaOptions
 
 from .batches import WantedOffsets
 from .cluster_thread import shared_cluster_thread
-from .columns import HEADERS_TYPE, Records, decode
+from .columns import Records, decode
 from .fetcher import Fetcher
 from .partition_fetch import Piece
 from .ranges import DEFAULTS, OffsetRange, ReadError, ReadOptions
-
-ARROW_SCHEMA = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-        ("timestampType", pa.int32()),
-    ]
-)
-"""Columns of the batches of :func:`read` without headers."""
-ARROW_SCHEMA_WITH_HEADERS = ARROW_SCHEMA.append(pa.field("headers", HEADERS_TYPE))
 
 
 def read(
