@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
+from headrace.amounts import size
 from headrace.backup.commands import Report, Stage, paced
 from headrace.backup.errors import BackupError
 
@@ -63,18 +64,10 @@ def run_copy(options: Namespace, copy: Callable[[], Report], done: str) -> int:
     else:
         print(
             f"{done} {report.topics} topics with {report.partitions} used partitions, "
-            f"{_size(report.size_bytes)}, in {report.seconds:.1f} s: {one_line(report.target)}"
+            f"{size(report.size_bytes)}, in {report.seconds:.1f} s: {one_line(report.target)}"
         )
     return 1 if report.damaged else 0
 
 
 def _stop(number: int, _: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
-
-
-def _size(size_bytes: float) -> str:
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size_bytes < 1024:
-            return f"{size_bytes:.0f} {unit}" if unit == "bytes" else f"{size_bytes:.1f} {unit}"
-        size_bytes /= 1024
-    return f"{size_bytes:.1f} TiB"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
+from headrace.amounts import count_of
 from headrace.log import directory_lock
 from headrace.log.data_directory import is_partition_name
 from headrace.log.directory_lock import DirectoryInUse
@@ -81,7 +82,7 @@ def run(options: Namespace) -> int:
         print(
             f"verified {verified.records} records in {verified.batches} batches, "
             f"{verified.size_bytes} bytes, {verified.partitions} partitions: "
-            f"{len(problems) or 'no'} problem{'' if len(problems) == 1 else 's'}"
+            f"{count_of(len(problems), 'problem') if problems else 'no problems'}"
         )
     return 1 if problems else 0
 

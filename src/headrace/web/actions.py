@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from confluent_kafka import KafkaException, Producer
 
+from headrace.amounts import count_of
 from headrace.client.cluster import Cluster
 from headrace.client.configs import ConfigType, alter_configs, describe_config
 from headrace.client.dead_letters.letters import LetterFilter
@@ -36,7 +37,7 @@ from .plans import Plan
 from .record_views import time_of
 from .redriving import Redrives, redrive_changes
 from .schemas import MAX_DIGITS, About, Parameter, parameters_of, parsed
-from .texts import count_of, exact, short
+from .texts import exact, short
 from .views import Change
 
 _ANY_PARTITION = -1

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from headrace.amounts import count_of
 from headrace.client.share_state import SharePartitionState
 from headrace.protocol.partitions import TopicPartition
 
 from .limits import HISTORY_POINTS, MAX_COURSES, MAX_HISTORIES
-from .texts import count_of, duration, number
+from .texts import duration, number
 from .views import GroupSummary, Note, Outcomes, Point, TopicSummary
 
 STALLED_MS = 30_000

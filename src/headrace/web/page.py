@@ -9,6 +9,7 @@ from typing import Any
 
 import jinja2
 
+from headrace.amounts import size
 from headrace.http.messages import Response
 from headrace.log_lines import printable
 
@@ -56,7 +57,7 @@ class Pages:
             duration=texts.duration,
             forecast=texts.forecast,
             moment=texts.moment,
-            size=texts.size,
+            size=size,
             short=texts.short,
             rendered=texts.rendered,
             shown=lambda text: printable(str(text), _MAX_NAME_CHARS),

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headrace.amounts import count_of
 from headrace.client.share_state import Span
 from headrace.protocol.share_inspection import SpanState
 
-from .texts import count_of, duration, moment, number
+from .texts import duration, moment, number
 from .views import Group, Point, Topic
 
 Values = Sequence[tuple[int, float | None]]

@@ -6,6 +6,7 @@ import json
 import re
 from datetime import UTC, datetime
 
+from headrace.amounts import long_duration
 from headrace.log_lines import printable
 
 from .limits import MAX_JSON_DEPTH
@@ -35,11 +36,6 @@ def exact(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}"
 
 
-def count_of(count: int, noun: str) -> str:
-    """Format a count and what is counted: ``1 record``, ``2,000 records``."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def duration(milliseconds: float | None) -> str:
     """Format a duration in its two largest units: ``3.2 s``, ``5m 10s``, ``2h 03m``, ``4d 02h``."""
     if milliseconds is None:
@@ -48,12 +44,7 @@ def duration(milliseconds: float | None) -> str:
         return f"{milliseconds / 1000:.1f} s" if milliseconds else "0 s"
     if milliseconds < 60_000:
         return f"{milliseconds / 1000:.0f} s"
-    minutes, seconds = divmod(int(milliseconds) // 1000, 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days}d {hours:02}h"
-    return f"{hours}h {minutes:02}m" if hours else f"{minutes}m {seconds:02}s"
+    return long_duration(milliseconds / 1000)
 
 
 def forecast(seconds: float | None) -> str:
@@ -72,18 +63,6 @@ def moment(time_ms: int | None) -> str:
     except (OverflowError, OSError, ValueError):
         return str(time_ms)
     return f"{when:%Y-%m-%d %H:%M:%S}.{time_ms % 1000:03}Z"
-
-
-def size(count: int) -> str:
-    """Format a number of bytes."""
-    if count < 1024:
-        return count_of(count, "byte")
-    value = float(count)
-    for unit in ("KiB", "MiB", "GiB"):
-        value /= 1024
-        if value < 1024 or unit == "GiB":
-            return f"{value:.1f} {unit}"
-    raise AssertionError(count)
 
 
 def _escaped(text: str, max_chars: int) -> tuple[str, bool]:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.amounts import count_of, long_duration
 from headrace.cli.client_options import call_options
 from headrace.cli.cluster_run import on_cluster
 from headrace.cli.errors import BadUsage, Failure
@@ -248,21 +249,17 @@ def footer(seen: Snapshot) -> str:
 
     lag = total([group.lag for group in seen.groups])
     parts = [
-        _count(len(seen.groups), "group"),
-        _count(lag.partitions, "partition"),
-        _count(sum(len(group.members) for group in seen.groups), "member"),
+        count_of(len(seen.groups), "group"),
+        count_of(lag.partitions, "partition"),
+        count_of(sum(len(group.members) for group in seen.groups), "member"),
     ]
     if lag.partitions:
         parts.append(f"lag {'unknown' if lag.records is None else f'{lag.records:,}'}")
     if lag.seconds is not None:
         parts.append(f"time lag {duration(lag.seconds)}")
     if lag.unknown:
-        parts.append(f"{_count(lag.unknown, 'partition')} whose lag is unknown")
+        parts.append(f"{count_of(lag.unknown, 'partition')} whose lag is unknown")
     return ", ".join(parts)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _topics(groups: Sequence[GroupLag]) -> Iterator[Row]:
@@ -301,9 +298,4 @@ def duration(seconds: float | None) -> str | None:
         return None
     if seconds < 60:
         return f"{seconds:.1f}s"
-    minutes, left_s = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days}d {hours:02}h"
-    return f"{hours}h {minutes:02}m" if hours else f"{minutes}m {left_s:02}s"
+    return long_duration(seconds)

@@ -52,7 +52,7 @@ class BrokerLog:
     read_committed neither are records of aborted transactions. A partition whose broker does not
     answer is missing in the result.
 
-    Connects when it is first asked. A partition whose leader does not answer is missing in results.
+    Connects when it is first asked.
 
     :ivar thread: the connections to the cluster
     """
