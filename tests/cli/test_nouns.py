@@ -23,7 +23,7 @@ from headrace.cli.nouns import Noun, arg, one_of, switch
 from headrace.cli.output import Output, confirm
 from headrace.times import duration_ms, time_ms
 
-NOUN = Noun(default="count")
+NOUN = Noun()
 
 
 @NOUN.verb(
@@ -52,8 +52,8 @@ def things(monkeypatch: pytest.MonkeyPatch) -> None:
     ("line", "status", "out"),
     [
         ("things count a --from -3 b --up", 2, "-3 a b up\n"),
-        ("things", 0, "0 \n"),
-        ("things --down", 0, "0 down\n"),
+        ("things count", 0, "0 \n"),
+        ("things count --down", 0, "0 down\n"),
     ],
 )
 def test_a_verb_gets_its_options(

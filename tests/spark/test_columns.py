@@ -111,19 +111,15 @@ def test_damaged_bytes_raise_only_corrupt_batch(batches: list[Any], data: Any) -
         pass
     try:
         found = Batches.find(bytes(broken))
-        found.check_crc()
     except record_batch.CorruptBatch:
         return
+    for number in range(len(found)):
+        batch = found.batch(number)
+        if not record_batch.has_right_crc(batch, record_batch.header_at(batch)):
+            return
     assert as_columns(bytes(broken)) == one_by_one(bytes(broken)), (
         "bytes with a right checksum must be readable"
     )
-
-
-def test_a_wrong_checksum_is_an_error() -> None:
-    data = bytearray(record_batch.build([(None, b"value")], timestamp_ms=1, base_offset=3))
-    data[-3] ^= 1
-    with pytest.raises(record_batch.CorruptBatch, match="offset 3 has a wrong checksum"):
-        Batches.find(bytes(data)).check_crc()
 
 
 def test_timestamps_are_limited_to_microseconds_of_64_bits() -> None:

@@ -89,7 +89,7 @@ def ours(bootstrap_servers: str, ranges: Sequence[OffsetRange], **options: Any) 
     for part in read(
         KafkaOptions(bootstrap_servers),
         ranges,
-        ReadOptions(headers=True, check_crc=True, **options),
+        ReadOptions(headers=True, **options),
     ):
         assert part.schema.equals(ARROW_SCHEMA_WITH_HEADERS)
         names = ("partition", "offset", "key", "value", "timestamp", "timestampType", "headers")

@@ -15,7 +15,7 @@ from headrace.backup.commands import Report, Stage, paced
 from headrace.backup.errors import BackupError
 
 from .errors import Failure
-from .options import flag, number_option
+from .options import flag, positive_number
 from .output import Output, output_option
 from .progress import byte_progress
 from .tables import json_line, one_line
@@ -25,11 +25,11 @@ def copy_options(parser: ArgumentParser) -> None:
     """Declare the options of both commands."""
     output_option(parser)
     flag(parser, "--no-verify", "do not read the copy back to compare checksums")
-    number_option(
-        parser,
+    parser.add_argument(
         "--max-bytes-per-second",
-        "read and write no faster, so that others can use the disk",
+        type=positive_number,
         metavar="BYTES",
+        help="read and write no faster, so that others can use the disk",
     )
 
 

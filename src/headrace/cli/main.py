@@ -71,7 +71,7 @@ def command_of(words: Sequence[str]) -> tuple[str, Command, Sequence[str]]:
     if not verbs:
         _explain("", first, {name: entry.summary for name, entry in COMMANDS.items()})
     is_option = not second or second.startswith("-")
-    default = DEFAULT_VERBS.get(first) if noun is None else noun.default
+    default = DEFAULT_VERBS.get(first)
     if default and is_option and second not in _HELP:
         second, words = default, [first, default, *words[1:]]
     if second not in verbs:

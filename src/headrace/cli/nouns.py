@@ -91,13 +91,9 @@ class Verb:
 
 
 class Noun:
-    """A command with verbs.
+    """A command with verbs."""
 
-    :param default: the verb that runs if none is named
-    """
-
-    def __init__(self, default: str | None = None) -> None:
-        self.default = default
+    def __init__(self) -> None:
         self.verbs: dict[str, Verb] = {}
 
     def verb(

@@ -57,36 +57,9 @@ def file_option(parser: _ActionsContainer, name: str, help_text: str) -> None:
     parser.add_argument(name, type=Path, metavar="FILE", help=help_text)
 
 
-def repeated_option(
-    parser: _ActionsContainer,
-    name: str,
-    metavar: str,
-    help_text: str,
-    parse: Callable[[str], object] = str,
-) -> None:
-    """Declare an option that may be given several times; its value is a list.
-
-    :param parse: parses each value
-    """
-    parser.add_argument(
-        name, action="append", default=[], type=parse, metavar=metavar, help=help_text
-    )
-
-
-def number_option(
-    parser: _ActionsContainer,
-    name: str,
-    help_text: str,
-    default: int | None = None,
-    *,
-    metavar: str = "N",
-) -> None:
-    """Declare an option that takes a whole number above 0. The help names the default, if any."""
-    if default is not None:
-        help_text += f" (default: {default})"
-    parser.add_argument(
-        name, type=positive_number, default=default, metavar=metavar, help=help_text
-    )
+def repeated_option(parser: _ActionsContainer, name: str, metavar: str, help_text: str) -> None:
+    """Declare an option that may be given several times; its value is a list."""
+    parser.add_argument(name, action="append", default=[], metavar=metavar, help=help_text)
 
 
 def seconds_option(parser: _ActionsContainer, name: str, help_text: str, default: float) -> None:

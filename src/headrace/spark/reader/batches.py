@@ -15,8 +15,6 @@ from headrace.protocol.record_batch import (
     LENGTH_OVERHEAD,
     TRANSACTIONAL_BIT,
     CorruptBatch,
-    has_right_crc,
-    header_at,
     marker_in,
 )
 
@@ -82,17 +80,6 @@ class Batches:
     def next_offset(self) -> int:
         """The offset after the last batch. There must be a batch."""
         return int(self.heads[-1]["base_offset"]) + int(self.heads[-1]["last_offset_delta"]) + 1
-
-    def check_crc(self) -> None:
-        """Compare the checksum of every batch.
-
-        :raises CorruptBatch: a checksum is wrong
-        """
-        view = memoryview(self.data)
-        for position in self.positions:
-            header = header_at(self.data, position)
-            if not has_right_crc(view[position:], header):
-                raise CorruptBatch(f"the batch at offset {header.base_offset} has a wrong checksum")
 
     def batch(self, index: int) -> memoryview:
         """Return the bytes of one batch."""

@@ -116,8 +116,6 @@ class LogReader:
     def _decode(self, piece: Piece) -> Iterator[Records]:
         batches = piece.batches
         try:
-            if self._options.check_crc:
-                batches.check_crc()
             chosen = batches.with_data(piece.aborted)
             wanted = self._wanted[piece.key].not_before(piece.start)
             yield from decode(batches, chosen, wanted, headers=self._options.headers)

@@ -40,7 +40,6 @@ class ReadOptions:
         instead of failing
     :param warn_of_lost: log a warning for what is skipped
     :param advice: text that is appended to an error about lost records
-    :param check_crc: compare the checksums of record batches
     :param timeout_ms: fail when a partition has yielded nothing for this long
     :param buffer_bytes: fetched bytes to hold, approximately
     """
@@ -50,7 +49,6 @@ class ReadOptions:
     skip_lost: bool = False
     warn_of_lost: bool = False
     advice: str = ""
-    check_crc: bool = False
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
 
