@@ -190,3 +190,10 @@ def end_to_end_latency(
     out = _run([sys.executable, HERE / "latency.py", bootstrap, topic, str(seconds), str(rate)])
     seen = json.loads(out)
     return float(seen["p50_ms"]), float(seen["p99_ms"])
+
+
+def share_consumer(bootstrap: str, topic: str, work: str, amount: int) -> dict[str, float]:
+    """Run a work of `bench/share_consumer.py`; return its numbers."""
+    command = [sys.executable, "-m", "bench.share_consumer", bootstrap, topic, work, str(amount)]
+    numbers: dict[str, float] = json.loads(_run(command).splitlines()[-1])
+    return numbers

@@ -218,6 +218,29 @@ def share_explicit(broker: Broker, scale: Scale, consumers: int) -> tuple[float,
     return _share_consume(broker, scale.explicit_records, consumers, explicit=True)[1:]
 
 
+def share_poll(broker: Broker, scale: Scale, record_bytes: int) -> tuple[float, ...]:
+    """Poll and accept with headrace's client and with confluent-kafka's; return records/s."""
+    bootstrap = broker.bootstrap_servers
+    records = scale.large_records if record_bytes > 100 else scale.small_records // 2
+    with topic(broker) as name:
+        clients.librdkafka_produce(bootstrap, name, records, record_bytes)
+        return tuple(
+            clients.share_consumer(bootstrap, name, work, records)["records_per_s"]
+            for work in ("headrace", "confluent")
+        )
+
+
+def share_answers(broker: Broker, scale: Scale) -> tuple[float, ...]:
+    """Accept 1 and 500 records, and pick up records that come one after another."""
+    bootstrap = broker.bootstrap_servers
+    rounds = min(200, scale.explicit_records // 1000)
+    with topic(broker) as name, topic(broker) as empty:
+        clients.librdkafka_produce(bootstrap, name, 600 * rounds, 100)
+        accepts = clients.share_consumer(bootstrap, name, "accept", rounds)
+        waits = clients.share_consumer(bootstrap, empty, "pick-up", int(scale.latency_s * 20))
+    return (*accepts.values(), *waits.values())
+
+
 def latency(broker: Broker, scale: Scale) -> tuple[float, ...]:
     with topic(broker) as name:
         return clients.end_to_end_latency(broker.bootstrap_servers, name, scale.latency_s)
@@ -288,6 +311,29 @@ MEASUREMENTS: Mapping[str, Measurement] = {
     "share-explicit-8": Measurement(
         (Metric("the same, 8 consumers", "records/s", 1.0),),
         functools.partial(share_explicit, consumers=8),
+    ),
+    "share-poll-100": Measurement(
+        (
+            Metric("headrace.ShareConsumer, poll(500) and accept, 100 B", "records/s"),
+            Metric("confluent_kafka.ShareConsumer, the same", "records/s"),
+        ),
+        functools.partial(share_poll, record_bytes=100),
+    ),
+    "share-poll-1k": Measurement(
+        (
+            Metric("headrace.ShareConsumer, poll(500) and accept, 1 KiB", "records/s"),
+            Metric("confluent_kafka.ShareConsumer, the same", "records/s"),
+        ),
+        functools.partial(share_poll, record_bytes=1024),
+    ),
+    "share-answers": Measurement(
+        (
+            Metric("headrace.ShareConsumer, accept of 1 record", "µs", None, True),
+            Metric("headrace.ShareConsumer, accept of 500 records", "µs", None, True),
+            Metric("an idle headrace.ShareConsumer gets a record, p50", "ms", None, True),
+            Metric("an idle headrace.ShareConsumer gets a record, p99", "ms", None, True),
+        ),
+        share_answers,
     ),
     "commits-1": Measurement(
         (Metric("offset commits, one group", "commits/s", 1.0),),
