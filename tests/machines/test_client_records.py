@@ -86,7 +86,17 @@ def test_runs_that_overlap() -> None:
     ]
 
 
-@pytest.mark.parametrize("data", [b"", batch(0, 3), batch(0, 3) + batch(3, 2)[:-1]])
+def test_a_run_may_end_in_a_gap_after_the_last_batch() -> None:
+    """Compaction has emptied the offsets; the limit of records ends the run between them."""
+    assert read(batch(0, 3), run(0, 4)) == [(0, 1), (1, 1), (2, 1)]
+
+
+def test_a_run_of_which_nothing_came_is_an_error() -> None:
+    with pytest.raises(UnreadableBatch, match="from offset 3 to 9: its records did not come"):
+        read(batch(0, 3), run(0, 4), run(7, 9, 2))
+
+
+@pytest.mark.parametrize("data", [b"", batch(0, 3) + batch(3, 2)[:-1]])
 def test_records_that_did_not_come_are_an_error(data: bytes) -> None:
     with pytest.raises(UnreadableBatch, match="did not come") as caught:
         read(data, run(0, 4))

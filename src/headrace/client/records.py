@@ -102,8 +102,8 @@ def decode(data: bytes, ranges: Sequence[AcquiredRange]) -> list[Record]:
 
     :param data: record batches, in the order of their offsets for each broker that has sent some
     :param ranges: of this partition, in any order
-    :raises UnreadableBatch: a batch cannot be read, or the batches end before the ranges do. Do not
-        accept what was not read
+    :raises UnreadableBatch: a batch cannot be read, or none came for the last range. Do not accept
+        what was not read
     """
     records: list[Record] = []
     try:
@@ -132,6 +132,7 @@ def decode_lists(data: bytes, ranges: Sequence[AcquiredRange]) -> Iterator[list[
         batches.extend(record_batch.headers(data))
     except CorruptBatch as error:
         reason = str(error)
+    is_cut = sum(header.size_bytes for _, header in batches) < len(data)
     # Two brokers have sent batches if the leader has moved, perhaps the same ones.
     batches.sort(key=lambda batch: batch[1].base_offset)
     for position, header in batches:
@@ -148,8 +149,9 @@ def decode_lists(data: bytes, ranges: Sequence[AcquiredRange]) -> Iterator[list[
                 last_offset = min(end, last_offsets[-1])
                 raise UnreadableBatch(runs[at], next_offset, last_offset, error) from error
         next_offset = max(next_offset, end + 1)
-    # Who acknowledges the runs after the last record must not acknowledge what never came.
-    if next_offset <= last_offsets[-1]:
+    # A broker acquires offsets up to its limit, which may be in a gap after the last batch that it
+    # sends. But nobody may acknowledge a run of which nothing came, or whose batches are cut off.
+    if next_offset <= last_offsets[-1] and (is_cut or next_offset <= runs[-1].first_offset):
         raise UnreadableBatch(runs[-1], next_offset, last_offsets[-1], reason)
 
 
