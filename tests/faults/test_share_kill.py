@@ -51,8 +51,9 @@ class Workers:
         group: str,
         number: int,
         seed: str,
+        script_name: str,
     ) -> None:
-        script = ROOT / "tests" / "faults" / "share_load.py"
+        script = ROOT / "tests" / "faults" / script_name
         self.process = subprocess.Popen(
             [sys.executable, str(script), bootstrap_servers, topic, group, str(number), seed],
             stdout=subprocess.PIPE,
@@ -80,7 +81,8 @@ class Workers:
 class Witness:
     """Everything that consumers were told in all rounds."""
 
-    def __init__(self) -> None:
+    def __init__(self, script_name: str = "share_load.py") -> None:
+        self._script_name = script_name
         self.finished: set[tuple[str, str]] = set()
         self.in_doubt: set[tuple[str, str]] = set()
         self.delivered: dict[tuple[str, str], int] = {}
@@ -103,6 +105,8 @@ class Witness:
         elif kind == "S" and detail in (ACCEPT, REJECT):
             self.in_doubt.add(where)
         elif kind == "A":
+            if where not in self.delivered:
+                self.broken.append(f"{offset} of partition {partition} was ended undelivered")
             self.counts[{ACCEPT: "accepted", RELEASE: "released", REJECT: "rejected"}[detail]] += 1
             if detail != RELEASE:
                 self.finished.add(where)
@@ -112,7 +116,9 @@ class Witness:
         self, server: HeadraceProcess, topic: str, group: str, number: int, seed: str
     ) -> Iterator[None]:
         """Have consumers work on `server` meanwhile."""
-        workers = Workers(self, server.bootstrap_servers, topic, group, number, seed)
+        workers = Workers(
+            self, server.bootstrap_servers, topic, group, number, seed, self._script_name
+        )
         try:
             yield
         finally:
@@ -204,6 +210,60 @@ def test_what_was_confirmed_stays_and_nothing_is_lost(tmp_path: Path) -> None:
             f"{ROUNDS} kills: {dict(witness.counts)}, "
             f"{len(witness.in_doubt - witness.finished)} in doubt"
         )
+    finally:
+        server.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_queue_of_records_at_a_broker_that_dies_and_stands_still(tmp_path: Path) -> None:
+    """Two consumers of records go on through kills and stops of the broker: no record whose outcome
+    was confirmed comes again, and none is lost.
+    """
+    seed = RUN_SEED
+    print(f"HEADRACE_TEST_SEED={seed}")
+    rng = random.Random(seed)
+    witness, topic, group = Witness("queue_load.py"), unique("topic"), unique("group")
+    produced = dict.fromkeys(range(PARTITIONS), 0)
+    configs = {**CONFIGS, "group.share.record.lock.duration.ms": "1000"}
+    server = HeadraceProcess(tmp_path / "data", configs).start()
+    try:
+        create_topic(server.bootstrap_servers, topic, partitions=PARTITIONS)
+        share_from_earliest(server.bootstrap_servers, group)
+        for number in range(ROUNDS):
+            with witness.working(server, topic, group, 2, f"{seed}-{number}"):
+                for partition in produced:
+                    values = [b"record"] * (RECORDS_A_ROUND // PARTITIONS)
+                    produce(server.bootstrap_servers, topic, values, partition, batch_size=2000)
+                    produced[partition] += len(values)
+                before = witness.counts.copy()
+                wait_until(
+                    partial(witness.all_kinds_since, before), PATIENCE_S, "all kinds of work"
+                )
+                time.sleep(rng.uniform(0, 0.3))
+                if number % 2:
+                    os.kill(server.pid, signal.SIGSTOP)
+                    time.sleep(rng.uniform(0.2, 2.5))
+                    os.kill(server.pid, signal.SIGCONT)
+                else:
+                    server.kill()
+                    server.start()
+                before = witness.counts.copy()
+                wait_until(
+                    lambda before=before: witness.counts["delivered"] > before["delivered"],
+                    PATIENCE_S,
+                    "records after the fault",
+                )
+            assert not witness.broken, witness.broken[:5]
+        with witness.working(server, topic, group, 2, "-"):
+            wait_until(
+                lambda: lags(server, topic, group) == [0] * PARTITIONS,
+                PATIENCE_S,
+                "a lag of 0",
+                0.2,
+            )
+        witness.check(produced)
+        print(f"{ROUNDS} faults: {dict(witness.counts)}")
     finally:
         server.kill()
 
