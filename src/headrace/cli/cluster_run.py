@@ -33,7 +33,6 @@ def on_cluster(options: Namespace, work: Callable[[Cluster], Awaitable[T]]) -> T
 
     async def run() -> T:
         async with settings.cluster() as cluster:
-            await cluster.connection()  # without a broker, calls about groups retry until --timeout
             return await work(cluster)
 
     try:

@@ -206,6 +206,7 @@ async def _is_share(
     :param new_type: the type of a group that does not exist
     :raises Failure: it is of another type, or has members and must not
     """
+    await cluster.connection()  # without a broker, questions to coordinators are repeated
     group = await groups.describe_group(cluster, group_id)
     if group is None:
         if new_type is None:

@@ -130,6 +130,7 @@ async def _described(
         problems += map(str, listed.errors)
     described: list[groups.GroupDescription] = []
     for some in in_steps(group_ids, _GROUPS_AT_ONCE, "describing groups"):
+        await cluster.connection()  # without a broker, questions to coordinators are repeated
         answers = await groups.describe_groups(cluster, some, types or groups.TYPES)
         for answer in answers.values():
             if isinstance(answer, groups.GroupDescription):
