@@ -152,7 +152,7 @@ class World:
 
 def _is_shown(browser: Any, page: Page) -> bool:
     """Return whether the page of the group shows what is in flight."""
-    browser.get(f"{page.base}/group?id=packers")
+    browser.get(f"{page.base}/group?group_id=packers")
     return bool(browser.find_elements("css selector", "svg.flight"))
 
 
@@ -170,7 +170,7 @@ def main() -> None:
             wait_until(lambda: _is_shown(browser, page), 60, "the group", 1)
             time.sleep(WATCHED_S)  # it watches what it is shown
             for name, address, ready in (
-                ("share-group", "/group?id=packers", "figure.chart:nth-child(4) svg"),
+                ("share-group", "/group?group_id=packers", "figure.chart:nth-child(4) svg"),
                 ("overview", "/", "svg.spark"),
             ):
                 browser.get(page.base + address)

@@ -37,4 +37,4 @@ def test_views_and_actions_on_a_secured_cluster(secured: dict[str, Any], tmp_pat
         assert done["outcome"] == f"written to {topic}-0 at offset 1"
         found = user.get("/api/records", params={"topic": topic, "start": "earliest"}).json()
         assert [one["value"] for one in found["records"]] == ["one", "two"]
-        assert user.get("/topic", params={"name": topic}).status_code == 200
+        assert user.get("/topic", params={"topic": topic}).status_code == 200
