@@ -240,16 +240,18 @@ class AdminClient(confluent.AdminClient):
         :returns: a future for each group. A missing group has no committed offsets. The future
             fails with UNSTABLE_OFFSET_COMMIT if a transaction does not end in time
         """
-        asked = checked_groups(list_consumer_group_offsets_request, may_be_empty=True)
+        groups = checked_groups(list_consumer_group_offsets_request, may_be_empty=True)
         committed = offsets.committed_offsets(
             self._within(request_timeout),
-            asked,
+            groups,
             require_stable=require_stable,
         )
         return self._futures(
-            asked,
+            groups,
             committed,
-            lambda group_id, found: results.committed(group_id, found, asked[group_id]),
+            lambda group_id, offsets_of_group: results.committed(
+                group_id, offsets_of_group, groups[group_id]
+            ),
         )
 
     def delete_consumer_group_offsets(
@@ -296,9 +298,11 @@ class AdminClient(confluent.AdminClient):
             for some partitions
         :returns: a future for each group. ``error`` is set for a partition that the broker refuses
         """
-        asked = checked_groups(request)
-        progress = offsets.share_offsets(self._within(request_timeout), asked)
-        return self._futures(asked, progress, lambda _, found: results.share_offsets(found))
+        groups = checked_groups(request)
+        progress = offsets.share_offsets(self._within(request_timeout), groups)
+        return self._futures(
+            groups, progress, lambda _, offsets_of_group: results.share_offsets(offsets_of_group)
+        )
 
     def alter_share_group_offsets(
         self,

@@ -84,22 +84,22 @@ def group_list(listed: GroupList) -> ListGroupsResult:
 def committed(
     group_id: str,
     offsets: Mapping[partitions.TopicPartition, CommittedOffset],
-    asked: Iterable[partitions.TopicPartition] | None,
+    requested: Iterable[partitions.TopicPartition] | None,
 ) -> ConsumerGroupTopicPartitions:
     """Convert the committed offsets of a group.
 
-    :param asked: partitions that get the offset -1 if none is committed
+    :param requested: partitions that get the offset -1 if none is committed
     """
-    found = []
-    for partition in sorted({*offsets, *(asked or ())}):
+    converted = []
+    for partition in sorted({*offsets, *(requested or ())}):
         offset = offsets.get(partition, CommittedOffset(-1))
         optional: dict[str, Any] = {"leader_epoch": offset.leader_epoch}
         if offset.leader_epoch is None:
             del optional["leader_epoch"]
         if offset.metadata:
             optional["metadata"] = offset.metadata
-        found.append(TopicPartition(*partition, offset.offset, **optional))
-    return ConsumerGroupTopicPartitions(group_id, found)
+        converted.append(TopicPartition(*partition, offset.offset, **optional))
+    return ConsumerGroupTopicPartitions(group_id, converted)
 
 
 def share_offsets(

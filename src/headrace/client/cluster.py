@@ -169,8 +169,8 @@ class Cluster:
 
     def learn(self, node_id: int, host: str, port: int) -> None:
         """Remember the address of a broker."""
-        known = self._nodes.get(node_id)
-        if known is None or (known.host, known.port) != (host, port):
+        node = self._nodes.get(node_id)
+        if node is None or (node.host, node.port) != (host, port):
             self._nodes[node_id] = BrokerNode(node_id, host, port)
 
     def within(self, timeout: float | None) -> Cluster:

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.partitions import TopicPartition, by_topic
 from headrace.protocol.record_batch import BatchHeader
 
 from .connection import Connection
@@ -100,9 +100,7 @@ async def fetch(
     :param topic_ids: topic name → id, as far as known; if one is missing, the request names topics
     :raises ClientError: the broker refuses the request as a whole, or does not answer
     """
-    numbers: dict[str, list[int]] = {}
-    for topic, number in positions:
-        numbers.setdefault(topic, []).append(number)
+    numbers = by_topic(positions)
     version = connection.version("fetch")
     if not all(topic_ids.get(topic) for topic in numbers):
         version = min(version, _LAST_WITH_NAMES)

@@ -210,17 +210,17 @@ class TokenCallback:
         :raises AuthenticationFailed: it fails, or returns no token and expiry
         """
         try:
-            found = self.function(self.config)
+            token = self.function(self.config)
         except Exception as error:
             raise self._failure(error) from error
-        return self._wait(found) if inspect.isawaitable(found) else self._token(found)
+        return self._wait(token) if inspect.isawaitable(token) else self._token(token)
 
     async def _wait(self, awaitable: Awaitable[Any]) -> Token:
         try:
-            found = await awaitable
+            token = await awaitable
         except Exception as error:
             raise self._failure(error) from error
-        return self._token(found)
+        return self._token(token)
 
     def _failure(self, error: Exception) -> AuthenticationFailed:
         if isinstance(error, AuthenticationFailed):
@@ -269,13 +269,13 @@ class TokenEndpoint:
         """
         answer = self._ask()
         try:
-            found = json.loads(answer)
-            text = found["access_token"]
+            fields = json.loads(answer)
+            text = fields["access_token"]
         except (ValueError, KeyError, TypeError, RecursionError):
-            text = found = None
+            text = fields = None
         if not isinstance(text, str):
             raise ConnectionFailed(f"{self._place} answers without an access_token")
-        lasts_s = found.get("expires_in")
+        lasts_s = fields.get("expires_in")
         expires_s = None
         if isinstance(lasts_s, int | float) and "exp" not in claims_of(text):
             expires_s = time.time() + lasts_s

@@ -254,17 +254,21 @@ def acknowledge(
                 for batch in partition.acknowledgement_batches
             ]
             index = partition.partition_index
-            one = _Acknowledgement(broker, session, topic.topic_id, index, batches, settings, terms)
+            acknowledgement = _Acknowledgement(
+                broker, session, topic.topic_id, index, batches, settings, terms
+            )
             refusal: Refusal | None = None
             if is_allowed:
                 try:
-                    refusal = one.apply()
+                    refusal = acknowledgement.apply()
                 except LettersPending as pending:
-                    waiting[topic.topic_id, index] = one.apply_later(pending)
+                    waiting[topic.topic_id, index] = acknowledgement.apply_later(pending)
             elif well_formed(batches, RENEW if terms.renew else REJECT):
-                refusal = one.counted(Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED))
+                refusal = acknowledgement.counted(
+                    Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED)
+                )
             else:
-                refusal = one.counted(MALFORMED)
+                refusal = acknowledgement.counted(MALFORMED)
             acknowledged[topic.topic_id, index] = refusal
     if acknowledged:
         broker.metrics.share.acknowledges({topic_id for topic_id, _ in acknowledged})

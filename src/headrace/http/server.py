@@ -271,7 +271,9 @@ class HttpServer:
 
     def _bound_unsent(self, address: str, new_bytes: int) -> None:
         """Close the oldest of those that do not read, so that there is room for a response."""
-        of_address = [one for one in self._in(_State.SENDING) if one.address == address]
+        of_address = [
+            connection for connection in self._in(_State.SENDING) if connection.address == address
+        ]
         self._close_unread(of_address, MAX_UNSENT_BYTES // 2 - new_bytes)
         self._close_unread(self._in(_State.SENDING), MAX_UNSENT_BYTES - new_bytes)
 

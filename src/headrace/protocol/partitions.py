@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 from uuid import UUID
+
+K = TypeVar("K")
 
 TopicPartition = tuple[str, int]
 """(topic name, partition number)"""
@@ -12,9 +15,9 @@ TopicIdPartition = tuple[UUID, int]
 """(topic id, partition number)"""
 
 
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Return topic → partition numbers, in the order given."""
-    grouped: dict[str, list[int]] = {}
+def by_topic(partitions: Iterable[tuple[K, int]]) -> dict[K, list[int]]:
+    """Return topic name or id → partition numbers, in the order given."""
+    grouped: dict[K, list[int]] = {}
     for topic, partition in partitions:
         grouped.setdefault(topic, []).append(partition)
     return grouped

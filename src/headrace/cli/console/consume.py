@@ -134,10 +134,10 @@ def check(options: Namespace) -> None:
 
     :raises BadUsage: they contradict each other
     """
-    given = {name: value not in (None, False) for name, value in vars(options).items()}
+    is_set = {name: value not in (None, False) for name, value in vars(options).items()}
     for name, others in _NOT_WITH.items():
         for other in others:
-            if given[name] and given[other]:
+            if is_set[name] and is_set[other]:
                 raise BadUsage(f"{_option(name)} and {_option(other)} exclude each other")
     if "" in options.topics:
         raise BadUsage("the name of the topic is empty")
@@ -146,14 +146,14 @@ def check(options: Namespace) -> None:
         if getattr(options, name) == "":
             raise BadUsage(f"{_option(name)} takes the id of a group, which is not empty")
         is_time = name == "share_group" and options.start and options.start.time_ms is not None
-        if given[name] and options.start not in starts and not is_time:
+        if is_set[name] and options.start not in starts and not is_time:
             times = " or a time" if name == "share_group" else ""
             raise BadUsage(f"--from takes earliest, latest{times} with {_option(name)}")
-    if given["outcome"] and not given["share_group"]:
+    if is_set["outcome"] and not is_set["share_group"]:
         raise BadUsage("--outcome is for --share-group")
     for topic in options.topics:
         if topic.startswith("^"):
-            if given["share_group"]:
+            if is_set["share_group"]:
                 raise BadUsage("--share-group takes names of topics")
             try:
                 pattern(topic[1:])

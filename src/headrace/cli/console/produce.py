@@ -159,8 +159,8 @@ def _parser(options: Namespace) -> Callable[[bytes], NewRecord | None]:
     def parse(line: bytes) -> NewRecord:
         if separator is None:
             return NewRecord(None, line, [])
-        key, found, value = line.partition(separator)
-        if not found:
+        key, separated, value = line.partition(separator)
+        if not separated:
             raise MalformedLine("it has no key separator")
         return NewRecord(key, value, [])
 

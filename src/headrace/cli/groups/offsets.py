@@ -244,10 +244,10 @@ async def _existing(cluster: Cluster, topics: Scope) -> set[TopicPartition]:
     :raises UnknownTopic: a topic does not exist
     :raises Failure: a partition does not exist
     """
-    found = await cluster.topics([topic for topic, _ in topics]) if topics else {}
+    metadata = await cluster.topics([topic for topic, _ in topics]) if topics else {}
     partitions: set[TopicPartition] = set()
     for topic, numbers in topics:
-        existing = found[topic].leaders.keys()
+        existing = metadata[topic].leaders.keys()
         for number in sorted(set(numbers or ()) - existing):
             raise Failure(f"topic '{topic}' has no partition {number}")
         partitions |= {(topic, number) for number in numbers or existing}
@@ -261,7 +261,7 @@ async def _log_offsets(
 
     :param problems: gets what failed
     """
-    found: Offsets = {}
+    offset_of: Offsets = {}
     timestamps = dict.fromkeys(partitions, timestamp)
     for key, answer in (
         await offsets.list_offsets(cluster, timestamps, attempts=_ATTEMPTS)
@@ -269,8 +269,8 @@ async def _log_offsets(
         if isinstance(answer, errors.ClientError):
             problems.append(str(answer))
         elif answer.offset is not None:
-            found[key] = answer.offset
-    return found
+            offset_of[key] = answer.offset
+    return offset_of
 
 
 async def _within_logs(cluster: Cluster, targets: Offsets, problems: list[str]) -> Offsets:

@@ -18,7 +18,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection
 from headrace.client.errors import ConnectionFailed, RequestRefused, error_name
 from headrace.errors import ErrorCode
-from headrace.protocol.partitions import TopicIdPartition
+from headrace.protocol.partitions import TopicIdPartition, by_topic
 from headrace.protocol.share_inspection import ShareAcknowledgeRequest
 
 from .session import CLOSE_EPOCH, HeldRecords, SessionStep, ShareSession
@@ -377,7 +377,6 @@ def _halves(
 
 
 def _by_topic(partitions: Iterable[TopicIdPartition], make: Any) -> tuple[Any, ...]:
-    grouped: dict[Any, list[int]] = {}
-    for topic_id, partition in partitions:
-        grouped.setdefault(topic_id, []).append(partition)
-    return tuple(make(topic_id, tuple(indexes)) for topic_id, indexes in grouped.items())
+    return tuple(
+        make(topic_id, tuple(indexes)) for topic_id, indexes in by_topic(partitions).items()
+    )

@@ -265,16 +265,16 @@ class RangeConsumer:
     async def _begin_fetches(self, limits: AcquireLimits) -> set[asyncio.Task[Acquired]]:
         """Ask the leaders of the assigned partitions, except those that have not answered yet."""
         begun = set[asyncio.Task[Acquired]]()
-        wanted = await self._wanted_by_node()
+        partitions_of = await self._wanted_by_node()
         if self._is_closed:
             return begun
-        limits = limits.spread_over(len(wanted) or 1)
-        for node_id, partitions in wanted.items():
+        limits = limits.spread_over(len(partitions_of) or 1)
+        for node_id, partitions in partitions_of.items():
             if node_id not in self._fetches:
                 fetch = self._acquire_at(self._node(node_id), partitions, limits)
                 self._fetches[node_id] = asyncio.create_task(fetch)
                 begun.add(self._fetches[node_id])
-        if not any(wanted.values()):
+        if not any(partitions_of.values()):
             await asyncio.sleep(limits.max_wait_ms / 1000)
         return begun
 
@@ -426,15 +426,15 @@ class RangeConsumer:
         self, acknowledgements: Iterable[Acknowledgement], **terms: Any
     ) -> list[Acknowledgement]:
         by_name = {topic.name: topic_id for topic_id, topic in self._topics.items()}
-        wanted: dict[tuple[TopicIdPartition, AcknowledgeType], list[Span]] = {}
+        outcomes: dict[tuple[TopicIdPartition, AcknowledgeType], list[Span]] = {}
         for a in acknowledgements:
             topic_id = a.topic_id or by_name.get(a.topic)
             if topic_id is not None:
                 key = ((topic_id, a.partition), a.type)
-                wanted.setdefault(key, []).append((a.first_offset, a.last_offset))
+                outcomes.setdefault(key, []).append((a.first_offset, a.last_offset))
         return [
             Acknowledgement(self._topics[topic_id].name, number, *batch, topic_id)
-            for (topic_id, number), batches in (await self.settle(wanted, **terms)).items()
+            for (topic_id, number), batches in (await self.settle(outcomes, **terms)).items()
             for batch in batches
         ]
 
@@ -532,13 +532,15 @@ class RangeConsumer:
 
     async def _learn_topics(self) -> None:
         try:
-            found = await self.cluster.metadata(self._membership.topics)
+            metadata = await self.cluster.metadata(self._membership.topics)
         except ConnectionFailed as failure:
             self.report(f"topics of group {self.group_id}", failure)
             return
         self.report(f"topics of group {self.group_id}", None)
         # Keep deleted topics, whose held records may still be acknowledged.
-        self._topics.update({t.topic_id: t for t in found.values() if isinstance(t, TopicMetadata)})
+        self._topics.update(
+            {t.topic_id: t for t in metadata.values() if isinstance(t, TopicMetadata)}
+        )
 
     async def _wanted_by_node(self) -> dict[int, set[TopicIdPartition]]:
         assigned = self._membership.assignment
@@ -546,15 +548,15 @@ class RangeConsumer:
             i not in self._topics or self._topics[i].leaders.get(p, -1) < 0 for i, p in assigned
         ):
             await self._learn_topics()
-        wanted: dict[int, set[TopicIdPartition]] = {
+        partitions_of: dict[int, set[TopicIdPartition]] = {
             n: set() for n, node in self._nodes.items() if node.session.partitions
         }
         for topic_id, partition in assigned:
             topic = self._topics.get(topic_id)
             leader = -1 if topic is None else topic.leaders.get(partition, -1)
             if topic is not None and leader >= 0 and (topic.name, partition) not in self._paused:
-                wanted.setdefault(leader, set()).add((topic_id, partition))
-        return wanted
+                partitions_of.setdefault(leader, set()).add((topic_id, partition))
+        return partitions_of
 
     def _node(self, node_id: int) -> ShareNode:
         node = self._nodes.get(node_id)

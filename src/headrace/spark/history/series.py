@@ -164,8 +164,8 @@ def recent(rate: Series) -> float:
     """Return the mean of one series over the last quarter of the period; 0 if nothing is known."""
     count = max(1, math.ceil(rate.shape[-1] * _RECENT_FRACTION))
     values = rate[..., -count:]
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else 0.0
+    numbers = values[~np.isnan(values)]
+    return float(numbers.mean()) if len(numbers) else 0.0
 
 
 def busy(rate: Series, lag: Series) -> float:

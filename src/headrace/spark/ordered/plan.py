@@ -198,8 +198,8 @@ def _cut_within(
     while True:
         # All records of the lowest timestamp are taken: otherwise a micro-batch could be empty.
         most = budget if timestamp_ms > lowest_ms + 1 else None
-        found = find_cuts(log, inputs, dict.fromkeys(inputs.filled, timestamp_ms), most)
-        given_up_ms = [cut.given_up_ms for cut in found.values() if cut.given_up_ms is not None]
+        cuts = find_cuts(log, inputs, dict.fromkeys(inputs.filled, timestamp_ms), most)
+        given_up_ms = [cut.given_up_ms for cut in cuts.values() if cut.given_up_ms is not None]
         if not given_up_ms:
-            return inputs.until({partition: cut.offset for partition, cut in found.items()})
+            return inputs.until({partition: cut.offset for partition, cut in cuts.items()})
         timestamp_ms = max(lowest_ms + 1, min(given_up_ms))

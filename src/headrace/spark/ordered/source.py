@@ -108,18 +108,20 @@ class OrderedReader(DataSourceReader):
         log = BrokerLog(options)
         topics = log.complete_topics()
         check_equal_counts(topics)
-        wanted = all_partitions(topics)
+        every_partition = all_partitions(topics)
         fail = options.fail_on_data_loss
-        starts = resolve(log, options.start, wanted, options.group_id, fail_on_data_loss=fail)
-        ends = resolve(log, options.end, wanted, None, fail_on_data_loss=fail)
+        starts = resolve(
+            log, options.start, every_partition, options.group_id, fail_on_data_loss=fail
+        )
+        ends = resolve(log, options.end, every_partition, None, fail_on_data_loss=fail)
         if options.max_task_idle_ms >= 0:
-            require_known(wanted, starts, ends)
+            require_known(every_partition, starts, ends)
         tasks = tasks_of(topics)
         pieces_per_task = max(1, round((options.min_partitions or 0) / len(tasks)))
         planned = []
         for task, partitions in tasks.items():
-            known = tuple(p for p in partitions if p in starts and p in ends)
-            inputs = Inputs(known, {p: starts[p] for p in known}, {p: ends[p] for p in known})
+            bounded = tuple(p for p in partitions if p in starts and p in ends)
+            inputs = Inputs(bounded, {p: starts[p] for p in bounded}, {p: ends[p] for p in bounded})
             if pieces_per_task > 1 and len(inputs):
                 pieces = slices(log, inputs, pieces_per_task)
             else:

@@ -222,9 +222,9 @@ class KafkaCommitLog:
         before = end
         while start < before:
             first = max(start, before - look_back)
-            found = self._last_in(first, before)
-            if found is not None:
-                return found
+            decision = self._last_in(first, before)
+            if decision is not None:
+                return decision
             before, look_back = first, look_back * _LOOK_BACK_GROWTH
         return None
 
@@ -251,16 +251,16 @@ class KafkaCommitLog:
             raise SourceError(described(what, failure)) from None
 
     def _last_in(self, first: int, end: int) -> Decision | None:
-        found: bytes | None = None
+        decision: bytes | None = None
         name = self._name.encode()
-        wanted = [OffsetRange(self._topic, _PARTITION, first, end)]
+        ranges = [OffsetRange(self._topic, _PARTITION, first, end)]
         options = ReadOptions(read_committed=True, timeout_ms=int(_TIMEOUT_S * 1000))
-        for batch in read(self._options.kafka, wanted, options):
+        for batch in read(self._options.kafka, ranges, options):
             keys, values = batch.column("key"), batch.column("value")
             for place, key in enumerate(keys.to_pylist()):
                 if key == name:
-                    found = values[place].as_py()
-        return None if found is None else _decode(found, self._name)
+                    decision = values[place].as_py()
+        return None if decision is None else _decode(decision, self._name)
 
     async def _bounds(self, cluster: Cluster) -> tuple[int, int]:
         """Return the start and the end of the log, open transactions included."""

@@ -65,10 +65,10 @@ def check_columns(schema: StructType, topic: str | None) -> None:
                 f"unknown column '{column.name}': kafka-produce writes {', '.join(_TYPES)}; rename "
                 "or drop it"
             )
-        accepted, wanted = _TYPES[column.name]
+        accepted, type_name = _TYPES[column.name]
         if column.dataType.typeName() not in accepted or not _has_headers(column.dataType):
             raise SourceError(
-                f"column {column.name} is {column.dataType.simpleString()}: cast it to {wanted}"
+                f"column {column.name} is {column.dataType.simpleString()}: cast it to {type_name}"
             )
     names = schema.fieldNames()
     if "value" not in names:
@@ -131,9 +131,9 @@ def _header_pairs(
 ) -> list[tuple[str, str | bytes | None]] | None:
     if not headers:
         return None
-    for one in headers:
-        _check_header(one)
-    return [(one["key"], one["value"]) for one in headers]
+    for header in headers:
+        _check_header(header)
+    return [(header["key"], header["value"]) for header in headers]
 
 
 def _check_header(header: dict[str, Any] | None) -> None:

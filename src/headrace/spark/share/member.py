@@ -185,11 +185,11 @@ class ShareMember:
 
 
 def _by_topic(progress: Mapping[TopicPartition, ShareOffset]) -> dict[str, dict[str, int]]:
-    known = {key: offset.lag for key, offset in progress.items() if offset.lag is not None}
+    lags = {key: offset.lag for key, offset in progress.items() if offset.lag is not None}
     by_topic: dict[str, dict[str, int]] = {}
-    for (topic, partition), records in known.items():
+    for (topic, partition), records in lags.items():
         of_topic = by_topic.setdefault(topic, {})
-        name = str(partition) if len(known) <= _LAGS_IN_PROGRESS else "sum"
+        name = str(partition) if len(lags) <= _LAGS_IN_PROGRESS else "sum"
         of_topic[name] = of_topic.get(name, 0) + records
     return by_topic
 
