@@ -301,8 +301,9 @@ class Connection:
         """Return whether something to receive comes within this time."""
         if isinstance(self.socket, ssl.SSLSocket) and self.socket.pending():
             return True
-        readable, _, _ = select.select([self.socket], [], [], within_s)
-        return bool(readable)
+        poll = select.poll()  # select() refuses descriptors from 1,024 on
+        poll.register(self.socket, select.POLLIN)
+        return bool(poll.poll(within_s * 1000))
 
     def receive(self) -> bytes | None:
         """Return the next response from its correlation id on, or None when the broker closed the
