@@ -1,8 +1,9 @@
 """Work queues and visible progress for Kafka-protocol streams.
 
-``with headrace.Broker() as broker:`` runs a broker inside this process, ``headrace serve`` runs one
-from the command line. ``headrace.ShareConsumer`` takes records from topics as from a queue, on
-asyncio; ``headrace.blocking`` has it without. ``headrace.spark`` has the PySpark sources,
+``headrace.App`` makes workers of decorated functions. ``with headrace.Broker() as broker:`` runs a
+broker inside this process, ``headrace serve`` runs one from the command line.
+``headrace.ShareConsumer`` takes records from topics as from a queue, on asyncio;
+``headrace.blocking`` has it without. ``headrace.spark`` has the PySpark sources,
 ``headrace.admin`` an admin client.
 """
 
@@ -12,11 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 __all__ = [
+    "App",
     "Broker",
     "ConfigError",
     "CorruptLog",
+    "Delivery",
     "DirectoryInUse",
     "Record",
+    "Reject",
+    "Retry",
     "ShareConsumer",
     "UnusableDirectory",
     "__version__",
@@ -30,13 +35,20 @@ if TYPE_CHECKING:
     from .log.directory_format import UnusableDirectory
     from .log.directory_lock import DirectoryInUse
     from .log.recovery import CorruptLog
+    from .worker.app import App
+    from .worker.delivery import Delivery
+    from .worker.outcomes import Reject, Retry
 
 _HOMES = {
+    "App": ("headrace.worker.app", "App"),
     "Broker": ("headrace.broker.embedded", "EmbeddedBroker"),
     "ConfigError": ("headrace.broker.config.broker_config", "ConfigError"),
     "CorruptLog": ("headrace.log.recovery", "CorruptLog"),
+    "Delivery": ("headrace.worker.delivery", "Delivery"),
     "DirectoryInUse": ("headrace.log.directory_lock", "DirectoryInUse"),
     "Record": ("headrace.client.records", "Record"),
+    "Reject": ("headrace.worker.outcomes", "Reject"),
+    "Retry": ("headrace.worker.outcomes", "Retry"),
     "ShareConsumer": ("headrace.client.share.consumer", "ShareConsumer"),
     "UnusableDirectory": ("headrace.log.directory_format", "UnusableDirectory"),
 }

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import is_dataclass
-from importlib import import_module
 from types import ModuleType
 from typing import Any, get_origin, is_typeddict
+
+from msgspec.json import Decoder
 
 from .errors import ClientError
 
@@ -18,9 +19,9 @@ def deserializer(form: Deserializer | type | ModuleType) -> Deserializer:
     """Return the function that reads bytes in some form.
 
     :param form: the module ``json``, or another with a function ``loads``; ``str`` for UTF-8; the
-        type of what JSON describes: a dataclass, a ``TypedDict`` or ``list[…]`` (with the package
-        msgspec), a ``msgspec.Struct`` or a model of pydantic; or a function of bytes
-    :raises ClientError: it is none of these, or a package is missing
+        type of what JSON describes: a dataclass, a ``TypedDict``, ``list[…]``, a ``msgspec.Struct``
+        or a model of pydantic; or a function of bytes
+    :raises ClientError: it is none of these
     """
     if isinstance(form, ModuleType) and hasattr(form, "loads"):
         read = form.loads
@@ -38,13 +39,7 @@ def deserializer(form: Deserializer | type | ModuleType) -> Deserializer:
         or is_typeddict(form)
         or hasattr(form, "__struct_fields__")  # msgspec's
     ):
-        try:
-            decoder = import_module("msgspec.json").Decoder(form)
-        except ModuleNotFoundError:
-            raise ClientError(
-                f"reading {form!r} from JSON needs the package msgspec: pip install msgspec"
-            ) from None
-        return decoder.decode
+        return Decoder(form).decode
     if not callable(form):
         raise ClientError(
             f"{form!r} reads no bytes: give json, str, a dataclass or a function of bytes"

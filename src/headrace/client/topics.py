@@ -10,12 +10,13 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition, by_topic
 
 from .cluster import Cluster
 from .connection import Connection
 from .coordinators import CoordinatorRequest, Leaders, ask_brokers
-from .errors import ClientError, check_answer, refused
+from .errors import ClientError, RequestRefused, check_answer, has_code, refused
 
 PARTITIONS_AT_ONCE = 2_000
 """The limit of partitions in one response."""
@@ -150,6 +151,18 @@ async def create_topic(cluster: Cluster, topic: NewTopic, *, validate_only: bool
     )
     for answer in response.topics:
         check_answer(f"creating topic '{topic.name}'", answer, f"CREATE on topic '{topic.name}'")
+
+
+async def ensure_topic(cluster: Cluster, topic: NewTopic) -> None:
+    """Create a topic, unless there is one of its name.
+
+    :raises ClientError: the broker refuses or does not answer
+    """
+    try:
+        await create_topic(cluster, topic)
+    except RequestRefused as refusal:
+        if not has_code(refusal, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise
 
 
 async def create_partitions(

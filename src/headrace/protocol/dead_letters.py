@@ -16,3 +16,11 @@ HEADERS = (TOPIC, PARTITION, OFFSET, GROUP, DELIVERY_COUNT, MESSAGE)
 
 REDRIVE_COUNT = "headrace.redrive.count"
 """The header of a record that was redriven to its source: how often that was done."""
+
+EXCEPTION = "headrace.exception.type"
+TRACEBACK = "headrace.exception.traceback"
+ATTEMPT = "headrace.attempt"
+WORKER = "headrace.worker"
+
+WORKER_HEADERS = (ATTEMPT, WORKER, EXCEPTION, TRACEBACK)
+"""The headers that a worker adds to the letters that it writes."""

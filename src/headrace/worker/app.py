@@ -1,0 +1,232 @@
+"""An app: functions whose calls are records of Kafka topics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from headrace.client.errors import ClientError
+from headrace.log_lines import get_logger
+
+from .backends import RunIn
+from .breaker import Breaker
+from .outcomes import Retry, Seconds, seconds
+from .sending import Sender
+from .task import Middleware, Task
+from .worker import Worker
+
+_log = get_logger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_BREAKER = Breaker()
+
+
+class App:
+    """Functions whose calls are records of Kafka topics.
+
+    ::
+
+        app = headrace.App("127.0.0.1:9092")
+
+        @app.task(retry=8, timeout=60)
+        async def pack(order: Order) -> None: ...
+
+        await pack.send(order)
+
+    ``headrace worker shop:app`` calls them.
+
+    :param conf: the addresses of some brokers; or librdkafka's names and values, such as
+        ``bootstrap.servers`` and the settings of TLS and login. None runs a broker in this process,
+        for development: its records end with it
+    """
+
+    def __init__(self, conf: str | Mapping[str, Any] | None = None) -> None:
+        self.tasks: dict[str, Task[Any, Any]] = {}
+        self.middlewares: list[Middleware] = []
+        self._conf = {"bootstrap.servers": conf} if isinstance(conf, str) else conf
+        self._broker: Any = None
+        self._sender = Sender(lambda: self.conf)
+
+    @property
+    def conf(self) -> Mapping[str, Any]:
+        """librdkafka's names and values for all connections of the app."""
+        if self._conf is None:
+            from headrace.broker.embedded import EmbeddedBroker
+
+            self._broker = EmbeddedBroker().start()
+            self._conf = {"bootstrap.servers": self._broker.bootstrap_servers}
+            _log.warning(
+                "App() has no address: a broker runs in this process, at %s, and its records end "
+                "with it",
+                self._broker.bootstrap_servers,
+            )
+        return self._conf
+
+    def close(self) -> None:
+        """Wait for the records on their way, and end the embedded broker if there is one."""
+        self._sender.close()
+        if self._broker is not None:
+            self._broker.stop()
+
+    def __enter__(self) -> App:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def middleware(self, function: Middleware) -> Middleware:
+        """Have a coroutine function called around each function of the app; a decorator."""
+        self.middlewares.append(function)
+        return function
+
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        group: str | None = None,
+        dead_letters: str | bool = True,
+        retry: int | Retry = 3,
+        timeout: Seconds | None = None,
+        expires: Seconds | None = None,
+        concurrency: int | None = None,
+        run_in: RunIn | None = None,
+        at_most_once: bool = False,
+        breaker: Breaker | None = _BREAKER,
+        partitions: int = 4,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Make a function a task: its calls are records of a topic of its own.
+
+        :param name: of the task and its topic; the function's by default
+        :param group: the share group; the name by default
+        :param dead_letters: the topic of records that could not be processed; ``dlq.`` and the name
+            by default, False for none
+        :param retry: how often a failed record is tried again, or a policy
+        :param timeout: the seconds that the function may take
+        :param expires: records are not processed later than so many seconds after they were sent
+        :param concurrency: how many records each worker processes at once; 100 async functions, 20
+            threads and 2 processes by default
+        :param run_in: where it runs: ``"loop"``, ``"thread"`` or ``"process"``. By default async
+            functions run on the loop, others in threads
+        :param at_most_once: records are accepted before they are processed: never twice, and lost
+            if the worker dies
+        :param breaker: when to pause because most records fail; None for never
+        :param partitions: of the topic, when it is created
+        :raises ClientError: a parameter makes no sense, or the name is taken
+        """
+
+        def decorate(function: Callable[P, R]) -> Task[P, R]:
+            return self._add(
+                Task(
+                    function,
+                    self._sender,
+                    self.middlewares,
+                    name=name,
+                    topics=None,
+                    group=group,
+                    dead_letters=dead_letters,
+                    retry=retry,
+                    timeout=timeout,
+                    expires=expires,
+                    concurrency=concurrency,
+                    run_in=run_in,
+                    at_most_once=at_most_once,
+                    breaker=breaker,
+                    partitions=partitions,
+                    start="earliest",
+                )
+            )
+
+        return decorate
+
+    def subscriber(
+        self,
+        *topics: str,
+        group: str | None = None,
+        dead_letters: str | bool = True,
+        retry: int | Retry = 3,
+        timeout: Seconds | None = None,
+        concurrency: int | None = None,
+        run_in: RunIn | None = None,
+        at_most_once: bool = False,
+        breaker: Breaker | None = _BREAKER,
+        start: str = "earliest",
+    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Have a function process the records of topics that others write: its argument is the
+        record's value, by its annotation: ``bytes``, ``str``, or what JSON describes.
+
+        :param topics: their names
+        :param group: the share group; the function's name by default
+        :param start: where a new group begins: ``"earliest"`` or ``"latest"``
+
+        The other parameters are those of :meth:`task`.
+        """
+
+        def decorate(function: Callable[P, R]) -> Task[P, R]:
+            return self._add(
+                Task(
+                    function,
+                    self._sender,
+                    self.middlewares,
+                    topics=topics,
+                    group=group,
+                    dead_letters=dead_letters,
+                    retry=retry,
+                    timeout=timeout,
+                    expires=None,
+                    concurrency=concurrency,
+                    run_in=run_in,
+                    at_most_once=at_most_once,
+                    breaker=breaker,
+                    partitions=-1,
+                    start=start,
+                )
+            )
+
+        return decorate
+
+    def _add(self, task: Task[P, R]) -> Task[P, R]:
+        for other in self.tasks.values():
+            if other.name == task.name:
+                raise ClientError(f"the app has two tasks '{task.name}': give one another name")
+            if other.group == task.group:
+                raise ClientError(
+                    f"tasks '{other.name}' and '{task.name}' have one group, '{task.group}', whose "
+                    "records go to either: give one another group"
+                )
+        self.tasks[task.name] = task
+        return task
+
+    def worker(
+        self,
+        tasks: Iterable[str] | None = None,
+        *,
+        concurrency: int | None = None,
+        drain_timeout: Seconds = 30.0,
+    ) -> Worker:
+        """Return a worker of tasks.
+
+        :param tasks: their names; None for all
+        :param concurrency: how many records of each task it processes at once, instead of the
+            task's own
+        :param drain_timeout: the seconds that functions have to end after it is told to stop
+        :raises ClientError: there is no such task
+        """
+        names = list(self.tasks if tasks is None else tasks)
+        for name in names:
+            if name not in self.tasks:
+                raise ClientError(f"the app has no task '{name}', but {', '.join(self.tasks)}")
+        if not names:
+            raise ClientError("the app has no tasks: decorate a function with @app.task()")
+        return Worker(
+            [self.tasks[name] for name in names],
+            self.conf,
+            concurrency=concurrency,
+            drain_timeout_s=seconds(drain_timeout, "drain_timeout"),
+        )
+
+    def run(self) -> None:
+        """Be a worker of all tasks, until SIGTERM or Ctrl-C."""
+        asyncio.run(self.worker().run_until_signal())

@@ -1,0 +1,57 @@
+"""Dead letters that a worker writes: a copy of the record, and why it could not be processed."""
+
+from __future__ import annotations
+
+from traceback import format_exception
+
+from headrace.client.records import Record
+from headrace.log_lines import printable
+from headrace.protocol import dead_letters
+
+from .sending import NewRecord
+
+_MAX_TEXT_CHARS = 1000
+_MAX_TRACEBACK_CHARS = 8000
+_MAX_FRAMES = 20
+
+
+def letter(
+    queue: str,
+    record: Record,
+    *,
+    group: str,
+    worker: str,
+    attempt: int,
+    reason: str,
+    error: BaseException | None,
+) -> NewRecord:
+    """Return the dead letter of a record (KIP-1191's headers, and those of
+    :mod:`headrace.protocol.dead_letters` that name the exception).
+    """
+    headers: list[tuple[str, bytes | None]] = [
+        *record.headers,
+        (dead_letters.TOPIC, record.topic.encode()),
+        (dead_letters.PARTITION, b"%d" % record.partition),
+        (dead_letters.OFFSET, b"%d" % record.offset),
+        (dead_letters.GROUP, group.encode()),
+        (dead_letters.DELIVERY_COUNT, b"%d" % record.delivery_count),
+        (dead_letters.MESSAGE, _text(reason, _MAX_TEXT_CHARS)),
+        (dead_letters.ATTEMPT, b"%d" % attempt),
+        (dead_letters.WORKER, worker.encode()),
+    ]
+    if error is not None:
+        lines = format_exception(error, limit=-_MAX_FRAMES)
+        headers += [
+            (dead_letters.EXCEPTION, type(error).__qualname__.encode()),
+            (dead_letters.TRACEBACK, _tail("".join(lines), _MAX_TRACEBACK_CHARS)),
+        ]
+    return NewRecord(queue, record.value, record.key, headers)
+
+
+def _text(text: str, max_chars: int) -> bytes:
+    return printable(text, max_chars).encode()
+
+
+def _tail(text: str, max_chars: int) -> bytes:
+    """The end of a traceback names the failure."""
+    return text[-max_chars:].encode(errors="backslashreplace")

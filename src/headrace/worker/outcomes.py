@@ -1,0 +1,162 @@
+"""What becomes of a record after its function has returned or raised. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from enum import Enum, auto
+from typing import NamedTuple
+
+from headrace.client.errors import ClientError
+
+Seconds = float | timedelta
+ExceptionTypes = tuple[type[BaseException], ...]
+
+_MAX_DELAY_S = 365 * 86_400.0
+
+
+def seconds(value: Seconds, name: str) -> float:
+    """Return a time in seconds.
+
+    :raises ClientError: it is negative, or too large to mean anything
+    """
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise ClientError(f"{name} is {value!r}, not seconds or a timedelta")
+    if not 0 <= number <= _MAX_DELAY_S:
+        raise ClientError(f"{name} is {value!r}, not from 0 seconds to a year")
+    return float(number)
+
+
+class Reject(Exception):
+    """Raised or returned by a function: this record cannot be processed, now or later. It becomes a
+    dead letter.
+
+    :param reason: is logged, and is in the dead letter
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = str(reason)
+
+
+class Retry(Exception):
+    """A policy of retries; or, raised or returned by a function with ``after``, one retry.
+
+    The n-th retry is due ``first * factor ** (n - 1)`` seconds after the failure, at most ``max``,
+    give or take the share ``jitter``.
+
+    :param attempts: the number of times that a record is tried; after the last failure it becomes a
+        dead letter. ``retry=8`` of a task means ``Retry(9)``
+    :param first: seconds until the first retry
+    :param factor: by which each next delay grows
+    :param max: the longest delay
+    :param jitter: from 0 to 1
+    :param on: the exceptions after which to try again; others make a dead letter at once
+    :param ignore: exceptions after which the record ends as if it were processed
+    :param after: of one retry: the delay, instead of the policy's. The retry counts as an attempt
+    """
+
+    def __init__(
+        self,
+        attempts: int = 4,
+        *,
+        first: Seconds = 1.0,
+        factor: float = 2.0,
+        max: Seconds = 600.0,
+        jitter: float = 0.1,
+        on: type[BaseException] | ExceptionTypes = (Exception,),
+        ignore: type[BaseException] | ExceptionTypes = (),
+        after: Seconds | None = None,
+    ) -> None:
+        super().__init__("to be tried again")
+        if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
+            raise ClientError(f"attempts is {attempts!r}, not a number from 1")
+        if not factor >= 1 or not 0 <= jitter <= 1:
+            raise ClientError(f"factor is {factor!r} and jitter {jitter!r}: at least 1, and 0 to 1")
+        self.attempts = attempts
+        self.first_s = seconds(first, "first")
+        self.factor = factor
+        self.max_s = seconds(max, "max")
+        self.jitter = jitter
+        self.on = on if isinstance(on, tuple) else (on,)
+        self.ignore = ignore if isinstance(ignore, tuple) else (ignore,)
+        self.after_s = None if after is None else seconds(after, "after")
+
+    def delay_s(self, attempt: int, chance: float) -> float:
+        """Return the delay after a failed attempt.
+
+        :param attempt: from 1
+        :param chance: from 0 to 1: where in the range of the jitter
+        """
+        exponent = min(attempt - 1, 100)
+        delay_s = min(self.first_s * min(self.factor**exponent, 1e9), self.max_s)
+        return delay_s * (1 + self.jitter * (2 * chance - 1))
+
+
+class Undecodable(Exception):
+    """The record's value is not what the function takes."""
+
+
+class TimedOut(Exception):
+    """The function has not ended in its time."""
+
+
+class Ending(Enum):
+    """What becomes of a record."""
+
+    ACCEPT = auto()
+    RETRY = auto()
+    LETTER = auto()
+    """A dead letter is written, then the record ends."""
+
+
+class Outcome(NamedTuple):
+    """What becomes of a record, and why.
+
+    :param delay_s: until a retry
+    :param reason: one line; empty for success
+    :param error: the exception, if there was one
+    """
+
+    ending: Ending
+    delay_s: float = 0.0
+    reason: str = ""
+    error: BaseException | None = None
+
+    @property
+    def is_failure(self) -> bool:
+        """True for what counts for the circuit breaker: exceptions, and records that do not decode.
+
+        ``Reject`` and ``Retry`` are decisions of the function, not failures of it.
+        """
+        return self.error is not None
+
+
+ACCEPTED = Outcome(Ending.ACCEPT)
+
+
+def decide(result: object, attempt: int, policy: Retry, chance: Callable[[], float]) -> Outcome:
+    """Return what becomes of a record.
+
+    :param result: what the function has returned or raised
+    :param attempt: the number of this attempt, from 1
+    :param chance: returns a number from 0 to 1
+    """
+    if isinstance(result, Reject):
+        return Outcome(Ending.LETTER, reason=result.reason or "rejected")
+    if isinstance(result, Retry):
+        if attempt >= policy.attempts:
+            return Outcome(Ending.LETTER, reason=f"no success in {attempt} attempts")
+        delay_s = policy.delay_s(attempt, chance()) if result.after_s is None else result.after_s
+        return Outcome(Ending.RETRY, delay_s, "the function asks for another attempt")
+    if not isinstance(result, BaseException):
+        return ACCEPTED
+    reason = f"{type(result).__name__}: {result}".rstrip(": ")
+    if isinstance(result, Undecodable):
+        return Outcome(Ending.LETTER, reason=f"does not decode: {result}", error=result)
+    if isinstance(result, policy.ignore):
+        return Outcome(Ending.ACCEPT, reason=f"ignored: {reason}")
+    if isinstance(result, (*policy.on, TimedOut)) and attempt < policy.attempts:
+        return Outcome(Ending.RETRY, policy.delay_s(attempt, chance()), reason, result)
+    return Outcome(Ending.LETTER, reason=reason, error=result)

@@ -1,0 +1,197 @@
+"""The arguments of functions in records: what they are, by the annotations of the function.
+
+A record of a task has the headers ``headrace-task`` (its name) and ``headrace-envelope`` (``1``,
+the version of this form), and as value a JSON object with each argument by its name: any language
+can write one. See ``docs/how-to/worker.md``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
+
+import msgspec
+
+from headrace.client.deserializers import deserializer
+from headrace.client.errors import ClientError
+from headrace.client.records import Record
+
+from .delivery import Delivery
+from .outcomes import Undecodable
+
+TASK = "headrace-task"
+ENVELOPE = "headrace-envelope"
+VERSION = b"1"
+DUE_MS = "headrace-due"
+"""The header of a record that is not to be processed before this time, in ms since the epoch."""
+EXPIRES_MS = "headrace-expires"
+"""The header of a record that is not to be processed after this time."""
+ATTEMPTS = "headrace-attempts"
+"""The header of a record that was written again: the attempts before."""
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class Signature:
+    """The parameters of a function: those of its payload, and where it takes a :class:`Delivery`.
+
+    :param function: as it was decorated
+    :raises ClientError: a parameter cannot come from a record
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.name = getattr(function, "__qualname__", repr(function))
+        hints = _hints(function)
+        self.delivery: str | None = None
+        self.parameters: list[inspect.Parameter] = []
+        self._signature = inspect.signature(function)
+        for parameter in self._signature.parameters.values():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise ClientError(f"{self.name}: *{parameter.name} cannot come from a record")
+            annotation = hints.get(parameter.name, Any)
+            if annotation is Delivery:
+                self.delivery = parameter.name
+            else:
+                self.parameters.append(parameter.replace(annotation=annotation))
+        self.has_positional_only = any(
+            p.kind is p.POSITIONAL_ONLY for p in self._signature.parameters.values()
+        )
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call by name, without the delivery.
+
+        :raises TypeError: the function cannot be called so
+        """
+        payload = self._signature.replace(parameters=self.parameters)
+        return payload.bind(*args, **kwargs).arguments
+
+    def call(self, arguments: Mapping[str, Any], delivery: Delivery | None) -> Arguments:
+        """Return the arguments to call the function with."""
+        named = dict(arguments)
+        if self.delivery is not None:
+            named[self.delivery] = delivery
+        if not self.has_positional_only:
+            return (), named
+        bound = self._signature.bind_partial()
+        bound.arguments.update(
+            (name, named[name]) for name in self._signature.parameters if name in named
+        )
+        return bound.args, bound.kwargs
+
+
+class Envelope:
+    """The records of a task: JSON objects with the arguments by name."""
+
+    def __init__(self, signature: Signature, task: str) -> None:
+        self._signature = signature
+        self._task = task.encode()
+        fields: list[Any] = [
+            (p.name, p.annotation)
+            if p.default is p.empty
+            else (p.name, p.annotation, msgspec.field(default=msgspec.UNSET))
+            for p in signature.parameters
+        ]
+        try:
+            struct = msgspec.defstruct(
+                "Arguments", fields, forbid_unknown_fields=True, kw_only=True
+            )
+            self._decoder = msgspec.json.Decoder(struct, dec_hook=_decoded)
+        except TypeError as error:
+            raise ClientError(
+                f"{signature.name} takes what JSON does not describe: {error}"
+            ) from None
+        self._encoder = msgspec.json.Encoder(enc_hook=_encoded)
+        self.headers: list[tuple[str, bytes]] = [(TASK, self._task), (ENVELOPE, VERSION)]
+
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+        """Return the value of a record.
+
+        :raises TypeError: the function cannot be called so, or JSON has no form for an argument
+        """
+        return self._encoder.encode(self._signature.bind(args, kwargs))
+
+    def decode(self, record: Record) -> dict[str, Any]:
+        """Return the arguments in a record, by name.
+
+        :raises Undecodable: it has none
+        """
+        headers = record.headers
+        if headers[:2] != tuple(self.headers):  # as another sender writes them
+            by_name = dict(headers)
+            if by_name.get(TASK) != self._task:
+                name = (by_name.get(TASK) or b"none").decode(errors="replace")
+                raise Undecodable(f"it is of the task '{name}', not of '{self._task.decode()}'")
+            if by_name.get(ENVELOPE) != VERSION:
+                raise Undecodable(f"its {ENVELOPE} is {by_name.get(ENVELOPE)!r}, not {VERSION!r}")
+        try:
+            arguments = self._decoder.decode(record.value or b"")
+        except Exception as error:  # also what a model's validator raises
+            raise Undecodable(str(error)) from None
+        return {
+            name: value
+            for name in arguments.__struct_fields__
+            if (value := getattr(arguments, name)) is not msgspec.UNSET
+        }
+
+
+class Value:
+    """The records of a topic that others write: the value is the one argument.
+
+    :raises ClientError: the function takes not exactly one
+    """
+
+    def __init__(self, signature: Signature) -> None:
+        required = [p for p in signature.parameters if p.default is p.empty]
+        if len(required) > 1 or not signature.parameters:
+            raise ClientError(
+                f"{signature.name} takes {len(required)} arguments from a record, not 1: its value"
+            )
+        parameter = (required or signature.parameters)[0]
+        self._name = parameter.name
+        self._read = _reader(parameter.annotation, signature.name)
+
+    def decode(self, record: Record) -> dict[str, Any]:
+        """Return the argument in a record, by name; None for a record without a value.
+
+        :raises Undecodable: its value is something else
+        """
+        try:
+            return {self._name: None if record.value is None else self._read(record.value)}
+        except Exception as error:
+            raise Undecodable(str(error)) from None
+
+
+def _reader(annotation: Any, name: str) -> Callable[[bytes], Any]:
+    if annotation is bytes:
+        return bytes
+    if annotation is str:
+        return deserializer(str)
+    try:
+        return msgspec.json.Decoder(annotation, dec_hook=_decoded).decode
+    except TypeError as error:
+        raise ClientError(f"{name} takes what JSON does not describe: {error}") from None
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except NameError as error:  # an annotation of a name that only type checkers import
+        raise ClientError(
+            f"{getattr(function, '__qualname__', function)}: an annotation is not importable here: "
+            f"{error}"
+        ) from None
+
+
+def _decoded(kind: type, value: Any) -> Any:
+    """Return an object of a type that msgspec does not know."""
+    if hasattr(kind, "model_validate"):  # pydantic's
+        return kind.model_validate(value)
+    raise NotImplementedError(f"no way from JSON to {kind!r}")
+
+
+def _encoded(value: Any) -> Any:
+    """Return what JSON describes, for an object that msgspec does not know."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise NotImplementedError(f"no way from {type(value)!r} to JSON")

@@ -1,0 +1,191 @@
+"""Records that an app sends, each confirmed by the broker or raised."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from headrace.client.config import librdkafka_config, read_config
+from headrace.client.errors import ClientError, error_line
+from headrace.client.loop_thread import LoopThread
+from headrace.client.topics import NewTopic, ensure_topic
+
+Headers = Sequence[tuple[str, bytes | None]]
+Report = Callable[[KafkaError | None, Message], None]
+
+_DEFAULTS = {
+    "client.id": "headrace",
+    "log_level": 2,
+    "enable.idempotence": True,
+    "linger.ms": 0,
+}
+_QUEUE_FULL_PAUSE_S = 0.005
+_POLL_S = 0.1
+_CLOSE_TIMEOUT_S = 30.0
+
+
+class Sent(NamedTuple):
+    """The place of a record that the broker has written."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class NewRecord(NamedTuple):
+    """A record to send."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+
+
+class Sender:
+    """A producer of librdkafka, and the thread that takes its reports. It may be used from several
+    threads and event loops; both begin with the first record.
+
+    :param conf: returns librdkafka's names and values
+    """
+
+    def __init__(self, conf: Callable[[], Mapping[str, Any]]) -> None:
+        self._conf = conf
+        self._topics: set[str] = set()
+        """Those that are there."""
+        self._loop_thread = LoopThread("headrace-topics")
+        self._lock = threading.Lock()
+        self._producer: Producer | None = None
+        self._process_id = 0
+        self._is_closed = False
+
+    async def ensure_topic(self, topic: NewTopic) -> None:
+        """Create a topic, unless there is one of its name; once for each name.
+
+        :raises ClientError: no broker answers, or it refuses
+        """
+        if topic.name not in self._topics:
+            async with read_config(self._conf()).cluster() as cluster:
+                await ensure_topic(cluster, topic)
+            self._topics.add(topic.name)
+
+    def ensure_topic_sync(self, topic: NewTopic) -> None:
+        """Do the same without asyncio."""
+        if topic.name not in self._topics:
+            self._loop_thread.run(self.ensure_topic(topic))
+
+    async def send(self, records: Sequence[NewRecord]) -> list[Sent]:
+        """Send records, and wait until the broker has written all.
+
+        :raises ClientError: the first of the refusals; the other records may be written
+        """
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+
+        def tell() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        batch = _Batch(len(records), lambda: loop.call_soon_threadsafe(tell))
+        for index, record in enumerate(records):
+            while not self._produce(record, batch.report(index)):
+                await asyncio.sleep(_QUEUE_FULL_PAUSE_S)
+        if records:
+            await done
+        return batch.results()
+
+    def send_sync(self, records: Sequence[NewRecord]) -> list[Sent]:
+        """Do the same without asyncio."""
+        done = threading.Event()
+        batch = _Batch(len(records), done.set)
+        for index, record in enumerate(records):
+            while not self._produce(record, batch.report(index)):
+                done.wait(_QUEUE_FULL_PAUSE_S)
+        if records:
+            done.wait()
+        return batch.results()
+
+    def _produce(self, record: NewRecord, report: Report) -> bool:
+        """Return False if the queue is full."""
+        try:
+            self._running().produce(
+                record.topic,
+                record.value,
+                record.key,
+                headers=list(record.headers) or None,
+                on_delivery=report,
+            )
+        except BufferError:
+            return False
+        except KafkaException as error:
+            raise _failed(record.topic, error) from None
+        return True
+
+    def _running(self) -> Producer:
+        producer = self._producer
+        if producer is not None and self._process_id == os.getpid():
+            return producer
+        with self._lock:
+            if self._is_closed:
+                raise ClientError("the app is closed")
+            if self._producer is None or self._process_id != os.getpid():  # or after a fork
+                conf = {**_DEFAULTS, **librdkafka_config(self._conf())}
+                self._producer, self._process_id = Producer(conf), os.getpid()
+                threading.Thread(
+                    target=self._poll, args=(self._producer,), name="headrace-sender", daemon=True
+                ).start()
+            return self._producer
+
+    def _poll(self, producer: Producer) -> None:
+        while not self._is_closed:
+            producer.poll(_POLL_S)
+
+    def close(self) -> None:
+        """Wait for the records on their way, for up to 30 s. May be called twice."""
+        with self._lock:
+            self._is_closed = True
+            producer, self._producer = self._producer, None
+        self._loop_thread.close()
+        if producer is not None and self._process_id == os.getpid():
+            producer.flush(_CLOSE_TIMEOUT_S)
+
+
+class _Batch:
+    """The reports of records that are sent together.
+
+    :param done: called, by another thread, after the last report
+    """
+
+    def __init__(self, count: int, done: Callable[[], object]) -> None:
+        self._left = count
+        self._done = done
+        self._places: list[Sent | None] = [None] * count
+        self._error: ClientError | None = None
+
+    def report(self, index: int) -> Report:
+        """Return what takes the report of one record."""
+
+        def written(error: KafkaError | None, message: Message) -> None:
+            topic = message.topic() or ""
+            if error is None:
+                self._places[index] = Sent(topic, message.partition() or 0, message.offset() or 0)
+            elif self._error is None:
+                self._error = _failed(topic, error)
+            self._left -= 1
+            if not self._left:
+                self._done()
+
+        return written
+
+    def results(self) -> list[Sent]:
+        if self._error is not None:
+            raise self._error
+        return [place for place in self._places if place is not None]
+
+
+def _failed(topic: str, error: object) -> ClientError:
+    return ClientError(f"sending to topic '{topic}': {error_line(error)}")

@@ -1,0 +1,209 @@
+"""A function of an app: how its records are sent, and how they are processed."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from headrace.client.errors import ClientError
+from headrace.client.records import Record
+from headrace.client.topics import NewTopic
+from headrace.topic_names import why_illegal
+
+from .backends import RunIn, default_place
+from .breaker import Breaker
+from .delivery import Delivery
+from .outcomes import Retry, Seconds, seconds
+from .payload import DUE_MS, EXPIRES_MS, Envelope, Signature, Value
+from .sending import Headers, NewRecord, Sender, Sent
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Middleware = Callable[[Delivery, Callable[[], Awaitable[Any]]], Awaitable[Any]]
+"""Is called around each function: ``async def timed(delivery, call_next): await call_next()``."""
+
+_DEAD_LETTER_PREFIX = "dlq."
+_DEFAULT_CONCURRENCY = {"loop": 100, "thread": 20, "process": 2}
+
+
+class Task(Generic[P, R]):
+    """A function of an app, and how its records are processed. It can be called as before.
+
+    :ivar name: its name in the app
+    :ivar topics: where its records are
+    :ivar group: its share group
+    :ivar dead_letters: the topic of its dead letters; None for none
+    :ivar middleware: what is called around the function, the outermost first
+    """
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        sender: Sender,
+        middleware: Sequence[Middleware],
+        *,
+        name: str | None = None,
+        topics: Sequence[str] | None,
+        group: str | None,
+        dead_letters: str | bool,
+        retry: int | Retry,
+        timeout: Seconds | None,
+        expires: Seconds | None,
+        concurrency: int | None,
+        run_in: RunIn | None,
+        at_most_once: bool,
+        breaker: Breaker | None,
+        partitions: int,
+        start: str,
+    ) -> None:
+        update_wrapper(self, function)
+        self.function = function
+        self.sender = sender
+        self.middleware = middleware
+        self.name = name or function.__name__
+        self.is_own_topic = topics is None
+        """Whether only tasks of this name write into the topic, and so it is created."""
+        self.topics = list(topics or [self.name])
+        self.group = group or self.name
+        self.dead_letters: str | None = None
+        if dead_letters:
+            self.dead_letters = (
+                dead_letters
+                if isinstance(dead_letters, str)
+                else f"{_DEAD_LETTER_PREFIX}{self.topics[0]}"
+            )
+        for topic in (*self.topics, *filter(None, [self.dead_letters])):
+            if problem := why_illegal(topic):
+                raise ClientError(f"{function.__qualname__}: '{topic}' names no topic: {problem}")
+        self.retry = retry if isinstance(retry, Retry) else Retry(retry + 1)
+        self.timeout_s = None if timeout is None else seconds(timeout, "timeout")
+        self.expires_s = None if expires is None else seconds(expires, "expires")
+        self.run_in: RunIn = run_in or default_place(function)
+        if (self.run_in == "loop") != inspect.iscoroutinefunction(function):
+            raise ClientError(
+                f"{function.__qualname__}: run_in is {self.run_in!r}; an async function runs in "
+                "'loop', another one in 'thread' or 'process'"
+            )
+        self.concurrency = concurrency or _DEFAULT_CONCURRENCY[self.run_in]
+        self.at_most_once = at_most_once
+        self.breaker = breaker
+        self.new_topic = NewTopic(self.topics[0], partitions)
+        """The topic of its own."""
+        self.start = start
+        self.signature = Signature(function)
+        self.envelope = Envelope(self.signature, self.name) if self.is_own_topic else None
+        self.decode: Callable[[Record], dict[str, Any]] = (
+            self.envelope.decode if self.envelope else Value(self.signature).decode
+        )
+        self.log = logging.getLogger(f"{function.__module__}.{function.__name__}")
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"task '{self.name}'"
+
+    @overload
+    async def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent: ...
+
+    @overload
+    async def send(
+        self, *args: Any, delay: Seconds | None, at: datetime | None = None, **kwargs: Any
+    ) -> Sent: ...
+
+    async def send(self, *args: Any, **kwargs: Any) -> Sent:
+        """Have a worker call the function, some time.
+
+        Besides the function's own arguments it takes those of :meth:`options`.
+
+        :returns: where the broker has written the record
+        :raises ClientError: the broker has not written it
+        :raises TypeError: the function cannot be called so
+        """
+        options = {name: kwargs.pop(name) for name in list(kwargs) if name in self._options()}
+        return await self.options(**options).send(*args, **kwargs)
+
+    def send_sync(self, *args: Any, **kwargs: Any) -> Sent:
+        """Do the same from code without asyncio."""
+        options = {name: kwargs.pop(name) for name in list(kwargs) if name in self._options()}
+        return self.options(**options).send_sync(*args, **kwargs)
+
+    async def send_many(self, calls: Iterable[Any]) -> list[Sent]:
+        """Send many calls, each with one argument; faster than one by one.
+
+        :raises ClientError: the broker has not written one; others may be written
+        """
+        return await self.options().send_many(calls)
+
+    def options(
+        self,
+        *,
+        delay: Seconds | None = None,
+        at: datetime | None = None,
+        expires: Seconds | None = None,
+        key: bytes | str | None = None,
+        headers: Headers = (),
+    ) -> Sending[P]:
+        """Return what sends with these options.
+
+        :param delay: not to be processed before so many seconds
+        :param at: not to be processed before; without a time zone it is local time
+        :param expires: not to be processed later than so many seconds from now
+        :param key: the key of the record: records with one key are in one partition
+        :param headers: further headers
+        """
+        if self.envelope is None:
+            raise ClientError(f"{self} takes the records of others: produce to {self.topics[0]}")
+        own: list[tuple[str, bytes | None]] = [*self.envelope.headers]
+        if at is not None:
+            own.append((DUE_MS, b"%d" % (at.timestamp() * 1000)))
+        elif delay is not None:
+            own.append((DUE_MS, b"%d" % ((time.time() + seconds(delay, "delay")) * 1000)))
+        expires_s = self.expires_s if expires is None else seconds(expires, "expires")
+        if expires_s is not None:
+            own.append((EXPIRES_MS, b"%d" % ((time.time() + expires_s) * 1000)))
+        own += [
+            (name, value.encode() if isinstance(value, str) else value) for name, value in headers
+        ]
+        return Sending(self, key.encode() if isinstance(key, str) else key, own)
+
+    def _options(self) -> tuple[str, ...]:
+        names = ("delay", "at", "expires", "key", "headers")
+        own = {parameter.name for parameter in self.signature.parameters}
+        return tuple(name for name in names if name not in own)
+
+
+class Sending(Generic[P]):
+    """Sends calls of a task with the options of :meth:`Task.options`."""
+
+    def __init__(self, task: Task[P, Any], key: bytes | None, headers: Headers) -> None:
+        self._task, self._key, self._headers = task, key, headers
+
+    async def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
+        """See :meth:`Task.send`."""
+        return (await self._send([self._record(args, kwargs)]))[0]
+
+    def send_sync(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
+        """See :meth:`Task.send_sync`."""
+        task = self._task
+        task.sender.ensure_topic_sync(task.new_topic)
+        return task.sender.send_sync([self._record(args, kwargs)])[0]
+
+    async def send_many(self, calls: Iterable[Any]) -> list[Sent]:
+        """See :meth:`Task.send_many`."""
+        return await self._send([self._record((argument,), {}) for argument in calls])
+
+    async def _send(self, records: list[NewRecord]) -> list[Sent]:
+        await self._task.sender.ensure_topic(self._task.new_topic)
+        return await self._task.sender.send(records)
+
+    def _record(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewRecord:
+        assert self._task.envelope is not None
+        value = self._task.envelope.encode(args, kwargs)
+        return NewRecord(self._task.topics[0], value, self._key, self._headers)
