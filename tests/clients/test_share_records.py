@@ -6,6 +6,7 @@ import asyncio
 import time
 
 import pytest
+import uvloop
 from confluent_kafka import Producer
 from confluent_kafka.admin import ResourceType
 
@@ -69,6 +70,14 @@ async def test_each_of_two_members_holds_other_records(conf: dict[str, str], top
         assert {r.delivery_count for r in again} == {2}
         await right.accept(of_right + again)
         assert await left.poll(timeout=0.5) == []
+
+
+def test_the_event_loop_of_uvloop_will_do(conf: dict[str, str], topic: str) -> None:
+    async def drain() -> None:
+        async with ShareConsumer(conf, [topic], start="earliest") as queue:
+            await queue.accept(await take(queue, 10))
+
+    uvloop.run(drain())
 
 
 @story

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 from headrace.protocol.frames import SIZE, BadFrameSize, cut_frames
 
@@ -71,8 +72,8 @@ class Frames(asyncio.BufferedProtocol):
     # -- callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports have the methods, not the type
+        self._transport = cast("asyncio.Transport", transport)
         self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
