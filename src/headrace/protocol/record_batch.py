@@ -676,6 +676,8 @@ def record_lists(
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
     new, record_type, read = tuple.__new__, Record, read_varint
     count, index = header.record_count, 0
+    last_headers: tuple[Header, ...] = ()
+    last_headers_bytes = b""
     listed: list[Record] = []
     for first in range(0, count, _LISTED_RECORDS):
         if listed:
@@ -728,10 +730,14 @@ def record_lists(
                     length, at = read(data, at)
                 value = None if length < 0 else data[at : (at := at + length)]
                 own_headers: tuple[Header, ...] = ()
-                if data[at]:
-                    own_headers, at = _read_headers(data, at)
-                else:
+                if not data[at]:
                     at += 1
+                elif data[at:end] == last_headers_bytes:  # mostly those of the record before
+                    own_headers, at = last_headers, end
+                else:
+                    header_bytes = data[at:end]
+                    own_headers, at = _read_headers(data, at)
+                    last_headers, last_headers_bytes = own_headers, header_bytes
                 if at != end:
                     raise ValueError("it does not have the length that it states")
                 append(

@@ -105,7 +105,7 @@ class Runner:
         self._backend = backend(task.function, task.run_in, task.name, concurrency)
         self._queue: ShareConsumer | None = None
         self._ready: deque[Record] = deque()
-        self._slots = 0
+        self._slots, self._is_starting = 0, False
         self._slot_free = asyncio.Event()
         self._ended: list[tuple[Record, int, Outcome]] = []
         self._flushing: asyncio.Task[None] | None = None
@@ -238,16 +238,20 @@ class Runner:
     # -- slots
 
     def _start_slot(self) -> None:
-        if self._ready and self._slots < self.concurrency:
+        """Have one more slot, if there are records for it. Each starts the next one: functions that
+        never wait need one slot.
+        """
+        if self._ready and not self._is_starting and self._slots < self.concurrency:
             self._slots += 1
+            self._is_starting = True
             asyncio.create_task(self._slot())  # noqa: RUF006  # `running` has it
 
     async def _slot(self) -> None:
+        self._is_starting = False
         slot, context = asyncio.current_task(), copy_context()
         try:
             while self._ready:
                 record = self._ready.popleft()
-                # Functions that never wait need no second slot: it finds nothing to do.
                 self._start_slot()
                 await self._process(record, slot)
                 if copy_context() != context:
