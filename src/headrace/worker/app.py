@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from headrace.client.errors import ClientError
 from headrace.log_lines import get_logger
@@ -15,6 +15,9 @@ from .outcomes import Retry, Seconds, seconds
 from .sending import Sender
 from .task import Middleware, Task
 from .worker import Worker
+
+if TYPE_CHECKING:
+    from .testing import InlineTrial, WorkerTrial
 
 _log = get_logger(__name__)
 
@@ -226,6 +229,23 @@ class App:
             concurrency=concurrency,
             drain_timeout_s=seconds(drain_timeout, "drain_timeout"),
         )
+
+    @overload
+    def test(self) -> InlineTrial: ...
+
+    @overload
+    def test(self, *, worker: Literal[True]) -> WorkerTrial: ...
+
+    def test(self, *, worker: bool = False) -> InlineTrial | WorkerTrial:
+        """Return a context for tests: ``with app.test() as trial`` processes records when they are
+        sent, without a broker; ``async with app.test(worker=True) as trial`` has a broker and a
+        worker of the test, and ``await trial.drained()``. Both have ``trial.sent(task)`` and
+        ``trial.dead_letters(task)``.
+        """
+        from .testing import InlineTrial, WorkerTrial
+
+        tasks = self.tasks.values()
+        return WorkerTrial(tasks) if worker else InlineTrial(tasks)
 
     def run(self) -> None:
         """Be a worker of all tasks, until SIGTERM or Ctrl-C."""

@@ -87,6 +87,8 @@ class Runner:
         self.task = task
         self.worker = worker
         self.concurrency = concurrency
+        self.hurries = False
+        """True in tests: retries and delayed records come at once."""
         self.running: dict[int, Running] = {}
         """By id; in the order of their beginning."""
         self.counts: dict[str, int] = defaultdict(int)
@@ -270,7 +272,7 @@ class Runner:
                 attempt += _number(earlier)
             if (due := headers.get(DUE_MS)) is not None:
                 attempt = max(attempt - 1, 1)  # the delivery before it was due
-                if (delay_s := _number(due) / 1000 - time.time()) > 0:
+                if (delay_s := _number(due) / 1000 - time.time()) > 0 and not self.hurries:
                     self._end(record, attempt, Outcome(Ending.RETRY, delay_s))
                     return
             if (expires := headers.get(EXPIRES_MS)) is not None and _number(
@@ -287,7 +289,7 @@ class Runner:
         began_s = time.monotonic()
         result: object
         try:
-            result = await self._result(running)
+            result = await self.call(running)
         except BaseException as error:  # also SystemExit: it ends the function, not the worker
             result = error
         self.busy_s += time.monotonic() - began_s
@@ -305,8 +307,11 @@ class Runner:
         else:
             self._end(record, attempt, decide(result, attempt, task.retry, random.random))
 
-    async def _result(self, running: Running) -> object:
-        """Run the function with what is in a record."""
+    async def call(self, running: Running) -> object:
+        """Run the function once with what is in a record.
+
+        :raises Exception: what it raises; of :class:`Undecodable` and ``CancelledError``, too
+        """
         task, record = self.task, running.record
         arguments = task.decode(record)
         delivery: Delivery | None = None
@@ -379,6 +384,8 @@ class Runner:
 
     def _end(self, record: Record, attempt: int, outcome: Outcome) -> None:
         """Have an outcome sent; tell and count failures."""
+        if self.hurries and outcome.delay_s:
+            outcome = outcome._replace(delay_s=0.0)
         self._ended.append((record, attempt, outcome))
         if outcome is not ACCEPTED:
             self._tell(record, attempt, outcome)

@@ -1,0 +1,124 @@
+"""What ``app.test()`` promises to the tests of applications."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import headrace
+from headrace.client.errors import ClientError
+from headrace.worker.app import App
+from headrace.worker.task import Task
+from tests.support import story
+
+
+@dataclass
+class Order:
+    number: int
+    items: list[str]
+
+
+def with_tasks(app: App, packed: list[object]) -> tuple[Task[..., Any], Task[..., Any]]:
+    @app.task(retry=2, timeout=5)
+    async def pack(order: Order, express: bool = False) -> None:
+        if not order.items:
+            raise headrace.Reject("nothing to pack")
+        if order.number < 0:
+            raise ValueError("a negative number")
+        packed.append((order, express))
+
+    @app.task(retry=0)
+    def ship(number: int) -> None:
+        packed.append(number)
+
+    return pack, ship
+
+
+def test_records_are_processed_when_they_are_sent() -> None:
+    app, packed = App("127.0.0.1:1"), list[object]()
+    pack, ship = with_tasks(app, packed)
+
+    async def order() -> None:
+        await pack.send(Order(1, ["chair"]), express=True)
+        await pack.send(Order(2, []), delay=3600)
+        await pack.send(Order(-3, ["lamp"]))
+
+    with app.test() as trial:
+        asyncio.run(order())
+        ship.send_sync(7)
+        assert packed == [(Order(1, ["chair"]), True), 7]
+        assert [call["order"].number for call in trial.sent(pack)] == [1, 2, -3]
+        assert trial.sent(ship) == [{"number": 7}]
+        rejected, failed = trial.dead_letters(pack)
+        assert (rejected.reason, rejected.attempts) == ("nothing to pack", 1)
+        assert (failed.reason, failed.attempts) == ("ValueError: a negative number", 3)
+        assert failed.arguments == {"order": Order(-3, ["lamp"])}
+        assert trial.dead_letters(ship) == []
+
+
+@story
+async def test_a_worker_processes_records() -> None:
+    app, packed = App("127.0.0.1:1"), list[object]()
+    pack, ship = with_tasks(app, packed)
+    async with app.test(worker=True) as trial:
+        for number in (1, -3):
+            await pack.send(Order(number, ["chair"]), delay=3600)
+        await asyncio.to_thread(ship.send_sync, 7)
+        await trial.drained(timeout=60)
+        assert sorted(map(str, packed)) == sorted(map(str, [(Order(1, ["chair"]), False), 7]))
+        (failed,) = trial.dead_letters(pack)
+        assert (failed.reason, failed.attempts) == ("ValueError: a negative number", 3)
+        assert trial.sent(ship) == [{"number": 7}]
+
+
+def test_a_task_is_a_function() -> None:
+    app, packed = App("127.0.0.1:1"), list[object]()
+    pack, ship = with_tasks(app, packed)
+    asyncio.run(pack(Order(1, ["chair"])))
+    ship(2)
+    assert packed == [(Order(1, ["chair"]), False), 2]
+
+
+def test_arguments_that_the_function_does_not_take_are_refused() -> None:
+    app = App("127.0.0.1:1")
+    _, ship = with_tasks(app, [])
+    with app.test():
+        with pytest.raises(TypeError, match="missing a required argument: 'number'"):
+            ship.send_sync()
+        with pytest.raises(TypeError, match="unexpected keyword"):
+            ship.send_sync(1, colour="red")
+
+
+def test_tasks_that_cannot_be_are_refused() -> None:
+    app = App("127.0.0.1:1")
+
+    @app.task()
+    def pack(number: int) -> None: ...
+
+    with pytest.raises(ClientError, match="two tasks 'pack'"):
+
+        @app.task(name="pack")
+        def other(number: int) -> None: ...
+
+    with pytest.raises(ClientError, match="have one group, 'pack'"):
+
+        @app.subscriber("orders", group="pack")
+        def read(order: bytes) -> None: ...
+
+    with pytest.raises(ClientError, match="takes 2 arguments from a record"):
+
+        @app.subscriber("orders")
+        def read_two(order: bytes, key: bytes) -> None: ...
+
+    with pytest.raises(ClientError, match=r"\*numbers cannot come from a record"):
+
+        @app.task()
+        def add(*numbers: int) -> None: ...
+
+    with pytest.raises(ClientError, match=r"'a/b' names no topic"):
+
+        @app.task(name="a/b")
+        def slash() -> None: ...
