@@ -34,7 +34,7 @@ async def take(order: Order) -> dict[str, str]:
 
 
 @app.task(retry=headrace.Retry(6, first=2.0), timeout=30)
-async def pack(order: Order, delivery: headrace.Delivery) -> None:
+async def pack(delivery: headrace.Delivery, order: Order) -> None:
     """Pack an order, and have it shipped. A failure is tried again, five times."""
     if order.item not in STOCK:
         raise headrace.Reject(f"no such item: {order.item}")  # a dead letter, at once

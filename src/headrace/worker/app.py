@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+)
 
 from headrace.client.errors import ClientError
 from headrace.log_lines import get_logger
 
 from .backends import RunIn
 from .breaker import Breaker
+from .delivery import Delivery
 from .outcomes import Retry, Seconds, seconds
 from .sending import Sender
 from .task import Middleware, Task
@@ -25,6 +35,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _BREAKER = Breaker()
+
+
+class TaskDecorator(Protocol):
+    """Makes a function a task. A first parameter of type :class:`Delivery` is not sent."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Delivery, P], R], /) -> Task[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
 
 class App:
@@ -99,7 +119,7 @@ class App:
         at_most_once: bool = False,
         breaker: Breaker | None = _BREAKER,
         partitions: int = 4,
-    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+    ) -> TaskDecorator:
         """Make a function a task: its calls are records of a topic of its own.
 
         :param name: of the task and its topic; the function's by default
@@ -120,7 +140,7 @@ class App:
         :raises ClientError: a parameter makes no sense, or the name is taken
         """
 
-        def decorate(function: Callable[P, R]) -> Task[P, R]:
+        def decorate(function: Any) -> Any:
             return self._add(
                 Task(
                     function,
@@ -156,7 +176,7 @@ class App:
         at_most_once: bool = False,
         breaker: Breaker | None = _BREAKER,
         start: str = "earliest",
-    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+    ) -> TaskDecorator:
         """Have a function process the records of topics that others write: its argument is the
         record's value, by its annotation: ``bytes``, ``str``, or what JSON describes.
 
@@ -167,7 +187,7 @@ class App:
         The other parameters are those of :meth:`task`.
         """
 
-        def decorate(function: Callable[P, R]) -> Task[P, R]:
+        def decorate(function: Any) -> Any:
             return self._add(
                 Task(
                     function,
@@ -190,7 +210,7 @@ class App:
 
         return decorate
 
-    def _add(self, task: Task[P, R]) -> Task[P, R]:
+    def _add(self, task: Task[..., R]) -> Task[..., R]:
         for other in self.tasks.values():
             if other.name == task.name:
                 raise ClientError(f"the app has two tasks '{task.name}': give one another name")
