@@ -32,6 +32,7 @@ pytestmark = [
 ]
 
 PATIENCE_S = 60
+PLAN = "Nothing has changed yet"
 _RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
 
 
@@ -71,7 +72,7 @@ def violations(browser: Any) -> list[str]:
 
 def text(browser: Any) -> str:
     """Return the text of the page."""
-    return str(browser.execute_script("return document.querySelector('main').innerText"))
+    return str(browser.execute_script("return document.querySelector('main')?.innerText ?? ''"))
 
 
 def wait_for(browser: Any, wanted: str) -> None:
@@ -96,12 +97,14 @@ def fill(browser: Any, action: str, fields: Mapping[str, str]) -> None:
     for name, typed in fields.items():
         form.find_element("id", name).send_keys(typed)
     form.find_element("css selector", "button").click()
-    wait_for(browser, "Nothing has changed yet")
+    wait_for(browser, PLAN)
 
 
 def confirm(browser: Any, outcome: str) -> None:
     """Confirm an action, and wait for its outcome."""
     browser.find_element("css selector", "button.danger").click()
+    # What would change may have the words of the outcome.
+    wait_until(lambda: PLAN not in text(browser), PATIENCE_S, "the answer to the confirmation")
     wait_for(browser, outcome)
 
 
