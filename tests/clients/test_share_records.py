@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 
 import pytest
@@ -11,8 +12,20 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import ResourceType
 
 from headrace import Record, ShareConsumer
-from tests.clients.confluent import PATIENCE_S, create_topic, produce, set_configs
+from headrace.client import Cluster, OutcomesFailed, RequestRefused
+from headrace.client.offsets import alter_share_offsets
+from tests.clients.confluent import (
+    PATIENCE_S,
+    admin,
+    consumer,
+    create_topic,
+    produce,
+    set_configs,
+)
+from tests.clients.confluent import take as take_messages
 from tests.support import story, unique
+
+LOCK_MS = 1000
 
 
 @pytest.fixture
@@ -26,6 +39,17 @@ def topic(bootstrap_servers: str) -> str:
 @pytest.fixture
 def conf(bootstrap_servers: str) -> dict[str, str]:
     return {"bootstrap.servers": bootstrap_servers, "group.id": unique("group")}
+
+
+@pytest.fixture
+def short_locks(bootstrap_servers: str, conf: dict[str, str]) -> None:
+    """Locks of the group last a second."""
+    set_configs(
+        bootstrap_servers,
+        ResourceType.GROUP,
+        conf["group.id"],
+        share_record_lock_duration_ms=str(LOCK_MS),
+    )
 
 
 async def take(queue: ShareConsumer, number: int) -> list[Record]:
@@ -53,6 +77,129 @@ async def test_a_released_record_comes_until_the_limit_of_deliveries(
             await queue.release(record)
         assert counts == [1, 2, 3, 4, 5]
         assert await queue.poll(timeout=1) == []
+
+
+@story
+async def test_a_record_at_the_limit_of_deliveries_goes_to_the_dead_letter_queue(
+    conf: dict[str, str], bootstrap_servers: str, topic: str
+) -> None:
+    letters = create_topic(
+        bootstrap_servers, unique("dlq.t"), errors_deadletterqueue_group_enable="true"
+    )
+    set_configs(
+        bootstrap_servers,
+        ResourceType.GROUP,
+        conf["group.id"],
+        errors_deadletterqueue_topic_name=letters,
+        errors_deadletterqueue_copy_record_enable="true",
+        share_delivery_count_limit="2",
+    )
+    async with ShareConsumer(conf, [topic], start="earliest") as queue:
+        records = await take(queue, 10)
+        await asyncio.gather(queue.release(records[3]), queue.accept(records[:3] + records[4:]))
+        (again,) = await take(queue, 1)
+        assert (again.offset, again.delivery_count) == (3, 2)
+        await queue.release(again)
+        assert await queue.poll(timeout=0.5) == []
+    with consumer(bootstrap_servers, unique("group")) as reader:
+        reader.subscribe([letters])
+        (letter,) = take_messages(reader, 1)
+    assert letter.value() == b"3"
+    headers = dict(letter.headers() or ())
+    assert headers["__dlq.errors.offset"] == b"3"
+    assert headers["__dlq.errors.delivery.count"] == b"2"
+
+
+@story
+async def test_a_lock_that_times_out_lets_another_member_have_the_records(
+    conf: dict[str, str], short_locks: None, topic: str
+) -> None:
+    async with (
+        ShareConsumer(conf, [topic], start="earliest", renew="manual") as slow,
+        ShareConsumer(conf, [topic], start="earliest") as quick,
+    ):
+        late = await take(slow, 4)
+        own = await take(quick, 6)
+        again = await take(quick, 4)
+        assert {record.offset for record in again} == {record.offset for record in late}
+        assert {record.delivery_count for record in again} == {2}
+        with pytest.raises(OutcomesFailed, match="4 of 4 outcomes failed") as error:
+            await slow.accept(late)
+        assert set(error.value.failed) == set(late)
+        await quick.accept(own + again)  # the late outcome has ended nothing
+
+
+@story
+async def test_records_are_held_longer_than_a_lock_lasts(
+    conf: dict[str, str], short_locks: None, topic: str
+) -> None:
+    async with (
+        ShareConsumer(conf, [topic], start="earliest") as holder,
+        ShareConsumer(conf, [topic], start="earliest") as other,
+    ):
+        records = await take(holder, 10)
+        assert await other.poll(timeout=3 * LOCK_MS / 1000) == []
+        await holder.accept(records)
+        assert await other.poll(timeout=0.5) == []
+
+
+@story
+async def test_a_group_begins_again_where_its_offset_is_reset_to(
+    conf: dict[str, str], bootstrap_servers: str, topic: str
+) -> None:
+    reset = {(topic, 0): 7}
+    async with Cluster(bootstrap_servers) as cluster:
+        async with ShareConsumer(conf, [topic], start="earliest") as queue:
+            await queue.accept(await take(queue, 10))
+            (refusal,) = (await alter_share_offsets(cluster, conf["group.id"], reset)).values()
+            assert isinstance(refusal, RequestRefused), refusal
+        (outcome,) = (await alter_share_offsets(cluster, conf["group.id"], reset)).values()
+        assert outcome is None
+    async with ShareConsumer(conf, [topic]) as queue:
+        records = await take(queue, 3)
+        assert [(r.offset, r.delivery_count) for r in records] == [(7, 1), (8, 1), (9, 1)]
+        await queue.accept(records)
+
+
+@story
+async def test_large_records(conf: dict[str, str], bootstrap_servers: str) -> None:
+    """Records of 10 MB, and one of 100 MB as a batch of a few KB, come one after the other."""
+    topic = create_topic(bootstrap_servers, unique("large"), max_message_bytes="11000000")
+    large = [os.urandom(10_000_000), b"small", os.urandom(10_000_000)]
+    produce(bootstrap_servers, topic, large, message_max_bytes=11_000_000)
+    produce(
+        bootstrap_servers,
+        topic,
+        [bytes(100_000_000)],
+        compression_type="zstd",
+        message_max_bytes=110_000_000,
+    )
+    async with ShareConsumer(conf, [topic], start="earliest", max_held_bytes=1) as queue:
+        for value in (*large, bytes(100_000_000)):
+            (record,) = await take(queue, 1)
+            assert record.value == value
+            await queue.accept(record)
+        assert await queue.poll(timeout=0.5) == []
+
+
+@story
+async def test_a_topic_that_is_deleted_and_made_again_while_its_records_are_held(
+    conf: dict[str, str], bootstrap_servers: str, short_locks: None, topic: str
+) -> None:
+    lost: list[Record] = []
+    async with ShareConsumer(conf, [topic], start="earliest", on_lock_lost=lost.extend) as queue:
+        records = await take(queue, 10)
+        admin(bootstrap_servers).delete_topics([topic])[topic].result(PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
+            while len(lost) < 10:
+                await asyncio.sleep(0.01)
+        create_topic(bootstrap_servers, topic)
+        produce(bootstrap_servers, topic, [b"new"])
+        (new,) = await take(queue, 1)
+        assert (new.value, new.offset, new.delivery_count) == (b"new", 0, 1)
+        with pytest.raises(OutcomesFailed, match="10 of 10"):
+            await queue.accept(records)
+        await queue.accept(new)
 
 
 @story
