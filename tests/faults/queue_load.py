@@ -16,6 +16,8 @@ from headrace import Record, ShareConsumer
 from headrace.client import AcknowledgeType
 from headrace.client.share.consumer import OutcomesFailed
 
+ANSWER_S = 2.0
+"""How long they wait for an answer of the broker."""
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 
 
@@ -42,7 +44,11 @@ async def end(queue: ShareConsumer, records: list[Record], outcome: AcknowledgeT
 
 
 async def consume(bootstrap: str, topic: str, group: str, rng: random.Random | None) -> None:
-    conf = {"bootstrap.servers": bootstrap, "group.id": group}
+    conf = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "socket.timeout.ms": int(ANSWER_S * 1000),
+    }
     async with ShareConsumer(conf, [topic]) as queue:
         while True:
             polled = await queue.poll(rng.choice((1, 10, 50)) if rng else 500, timeout=0.2)

@@ -22,9 +22,13 @@ from confluent_kafka import TopicPartition
 
 from headrace.admin import AdminClient
 from tests.clients.confluent import PATIENCE_S, create_topic, produce, share_from_earliest
+from tests.faults.queue_load import ANSWER_S
+from tests.peer import KafkaPeer
 from tests.support import COMMON_CONFIGS, ROOT, RUN_SEED, HeadraceProcess, unique, wait_until
 
 pytestmark = pytest.mark.broker
+
+Server = HeadraceProcess | KafkaPeer
 
 ROUNDS = int(os.environ.get("HEADRACE_TEST_KILLS", "4"))
 CONSUMERS, PARTITIONS, RECORDS_A_ROUND = 4, 3, 600
@@ -115,7 +119,7 @@ class Witness:
 
     @contextmanager
     def working(
-        self, server: HeadraceProcess, topic: str, group: str, number: int, seed: str
+        self, server: Server, topic: str, group: str, number: int, seed: str
     ) -> Iterator[None]:
         """Have consumers work on `server` meanwhile."""
         workers = Workers(
@@ -151,9 +155,7 @@ class Witness:
                 )
 
 
-def lags(
-    server: HeadraceProcess, topic: str, group: str, partitions: int = PARTITIONS
-) -> list[int | None]:
+def lags(server: Server, topic: str, group: str, partitions: int = PARTITIONS) -> list[int | None]:
     """Return the lag of each partition."""
     asked = [TopicPartition(topic, partition) for partition in range(partitions)]
     with AdminClient({"bootstrap.servers": server.bootstrap_servers}) as client:
@@ -216,7 +218,7 @@ def test_what_was_confirmed_stays_and_nothing_is_lost(tmp_path: Path) -> None:
         server.kill()
 
 
-def _produce_to_all(server: HeadraceProcess, topic: str, produced: dict[int, int]) -> None:
+def _produce_to_all(server: Server, topic: str, produced: dict[int, int]) -> None:
     """Produce half a round's records, and count them in `produced`."""
     values = [b"record"] * (RECORDS_A_ROUND // PARTITIONS // 2)
     for partition in produced:
@@ -226,9 +228,14 @@ def _produce_to_all(server: HeadraceProcess, topic: str, produced: dict[int, int
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_queue_of_records_at_a_broker_that_dies_and_stands_still(tmp_path: Path) -> None:
-    """Two consumers of records go on through kills and stops of the broker: no record whose outcome
-    was confirmed comes again, and none is lost.
+@pytest.mark.parametrize(
+    "kind", ["headrace", pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.java])]
+)
+def test_a_queue_of_records_at_a_broker_that_dies_and_stands_still(
+    tmp_path: Path, kind: str
+) -> None:
+    """Two consumers of records go on through kills and stops of the broker, some longer than they
+    wait for an answer: no record whose outcome was confirmed comes again, and none is lost.
     """
     seed = RUN_SEED
     print(f"HEADRACE_TEST_SEED={seed}")
@@ -236,7 +243,9 @@ def test_a_queue_of_records_at_a_broker_that_dies_and_stands_still(tmp_path: Pat
     witness, topic, group = Witness("queue_load.py"), unique("topic"), unique("group")
     produced = dict.fromkeys(range(PARTITIONS), 0)
     configs = {**CONFIGS, "group.share.record.lock.duration.ms": "1000"}
-    server = HeadraceProcess(tmp_path / "data", configs).start()
+    broker = KafkaPeer if kind == "kafka" else HeadraceProcess
+    server: Server = broker(tmp_path / "data", configs)
+    server.start()
     try:
         create_topic(server.bootstrap_servers, topic, partitions=PARTITIONS)
         share_from_earliest(server.bootstrap_servers, group)
@@ -249,8 +258,9 @@ def test_a_queue_of_records_at_a_broker_that_dies_and_stands_still(tmp_path: Pat
                 )
                 time.sleep(rng.uniform(0, 0.3))
                 if number % 2:
+                    assert server.pid is not None
                     os.kill(server.pid, signal.SIGSTOP)
-                    time.sleep(rng.uniform(0.2, 2.5))
+                    time.sleep(rng.uniform(0.2, 2 * ANSWER_S))
                     os.kill(server.pid, signal.SIGCONT)
                 else:
                     server.kill()
