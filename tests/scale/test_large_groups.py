@@ -1,7 +1,8 @@
-"""Groups with many members, and many share groups, beside an honest client."""
+"""Groups with many members or partitions, and many share groups, beside an honest client."""
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import time
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from headrace import ShareConsumer
+from tests.clients.confluent import PATIENCE_S, create_topic, produce
 from tests.scale.broker import FACTOR, Broker
 from tests.wire_client import Connection, connection
 
@@ -20,6 +23,7 @@ CLASSIC_MEMBERS = min(200 * FACTOR, resource.getrlimit(resource.RLIMIT_NOFILE)[0
 SHARE_GROUPS = 200 * FACTOR
 SHARE_MEMBERS = min(200 * FACTOR, 1_000)
 """The most that ``group.share.max.size`` may be is 1,000."""
+PARTITIONS = 10_000
 METADATA = b"m" * 60
 ASSIGNMENT = b"a" * 60
 
@@ -173,3 +177,29 @@ def test_members_of_one_share_group(broker: Broker) -> None:
         f"ShareGroupDescribe of {SHARE_MEMBERS:,} members", 77, 1, group_ids=["crowd"]
     )
     assert len(described.groups[0].members) == SHARE_MEMBERS
+
+
+def test_a_share_consumer_of_many_partitions(broker: Broker) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, "wide", PARTITIONS)
+    numbers = range(0, PARTITIONS, PARTITIONS // 20)
+    for number in numbers:
+        produce(servers, "wide", [b"%d" % number], number)
+
+    async def consume() -> list[bytes | None]:
+        values: list[bytes | None] = []
+        conf = {"bootstrap.servers": servers, "group.id": "wide"}
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            ShareConsumer(conf, ["wide"], start="earliest") as queue,
+        ):
+            while len(values) < len(numbers):
+                records = await queue.poll()
+                await queue.accept(records)
+                values += [record.value for record in records]
+            assert len(queue.assignment) == PARTITIONS
+        return values
+
+    with broker.measured(f"a share consumer of {PARTITIONS:,} partitions"):
+        values = asyncio.run(consume())
+    assert sorted(values) == sorted(b"%d" % number for number in numbers)
