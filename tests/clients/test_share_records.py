@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import time
+import types
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, TypeVar
 
 import pytest
 import uvloop
@@ -26,6 +30,7 @@ from tests.clients.confluent import take as take_messages
 from tests.support import story, unique
 
 LOCK_MS = 1000
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -310,3 +315,77 @@ async def test_the_limit_of_records_ends_in_what_compaction_has_emptied(
     async with ShareConsumer(conf, [name], start="earliest") as queue:
         assert [r.offset for r in await queue.poll(5, timeout=PATIENCE_S)] == [0, 1, 2]
         assert (await queue.poll(1, timeout=PATIENCE_S))[0].offset > 7
+
+
+@types.coroutine
+def cancelled_at(number: int, call: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Run a call, and cancel its task as it waits for so many other times before."""
+    task = asyncio.current_task()
+    assert task is not None
+    steps, error = call.__await__(), None
+    for waits in itertools.count():
+        try:
+            future = steps.send(None) if error is None else steps.throw(error)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        if waits == number:
+            task.cancel()
+        error = None
+        try:
+            yield future
+        except BaseException as raised:
+            error = raised
+    raise AssertionError
+
+
+async def at_each_wait(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Call, each time cancelled one wait later, until it ends."""
+    for number in itertools.count():
+        try:
+            return await asyncio.create_task(cancelled_at(number, call()))
+        except asyncio.CancelledError:
+            pass
+    raise AssertionError
+
+
+@story
+async def test_a_call_that_is_cancelled_at_any_wait_loses_no_record_and_no_outcome(
+    conf: dict[str, str], topic: str
+) -> None:
+    async with ShareConsumer(conf, [topic], start="earliest") as queue:
+        records: list[Record] = []
+        while len(records) < 10:
+            records += await at_each_wait(lambda: queue.poll(1))
+        assert [(r.offset, r.delivery_count) for r in records] == [(n, 1) for n in range(10)]
+        await at_each_wait(lambda: queue.renew(records))
+        left = iter(records)
+        for end in (queue.accept, queue.reject, queue.release):
+            for number in range(3):
+                call = asyncio.create_task(cancelled_at(number, end(next(left))))
+                await asyncio.wait([call])
+        again = await take(queue, 3)
+        assert [(r.offset, r.delivery_count) for r in again] == [(6, 2), (7, 2), (8, 2)]
+        await queue.accept([*again, *left])
+        assert await queue.poll(timeout=0.5) == []
+
+
+@pytest.mark.parametrize("call", [ShareConsumer.open, ShareConsumer.close])
+@story
+async def test_a_consumer_that_is_cancelled_as_it_opens_or_closes_keeps_no_record_from_others(
+    conf: dict[str, str], topic: str, call: Callable[[ShareConsumer], Coroutine[Any, Any, None]]
+) -> None:
+    for number in itertools.count():
+        own = {**conf, "group.id": unique("group")}
+        queue = ShareConsumer(own, [topic], start="earliest")
+        if call is ShareConsumer.close:
+            await queue.open()
+            await take(queue, 10)
+        task = asyncio.create_task(cancelled_at(number, call(queue)))
+        await asyncio.wait([task])
+        async with ShareConsumer(own, [topic], start="earliest") as other:
+            if not task.cancelled():
+                await queue.close()
+            await other.accept(await take(other, 10))
+        if not task.cancelled():
+            await task
+            break
