@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.client import Cluster
 from headrace.client.sasl import Sasl
 from headrace.spark.errors import SourceError
 from headrace.spark.option_parsing import KafkaOptions, UserOptions
@@ -118,7 +119,11 @@ def test_security_settings_apply_to_both_clients() -> None:
         "sasl.username": "me",
         "sasl.password": "a b=c",
     }
-    kafka.check()
+    kafka.check(_nothing)
+
+
+async def _nothing(_: Cluster) -> None:
+    """Have no wish of the cluster."""
 
 
 @pytest.mark.parametrize(
@@ -138,6 +143,6 @@ def test_security_settings_apply_to_both_clients() -> None:
 )
 def test_settings_are_checked_without_connecting(settings: dict[str, str], advice: str) -> None:
     with pytest.raises(SourceError) as caught:
-        KafkaOptions("127.0.0.1:1", settings).check()
+        KafkaOptions("127.0.0.1:1", settings).check(_nothing)
     assert advice in str(caught.value)
     assert "\n" not in str(caught.value)

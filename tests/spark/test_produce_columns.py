@@ -17,6 +17,7 @@ from pyspark.sql.types import (
 from headrace.spark.errors import SourceError
 from headrace.spark.produce.options import ProduceOptions
 from headrace.spark.produce.records import Record, check_columns, records
+from headrace.spark.produce.sink import ProduceDataSource
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 HEADERS = ArrayType(
@@ -177,6 +178,6 @@ def test_wrong_options(name: str, value: str, text: str) -> None:
 
 
 def test_a_setting_that_no_producer_has() -> None:
-    options = ProduceOptions.parse({**SERVERS, "kafka.key.serializer": "x"})
+    source = ProduceDataSource({**SERVERS, "topic": "t", "kafka.key.serializer": "x"})
     with pytest.raises(SourceError, match="librdkafka does not accept an option kafka"):
-        options.check()
+        source.streamWriter(schema(value=StringType()), overwrite=False)

@@ -75,7 +75,7 @@ def commit_in_turn(self, transactions):
 OpenTransactions.commit = commit_in_turn
 
 def micro_batch(query, run, number):
-    writer = writers.StreamProduceWriter(options)
+    writer = writers.StreamProduceWriter(options, None)
     writers.current_run = lambda: QueryRun(query, run)
     messages = []
     for task in range(TASKS):

@@ -19,7 +19,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import headrace.spark
 from headrace.spark import Acknowledged, acknowledge
-from headrace.spark.pyspark_capabilities import RowStreamWriter, SelfPacedReader
+from headrace.spark.pyspark_capabilities import SelfPacedReader, batches_of_rows
 from tests.spark.conftest import Batches, Queue
 from tests.spark.ordered_topics import Topics, places
 from tests.support import unique
@@ -80,17 +80,13 @@ def test_a_restarted_query_learns_its_position_from_an_empty_range(
 
 
 def test_rows_become_arrow_batches() -> None:
-    class Writer:
-        def write(self, batches: Any) -> pa.Table:
-            return pa.Table.from_batches(batches)
-
     class Row(dict[str, Any]):
         def asDict(self, recursive: bool) -> dict[str, Any]:
             return dict(self)
 
     schema = StructType([StructField("topic", StringType()), StructField("n", IntegerType())])
     rows = [Row(topic="t", n=number) for number in range(25_000)]
-    written = RowStreamWriter(Writer(), schema).write(iter(rows))
+    written = pa.Table.from_batches(batches_of_rows(iter(rows), schema))
     assert written.column("n").to_pylist() == list(range(25_000))
     assert written.schema.types == [pa.string(), pa.int32()]
 

@@ -5,7 +5,7 @@ An answer about many partitions has for each its value or its error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
@@ -111,6 +111,25 @@ async def list_offsets(
         cluster.timeout_ms,
         attempts=attempts,
     )
+
+
+async def log_bounds(
+    cluster: Cluster, partitions: Collection[TopicPartition], isolation_level: int
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Return the first offset of each log, and the one after its last record.
+
+    :param isolation_level: with :data:`READ_COMMITTED`, the end is the last stable offset
+    :raises ClientError: a leader refuses or does not answer
+    """
+    starts, ends = [
+        raised(
+            await list_offsets(
+                cluster, dict.fromkeys(partitions, bound), isolation_level=isolation_level
+            )
+        )
+        for bound in (EARLIEST, LATEST)
+    ]
+    return {key: (starts[key].offset or 0, ends[key].offset or 0) for key in partitions}
 
 
 def _list_request(

@@ -7,8 +7,9 @@ addresses, timeouts, TLS and SASL, and ``client.id``.
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from types import MappingProxyType
@@ -38,6 +39,7 @@ _JAVA_STORES = (
 _KAFKA_PREFIX = "kafka."
 _CLIENT_ID = "headrace-spark"
 _TIMEOUT_MS = 30_000
+_CHECK_TIMEOUT_MS = 10_000
 _CONNECT_TIMEOUT_MS = 10_000
 
 
@@ -53,14 +55,16 @@ class KafkaOptions:
 
     def check(
         self,
+        check_cluster: Callable[[Cluster], Coroutine[Any, Any, object]],
         make_client: Callable[..., Any] = Consumer,
         config: Mapping[str, Any] = MappingProxyType({"group.id": "check"}),
     ) -> None:
-        """Validate the settings without connecting.
+        """Validate the settings without connecting, then what the cluster has.
 
         :param make_client: makes a client of librdkafka that has them
         :param config: its other settings
-        :raises SourceError: librdkafka or headrace's own client does not accept a setting
+        :raises SourceError: librdkafka or headrace's own client does not accept a setting; or an
+            error of ``check_cluster``
         """
         _ = self.security  # first, because its errors about files are clearer than librdkafka's
         try:
@@ -69,6 +73,12 @@ class KafkaOptions:
             raise SourceError(
                 f"librdkafka does not accept an option kafka.*: {refusal.args[0].str()}"
             ) from None
+
+        async def connected() -> None:
+            async with self.cluster(timeout_ms=_CHECK_TIMEOUT_MS) as cluster:
+                await check_cluster(cluster)
+
+        asyncio.run(connected())
 
     @property
     def security(self) -> Security:

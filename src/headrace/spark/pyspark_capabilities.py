@@ -3,8 +3,8 @@
 * Admission control and ``Trigger.AvailableNow`` for Python sources: from 4.2 on. Older versions ask
   for the latest offset without telling where the micro-batch starts, and
   :class:`SelfPacedReader` remembers it.
-* Sinks that get Arrow batches: from 4.1 on. Older versions pass rows, and
-  :class:`RowStreamWriter` and :class:`RowBatchWriter` make batches of them.
+* Sinks of streams that get Arrow batches: from 4.1 on. Older versions pass rows, and
+  :func:`arrow_batches` makes batches of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
-    DataSourceWriter,
     InputPartition,
 )
 
@@ -28,7 +27,6 @@ from headrace.log_lines import get_logger
 from headrace.spark.spark_offsets import with_progress, without_progress
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import WriterCommitMessage
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
     from pyspark.sql.types import StructType
 
@@ -63,16 +61,8 @@ except ModuleNotFoundError:
         """Nothing: Spark does not look for it."""
 
 
-HAS_ARROW_STREAM_WRITERS = hasattr(datasource, "DataSourceStreamArrowWriter")
-ArrowStreamWriter: Any = (
-    datasource.DataSourceStreamArrowWriter if HAS_ARROW_STREAM_WRITERS else DataSourceStreamWriter
-)
-"""The base class of streaming sinks whose ``write`` takes Arrow batches."""
-HAS_ARROW_BATCH_WRITERS = hasattr(datasource, "DataSourceArrowWriter")
-ArrowBatchWriter: Any = (
-    datasource.DataSourceArrowWriter if HAS_ARROW_BATCH_WRITERS else DataSourceWriter
-)
-"""The base class of batch sinks whose ``write`` takes Arrow batches."""
+ArrowStreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)
+"""The base class of streaming sinks. Their ``write`` begins with :func:`arrow_batches`."""
 
 __all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
 
@@ -87,22 +77,6 @@ def stream_reader(reader: Any, limit: ReadLimit) -> DataSourceStreamReader:
     :param limit: the reader's own limit on a micro-batch, which pyspark before 4.2 does not pass
     """
     return reader if HAS_ADMISSION_CONTROL else SelfPacedReader(reader, limit)
-
-
-def stream_writer(writer: Any, schema: StructType) -> DataSourceStreamWriter:
-    """Return a sink for Arrow batches in the form that the installed pyspark calls.
-
-    :param schema: of the rows that are written
-    """
-    return writer if HAS_ARROW_STREAM_WRITERS else RowStreamWriter(writer, schema)
-
-
-def batch_writer(writer: Any, schema: StructType) -> DataSourceWriter:
-    """Return a batch sink for Arrow batches in the form that the installed pyspark calls.
-
-    :param schema: of the rows that are written
-    """
-    return writer if HAS_ARROW_BATCH_WRITERS else RowBatchWriter(writer, schema)
 
 
 class SelfPacedReader(DataSourceStreamReader):
@@ -161,49 +135,27 @@ class SelfPacedReader(DataSourceStreamReader):
         self._reader.stop()
 
 
-class _RowWriter:
-    """The methods of a sink for pyspark 4.0, around one whose ``write`` takes Arrow batches."""
+def arrow_batches(iterator: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Return what the ``write`` of a streaming sink is given as Arrow batches.
 
-    def __init__(self, writer: Any, schema: StructType) -> None:
-        self._writer = writer
-        self._schema = schema
-
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Write the rows of one task. Runs in an executor."""
-        return self._writer.write(_arrow_batches(iterator, self._schema))
-
-    def commit(self, messages: list[WriterCommitMessage | None], *batch_id: int) -> None:
-        """Commit the rows of all tasks."""
-        self._writer.commit(messages, *batch_id)
-
-    def abort(self, messages: list[WriterCommitMessage | None], *batch_id: int) -> None:
-        """Abort the batch or micro-batch."""
-        self._writer.abort(messages, *batch_id)
+    :param iterator: Arrow batches, or rows before pyspark 4.1
+    """
+    if ArrowStreamWriter is not DataSourceStreamWriter:
+        return iterator
+    return batches_of_rows(iterator, schema)
 
 
-class RowStreamWriter(_RowWriter, DataSourceStreamWriter):
-    """A sink of streams for pyspark 4.0."""
-
-
-class RowBatchWriter(_RowWriter, DataSourceWriter):
-    """A sink of batches for pyspark 4.0."""
-
-
-def _arrow_batches(rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
+def batches_of_rows(rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Yield rows of a schema as Arrow batches."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     arrow_schema = to_arrow_schema(schema)
-    moments = [field.name for field in schema.fields if field.dataType.typeName() == "timestamp"]
     while part := [row.asDict(recursive=True) for row in islice(rows, _ROWS_PER_BATCH)]:
-        for name in moments:
-            for row in part:
-                row[name] = _with_zone(row[name])
+        for row in part:
+            for name, value in row.items():
+                if isinstance(value, datetime) and schema[name].dataType.typeName() == "timestamp":
+                    row[name] = value.astimezone()  # Spark gives local time of the Python worker
         yield pa.RecordBatch.from_pylist(part, arrow_schema)
-
-
-def _with_zone(moment: datetime | None) -> datetime | None:
-    """Return the moment of a row, which Spark gives in the local time of the Python worker."""
-    return moment.astimezone() if moment is not None and moment.tzinfo is None else moment
 
 
 def drain(writer: DataStreamWriter) -> StreamingQuery:

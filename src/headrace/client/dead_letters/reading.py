@@ -12,12 +12,10 @@ from typing import Any, NamedTuple, TypeVar
 from headrace.client.config import read_config
 from headrace.client.errors import ClientError, ConnectionFailed, raised
 from headrace.client.offsets import (
-    EARLIEST,
-    LATEST,
     READ_COMMITTED,
     CommittedOffset,
     committed_offsets,
-    list_offsets,
+    log_bounds,
 )
 from headrace.client.partition_reader import PartitionReader
 
@@ -89,14 +87,9 @@ class QueueReader:
             if not 0 <= number < count:
                 raise ClientError(f"topic '{self.queue}' has no partition {number}: it has {count}")
         numbers: Sequence[int] = sorted(set(partitions)) or range(count)
-        firsts, ends = (self._offsets(numbers, when) for when in (EARLIEST, LATEST))
-        return {number: Bounds(firsts[number], ends[number]) for number in numbers}
-
-    def _offsets(self, numbers: Sequence[int], when: int) -> dict[int, int]:
-        timestamps = {(self.queue, number): when for number in numbers}
-        call = list_offsets(self.cluster, timestamps, isolation_level=READ_COMMITTED)
-        listed = raised(self.wait(call))
-        return {number: answer.offset or 0 for (_, number), answer in listed.items()}
+        keys = [(self.queue, number) for number in numbers]
+        bounds = self.wait(log_bounds(self.cluster, keys, READ_COMMITTED))
+        return {number: Bounds(*bounds[topic, number]) for topic, number in keys}
 
     def positions(self, group_id: str, bounds: Mapping[int, Bounds]) -> dict[int, QueuePosition]:
         """Return the progress in each partition; without a commit it begins with the first record.

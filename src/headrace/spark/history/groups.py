@@ -17,12 +17,14 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from headrace.client import Cluster
 from headrace.client.errors import raised
 from headrace.client.lag.model import eta_s
 from headrace.client.offsets import LATEST, list_offsets
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import KafkaOptions
+from headrace.spark.reader.cluster_thread import shared_cluster_thread
 
 from .group_records import (
     COMMIT,
@@ -153,13 +155,6 @@ def _history(row: Any, period: Period, drain_s: float) -> GroupHistory:
 # -- DataFrames
 
 
-async def _topics(kafka: KafkaOptions) -> list[tuple[str, bytearray, int]]:
-    """Return name, id and number of partitions of each topic that can be read."""
-    async with kafka.cluster() as cluster:
-        topics = (await cluster.all_topics()).values()
-    return [(topic.name, bytearray(topic.topic_id.bytes), len(topic.leaders)) for topic in topics]
-
-
 def series(events: DataFrame, kafka: KafkaOptions, period: Period) -> DataFrame:
     """Return a row per group and partition, with the columns
     :data:`headrace.spark.history.series.SERIES`: series at the points of the period.
@@ -169,7 +164,11 @@ def series(events: DataFrame, kafka: KafkaOptions, period: Period) -> DataFrame:
     :param events: rows of :func:`headrace.spark.history.source.history`
     :raises ClientError: the cluster does not answer
     """
-    topics = asyncio.run(_topics(kafka))
+    thread = shared_cluster_thread(kafka)
+    topics = [
+        (topic.name, bytearray(topic.topic_id.bytes), len(topic.leaders))
+        for topic in thread.call(thread.cluster.all_topics()).values()
+    ]
     existing = F.broadcast(events.sparkSession.createDataFrame(topics, _TOPICS))
     steps = _positions(events, existing, period).cache()
     partitions = (
@@ -296,7 +295,8 @@ def _ends_at(
             topics, numbers = piece.column("topic"), piece.column("partition")
             partitions = list(zip(topics.to_pylist(), numbers.to_pylist(), strict=True))
             with one_line_errors():
-                ends = asyncio.run(_list_ends(kafka, times_ms, partitions))
+                thread = shared_cluster_thread(kafka)
+                ends = thread.call(_list_ends(thread.cluster, times_ms, partitions))
             list_starts: Any = np.arange(len(partitions) + 1, dtype=np.int32) * len(times_ms)
             lists = pa.ListArray.from_arrays(pa.array(list_starts), pa.array(ends.reshape(-1)))
             yield pa.RecordBatch.from_arrays(
@@ -305,25 +305,24 @@ def _ends_at(
 
 
 async def _list_ends(
-    kafka: KafkaOptions, times_ms: Sequence[int], partitions: Sequence[TopicPartition]
+    cluster: Cluster, times_ms: Sequence[int], partitions: Sequence[TopicPartition]
 ) -> Any:
     """Return end offsets as a numpy array: a row per partition, a column per time."""
-    async with kafka.cluster() as cluster:
 
-        async def list_at(timestamp_ms: int) -> list[int | None]:
-            timestamps_ms = dict.fromkeys(partitions, timestamp_ms)
-            listed = raised(await list_offsets(cluster.within(_TIMEOUT_S), timestamps_ms))
-            return [listed[partition].offset for partition in partitions]
+    async def list_at(timestamp_ms: int) -> list[int | None]:
+        timestamps_ms = dict.fromkeys(partitions, timestamp_ms)
+        listed = raised(await list_offsets(cluster.within(_TIMEOUT_S), timestamps_ms))
+        return [listed[partition].offset for partition in partitions]
 
-        log_ends = await list_at(LATEST)
-        columns: list[list[int]] = []
-        for first in range(0, len(times_ms), _POINTS_AT_ONCE):
-            times = times_ms[first : first + _POINTS_AT_ONCE]
-            columns += [
+    log_ends = await list_at(LATEST)
+    columns: list[list[int]] = []
+    for first in range(0, len(times_ms), _POINTS_AT_ONCE):
+        times = times_ms[first : first + _POINTS_AT_ONCE]
+        for offsets in await asyncio.gather(*(list_at(time_ms + 1) for time_ms in times)):
+            columns.append(
                 [
                     log_end or 0 if offset is None else offset
                     for offset, log_end in zip(offsets, log_ends, strict=True)
                 ]
-                for offsets in await asyncio.gather(*(list_at(time_ms + 1) for time_ms in times))
-            ]
-        return np.array(columns, np.int64).T
+            )
+    return np.array(columns, np.int64).T

@@ -7,7 +7,6 @@ transaction has been committed.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,13 +15,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from headrace.client.cluster import TopicMetadata
-from headrace.client.errors import raised
-from headrace.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from headrace.client import Cluster, TopicMetadata
+from headrace.client.offsets import READ_COMMITTED, log_bounds
 from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.patterns import matches
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import KafkaOptions, UserOptions
+from headrace.spark.reader.cluster_thread import shared_cluster_thread
 from headrace.spark.reader.log_reader import LogReader
 from headrace.spark.reader.ranges import OffsetRange, ReadOptions, split_evenly
 from headrace.spark.worker_check import CheckedInExecutors
@@ -117,7 +116,8 @@ class GroupHistoryReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Divide the internal topics into tasks."""
         with one_line_errors():
-            ranges = asyncio.run(_ranges(self._kafka))
+            thread = shared_cluster_thread(self._kafka)
+            ranges = thread.call(_ranges(thread.cluster))
         return [_HistoryPartition(of_task) for of_task in split(ranges, self._records_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -129,24 +129,12 @@ class GroupHistoryReader(DataSourceReader):
                 yield events(records, topic, number)
 
 
-async def _ranges(kafka: KafkaOptions) -> list[OffsetRange]:
-    async with kafka.cluster() as cluster:
-        topics = await cluster.metadata((CONSUMER_OFFSETS, SHARE_GROUP_STATE))
-        partitions = [
-            (name, number)
-            for name, topic in topics.items()
-            if isinstance(topic, TopicMetadata)  # a cluster creates them for its first group
-            for number in topic.leaders
-        ]
-        starts, ends = [
-            raised(
-                await list_offsets(
-                    cluster, dict.fromkeys(partitions, which), isolation_level=READ_COMMITTED
-                )
-            )
-            for which in (EARLIEST, LATEST)
-        ]
-        return [
-            OffsetRange(*partition, starts[partition].offset or 0, ends[partition].offset or 0)
-            for partition in sorted(partitions)
-        ]
+async def _ranges(cluster: Cluster) -> list[OffsetRange]:
+    partitions = [
+        (name, number)
+        for name, topic in (await cluster.metadata((CONSUMER_OFFSETS, SHARE_GROUP_STATE))).items()
+        if isinstance(topic, TopicMetadata)  # a cluster creates them for its first group
+        for number in topic.leaders
+    ]
+    bounds = await log_bounds(cluster, partitions, READ_COMMITTED)
+    return [OffsetRange(*partition, *bounds[partition]) for partition in sorted(partitions)]

@@ -5,10 +5,8 @@ A batch read is one snapshot, a stream one snapshot per trigger.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -22,6 +20,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from headrace.client import Cluster
 from headrace.client.groups import ListedGroup
 from headrace.client.lag.model import GROUP_TYPES, LagQuery, Snapshot, rows
 from headrace.client.lag.snapshot import parts, select_groups
@@ -34,46 +33,27 @@ from headrace.spark.pyspark_capabilities import (
     SupportsTriggerAvailableNow,
     stream_reader,
 )
+from headrace.spark.reader.cluster_thread import shared_cluster_thread
+from headrace.spark.reader.columns import arrow_schema
 from headrace.spark.spark_offsets import check_offset
 from headrace.spark.worker_check import CheckedInExecutors
 
-_COLUMNS = {
-    "cluster": "string",
-    "group_id": "string",
-    "group_type": "string",
-    "group_state": "string",
-    "topic": "string",
-    "partition": "int",
-    "member_id": "string",
-    "client_id": "string",
-    "host": "string",
-    "start_offset": "bigint",
-    "committed_offset": "bigint",
-    "end_offset": "bigint",
-    "last_stable_offset": "bigint",
-    "delivery_complete_count": "bigint",
-    "lag": "bigint",
-    "time_lag_ms": "bigint",
-    "leader_epoch": "int",
-    "metadata": "string",
-    "snapshot_time": "timestamp",
-}
-"""Names and types of the columns; see :func:`headrace.client.lag.model.rows`."""
-_ARROW_TYPES = {
-    "string": pa.string(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-}
+SCHEMA = (
+    "cluster string, group_id string, group_type string, group_state string, topic string, "
+    "partition int, member_id string, client_id string, host string, start_offset bigint, "
+    "committed_offset bigint, end_offset bigint, last_stable_offset bigint, "
+    "delivery_complete_count bigint, lag bigint, time_lag_ms bigint, leader_epoch int, "
+    "metadata string, snapshot_time timestamp"
+)
+"""The columns, as DDL; see :func:`headrace.client.lag.model.rows`."""
 _NO_OFFSET: dict[str, Any] = {"snapshot": 0}
-_CHECK_TIMEOUT_MS = 10_000
 _ROWS_PER_BATCH = 10_000
 _MOST_WARNINGS = 20
 
-_log = get_logger("headrace.spark")
-
-
+_ARROW_SCHEMA = arrow_schema(SCHEMA)
 DEFAULT_GROUPS_PER_TASK = 250
+
+_log = get_logger("headrace.spark")
 
 _OPTIONS = (
     "groups",
@@ -152,9 +132,8 @@ class LagDataSource(CheckedInExecutors, DataSource):
         """
         options = self._parse()
         with one_line_errors():
-            options.kafka.check()
-            asyncio.run(_check(options))
-        return ", ".join(f"{name} {type_name}" for name, type_name in _COLUMNS.items())
+            options.kafka.check(Cluster.metadata)
+        return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of one snapshot."""
@@ -167,11 +146,6 @@ class LagDataSource(CheckedInExecutors, DataSource):
     def _parse(self) -> LagOptions:
         with one_line_errors():
             return LagOptions.parse(self.options)
-
-
-async def _check(options: LagOptions) -> None:
-    async with options.kafka.cluster(timeout_ms=_CHECK_TIMEOUT_MS) as cluster:
-        await cluster.metadata()
 
 
 class LagReader(DataSourceReader):
@@ -243,7 +217,9 @@ def plan(options: LagOptions) -> list[LagPartition]:
     """
     snapshot_time_ms = time.time_ns() // 1_000_000
     with one_line_errors():
-        groups = asyncio.run(_list_groups(options))
+        thread = shared_cluster_thread(options.kafka)
+        groups, warnings = thread.call(select_groups(thread.cluster, options.query))
+    _warn(warnings)
     step = options.groups_per_task
     return [
         LagPartition(tuple(groups[start : start + step]), snapshot_time_ms)
@@ -251,54 +227,29 @@ def plan(options: LagOptions) -> list[LagPartition]:
     ]
 
 
-async def _list_groups(options: LagOptions) -> list[ListedGroup]:
-    async with options.kafka.cluster() as cluster:
-        groups, warnings = await select_groups(cluster, options.query)
-    _warn(warnings)
-    return groups
-
-
 def read(options: LagOptions, partition: LagPartition) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task's groups.
 
     :raises SourceError: the cluster does not answer
     """
-    with asyncio.Runner() as runner:
-        snapshots = _snapshots(options, partition)
-        try:
-            with one_line_errors():
-                while (seen := runner.run(anext(snapshots, None))) is not None:
-                    _warn(seen.warnings)
-                    yield from record_batches(seen)
-        finally:
-            runner.run(snapshots.aclose())
+    with one_line_errors():
+        thread = shared_cluster_thread(options.kafka)
+        snapshots: Any = parts(
+            thread.cluster, partition.groups, options.query, partition.snapshot_time_ms
+        )
+        while (part := thread.call(anext(snapshots, None))) is not None:
+            _warn(part.warnings)
+            yield from record_batches(part)
 
 
-async def _snapshots(
-    options: LagOptions, partition: LagPartition
-) -> AsyncGenerator[Snapshot, None]:
-    cluster = options.kafka.cluster()
-    snapshots: Any = parts(cluster, partition.groups, options.query, partition.snapshot_time_ms)
-    try:
-        async with aclosing(snapshots) as seen:
-            async for part in seen:
-                yield part
-    finally:
-        await cluster.close()
-
-
-def record_batches(seen: Snapshot) -> Iterator[pa.RecordBatch]:
+def record_batches(snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
     """Yield a snapshot as Arrow batches with the columns of the table."""
-    flat = rows(seen)
-    while some := list(islice(flat, _ROWS_PER_BATCH)):
-        arrays = []
-        for name, type_name in _COLUMNS.items():
-            if name == "snapshot_time":
-                values: list[Any] = [1000 * row["snapshot_time_ms"] for row in some]
-            else:
-                values = [row[name] for row in some]
-            arrays.append(pa.array(values, _ARROW_TYPES[type_name]))
-        yield pa.RecordBatch.from_arrays(arrays, names=list(_COLUMNS))
+    snapshot_time_us = 1000 * snapshot.at_ms
+    lags = rows(snapshot)
+    while part := list(islice(lags, _ROWS_PER_BATCH)):
+        yield pa.RecordBatch.from_pylist(
+            [{**row, "snapshot_time": snapshot_time_us} for row in part], _ARROW_SCHEMA
+        )
 
 
 def _warn(warnings: Sequence[str]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from headrace.client import Cluster
 from headrace.client.errors import UnknownTopic
 from headrace.spark.errors import SourceError, one_line_errors
 from headrace.spark.ordered.broker_log import BrokerLog
@@ -30,8 +31,6 @@ from headrace.spark.reader.columns import SPARK_HEADERS, SPARK_SCHEMA
 from headrace.spark.subscription import existing_topics, subscribed_topics
 from headrace.spark.worker_check import CheckedInExecutors
 
-_CHECK_TIMEOUT_MS = 10_000
-
 
 class OrderedDataSource(CheckedInExecutors, DataSource):
     """Several topics in the order of their timestamps, as a batch or a stream.
@@ -52,8 +51,7 @@ class OrderedDataSource(CheckedInExecutors, DataSource):
         """
         options = self._parse(None)
         with one_line_errors():
-            options.kafka.check()
-            asyncio.run(_check(options))
+            options.kafka.check(partial(_check, options))
         return SPARK_SCHEMA + (f", {SPARK_HEADERS}" if options.include_headers else "")
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -70,11 +68,10 @@ class OrderedDataSource(CheckedInExecutors, DataSource):
             return OrderedOptions.parse(self.options, streaming=streaming)
 
 
-async def _check(options: OrderedOptions) -> None:
+async def _check(options: OrderedOptions, cluster: Cluster) -> None:
     # With failOnDataLoss=false, a restarted query continues without a topic that no longer exists.
     # A new query checks its topics when it starts.
     find_topics = subscribed_topics if options.fail_on_data_loss else existing_topics
-    cluster = options.kafka.cluster(timeout_ms=_CHECK_TIMEOUT_MS)
     try:
         topics = await find_topics(cluster, options.subscription)
         check_equal_counts({name: len(topic.leaders) for name, topic in topics.items()})
@@ -84,8 +81,6 @@ async def _check(options: OrderedOptions) -> None:
         raise SourceError(
             f"{error}; with failOnDataLoss=false a query that has read it continues without it"
         ) from None
-    finally:
-        await cluster.close()
 
 
 class OrderedReader(DataSourceReader):

@@ -25,8 +25,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.client import Cluster, RequestRefused
-from headrace.client.errors import raised
-from headrace.client.offsets import EARLIEST, LATEST, list_offsets
+from headrace.client.offsets import READ_UNCOMMITTED, log_bounds
 from headrace.client.topics import NewTopic, create_topic
 from headrace.client.transactions import OpenTransaction
 from headrace.errors import ErrorCode
@@ -85,14 +84,14 @@ def commit_batch(
         _check_open(transactions, batch_id, written)
         decided = Decision(batch_id, tuple(written))
         log.decide(decided)
-    lost = set(transactions.commit(entry.transaction for entry in decided.transactions))
+    lost = set(transactions.commit([entry.transaction for entry in decided.transactions]))
     if lost:
         decided = _without_lost(decided, lost, written if resend_lost else ())
         _check_open(
             transactions, batch_id, [entry for entry in decided.transactions if entry in written]
         )
         log.decide(decided)
-        lost = set(transactions.commit(entry.transaction for entry in decided.transactions))
+        lost = set(transactions.commit([entry.transaction for entry in decided.transactions]))
         if lost:
             raise SourceError(_describe_lost(decided, lost))
     transactions.abort_others(_ids(decided))
@@ -117,7 +116,7 @@ def _ids(decided: Decision) -> list[str]:
 def _check_open(
     transactions: OpenTransactions, batch_id: int, written: Sequence[TaskTransaction]
 ) -> None:
-    no_longer_open = set(transactions.no_longer_open(entry.transaction for entry in written))
+    no_longer_open = set(transactions.no_longer_open([entry.transaction for entry in written]))
     for entry in written:
         if entry.transaction in no_longer_open:
             raise SourceError(
@@ -196,7 +195,7 @@ class KafkaCommitLog:
         self._producer: Producer | None = None
 
     def __enter__(self) -> KafkaCommitLog:
-        self._thread.call(self._create_topic(self._thread.cluster))
+        self._thread.call(_create_topic(self._thread.cluster, self._topic))
         config = {
             **self._options.producer_config(self._name),
             "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
@@ -217,7 +216,10 @@ class KafkaCommitLog:
 
     def last(self) -> Decision | None:
         """Return the last decision about the query; None before the first."""
-        start, end = self._thread.call(self._bounds(self._thread.cluster))
+        partition = (self._topic, _PARTITION)
+        # The end is behind open transactions.
+        bounds = log_bounds(self._thread.cluster, [partition], READ_UNCOMMITTED)
+        start, end = self._thread.call(bounds)[partition]
         look_back = _FIRST_LOOK_BACK
         before = end
         while start < before:
@@ -262,23 +264,12 @@ class KafkaCommitLog:
                     decision = values[place].as_py()
         return None if decision is None else _decode(decision, self._name)
 
-    async def _bounds(self, cluster: Cluster) -> tuple[int, int]:
-        """Return the start and the end of the log, open transactions included."""
-        partition = (self._topic, _PARTITION)
-        bounds = []
-        for bound in (EARLIEST, LATEST):
-            listed = raised(await list_offsets(cluster, {partition: bound}))
-            bounds.append(listed[partition].offset or 0)
-        return bounds[0], bounds[1]
 
-    async def _create_topic(self, cluster: Cluster) -> None:
-        if not await cluster.existing_topics([self._topic]):
-            await _create(cluster, NewTopic(self._topic, 1, configs=TOPIC_CONFIGS))
-
-
-async def _create(cluster: Cluster, topic: NewTopic) -> None:
+async def _create_topic(cluster: Cluster, name: str) -> None:
+    if await cluster.existing_topics([name]):
+        return
     try:
-        await create_topic(cluster, topic)
+        await create_topic(cluster, NewTopic(name, 1, configs=TOPIC_CONFIGS))
     except RequestRefused as refusal:
         if refusal.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             raise SourceError(

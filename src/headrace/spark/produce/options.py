@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from confluent_kafka import Producer
-
 from headrace.spark.errors import SourceError
 from headrace.spark.option_parsing import KafkaOptions, UserOptions
 
@@ -64,13 +62,6 @@ class ProduceOptions:
             commit_topic=user_options.text("commitTopic") or DEFAULT_COMMIT_TOPIC,
             resend_lost=lost == "resend",
         )
-
-    def check(self) -> None:
-        """Validate the ``kafka.*`` settings without connecting.
-
-        :raises SourceError: librdkafka or headrace's own client does not accept a setting
-        """
-        self.kafka.check(Producer, self.producer_config())
 
     def producer_config(self, transactional_id: str | None = None) -> dict[str, Any]:
         """Return the configuration of a task's producer.

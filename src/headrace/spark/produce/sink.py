@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
-
+from confluent_kafka import Producer
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from headrace.spark.errors import SourceError, one_line_errors
-from headrace.spark.pyspark_capabilities import batch_writer, stream_writer
 from headrace.spark.worker_check import CheckedInExecutors
 
 from .options import ProduceOptions
 from .records import check_columns
 from .writers import BatchProduceWriter, StreamProduceWriter
-
-_CHECK_TIMEOUT_MS = 10_000
 
 
 class ProduceDataSource(CheckedInExecutors, DataSource):
@@ -40,11 +35,11 @@ class ProduceDataSource(CheckedInExecutors, DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch."""
-        return batch_writer(BatchProduceWriter(self._checked(schema, overwrite)), schema)
+        return BatchProduceWriter(self._checked(schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a streaming query."""
-        return stream_writer(StreamProduceWriter(self._checked(schema, overwrite)), schema)
+        return StreamProduceWriter(self._checked(schema, overwrite), schema)
 
     def _checked(self, schema: StructType, overwrite: bool) -> ProduceOptions:
         """Return the options, after checking the columns, the broker and the topic.
@@ -60,11 +55,8 @@ class ProduceDataSource(CheckedInExecutors, DataSource):
                 )
             options = ProduceOptions.parse(self.options)
             check_columns(schema, options.topic)
-            options.check()
-            asyncio.run(_check_topic(options))
+            topics = [options.topic] if options.topic else []
+            options.kafka.check(
+                lambda cluster: cluster.topics(topics), Producer, options.producer_config()
+            )
         return options
-
-
-async def _check_topic(options: ProduceOptions) -> Any:
-    async with options.kafka.cluster(timeout_ms=_CHECK_TIMEOUT_MS) as cluster:
-        return await cluster.topics([options.topic] if options.topic else [])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from pyspark import TaskContext
 
-from headrace.client import ClientError, Cluster, RequestRefused
+from headrace.client import ClientError, Cluster
+from headrace.client.errors import has_code, raised
 from headrace.client.transactions import (
     OpenTransaction,
     abort_open_transactions,
@@ -17,7 +18,7 @@ from headrace.client.transactions import (
 )
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
-from headrace.spark.errors import SourceError, describe
+from headrace.spark.errors import SourceError
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.reader.cluster_thread import shared_cluster_thread
 
@@ -25,13 +26,13 @@ T = TypeVar("T")
 
 _log = get_logger(__name__)
 
-_ENDED_OTHERWISE = {
+_ENDED_OTHERWISE = (
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     ErrorCode.INVALID_TXN_STATE,
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-}
+)
 
 
 class OpenTransactions:
@@ -47,36 +48,31 @@ class OpenTransactions:
     def open_now(self, transactional_id: str) -> OpenTransaction:
         """Return the open transaction of a transactional id.
 
-        :raises SourceError: there is none, or the cluster does not tell
+        :raises SourceError: there is none
+        :raises ClientError: the cluster does not tell
         """
         transaction = self._open_transactions([transactional_id])[transactional_id]
         if transaction is None:
             raise SourceError(f"the transaction of '{transactional_id}' has ended: try again")
         return transaction
 
-    def no_longer_open(self, transactions: Iterable[OpenTransaction]) -> list[OpenTransaction]:
+    def no_longer_open(self, transactions: Sequence[OpenTransaction]) -> list[OpenTransaction]:
         """Return the transactions that are not open any more.
 
-        :raises SourceError: the cluster does not tell
+        :raises ClientError: the cluster does not tell
         """
-        transactions = list(transactions)
         open_by_id = self._open_transactions([t.transactional_id for t in transactions])
         return [t for t in transactions if open_by_id[t.transactional_id] != t]
 
-    def commit(self, transactions: Iterable[OpenTransaction]) -> list[OpenTransaction]:
+    def commit(self, transactions: Sequence[OpenTransaction]) -> list[OpenTransaction]:
         """Commit transactions; return those that had been aborted before.
 
-        :raises SourceError: it is unknown whether one is committed
+        :raises ClientError: it is unknown whether one is committed
         """
-        transactions = list(transactions)
-        lost = []
         answers = self._call(lambda cluster: end_transactions(cluster, transactions, commit=True))
-        for transaction, answer in answers.items():
-            if isinstance(answer, RequestRefused) and answer.code in _ENDED_OTHERWISE:
-                lost.append(transaction)
-            elif answer is not None:
-                raise SourceError(describe(answer))
-        return lost
+        aborted = [t for t, answer in answers.items() if has_code(answer, *_ENDED_OTHERWISE)]
+        raised({t: answer for t, answer in answers.items() if t not in aborted})
+        return aborted
 
     def abort_others(self, kept: Collection[str]) -> None:
         """Abort all open transactions of the query but those with the transactional ids ``kept``.
@@ -97,17 +93,7 @@ class OpenTransactions:
             _log.warning("transactions may stay open until they time out: %s", failure)
 
     def _open_transactions(self, transactional_ids: list[str]) -> dict[str, OpenTransaction | None]:
-        """Return the open transaction of each transactional id; None if there is none.
-
-        :raises SourceError: the cluster does not tell
-        """
-        open_by_id: dict[str, OpenTransaction | None] = {}
-        answers = self._call(lambda cluster: open_transactions(cluster, transactional_ids))
-        for name, answer in answers.items():
-            if isinstance(answer, ClientError):
-                raise SourceError(describe(answer))
-            open_by_id[name] = answer
-        return open_by_id
+        return raised(self._call(lambda cluster: open_transactions(cluster, transactional_ids)))
 
     def _call(self, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
         thread = shared_cluster_thread(self._kafka)

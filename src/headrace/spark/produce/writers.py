@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
-from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from headrace.spark.errors import SourceError, one_line_errors
-from headrace.spark.pyspark_capabilities import ArrowBatchWriter, ArrowStreamWriter
+from headrace.spark.pyspark_capabilities import ArrowStreamWriter, arrow_batches
 from headrace.spark.worker_check import CheckedInExecutors
 
 from .commits import KafkaCommitLog, TaskTransaction, abort_batch, commit_batch
@@ -45,17 +47,15 @@ class Written(WriterCommitMessage):
 class StreamProduceWriter(CheckedInExecutors, ArrowStreamWriter):
     """The writer of a streaming query."""
 
-    def __init__(self, options: ProduceOptions) -> None:
+    def __init__(self, options: ProduceOptions, schema: StructType) -> None:
         self._options = options
+        self._schema = schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task. Runs in an executor."""
         with one_line_errors():
-            if self._options.prefix is None:
-                return write_rows(self._options, iterator)
-            return write_in_transaction(
-                self._options, self._options.prefix, current_run(), iterator
-            )
+            run = None if self._options.prefix is None else current_run()
+            return write_rows(self._options, run, arrow_batches(iterator, self._schema))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the rows of all tasks visible to readers with ``read_committed``, at once."""
@@ -80,7 +80,7 @@ class StreamProduceWriter(CheckedInExecutors, ArrowStreamWriter):
                 abort_batch(log, transactions, batch_id)
 
 
-class BatchProduceWriter(CheckedInExecutors, ArrowBatchWriter):
+class BatchProduceWriter(CheckedInExecutors, DataSourceArrowWriter):
     """The writer of a batch. A batch has no replay, so nothing is decided in the log of commits."""
 
     def __init__(self, options: ProduceOptions) -> None:
@@ -90,22 +90,19 @@ class BatchProduceWriter(CheckedInExecutors, ArrowBatchWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task. Runs in an executor."""
         with one_line_errors():
-            if self._options.prefix is None:
-                return write_rows(self._options, iterator)
-            return write_in_transaction(self._options, self._options.prefix, self._run, iterator)
+            return write_rows(self._options, self._run, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the transactions of all tasks, one after the other.
 
         :raises SourceError: one of them is not open any more; then none is committed
         """
-        _, written = _of_query(messages)
         if self._options.prefix is None:
             return
         with one_line_errors():
             transactions = self._transactions(self._options.prefix)
-            wanted = [entry.transaction for entry in written]
-            lost = transactions.no_longer_open(wanted) or transactions.commit(wanted)
+            written = [entry.transaction for entry in _of_query(messages)[1]]
+            lost = transactions.no_longer_open(written) or transactions.commit(written)
             if lost:
                 raise SourceError(
                     f"the transaction of '{lost[0].transactional_id}' is not open any more: raise "
@@ -122,44 +119,44 @@ class BatchProduceWriter(CheckedInExecutors, ArrowBatchWriter):
         return OpenTransactions(self._options.kafka, task_prefix(prefix, self._run.query_id))
 
 
-def write_rows(options: ProduceOptions, batches: Iterator[pa.RecordBatch]) -> Written:
-    """Write rows without a transaction.
-
-    :raises SourceError: a row cannot be written
-    """
-    producer = RecordProducer(options.producer_config())
-    for batch in batches:
-        producer.write(records(batch, options.topic))
-    producer.flush()
-    return Written(producer.written)
-
-
-def write_in_transaction(
-    options: ProduceOptions, prefix: str, run: QueryRun, batches: Iterator[pa.RecordBatch]
+def write_rows(
+    options: ProduceOptions, run: QueryRun | None, batches: Iterator[pa.RecordBatch]
 ) -> Written:
-    """Write rows in a transaction that stays open for the driver.
+    """Write rows; with a prefix of transactional ids, in a transaction that stays open for the
+    driver.
 
     :raises SourceError: a row cannot be written; then the transaction is aborted
     """
-    task = current_task()
+    if options.prefix is None or run is None:
+        producer = RecordProducer(options.producer_config())
+        _write_batches(producer, batches, options)
+        return Written(producer.written)
     filled = (batch for batch in batches if batch.num_rows)
     first = next(filled, None)
     if first is None:
         return Written(0, run.query_id)
-    transactional_id = task_transactional_id(prefix, run, task)
+    task = current_task()
+    transactional_id = task_transactional_id(options.prefix, run, task)
     producer = RecordProducer(options.producer_config(transactional_id))
     producer.begin(_BEGIN_TIMEOUT_S)
     try:
-        producer.write(records(first, options.topic))
-        for batch in filled:
-            producer.write(records(batch, options.topic))
-        producer.flush()
-        open_now = OpenTransactions(options.kafka, task_prefix(prefix, run.query_id)).open_now
-        transaction = TaskTransaction(task.number, producer.written, open_now(transactional_id))
+        _write_batches(producer, chain([first], filled), options)
+        transactions = OpenTransactions(options.kafka, task_prefix(options.prefix, run.query_id))
+        transaction = TaskTransaction(
+            task.number, producer.written, transactions.open_now(transactional_id)
+        )
     except BaseException:
         producer.abort()
         raise
     return Written(producer.written, run.query_id, transaction)
+
+
+def _write_batches(
+    producer: RecordProducer, batches: Iterable[pa.RecordBatch], options: ProduceOptions
+) -> None:
+    for batch in batches:
+        producer.write(records(batch, options.topic))
+    producer.flush()
 
 
 def _of_query(

@@ -40,6 +40,13 @@ SPARK_SCHEMA = (
 SPARK_HEADERS = "headers array<struct<key: string, value: binary>>"
 """The column that the option ``includeHeaders`` adds, as DDL."""
 
+_ARROW_TYPES = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 _OPENED_BYTES = 32 * 1024 * 1024
@@ -52,6 +59,12 @@ _LEAST_RECORD_BYTES = 7
 _MOST_LENGTH_BITS = 28
 """Bits before the last byte of the longest varint that is a length."""
 _MOST_MICROSECONDS_AS_MS = (2**63 - 1) // 1000
+
+
+def arrow_schema(columns: str) -> pa.Schema:
+    """Return the Arrow schema of columns of simple types, given as DDL."""
+    fields = (column.split() for column in columns.split(", "))
+    return pa.schema([(name, _ARROW_TYPES[type_name]) for name, type_name in fields])
 
 
 @dataclass(frozen=True, slots=True)

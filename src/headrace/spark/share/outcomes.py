@@ -23,7 +23,7 @@ from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.driver_server import Address, exchange
 from headrace.spark.errors import SourceError
-from headrace.spark.pyspark_capabilities import ArrowStreamWriter
+from headrace.spark.pyspark_capabilities import ArrowStreamWriter, arrow_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -91,10 +91,12 @@ class OutcomeWriter(ArrowStreamWriter):
 
     def __init__(self, schema: StructType) -> None:
         _check_columns(schema.fieldNames())
+        self._schema = schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Collect the outcomes of one task. Runs in an executor."""
-        return OutcomeMessage(checked(run for batch in iterator for run in outcome_runs(batch)))
+        batches = arrow_batches(iterator, self._schema)
+        return OutcomeMessage(checked(run for batch in batches for run in outcome_runs(batch)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Send the outcomes of all tasks to the readers that hold the records."""

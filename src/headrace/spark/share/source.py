@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
-from headrace.client import AcquiredRange
+from headrace.client import AcquiredRange, Cluster
 from headrace.spark.errors import one_line_errors
 from headrace.spark.pyspark_capabilities import (
     HAS_ADMISSION_CONTROL,
@@ -22,7 +22,6 @@ from headrace.spark.pyspark_capabilities import (
     ReadLimit,
     SupportsTriggerAvailableNow,
     stream_reader,
-    stream_writer,
 )
 from headrace.spark.reader.columns import SPARK_HEADERS, SPARK_SCHEMA
 from headrace.spark.spark_offsets import check_offset
@@ -35,7 +34,6 @@ from .options import ShareOptions, ensure_group_settings
 from .outcomes import RECEIPT_COLUMN, OutcomeWriter
 
 _NO_OFFSET: dict[str, Any] = {"session": "", "batch": 0}
-_CHECK_TIMEOUT_MS = 10_000
 _LAG_INTERVAL_S = 1.0
 _LAG_TIME_FRACTION = 1 / 20
 """Largest part of the time that is spent on asking for the lag of many partitions."""
@@ -60,8 +58,7 @@ class ShareDataSource(CheckedInExecutors, DataSource):
         """
         options = self._parse(is_source=True)
         with one_line_errors():
-            options.kafka.check()
-            asyncio.run(_check(options))
+            options.kafka.check(partial(_check, options))
         headers = [SPARK_HEADERS] if options.include_headers else []
         own = ["deliveryCount int", f"{RECEIPT_COLUMN} string"]
         return ", ".join([SPARK_SCHEMA, *headers, *own])
@@ -74,19 +71,18 @@ class ShareDataSource(CheckedInExecutors, DataSource):
         """Return the sink for outcomes."""
         self._parse(is_source=False)
         with one_line_errors():
-            return stream_writer(OutcomeWriter(schema), schema)
+            return OutcomeWriter(schema)
 
     def _parse(self, *, is_source: bool) -> ShareOptions:
         with one_line_errors():
             return ShareOptions.parse(self.options, is_source=is_source)
 
 
-async def _check(options: ShareOptions) -> None:
-    async with options.kafka.cluster(timeout_ms=_CHECK_TIMEOUT_MS) as cluster:
-        await subscribed_topics(cluster, options.subscription)
-        await ensure_group_settings(
-            cluster, options.group_id, options.group_settings, validate_only=True
-        )
+async def _check(options: ShareOptions, cluster: Cluster) -> None:
+    await subscribed_topics(cluster, options.subscription)
+    await ensure_group_settings(
+        cluster, options.group_id, options.group_settings, validate_only=True
+    )
 
 
 class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
