@@ -21,11 +21,10 @@ import pyarrow as pa
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from bench.spark_application import drained, idle_trigger_ms, print_measured, session, start
-from headrace.spark.ordered.executor import OrderedPartition
 from headrace.spark.ordered.source import OrderedDataSource
 from headrace.spark.ordered.stream_reader import OrderedStreamReader
 from headrace.spark.reader.log_reader import read
@@ -55,7 +54,7 @@ class UnorderedSource(OrderedDataSource):
 class UnorderedReader(OrderedStreamReader):
     """A reader that yields records as they are fetched."""
 
-    def read(self, partition: OrderedPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(self._options.kafka, partition.value.ranges, self._options.reading)
 
 

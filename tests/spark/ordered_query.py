@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from headrace.spark.ordered.executor import OrderedPartition
+from pyspark.sql.datasource import InputPartition
+
 from headrace.spark.ordered.options import OrderedOptions
 from headrace.spark.ordered.source import OrderedReader
 from headrace.spark.ordered.stream_reader import JsonOffsets, OrderedStreamReader
@@ -64,7 +65,7 @@ class Query:
 
 
 def _rows(
-    reader: OrderedReader | OrderedStreamReader, planned: Iterable[OrderedPartition]
+    reader: OrderedReader | OrderedStreamReader, planned: Iterable[InputPartition]
 ) -> list[Place]:
     return [
         place

@@ -321,7 +321,7 @@ def test_a_leader_that_does_not_know_its_end_yet_is_asked_again(
             return answers
         high_watermark = behind.pop()
         return {
-            key: replace(answer, records=None, high_watermark=high_watermark)
+            key: replace(answer, records=b"", high_watermark=high_watermark)
             for key, answer in answers.items()
         }
 

@@ -20,7 +20,7 @@ def read_all(planned: dict[int, Inputs], options: OrderedOptions) -> list[Place]
     """Return the rows of all tasks, one after the other."""
     found: list[Place] = []
     for task, inputs in planned.items():
-        work = TaskWork(task, 0, offset_ranges(inputs))
+        work = TaskWork(task, offset_ranges(inputs))
         for batch in read(work, options.kafka, options.reading):
             columns = (batch.column(name).to_pylist() for name in ("topic", "partition", "offset"))
             found += zip(*columns, strict=True)

@@ -13,7 +13,7 @@ import pytest
 from headrace.spark import SourceError, driver_server
 from headrace.spark.driver_server import exchange
 from headrace.spark.ordered.options import Bound, OrderedOptions
-from headrace.spark.ordered.progress import ReportServer, TaskReport, Totals, send_report
+from headrace.spark.ordered.progress import ReportServer, TaskCounts, send_report
 
 READER = """
 import time
@@ -106,15 +106,15 @@ def test_reports_of_tasks_are_added_up_once() -> None:
     try:
         first = server.next_batch()
         guess = first._replace(server=first.server._replace(token="0" * 32))
-        send_report(first, TaskReport(0, 0, 10, 3, 1, 5000))
-        send_report(first, TaskReport(1, 0, 5, 0, 0, 4000))
-        send_report(first, TaskReport(1, 0, 5, 0, 0, 4000))  # the task ran again
-        send_report(guess, TaskReport(2, 0, 99, 99, 99, 9))
-        assert server.totals() == Totals(15, 3, 1)
+        send_report(first, 0, TaskCounts(10, 3, 1, 5000))
+        send_report(first, 1, TaskCounts(5, 0, 0, 4000))
+        send_report(first, 1, TaskCounts(5, 0, 0, 4000))  # the task ran again
+        send_report(guess, 2, TaskCounts(99, 99, 99, 9))
+        assert server.totals() == TaskCounts(15, 3, 1)
         second = server.next_batch()
-        send_report(first, TaskReport(0, 0, 99, 99, 99, 9))  # too late
-        send_report(second, TaskReport(0, 0, 1, 1, 1, 4500))
-        assert server.totals() == Totals(16, 4, 2)
+        send_report(first, 0, TaskCounts(99, 99, 99, 9))  # too late
+        send_report(second, 0, TaskCounts(1, 1, 1, 4500))
+        assert server.totals() == TaskCounts(16, 4, 2)
         server.next_batch()
         assert server.stream_times_ms() == {0: 5000, 1: 4000}
     finally:
@@ -130,8 +130,8 @@ def test_a_stranger_delays_no_report(sent: bytes) -> None:
         with socket.socket(socket.AF_UNIX) as stranger:
             stranger.connect(address.server.host)
             stranger.sendall(sent)
-            send_report(address, TaskReport(0, 0, 10, 3, 1, 5000))
-            assert server.totals() == Totals(10, 3, 1)
+            send_report(address, 0, TaskCounts(10, 3, 1, 5000))
+            assert server.totals() == TaskCounts(10, 3, 1)
     finally:
         server.close()
 
@@ -144,7 +144,7 @@ def test_a_report_of_another_form_is_answered_and_not_added(numbers: object) -> 
     try:
         address = server.next_batch()
         assert b"error" in exchange(address.server, numbers)
-        assert server.totals() == Totals()
+        assert server.totals() == TaskCounts()
     finally:
         server.close()
 
@@ -155,8 +155,8 @@ def test_tasks_of_other_hosts_report_over_tcp(monkeypatch: pytest.MonkeyPatch) -
     try:
         address = server.next_batch()
         assert address.server.port > 0
-        send_report(address, TaskReport(0, 0, 10, 3, 1, 5000))
-        assert server.totals() == Totals(10, 3, 1)
+        send_report(address, 0, TaskCounts(10, 3, 1, 5000))
+        assert server.totals() == TaskCounts(10, 3, 1)
     finally:
         server.close()
 
@@ -166,7 +166,7 @@ def test_a_report_that_cannot_be_delivered_is_dropped() -> None:
     address = server.next_batch()
     server.close()
     assert not Path(address.server.host).parent.exists()
-    send_report(address, TaskReport(0, 0, 1, 0, 0, 1))
+    send_report(address, 0, TaskCounts(1, 0, 0, 1))
 
 
 def test_a_reader_that_spark_ends_leaves_no_socket() -> None:

@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.ordered.broker_log import timestamps_ms
 from headrace.spark.ordered.cuts import Inputs
-from headrace.spark.ordered.progress import ReportAddress, TaskReport, send_report
+from headrace.spark.ordered.progress import ReportAddress, TaskCounts, send_report
 from headrace.spark.reader.log_reader import LogReader
 from headrace.spark.reader.ranges import OffsetRange, ReadOptions
 
@@ -28,7 +27,6 @@ class TaskWork:
     """The work of one Spark task.
 
     :param task: the partition number
-    :param piece: number of the piece, of a task that has been divided into several
     :param ranges: in the order that breaks ties, empty ones included
     :param caught_up: for each range, whether it ends where the broker's records ended; the metrics
         follow from it, not the order
@@ -37,7 +35,6 @@ class TaskWork:
     """
 
     task: int
-    piece: int
     ranges: tuple[OffsetRange, ...]
     caught_up: tuple[bool, ...] = ()
     stream_time_ms: int = -1
@@ -50,13 +47,6 @@ def offset_ranges(inputs: Inputs) -> tuple[OffsetRange, ...]:
     return tuple(OffsetRange(*p, inputs.starts[p], reached[p]) for p in inputs.partitions)
 
 
-class OrderedPartition(InputPartition):
-    """One Spark task; ``value`` is a :class:`TaskWork`."""
-
-    def __init__(self, work: TaskWork) -> None:
-        super().__init__(work)
-
-
 def read(work: TaskWork, kafka: KafkaOptions, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """Yield the records of one task in the order of their timestamps.
 
@@ -66,16 +56,11 @@ def read(work: TaskWork, kafka: KafkaOptions, options: ReadOptions) -> Iterator[
     with one_line_errors(), LogReader(kafka, work.ranges, options) as reader:
         yield from _merged(merge, reader, work)
     if work.reports is not None:
-        counts = merge.counts
-        numbers = counts.records, counts.enforced, counts.late, counts.stream_time_ms
-        send_report(work.reports, TaskReport(work.task, work.piece, *numbers))
+        send_report(work.reports, work.task, merge.counts)
 
 
 def _merged(merge: ChunkMerge, reader: LogReader, work: TaskWork) -> Iterator[Any]:
     caught_up = work.caught_up or (False,) * len(work.ranges)
-    for number, offsets in enumerate(work.ranges):
-        if offsets.start >= offsets.end:
-            merge.finish(number, caught_up=caught_up[number])
     while blocking := merge.blocking:
         for number in blocking:
             batch = reader.next(work.ranges[number].topic, work.ranges[number].partition)
@@ -109,21 +94,6 @@ class _Chunk:
         return first, rest
 
 
-@dataclass(slots=True)
-class MergeCounts:
-    """Counts of one task's merge, in the terms of Kafka Streams' task metrics.
-
-    :param enforced: records taken after a partition had none left, here and on its broker
-    :param late: records whose timestamp was before the stream time
-    :param stream_time_ms: the largest timestamp so far; -1 before the first record
-    """
-
-    records: int = 0
-    enforced: int = 0
-    late: int = 0
-    stream_time_ms: int = -1
-
-
 class ChunkMerge:
     """The merge of the partitions of one task.
 
@@ -132,7 +102,7 @@ class ChunkMerge:
     """
 
     def __init__(self, count: int, stream_time_ms: int = -1) -> None:
-        self.counts = MergeCounts(stream_time_ms=stream_time_ms)
+        self.counts = TaskCounts(stream_time_ms=stream_time_ms)
         self._chunks: list[list[_Chunk]] = [[] for _ in range(count)]
         self._last_keys = [_LOWEST] * count
         self._is_finished = [False] * count
@@ -211,12 +181,16 @@ class ChunkMerge:
 
     def _count(self, timestamps_ms: Any, keys: Any, partitions: Any) -> None:
         counts = self.counts
-        stream_times = np.maximum.accumulate(np.maximum(timestamps_ms, counts.stream_time_ms))
-        before = np.concatenate(([counts.stream_time_ms], stream_times[:-1]))
-        counts.late += int(np.count_nonzero(timestamps_ms < before))
-        counts.stream_time_ms = int(stream_times[-1])
-        counts.records += len(timestamps_ms)
+        stream_times_ms = np.maximum.accumulate(np.maximum(timestamps_ms, counts.stream_time_ms))
+        before_ms = np.concatenate(([counts.stream_time_ms], stream_times_ms[:-1]))
+        enforced = 0
         if self._first_exhausted is not None:
             key, partition = self._first_exhausted
             is_enforced = (keys > key) | ((keys == key) & (partitions > partition))
-            counts.enforced += int(np.count_nonzero(is_enforced))
+            enforced = int(np.count_nonzero(is_enforced))
+        self.counts = TaskCounts(
+            counts.records + len(timestamps_ms),
+            counts.enforced + enforced,
+            counts.late + int(np.count_nonzero(timestamps_ms < before_ms)),
+            int(stream_times_ms[-1]),
+        )

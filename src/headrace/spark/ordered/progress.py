@@ -104,6 +104,20 @@ _TIMEOUT_S = 2.0
 _MAX_REPORT_BYTES = 4096
 
 
+class TaskCounts(NamedTuple):
+    """Counts of merges, in the terms of Kafka Streams' task metrics.
+
+    :param enforced: records taken after a partition had none left, here and on its broker
+    :param late: records whose timestamp was before the stream time
+    :param stream_time_ms: the largest timestamp so far; -1 before the first record
+    """
+
+    records: int = 0
+    enforced: int = 0
+    late: int = 0
+    stream_time_ms: int = -1
+
+
 class ReportAddress(NamedTuple):
     """The address for reports about one micro-batch.
 
@@ -112,31 +126,6 @@ class ReportAddress(NamedTuple):
 
     server: Address
     batch: int
-
-
-class TaskReport(NamedTuple):
-    """The counts of one task's merge; see :class:`headrace.spark.ordered.executor.MergeCounts`."""
-
-    task: int
-    piece: int
-    records: int
-    enforced: int
-    late: int
-    stream_time_ms: int
-
-
-class Totals(NamedTuple):
-    """Counts since the query was started, in the terms of Kafka Streams' task metrics.
-
-    :param enforced_processing: records taken after a partition had none left that might still have
-        had an earlier one
-    :param late_records: records before the stream time, which is the largest timestamp of the task
-        until then
-    """
-
-    records: int = 0
-    enforced_processing: int = 0
-    late_records: int = 0
 
 
 class ReportServer:
@@ -151,23 +140,26 @@ class ReportServer:
         self._address = self._thread.run(self._server.listen_for_tasks(towards))
         self._lock = threading.Lock()
         self._batch = 0
-        self._before = Totals()
-        self._reports: dict[tuple[int, int], TaskReport] = {}
+        self._before = TaskCounts()
+        self._reports: dict[int, TaskCounts] = {}
         self._stream_times_ms: dict[int, int] = {}
 
     def next_batch(self) -> ReportAddress:
         """Return the address for the next micro-batch; earlier ones are no longer accepted."""
         with self._lock:
             self._before = self._sum()
-            for report in self._reports.values():
-                before_ms = self._stream_times_ms.get(report.task, -1)
-                self._stream_times_ms[report.task] = max(report.stream_time_ms, before_ms)
+            for task, counts in self._reports.items():
+                before_ms = self._stream_times_ms.get(task, -1)
+                self._stream_times_ms[task] = max(counts.stream_time_ms, before_ms)
             self._reports.clear()
             self._batch += 1
             return ReportAddress(self._address, self._batch)
 
-    def totals(self) -> Totals:
-        """Return the totals so far. A task that ran twice counts once."""
+    def totals(self) -> TaskCounts:
+        """Return the sums over all tasks since the query was started, without a stream time.
+
+        A task that ran twice counts once.
+        """
         with self._lock:
             return self._sum()
 
@@ -182,22 +174,25 @@ class ReportServer:
     async def _close(self) -> None:
         self._server.close()
 
-    def _sum(self) -> Totals:
-        counts = [report[2:5] for report in self._reports.values()]
-        return Totals(*map(sum, zip(self._before, *counts, strict=True)))
+    def _sum(self) -> TaskCounts:
+        counts = [self._before, *self._reports.values()]
+        return TaskCounts(
+            sum(task.records for task in counts),
+            sum(task.enforced for task in counts),
+            sum(task.late for task in counts),
+        )
 
     async def _add(self, request: Any) -> dict[str, Any]:
-        batch, numbers = request
-        report = TaskReport(*map(int, numbers))
+        batch, task, counts = request
         with self._lock:
             if batch == self._batch:
-                self._reports[report.task, report.piece] = report
+                self._reports[int(task)] = TaskCounts(*map(int, counts))
         return {}
 
 
-def send_report(address: ReportAddress, report: TaskReport) -> None:
-    """Send a task's report. It is dropped if it cannot be delivered."""
+def send_report(address: ReportAddress, task: int, counts: TaskCounts) -> None:
+    """Send the counts of a task's merge. They are dropped if they cannot be delivered."""
     try:
-        exchange(address.server, [address.batch, report], _TIMEOUT_S)
+        exchange(address.server, [address.batch, task, counts], _TIMEOUT_S)
     except OSError as error:
         _log.info("the driver does not accept reports: %s", error)

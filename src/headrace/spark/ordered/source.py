@@ -6,7 +6,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from headrace.client import Cluster
@@ -14,7 +19,7 @@ from headrace.client.errors import UnknownTopic
 from headrace.spark.errors import SourceError, one_line_errors
 from headrace.spark.ordered.broker_log import BrokerLog
 from headrace.spark.ordered.cuts import Inputs
-from headrace.spark.ordered.executor import OrderedPartition, TaskWork, offset_ranges, read
+from headrace.spark.ordered.executor import TaskWork, offset_ranges, read
 from headrace.spark.ordered.options import OrderedOptions
 from headrace.spark.ordered.plan import slices
 from headrace.spark.ordered.positions import (
@@ -93,12 +98,9 @@ class OrderedReader(DataSourceReader):
     def __init__(self, options: OrderedOptions) -> None:
         self._options = options
 
-    def partitions(self) -> Sequence[OrderedPartition]:
+    @one_line_errors()
+    def partitions(self) -> Sequence[InputPartition]:
         """Return the Spark tasks, with their ends fixed."""
-        with one_line_errors():
-            return self._plan()
-
-    def _plan(self) -> list[OrderedPartition]:
         options = self._options
         log = BrokerLog(options)
         topics = log.complete_topics()
@@ -121,12 +123,9 @@ class OrderedReader(DataSourceReader):
                 pieces = slices(log, inputs, pieces_per_task)
             else:
                 pieces = [inputs]
-            planned += [
-                OrderedPartition(TaskWork(task, number, offset_ranges(piece)))
-                for number, piece in enumerate(pieces)
-            ]
+            planned += [InputPartition(TaskWork(task, offset_ranges(piece))) for piece in pieces]
         return planned
 
-    def read(self, partition: OrderedPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task. Runs in an executor."""
         return read(partition.value, self._options.kafka, self._options.reading)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from headrace.client import ConnectionFailed
 from headrace.client.cluster import parse_bootstrap
@@ -27,7 +27,7 @@ from headrace.spark.spark_offsets import refuse_checkpoint, without_progress
 
 from .broker_log import BrokerLog, Offsets
 from .cuts import Inputs
-from .executor import OrderedPartition, TaskWork, offset_ranges, read
+from .executor import TaskWork, offset_ranges, read
 from .options import OrderedOptions
 from .plan import Pacing, plan
 from .positions import (
@@ -152,7 +152,7 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             f"{_UNREADABLE_TIMEOUT_S:.0f} s: check their brokers, then start the query again"
         )
 
-    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[OrderedPartition]:
+    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
         """Return the tasks of the micro-batch between two offsets."""
         end = without_progress(end)  # of a checkpoint that an earlier pyspark has written
         starts, ends = _from_json(start), _from_json(end)
@@ -177,16 +177,15 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             work = TaskWork(
                 task,
-                0,
                 offset_ranges(inputs),
                 caught_up=caught_up,
                 stream_time_ms=stream_times_ms.get(task, -1),
                 reports=address,
             )
-            tasks.append(OrderedPartition(work))
+            tasks.append(InputPartition(work))
         return tasks
 
-    def read(self, partition: OrderedPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task. Runs in an executor."""
         return read(partition.value, self._options.kafka, self._options.reading)
 
@@ -223,8 +222,8 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "lag": _to_json(lags),
             "waiting": waiting,
             "records": totals.records,
-            "enforcedProcessing": totals.enforced_processing,
-            "lateRecords": totals.late_records,
+            "enforcedProcessing": totals.enforced,
+            "lateRecords": totals.late,
         }
 
     def stop(self) -> None:

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from headrace.client.fetch import Unread
 from headrace.protocol.record_batch import (
     CONTROL_BIT,
     HEADER_BYTES,
     LENGTH_OVERHEAD,
     TRANSACTIONAL_BIT,
     CorruptBatch,
-    marker_in,
+    header_at,
 )
 
 from .byte_fields import Bytes, Numbers
@@ -96,21 +97,10 @@ class Batches:
         """
         attributes = self.heads["attributes"]
         is_visible = (attributes & CONTROL_BIT) == 0
-        if not aborted:
-            return is_visible
-        waiting = sorted(aborted, key=lambda transaction: transaction[1])
-        aborting: set[int] = set()
-        last_offsets = self.heads["base_offset"] + self.heads["last_offset_delta"]
-        for index in np.flatnonzero(attributes & TRANSACTIONAL_BIT).tolist():
-            while waiting and waiting[0][1] <= last_offsets[index]:
-                aborting.add(waiting.pop(0)[0])
-            producer_id = int(self.heads[index]["producer_id"])
-            if not is_visible[index]:
-                marker = marker_in(self.batch(index))
-                if marker is not None and not marker.commit:
-                    aborting.discard(producer_id)
-            elif producer_id in aborting:
-                is_visible[index] = False
+        if aborted:
+            unread = Unread(aborted)
+            for index in np.flatnonzero(attributes & TRANSACTIONAL_BIT).tolist():
+                is_visible[index] = not unread.has(header_at(self.batch(index)))
         return is_visible
 
 

@@ -26,21 +26,12 @@ class BadField(ValueError):
     """Bytes that are no valid field."""
 
 
-def unsigned_varints(data: Any, places: Numbers) -> tuple[Numbers, Numbers]:
-    """Return Kafka's unsigned varints at ``places`` and the places behind them.
+def _unsigned_varints(data: Any, places: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """Return Kafka's unsigned varints at ``places``, the places behind them, and the indexes of
+    varints longer than ten bytes.
 
-    :param data: a ``uint8`` array
-    :raises BadField: a varint is longer than ten bytes
     :raises IndexError: a varint runs past the end of ``data``
     """
-    values, after, too_long = _unsigned_varints(data, places)
-    if len(too_long):
-        raise BadField("a varint is longer than ten bytes")
-    return values, after
-
-
-def _unsigned_varints(data: Any, places: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """Return values, places behind them, and the indexes of varints longer than ten bytes."""
     values = data.take(places).astype(np.int64)
     after = places + 1
     unfinished = np.flatnonzero(values > 0x7F)
@@ -59,10 +50,13 @@ def _unsigned_varints(data: Any, places: Numbers) -> tuple[Numbers, Numbers, Num
 def varints(data: Any, places: Numbers) -> tuple[Numbers, Numbers]:
     """Return zigzag varints at ``places`` and the places behind them.
 
+    :param data: a ``uint8`` array
     :raises BadField: a varint is longer than ten bytes
     :raises IndexError: a varint runs past the end of ``data``
     """
-    values, after = unsigned_varints(data, places)
+    values, after, too_long = _unsigned_varints(data, places)
+    if len(too_long):
+        raise BadField("a varint is longer than ten bytes")
     # The shift must not extend the sign: bit 63 belongs to the number.
     return ((values >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(values & 1), after
 

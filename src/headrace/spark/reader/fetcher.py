@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from headrace.client import ClientError, Cluster, ConnectionFailed, RequestRefused
 from headrace.client.coordinators import LEADER_MOVED
 from headrace.client.errors import UnknownTopic, raised
-from headrace.client.fetch import FetchLimits, FetchPosition, fetch
+from headrace.client.fetch import FetchedPartition, FetchLimits, FetchPosition, fetch
 from headrace.client.offsets import EARLIEST, LATEST, list_offsets
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
@@ -64,10 +62,13 @@ class Fetcher:
         self._options = options
         self._partitions = {key: PartitionFetch(key, of_key) for key, of_key in ranges.items()}
         self._topic_ids: dict[str, UUID] = {}
-        self._ready: deque[TopicPartition] = deque()
+        self._ready: dict[TopicPartition, Piece] = {}
+        """Pieces that wait to be taken, in the order in which they arrived."""
         self._requests: dict[int, asyncio.Task[None]] = {}
-        self._changed = asyncio.Event()
-        self._arrived = asyncio.Condition()
+        self._wake_up = asyncio.Event()
+        """Set when a request may be sent."""
+        self._arrived = asyncio.Event()
+        """Set when :meth:`take` may have a result."""
         self._failure: ClientError | SourceError | None = None
         self._running = asyncio.create_task(self._run())
 
@@ -77,26 +78,17 @@ class Fetcher:
         :raises ReadError: records are lost, or did not arrive in time
         :raises ClientError: a broker refuses
         """
-        async with self._arrived:
-            while True:
-                if all(partition.is_exhausted for partition in self._asked_for(key)):
-                    return None
-                found = next((ready for ready in self._ready if key in (None, ready)), None)
-                if found is not None:
-                    break
-                if self._failure is not None:
-                    raise self._failure
-                await self._arrived.wait()
-        self._ready.remove(found)
-        partition = self._partitions[found]
-        piece, partition.piece = partition.piece, None
-        self._changed.set()
-        return piece
-
-    def _asked_for(self, key: TopicPartition | None) -> Iterable[PartitionFetch]:
-        if key is None:
-            return self._partitions.values()
-        return (self._partitions[key],) if key in self._partitions else ()
+        while True:
+            self._arrived.clear()
+            taken = next((ready for ready in self._ready if key in (None, ready)), None)
+            if taken is not None:
+                self._wake_up.set()
+                return self._ready.pop(taken)
+            if not any(key in (None, p.key) and not p.is_done for p in self._partitions.values()):
+                return None
+            if self._failure is not None:
+                raise self._failure
+            await self._arrived.wait()
 
     async def close(self) -> None:
         """Cancel the requests in flight and drop the pieces that nobody took."""
@@ -110,32 +102,33 @@ class Fetcher:
         self._ready.clear()
 
     async def _run(self) -> None:
-        try:
-            while not all(partition.is_done for partition in self._partitions.values()):
-                self._changed.clear()
+        partitions = self._partitions.values()
+        while self._failure is None and not all(partition.is_done for partition in partitions):
+            self._wake_up.clear()
+            try:
                 await self._send_requests()
-                await self._changed.wait()
-        except (ClientError, SourceError) as failure:
-            await self._fail(failure)
-        except Exception as bug:
-            where = _positions(
-                [partition for partition in self._partitions.values() if not partition.is_done]
-            )
-            await self._fail(ReadError(f"reading {where} failed: {bug!r}"))
-            raise
+            except Exception as error:
+                self._fail(error, [partition for partition in partitions if not partition.is_done])
+                return
+            await self._wake_up.wait()
 
-    async def _fail(self, failure: ClientError | SourceError) -> None:
-        async with self._arrived:
-            self._failure = failure
-            self._arrived.notify_all()
+    def _fail(self, error: Exception, partitions: Sequence[PartitionFetch]) -> None:
+        """Have :meth:`take` raise an error about partitions."""
+        where = _positions(partitions)
+        if isinstance(error, RequestRefused | SourceError):
+            self._failure = error
+        elif isinstance(error, ClientError):
+            self._failure = ReadError(f"reading {where}: {error}")
+        else:
+            _log.exception("reading %s", where)
+            self._failure = ReadError(f"reading {where} failed: {error!r}")
+        self._arrived.set()
 
     async def _send_requests(self) -> None:
-        if self._failure is not None:
-            raise self._failure
         idle = [
             partition
-            for partition in self._partitions.values()
-            if not (partition.is_done or partition.piece or partition.is_asked)
+            for key, partition in self._partitions.items()
+            if not (partition.is_done or partition.is_asked or key in self._ready)
         ]
         leaderless = [partition for partition in idle if partition.leader is None]
         if leaderless:
@@ -178,11 +171,10 @@ class Fetcher:
             else:
                 self._note_absent(partition, absent, error=absent)
             self._retry_later()
-        async with self._arrived:
-            self._arrived.notify_all()
+        self._arrived.set()
 
     def _retry_later(self) -> None:
-        asyncio.get_running_loop().call_later(_RETRY_S, self._changed.set)
+        asyncio.get_running_loop().call_later(_RETRY_S, self._wake_up.set)
 
     def _note_no_data(self, partition: PartitionFetch, problem: str) -> None:
         """Record that a request brought nothing.
@@ -190,7 +182,6 @@ class Fetcher:
         :raises ReadError: nothing has come for longer than the timeout
         """
         now_s = asyncio.get_running_loop().time()
-        partition.problem = problem
         if partition.no_data_since_s is None:
             partition.no_data_since_s = now_s
         elif (now_s - partition.no_data_since_s) * 1000 >= self._options.timeout_ms:
@@ -229,28 +220,20 @@ class Fetcher:
 
     async def _ask(self, node_id: int, partitions: Sequence[PartitionFetch]) -> None:
         try:
-            await self._fetch(node_id, partitions)
-        except ConnectionFailed as failure:
-            for partition in partitions:
-                partition.leader = None
             try:
+                await self._fetch(node_id, partitions)
+            except ConnectionFailed as failure:
                 for partition in partitions:
+                    partition.leader = None
                     self._note_no_data(partition, _reason(failure))
-            except ReadError as timeout:
-                await self._fail(timeout)
-            await asyncio.sleep(_RETRY_S)
-        except (RequestRefused, SourceError) as failure:
-            await self._fail(failure)
-        except ClientError as failure:
-            await self._fail(ReadError(f"reading {_positions(partitions)}: {failure}"))
-        except Exception as bug:
-            _log.exception("reading %s", _positions(partitions))
-            await self._fail(ReadError(f"reading {_positions(partitions)} failed: {bug!r}"))
+                await asyncio.sleep(_RETRY_S)
+        except Exception as error:
+            self._fail(error, partitions)
         finally:
             for partition in partitions:
                 partition.is_asked = False
             del self._requests[node_id]
-            self._changed.set()
+            self._wake_up.set()
 
     async def _fetch(self, node_id: int, partitions: Sequence[PartitionFetch]) -> None:
         share_bytes = self._options.buffer_bytes // (2 * len(self._partitions))
@@ -279,33 +262,28 @@ class Fetcher:
             elif answer.error_code:
                 raise RequestRefused(
                     f"reading {partition.name} from offset {partition.offset}",
-                    int(answer.error_code),
+                    answer.error_code,
                     needs=f"READ on topic '{key[0]}'",
                 )
             else:
                 await self._add_records(partition, answer)
-        async with self._arrived:
-            self._arrived.notify_all()
+        self._arrived.set()
         if leader_moved:
             await asyncio.sleep(_RETRY_S)
 
-    async def _add_records(self, partition: PartitionFetch, answer: Any) -> None:
-        data = answer.records or b""
+    async def _add_records(self, partition: PartitionFetch, answer: FetchedPartition) -> None:
         try:
-            batches = Batches.find(data)
+            batches = Batches.find(answer.records)
         except CorruptBatch as error:
             raise ReadError(
                 f"{partition.name} has record batches that are corrupt, from offset "
                 f"{partition.offset} on: {error}"
             ) from None
         if len(batches):
-            aborted = [
-                (int(transaction.producer_id), int(transaction.first_offset))
-                for transaction in answer.aborted_transactions or ()
-            ]
-            piece = Piece(partition.key, partition.offset, batches, aborted)
-            partition.add_fetched(piece, len(data))
-            self._ready.append(partition.key)
+            self._ready[partition.key] = Piece(
+                partition.key, partition.offset, batches, answer.aborted_transactions
+            )
+            partition.advance_over(batches)
         elif answer.high_watermark <= partition.offset:
             problem = f"its log ends at {answer.high_watermark}"
             lost = (

@@ -42,36 +42,19 @@ class PartitionFetch:
     :param ranges: ascending, disjoint ``(start, end)`` pairs, at least one
     :ivar offset: the next offset to fetch
     :ivar leader: node id; None while unknown
-    :ivar piece: a fetched piece that has not been handed out yet
     :ivar is_asked: True while a request for the partition is in flight
     :ivar no_data_since_s: loop time since which requests have brought nothing
     :ivar absent_since_s: loop time since which brokers have said that the partition, or the offset,
         does not exist
-    :ivar problem: the reason of the last failure
     """
-
-    __slots__ = (
-        "_ranges",
-        "_record_bytes",
-        "absent_since_s",
-        "is_asked",
-        "key",
-        "leader",
-        "no_data_since_s",
-        "offset",
-        "piece",
-        "problem",
-    )
 
     def __init__(self, key: TopicPartition, ranges: Sequence[tuple[int, int]]) -> None:
         self.key = key
         self.offset = ranges[0][0]
         self.leader: int | None = None
-        self.piece: Piece | None = None
         self.is_asked = False
         self.no_data_since_s: float | None = None
         self.absent_since_s: float | None = None
-        self.problem = "no answer"
         self._ranges = deque(ranges)
         self._record_bytes: float = _GUESSED_RECORD_BYTES
 
@@ -86,11 +69,6 @@ class PartitionFetch:
         return not self._ranges
 
     @property
-    def is_exhausted(self) -> bool:
-        """True when nothing is left to fetch or to hand out."""
-        return self.is_done and self.piece is None
-
-    @property
     def end(self) -> int:
         """The end of the last range, exclusive."""
         return self._ranges[-1][1]
@@ -102,13 +80,11 @@ class PartitionFetch:
         if self._ranges:
             self.offset = max(offset, self._ranges[0][0])
 
-    def add_fetched(self, piece: Piece, size_bytes: int) -> None:
-        """Keep a piece that has been fetched, and continue after it."""
-        batches = piece.batches
-        self.piece = piece
+    def advance_over(self, batches: Batches) -> None:
+        """Continue after batches that have been fetched."""
         self.no_data_since_s = self.absent_since_s = None
         offsets = batches.next_offset - int(batches.heads[0]["base_offset"])
-        self._record_bytes = size_bytes / max(1, offsets)
+        self._record_bytes = len(batches.data) / max(1, offsets)
         self.advance_to(batches.next_offset)
 
     def request_bytes(self, share_bytes: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from headrace.client import (
     Acknowledgement,
@@ -101,7 +102,7 @@ class Acquisitions:
         self.counts = Counts()
         self._consumer = consumer
         self._options = options
-        self._ahead = AcquisitionAhead(self._acquire_now)
+        self._ahead = AcquisitionAhead(partial(self._acquire_at_most, max_wait_ms=0))
         self._run_ends: dict[TopicPartition, int] = {}
         self._limits: GroupLimits | None = None
         self._releases_records = options.default_outcome is AcknowledgeType.RELEASE
@@ -279,9 +280,8 @@ class Acquisitions:
         loop = asyncio.get_running_loop()
         group_id = self._options.group_id
         starts: dict[TopicPartition, int] = {}
-        for r in ranges:
-            partition = (r.topic, r.partition)
-            starts[partition] = min(r.first_offset, starts.get(partition, r.first_offset))
+        for r in sorted(ranges, key=lambda r: r.first_offset):
+            starts.setdefault((r.topic, r.partition), r.first_offset)
         await self._consumer.close()
         deadline_s = loop.time() + _PATIENCE_S
         pause_s, longest_pause_s = _START_OVER_PAUSES_S
@@ -327,9 +327,6 @@ class Acquisitions:
         if ranges and self._options.acquire_ahead and not self._is_last_delivery:
             self._ahead.start(self._most_records)
 
-    async def _acquire_now(self, max_records: int) -> Sequence[AcquiredRange]:
-        return (await self._acquire_at_most(max_records, max_wait_ms=0)).ranges
-
     async def _acquire_at_most(self, max_records: int, max_wait_ms: int) -> Acquired:
         limit = self._options.max_records_per_trigger
         return await self._consumer.acquire(
@@ -349,45 +346,36 @@ class Acquisitions:
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + _PATIENCE_S
-        later: list[AcquiredRange] = []
-        try:
-            return await self._acquire_of_run(deadline_s, later, takes_later=takes_later)
-        finally:
-            await self._consumer.release_unprocessed(later)
-
-    async def _acquire_of_run(
-        self, deadline_s: float, later: list[AcquiredRange], *, takes_later: bool
-    ) -> list[AcquiredRange]:
-        """Acquire records from before the run began, and add those from after that to ``later``.
-
-        They stay locked meanwhile, or they would come again and again.
-        """
-        loop = asyncio.get_running_loop()
         assignment = self._consumer.assignment
         quiet_acquires = 0
-        while True:
-            ranges, complete = await self._acquire_batch()
-            takes_all = takes_later or self._is_last_delivery  # Kafka gives up what is released
-            if (ranges and takes_all) or any(map(self._is_of_run, ranges)):
-                return ranges
-            later += ranges
-            previous, assignment = assignment, self._consumer.assignment
-            is_quiet = complete and assignment == previous
-            quiet_acquires = quiet_acquires + 1 if is_quiet else 0
-            if quiet_acquires < _QUIET_ACQUIRES and loop.time() < deadline_s:
-                continue
-            unfinished = await self._unfinished()
-            if not unfinished:
+        # Later records stay locked meanwhile, or they would come again and again.
+        later: list[AcquiredRange] = []
+        try:
+            while True:
+                ranges, complete = await self._acquire_batch()
+                takes_all = takes_later or self._is_last_delivery  # Kafka gives up what is released
+                if (ranges and takes_all) or any(map(self._is_of_run, ranges)):
+                    return ranges
+                later += ranges
+                previous, assignment = assignment, self._consumer.assignment
+                is_quiet = complete and assignment == previous
+                quiet_acquires = quiet_acquires + 1 if is_quiet else 0
+                has_patience = loop.time() < deadline_s
+                if quiet_acquires < _QUIET_ACQUIRES and has_patience:
+                    continue
+                unfinished = await self._unfinished()
+                if unfinished and has_patience:
+                    continue
+                if unfinished:
+                    _log.warning(
+                        "share group %s: ending with records left in %s: other members hold them, "
+                        "or their leaders do not answer",
+                        self._options.group_id,
+                        ", ".join(f"{topic}-{partition}" for topic, partition in unfinished),
+                    )
                 return []
-            if loop.time() >= deadline_s:
-                names = ", ".join(f"{topic}-{partition}" for topic, partition in unfinished)
-                _log.warning(
-                    "share group %s: ending with records left in %s: other members hold them, "
-                    "or their leaders do not answer",
-                    self._options.group_id,
-                    names,
-                )
-                return []
+        finally:
+            await self._consumer.release_unprocessed(later)
 
     def _is_of_run(self, acquired: AcquiredRange) -> bool:
         return acquired.first_offset < self._run_ends.get((acquired.topic, acquired.partition), 0)
@@ -405,11 +393,7 @@ class Acquisitions:
                 is_finished = partition in seen_empty
             else:
                 is_finished = lag.lag == 0
-            run_end = self._run_ends.get(partition, 0)
-            reached_end = run_end == 0 or (
-                lag.start_offset is not None and lag.start_offset >= run_end
-            )
-            if not is_finished and not reached_end:
+            if not is_finished and (lag.start_offset or 0) < self._run_ends.get(partition, 0):
                 unfinished.append(partition)
         return unfinished
 

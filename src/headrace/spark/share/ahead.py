@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from headrace.client import AcquiredRange, ClientError
+from headrace.client import Acquired, AcquiredRange, ClientError
 from headrace.client.share.spans import Span, intersect, subtract
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
@@ -16,9 +17,6 @@ _log = get_logger(__name__)
 _RETRY_INTERVAL_S = 0.5
 """Interval of looking for new records, unless an acknowledgement has freed locks."""
 
-AcquireNow = Callable[[int], Awaitable[Sequence[AcquiredRange]]]
-"""A function that acquires up to a number of records without waiting for any."""
-
 
 class AcquisitionAhead:
     """A task that acquires records for the next micro-batch. Lives in the consumer's event loop.
@@ -26,10 +24,10 @@ class AcquisitionAhead:
     It does not wait at a broker, because acknowledgements and renewals of locks would have to wait
     with it.
 
-    :param acquire_now: acquires records
+    :param acquire_now: acquires up to a number of records without waiting for any
     """
 
-    def __init__(self, acquire_now: AcquireNow) -> None:
+    def __init__(self, acquire_now: Callable[[int], Awaitable[Acquired]]) -> None:
         self._acquire_now = acquire_now
         self._ranges: list[AcquiredRange] = []
         self._task: asyncio.Task[None] | None = None
@@ -63,7 +61,7 @@ class AcquisitionAhead:
         while room > 0 and not self._is_ending:
             self._changed.clear()
             try:
-                ranges = await self._acquire_now(room)
+                ranges = (await self._acquire_now(room)).ranges
             except ClientError as error:
                 # What has been acquired is kept. The next acquisition of the query reports errors.
                 _log.warning("acquiring records for the next micro-batch: %s", error)
@@ -71,14 +69,8 @@ class AcquisitionAhead:
             self._ranges += ranges
             room -= sum(acquired.count for acquired in ranges)
             if not ranges:
-                await self._wait_for_change()
-
-    async def _wait_for_change(self) -> None:
-        try:
-            async with asyncio.timeout(_RETRY_INTERVAL_S):
-                await self._changed.wait()
-        except TimeoutError:
-            pass
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), _RETRY_INTERVAL_S)
 
 
 def still_held(
