@@ -21,11 +21,11 @@ from headrace.protocol.record_batch import CorruptBatch
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.reader import fetcher
 from headrace.spark.reader.columns import HEADERS_TYPE
+from headrace.spark.reader.fetcher import Piece
 from headrace.spark.reader.log_reader import (
     LogReader,
     read,
 )
-from headrace.spark.reader.partition_fetch import Piece
 from headrace.spark.reader.ranges import OffsetRange, ReadError, ReadOptions
 from tests.clients.confluent import PATIENCE_S, admin, create_topic, produce
 from tests.support import RUN_SEED, HeadraceProcess

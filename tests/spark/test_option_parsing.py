@@ -111,7 +111,7 @@ def test_security_settings_apply_to_both_clients() -> None:
             'org.apache.kafka.ScramLoginModule required username="me" password="a b=c";'
         ),
     ).kafka()
-    assert kafka.security.sasl == Sasl("SCRAM-SHA-256", "me", "a b=c")
+    assert kafka.connections().security.sasl == Sasl("SCRAM-SHA-256", "me", "a b=c")
     assert kafka.librdkafka == {
         "fetch.min.bytes": "5",
         "security.protocol": "SASL_PLAINTEXT",

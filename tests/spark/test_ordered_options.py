@@ -50,7 +50,12 @@ def test_options_are_those_of_sparks_kafka_source() -> None:
         kafka__group__id="dashboard",
     )
     assert options.subscription.topics == ("weather", "flights")
-    assert options.start.offsets == {"weather": {0: 23, 1: -1}, "flights": {0: -2, 1: 5}}
+    assert options.start.offsets == {
+        ("weather", 0): 23,
+        ("weather", 1): -1,
+        ("flights", 0): -2,
+        ("flights", 1): 5,
+    }
     assert (options.max_offsets, options.max_task_idle_ms, options.fail_on_data_loss) == (
         1000,
         -1,
@@ -102,7 +107,7 @@ def test_invalid_options_have_advice(
 
 
 def test_reports_of_tasks_are_added_up_once() -> None:
-    server = ReportServer("127.0.0.1")
+    server = ReportServer("127.0.0.1:9092")
     try:
         first = server.next_batch()
         guess = first._replace(server=first.server._replace(token="0" * 32))
@@ -124,7 +129,7 @@ def test_reports_of_tasks_are_added_up_once() -> None:
 @pytest.mark.parametrize("sent", [b"[" * 4000, b"[", b"\xff" * 32, b""])
 def test_a_stranger_delays_no_report(sent: bytes) -> None:
     """Whatever it has sent, and though it stays connected."""
-    server = ReportServer("127.0.0.1")
+    server = ReportServer("127.0.0.1:9092")
     try:
         address = server.next_batch()
         with socket.socket(socket.AF_UNIX) as stranger:
@@ -140,7 +145,7 @@ def test_a_stranger_delays_no_report(sent: bytes) -> None:
     "numbers", [[1, 0], [[]], [{}, {}], None, [1, [float("inf")] * 6], [1, []]]
 )
 def test_a_report_of_another_form_is_answered_and_not_added(numbers: object) -> None:
-    server = ReportServer("127.0.0.1")
+    server = ReportServer("127.0.0.1:9092")
     try:
         address = server.next_batch()
         assert b"error" in exchange(address.server, numbers)
@@ -150,8 +155,8 @@ def test_a_report_of_another_form_is_answered_and_not_added(numbers: object) -> 
 
 
 def test_tasks_of_other_hosts_report_over_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver_server, "own_address", lambda towards: "0.0.0.0")
-    server = ReportServer("broker.example.com")
+    monkeypatch.setattr(driver_server, "own_address", lambda _: "0.0.0.0")
+    server = ReportServer("broker.example.com:9092")
     try:
         address = server.next_batch()
         assert address.server.port > 0
@@ -162,7 +167,7 @@ def test_tasks_of_other_hosts_report_over_tcp(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_report_that_cannot_be_delivered_is_dropped() -> None:
-    server = ReportServer("127.0.0.1")
+    server = ReportServer("127.0.0.1:9092")
     address = server.next_batch()
     server.close()
     assert not Path(address.server.host).parent.exists()

@@ -17,12 +17,16 @@ import ipaddress
 import json
 import os
 import secrets
+import signal
 import socket
 import struct
+import sys
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from headrace.client.cluster import parse_bootstrap
 
 _SIZE = struct.Struct(">I")
 _TOKEN_BYTES = 16
@@ -100,12 +104,9 @@ class DriverServer:
         self._path.chmod(0o600)
         return Address(str(self._path), 0, self._token)
 
-    async def listen_for_tasks(self, broker: str) -> Address:
-        """Listen for tasks: on this host if the brokers are, else over TCP.
-
-        :param broker: host of a broker
-        """
-        host = own_address(broker)
+    async def listen_for_tasks(self, bootstrap_servers: str) -> Address:
+        """Listen for tasks: on this host if the brokers are, else over TCP."""
+        host = own_address(bootstrap_servers)
         if ipaddress.ip_address(host).is_loopback:
             return await self.listen_on_host()
         return await self.listen_at(host)
@@ -186,20 +187,30 @@ def _short_directory() -> Path:
     return Path(tempfile.mkdtemp(prefix="headrace-"))
 
 
-def own_address(towards: str) -> str:
-    """Return the address of this host from which packets to another host are sent.
+def own_address(bootstrap_servers: str) -> str:
+    """Return the address of this host from which packets to the first broker are sent.
 
-    :param towards: name or address of the other host, such as a broker
-    :returns: an IP address; that of the loopback interface if there is no route to the other host
+    :returns: an IP address; that of the loopback interface if there is no route to the broker
     """
+    broker, _ = parse_bootstrap(bootstrap_servers)[0]
     try:
-        candidates = socket.getaddrinfo(towards, _DISCARD_PORT, type=socket.SOCK_DGRAM)
+        candidates = socket.getaddrinfo(broker, _DISCARD_PORT, type=socket.SOCK_DGRAM)
         family, _, _, _, address = candidates[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(address)  # sends nothing
             return str(probe.getsockname()[0])
     except OSError:
         return "127.0.0.1"
+
+
+def exit_on_sigterm() -> None:
+    """Have SIGTERM, by which Spark ends a reader, exit normally, so that ``stop()`` is called."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+
+
+def ignore_sigterm() -> None:
+    """Ignore SIGTERM, which may come while the reader stops."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def exchange(address: Address, request: object, timeout_s: float = TIMEOUT_S) -> bytes:

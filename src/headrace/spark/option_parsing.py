@@ -22,7 +22,6 @@ from headrace.client.cluster import parse_bootstrap
 from headrace.client.config import ClientConfig, read_config
 from headrace.client.errors import UnsupportedSetting
 from headrace.client.java_properties import from_java
-from headrace.client.sasl import Security
 from headrace.patterns import InvalidPattern, compiled
 
 from .errors import SourceError
@@ -66,7 +65,7 @@ class KafkaOptions:
         :raises SourceError: librdkafka or headrace's own client does not accept a setting; or an
             error of ``check_cluster``
         """
-        _ = self.security  # first, because its errors about files are clearer than librdkafka's
+        self.connections()  # first, because its errors about files are clearer than librdkafka's
         try:
             make_client({**self.librdkafka, **config, "log_level": "0"}, logger=None)
         except KafkaException as refusal:
@@ -79,14 +78,6 @@ class KafkaOptions:
                 await check_cluster(cluster)
 
         asyncio.run(connected())
-
-    @property
-    def security(self) -> Security:
-        """TLS and SASL settings of headrace's own connections.
-
-        :raises SourceError: the settings are invalid or not supported
-        """
-        return self.connections().security
 
     @property
     def read_committed(self) -> bool:

@@ -108,7 +108,7 @@ def _read(
         from pyspark import StorageLevel
 
         try:
-            _ = kafka.security
+            kafka.connections()  # fails if a setting is wrong
             events = history(spark, kafka, options.groups).persist(StorageLevel.DISK_ONLY)
             groups = list(group_histories(events, kafka, Period(*period), drain_s))
             unreadable = events.where(events["event"] == UNREADABLE).count()

@@ -85,7 +85,7 @@ class GroupHistorySource(CheckedInExecutors, DataSource):
         with one_line_errors():
             user_options = UserOptions(self.options, ("kafka.bootstrap.servers", "recordsPerTask"))
             kafka = user_options.kafka()
-            _ = kafka.security
+            kafka.connections()  # fails if a setting is wrong
             records_per_task = user_options.number("recordsPerTask") or DEFAULT_RECORDS_PER_TASK
         return GroupHistoryReader(kafka, records_per_task)
 
@@ -98,12 +98,8 @@ class _HistoryPartition(InputPartition):
 
 def split(ranges: Sequence[OffsetRange], records_per_task: int) -> list[list[OffsetRange]]:
     """Divide ranges into tasks of about equal size, at most ``records_per_task`` offsets each."""
-    return [
-        [OffsetRange(*ranges[item][:2], *part) for item, *part in parts]
-        for parts in split_evenly(
-            [r.start for r in ranges], [r.end for r in ranges], records_per_task
-        )
-    ]
+    tasks = split_evenly([(r, r.start, r.end) for r in ranges], records_per_task)
+    return [[r._replace(start=start, end=end) for r, start, end in parts] for parts in tasks]
 
 
 class GroupHistoryReader(DataSourceReader):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
+from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import SourceError
 from headrace.spark.option_parsing import KafkaOptions, UserOptions
 from headrace.spark.reader.ranges import ReadOptions
@@ -46,15 +47,15 @@ class Bound:
     """A bound of reading: its start or its end. At most one of the optional values is given.
 
     :param at: ``earliest``, ``latest`` or ``committed``; applies where nothing else is given
-    :param offsets: topic → partition → offset; -1 is the end, -2 the start
-    :param timestamps_ms: topic → partition → timestamp of the first record
+    :param offsets: partition → offset; -1 is the end, -2 the start
+    :param timestamps_ms: partition → timestamp of the first record
     :param timestamp_ms: timestamp of the first record, for all partitions
     :param which: ``starting`` or ``ending``, the prefix of the options' names
     """
 
     at: str
-    offsets: Mapping[str, Mapping[int, int]] | None = None
-    timestamps_ms: Mapping[str, Mapping[int, int]] | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+    timestamps_ms: Mapping[TopicPartition, int] | None = None
     timestamp_ms: int | None = None
     which: str = "starting"
 
@@ -168,22 +169,22 @@ def _bound(user_options: UserOptions, which: str, default: str, words: tuple[str
 
 def _by_partition(
     user_options: UserOptions, name: str, lowest: int
-) -> dict[str, dict[int, int]] | None:
+) -> dict[TopicPartition, int] | None:
     text = user_options.text(name)
     if text is None:
         return None
     try:
         numbers = {
-            topic: {int(partition): number for partition, number in by_partition.items()}
+            (topic, int(partition)): number
             for topic, by_partition in json.loads(text).items()
+            for partition, number in by_partition.items()
         }
     except (ValueError, AttributeError):
         raise SourceError(f"option {name} cannot be parsed: use {_JSON_EXAMPLE}") from None
-    for topic, by_partition in numbers.items():
-        for partition, number in by_partition.items():
-            if type(number) is not int or number < lowest:
-                raise SourceError(
-                    f"option {name} has {json.dumps(number)} for {topic}-{partition}: "
-                    f"use a number from {lowest}"
-                )
+    for (topic, partition), number in numbers.items():
+        if type(number) is not int or number < lowest:
+            raise SourceError(
+                f"option {name} has {json.dumps(number)} for {topic}-{partition}: "
+                f"use a number from {lowest}"
+            )
     return numbers

@@ -6,7 +6,7 @@ position.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -80,22 +80,25 @@ def resolve(
         return _at_timestamps(log, dict.fromkeys(partitions, bound.timestamp_ms))
     if bound.timestamps_ms is not None:
         option = f"{bound.which}OffsetsByTimestamp"
-        return _at_timestamps(log, _for_each(option, bound.timestamps_ms, partitions))
+        _check_names(option, bound.timestamps_ms, partitions)
+        return _at_timestamps(log, bound.timestamps_ms)
     if bound.offsets is not None:
         option = f"{bound.which}Offsets"
-        wanted = _for_each(option, bound.offsets, partitions)
-        numbers = {p: offset for p, offset in wanted.items() if offset not in OFFSET_NAMES}
+        _check_names(option, bound.offsets, partitions)
+        named = {p: OFFSET_NAMES.get(offset) for p, offset in bound.offsets.items()}
+        numbers = {p: offset for p, offset in bound.offsets.items() if named[p] is None}
         claim = _Claim(f"option {option} has", "use an offset up to that, or -1 for the end")
-        found = _within_logs(log, numbers, claim, bound, fail_on_data_loss)
-        found |= log.ends([p for p in wanted if OFFSET_NAMES.get(wanted[p]) == LATEST])
-        found |= log.starts([p for p in wanted if OFFSET_NAMES.get(wanted[p]) == EARLIEST])
-        return found
+        return (
+            _within_logs(log, numbers, claim, bound, fail_on_data_loss)
+            | log.ends([p for p, name in named.items() if name == LATEST])
+            | log.starts([p for p, name in named.items() if name == EARLIEST])
+        )
     if bound.at == COMMITTED:
         assert group_id is not None
         committed = log.committed(group_id, partitions)
         claim = _Claim(f"group '{group_id}' has committed", "reset the group's offsets")
-        found = _within_logs(log, committed, claim, bound, fail_on_data_loss)
-        return log.starts(partitions) | found
+        within = _within_logs(log, committed, claim, bound, fail_on_data_loss)
+        return log.starts(partitions) | within
     return log.starts(partitions) if bound.at == EARLIEST else log.ends(partitions)
 
 
@@ -139,26 +142,24 @@ def _within_logs(
     return offsets | {p: instead[p] for p in beyond if p in instead}
 
 
-def _for_each(
-    option: str, given: Mapping[str, Mapping[int, int]], partitions: Sequence[TopicPartition]
-) -> dict[TopicPartition, int]:
-    numbers = {
-        (topic, partition): number
-        for topic, by_partition in given.items()
-        for partition, number in by_partition.items()
-    }
+def _check_names(
+    option: str, named: Collection[TopicPartition], partitions: Collection[TopicPartition]
+) -> None:
+    """Check that an option names all partitions, and no others.
+
+    :raises SourceError: it does not
+    """
     for topic, partition in partitions:
-        if (topic, partition) not in numbers:
+        if (topic, partition) not in named:
             raise SourceError(
                 f"option {option} lacks {topic}-{partition}: name every partition of every topic"
             )
-    for topic, partition in numbers:
+    for topic, partition in named:
         if (topic, partition) not in partitions:
             raise SourceError(
                 f"option {option} names {topic}-{partition}, which does not exist or is not "
                 "subscribed: remove or correct it"
             )
-    return numbers
 
 
 @dataclass(frozen=True, slots=True)

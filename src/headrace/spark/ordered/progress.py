@@ -131,13 +131,13 @@ class ReportAddress(NamedTuple):
 class ReportServer:
     """The reader's end: listens for reports from its creation on, and adds them up.
 
-    :param towards: host of a broker; the server listens on the address from which it is reached
+    It listens on the address from which the first of the bootstrap servers is reached.
     """
 
-    def __init__(self, towards: str) -> None:
+    def __init__(self, bootstrap_servers: str) -> None:
         self._thread = LoopThread("headrace-reports")
         self._server = DriverServer(self._add, _MAX_REPORT_BYTES)
-        self._address = self._thread.run(self._server.listen_for_tasks(towards))
+        self._address = self._thread.run(self._server.listen_for_tasks(bootstrap_servers))
         self._lock = threading.Lock()
         self._batch = 0
         self._before = TaskCounts()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,9 +10,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from headrace.client import ConnectionFailed
-from headrace.client.cluster import parse_bootstrap
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
+from headrace.spark.driver_server import exit_on_sigterm, ignore_sigterm
 from headrace.spark.errors import SourceError, one_line_errors
 from headrace.spark.pyspark_capabilities import (
     HAS_ADMISSION_CONTROL,
@@ -230,7 +228,7 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Stop listening for reports of tasks."""
         reports, self._reports = self._reports, None
         if reports is not None:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it may come while the socket is removed
+            ignore_sigterm()
             reports.close()
 
     def _open(self) -> BrokerLog:
@@ -242,12 +240,8 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _report_server(self) -> ReportServer:
         if self._reports is None:
-            addresses = parse_bootstrap(self._options.kafka.bootstrap_servers)
-            host, _ = addresses[0]
-            self._reports = ReportServer(towards=host)
-            # Spark ends this process with SIGTERM. Exit normally, so that stop() is called: it
-            # removes the socket.
-            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+            self._reports = ReportServer(self._options.kafka.bootstrap_servers)
+            exit_on_sigterm()  # stop() removes the socket
         return self._reports
 
     def _commit(self, offsets: JsonOffsets) -> None:

@@ -181,10 +181,11 @@ TOPIC_CONFIGS = {
 class KafkaCommitLog:
     """The decisions about one query, in the order of their micro-batches: a compacted topic.
 
-    A context manager. Entering it creates the topic if it is missing, completes or aborts the
-    decision that another driver may have begun, and fences that driver.
+    Opening it creates the topic if it is missing, completes or aborts the decision that another
+    driver may have begun, and fences that driver.
 
     :param name: the transactional id of whoever decides, and the key of the decisions
+    :raises SourceError: the topic cannot be created, or the cluster does not answer
     """
 
     def __init__(self, options: ProduceOptions, name: str) -> None:
@@ -192,27 +193,20 @@ class KafkaCommitLog:
         self._name = name
         self._topic = options.commit_topic
         self._thread = shared_cluster_thread(options.kafka)
-        self._producer: Producer | None = None
-
-    def __enter__(self) -> KafkaCommitLog:
         self._thread.call(_create_topic(self._thread.cluster, self._topic))
         config = {
-            **self._options.producer_config(self._name),
+            **options.producer_config(name),
             "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
             "log_level": 2,
         }
         # These are about records of the query, and may exceed the timeout of the transaction.
-        for name in ("message.timeout.ms", "delivery.timeout.ms", "linger.ms"):
-            config.pop(name, None)
+        for setting in ("message.timeout.ms", "delivery.timeout.ms", "linger.ms"):
+            config.pop(setting, None)
         self._producer = Producer(config, logger=_log)
         try:
             self._producer.init_transactions(_TIMEOUT_S)
         except KafkaException as error:
             raise SourceError(described("opening the log of commits", error.args[0])) from None
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._producer = None
 
     def last(self) -> Decision | None:
         """Return the last decision about the query; None before the first."""
@@ -235,14 +229,11 @@ class KafkaCommitLog:
 
         :raises SourceError: it is not written, or may not be; or another driver has opened the log
         """
-        producer = self._producer
-        assert producer is not None, "the log is not open"
+        value = _encode(decision, self._name)
         try:
-            producer.begin_transaction()
-            producer.produce(
-                self._topic, _encode(decision, self._name), self._name, partition=_PARTITION
-            )
-            producer.commit_transaction(_TIMEOUT_S)
+            self._producer.begin_transaction()
+            self._producer.produce(self._topic, value, self._name, partition=_PARTITION)
+            self._producer.commit_transaction(_TIMEOUT_S)
         except KafkaException as error:
             failure: KafkaError = error.args[0]
             if failure.code() == KafkaError._FENCED:

@@ -72,8 +72,8 @@ class StreamProduceWriter(CheckedInExecutors, ArrowStreamWriter):
         if options.prefix is None or query_id is None:
             return
         transactions = OpenTransactions(options.kafka, task_prefix(options.prefix, query_id))
-        commit_log = KafkaCommitLog(options, query_transactional_id(options.prefix, query_id))
-        with one_line_errors(), commit_log as log:
+        with one_line_errors():
+            log = KafkaCommitLog(options, query_transactional_id(options.prefix, query_id))
             if commit:
                 commit_batch(log, transactions, batch_id, written, resend_lost=options.resend_lost)
             else:

@@ -21,8 +21,7 @@ from headrace.spark.option_parsing import KafkaOptions
 from .batches import WantedOffsets
 from .cluster_thread import shared_cluster_thread
 from .columns import Records, decode
-from .fetcher import Fetcher
-from .partition_fetch import Piece
+from .fetcher import Fetcher, Piece
 from .ranges import DEFAULTS, OffsetRange, ReadError, ReadOptions
 
 

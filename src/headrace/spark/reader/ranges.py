@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from headrace.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
 from headrace.spark.errors import SourceError
+
+T = TypeVar("T")
 
 DEFAULT_TIMEOUT_MS = 60_000
 DEFAULT_BUFFER_BYTES = 32 * 1024 * 1024
@@ -61,32 +63,29 @@ class ReadOptions:
 DEFAULTS = ReadOptions()
 
 
-def split_evenly(
-    starts: Sequence[int], ends: Sequence[int], most: int
-) -> list[list[tuple[int, int, int]]]:
+def split_evenly(ranges: Sequence[tuple[T, int, int]], most: int) -> list[list[tuple[T, int, int]]]:
     """Divide ranges of offsets into as few tasks as possible, of about equal size.
 
     Ranges keep their order. A task may hold a part of a range, or parts of several.
 
-    :param starts: the first offset of each range
-    :param ends: exclusive
+    :param ranges: what the range is of, its first offset and its exclusive end
     :param most: the largest number of offsets of a task
-    :returns: the parts of each task: index of the range, start and exclusive end
+    :returns: the parts of each task
     """
-    total = sum(max(0, end - start) for start, end in zip(starts, ends, strict=True))
+    total = sum(max(0, end - start) for _, start, end in ranges)
     if not total:
         return []
     task_count = -(-total // most)
     task_size = -(-total // task_count)
-    tasks: list[list[tuple[int, int, int]]] = []
+    tasks: list[list[tuple[T, int, int]]] = []
     room = 0
-    for item, (start, end) in enumerate(zip(starts, ends, strict=True)):
+    for of, start, end in ranges:
         while start < end:
             if not room:
                 tasks.append([])
                 room = task_size
             part_end = min(end, start + room)
-            tasks[-1].append((item, start, part_end))
+            tasks[-1].append((of, start, part_end))
             room -= part_end - start
             start = part_end
     return tasks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -39,24 +40,13 @@ def split(
     A task may hold a part of a topic partition, or parts of several.
     """
     ordered = sorted(ranges, key=lambda r: (r.topic, r.partition, r.first_offset))
-    tasks = split_evenly(
-        [r.first_offset for r in ordered], [r.last_offset + 1 for r in ordered], records_per_task
-    )
+    bounds = [(r, r.first_offset, r.last_offset + 1) for r in ordered]
     return [
         ShareInputPartition(
-            [
-                AcquiredRange(
-                    ordered[item].topic,
-                    ordered[item].partition,
-                    start,
-                    end - 1,
-                    ordered[item].delivery_count,
-                )
-                for item, start, end in parts
-            ],
+            [replace(r, first_offset=start, last_offset=end - 1) for r, start, end in parts],
             receipt,
         )
-        for parts in tasks
+        for parts in split_evenly(bounds, records_per_task)
     ]
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.client import AcquiredRange, ClientError, RangeConsumer
-from headrace.client.cluster import parse_bootstrap
 from headrace.client.errors import is_missing_group
 from headrace.client.loop_thread import LoopThread
 from headrace.client.offsets import ShareOffset, share_offsets_of_topics
@@ -51,7 +50,7 @@ class ShareMember:
     def __init__(self, options: ShareOptions) -> None:
         self.id = secrets.token_hex(8)
         self._options = options
-        cluster = options.kafka.connections().cluster()
+        cluster = options.kafka.cluster()
         self._consumer = RangeConsumer(cluster, options.group_id, ())
         self._acquisitions = Acquisitions(self._consumer, options)
         self._server = DriverServer(self._take_outcomes, _MAX_REQUEST_BYTES)
@@ -149,8 +148,8 @@ class ShareMember:
     async def _receive_outcomes(self) -> None:
         """Listen for outcomes: on this host, unless its processes share no files."""
         if self._options.receipts_over_tcp:
-            broker, _ = parse_bootstrap(self._options.kafka.bootstrap_servers)[0]
-            address = await self._server.listen_at(own_address(broker))
+            host = own_address(self._options.kafka.bootstrap_servers)
+            address = await self._server.listen_at(host)
         else:
             address = await self._server.listen_on_host()
         self.receipt = str(address)

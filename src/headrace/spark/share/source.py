@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -15,6 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourc
 from pyspark.sql.types import StructType
 
 from headrace.client import AcquiredRange, Cluster
+from headrace.spark.driver_server import exit_on_sigterm, ignore_sigterm
 from headrace.spark.errors import one_line_errors
 from headrace.spark.pyspark_capabilities import (
     HAS_ADMISSION_CONTROL,
@@ -177,7 +176,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Leave the group and release what is held."""
         member, self._member = self._member, None
         if member is not None:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it may come while the member leaves
+            ignore_sigterm()
             member.close()
 
     def _join(self) -> ShareMember:
@@ -188,8 +187,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._member is None:
             with one_line_errors():
                 self._member = ShareMember(self._options)
-            # Spark ends this process with SIGTERM. Exit normally, so that stop() is called.
-            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+            exit_on_sigterm()
         member = self._member
         with one_line_errors():
             member.join()
