@@ -736,7 +736,7 @@ def record_lists(
                     own_headers, at = last_headers, end
                 else:
                     header_bytes = data[at:end]
-                    own_headers, at = _read_headers(data, at)
+                    own_headers, at = read_headers(data, at)
                     last_headers, last_headers_bytes = own_headers, header_bytes
                 if at != end:
                     raise ValueError("it does not have the length that it states")
@@ -767,7 +767,7 @@ def record_lists(
         yield listed
 
 
-def _read_headers(data: bytes, position: int) -> tuple[tuple[Header, ...], int]:
+def read_headers(data: bytes, position: int) -> tuple[tuple[Header, ...], int]:
     """Read the headers of a record.
 
     :raises IndexError: the data end inside them
@@ -795,7 +795,7 @@ def decode_record(data: bytes, start: int, end: int, header: BatchHeader) -> Rec
         offset_delta, position = read_varint(data, position)
         key, position = read_record_bytes(data, position)
         value, position = read_record_bytes(data, position)
-        own_headers, position = _read_headers(data, position)
+        own_headers, position = read_headers(data, position)
         if position != end:
             raise ValueError("a record does not have the length that it states")
     except (IndexError, ValueError) as error:

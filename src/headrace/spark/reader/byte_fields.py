@@ -22,10 +22,6 @@ _PADDING_BYTES = 16
 """More than the longest varint: reading one near the end of the last string stays inside."""
 
 
-class BadField(ValueError):
-    """Bytes that are no valid field."""
-
-
 def _unsigned_varints(data: Any, places: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     """Return Kafka's unsigned varints at ``places``, the places behind them, and the indexes of
     varints longer than ten bytes.
@@ -51,12 +47,12 @@ def varints(data: Any, places: Numbers) -> tuple[Numbers, Numbers]:
     """Return zigzag varints at ``places`` and the places behind them.
 
     :param data: a ``uint8`` array
-    :raises BadField: a varint is longer than ten bytes
+    :raises ValueError: a varint is longer than ten bytes
     :raises IndexError: a varint runs past the end of ``data``
     """
     values, after, too_long = _unsigned_varints(data, places)
     if len(too_long):
-        raise BadField("a varint is longer than ten bytes")
+        raise ValueError("a varint is longer than ten bytes")
     # The shift must not extend the sign: bit 63 belongs to the number.
     return ((values >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(values & 1), after
 

@@ -3,8 +3,8 @@
 The format is Kafka's (KIP-98), as in :mod:`headrace.protocol.record_batch`. A record begins with
 its length, so the place of a record follows from the record before it. Places are found for all
 batches at once where batches are many and short (the first record of each, then the second of each
-…), and record by record where they are few and long. All other fields are decoded for all records
-at once. Arrow copies keys and values once, from the batches into their columns.
+…), and record by record where they are few and long. All other fields but headers are decoded for
+all records at once. Arrow copies keys and values once, from the batches into their columns.
 
 ``docs/decisions/0007-columns-from-record-batches.md`` has the measurements.
 """
@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.protocol.limits import MAX_RECORD_HEADERS
 from headrace.protocol.record_batch import (
     CODEC_MASK,
     HEADER_BYTES,
@@ -27,10 +26,11 @@ from headrace.protocol.record_batch import (
     CorruptBatch,
     header_at,
     opened,
+    read_headers,
 )
 
 from .batches import Batches, WantedOffsets
-from .byte_fields import BadField, Bytes, Numbers, gather, text, varints
+from .byte_fields import Bytes, Numbers, gather, varints
 
 SPARK_SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
@@ -137,7 +137,7 @@ def decode(
             records = _decode(body, wanted, headers)
             if len(records):
                 yield records
-    except (BadField, IndexError, OverflowError, pa.ArrowInvalid) as error:
+    except (ValueError, IndexError, OverflowError) as error:
         raise CorruptBatch(f"records that cannot be decoded: {error}") from error
 
 
@@ -184,7 +184,7 @@ class _Fields:
 
     :param bounds: a row per record: start and end of its key, start and end of its value
     :param key_length: -1 for null, as is ``value_length``
-    :param headers_start: place of the first header
+    :param headers_start: place of the number of headers
     :param end: place behind the record
     """
 
@@ -194,7 +194,6 @@ class _Fields:
     bounds: Numbers
     key_length: Numbers
     value_length: Numbers
-    header_count: Numbers
     headers_start: Numbers
     end: Numbers
 
@@ -222,7 +221,7 @@ def _decode(body: _Body, wanted: WantedOffsets | None, headers: bool) -> Records
         fields.timestamp_type,
         key,
         value,
-        _headers(body.data, data, fields) if headers else None,
+        _headers(body.data, fields) if headers else None,
     )
 
 
@@ -239,9 +238,8 @@ def _fields(body: _Body, data: Any) -> _Fields:
     key_end = key_start + np.maximum(key_length, 0)
     value_length, value_start = varints(data, key_end)
     value_end = value_start + np.maximum(value_length, 0)
-    header_count, headers_start = varints(data, value_end)
-    without_headers = header_count == 0
-    if (headers_start > end).any() or (headers_start != end)[without_headers].any():
+    header_count, after_count = varints(data, value_end)
+    if (after_count > end).any() or (after_count != end)[header_count == 0].any():
         raise CorruptBatch("a record does not have the length that it states")
 
     base_offset: Numbers = np.repeat(heads["base_offset"].astype(np.int64), counts)
@@ -259,8 +257,7 @@ def _fields(body: _Body, data: Any) -> _Fields:
         bounds=np.stack((key_start, key_end, value_start, value_end), axis=1),
         key_length=key_length,
         value_length=value_length,
-        header_count=header_count,
-        headers_start=headers_start,
+        headers_start=value_end,
         end=end,
     )
 
@@ -322,35 +319,14 @@ def _places_one_by_one(
     return np.array(places, np.int64)
 
 
-def _headers(body: Bytes, data: Any, fields: _Fields) -> Any:
-    counts, ends = fields.header_count, fields.end
-    total = int(np.maximum(counts, 0).sum())
-    if not total:
-        return pa.nulls(len(counts), HEADERS_TYPE)
-    if (counts < 0).any() or (counts > MAX_RECORD_HEADERS).any() or total > len(body):
-        raise CorruptBatch("a record has an impossible number of headers")
-    offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
-    bounds: Numbers = np.empty((total, 4), np.int64)
-    value_lengths: Numbers = np.empty(total, np.int64)
-    rows = np.flatnonzero(counts > 0)
-    at = fields.headers_start[rows]
-    step = 0
-    while len(rows):
-        slots = offsets[rows] + step
-        key_length, key_start = varints(data, at)
-        key_end = key_start + np.maximum(key_length, 0)
-        value_length, value_start = varints(data, key_end)
-        at = value_start + np.maximum(value_length, 0)
-        bounds[slots] = np.stack((key_start, key_end, value_start, at), axis=1)
-        value_lengths[slots] = value_length
-        step += 1
-        unfinished = counts[rows] > step
-        if (at > ends[rows]).any() or (at != ends[rows])[~unfinished].any():
+def _headers(body: Bytes, fields: _Fields) -> Any:
+    """Return the headers of each record, which are read one by one: most records have few."""
+    data = bytes(body)
+    headers = []
+    starts, ends = fields.headers_start.tolist(), fields.end.tolist()
+    for start, end in zip(starts, ends, strict=True):
+        of_record, after = read_headers(data, start)
+        if after != end:
             raise CorruptBatch("the headers of a record do not have the length that it states")
-        rows, at = rows[unfinished], at[unfinished]
-    keys, values = gather(body, bounds, np.zeros(total, np.int64), value_lengths)
-    items = pa.StructArray.from_arrays([text(keys), values], fields=list(HEADERS_TYPE.value_type))
-    lists = pa.ListArray.from_arrays(
-        pa.array(offsets.astype(np.int32)), items, mask=pa.array(counts == 0)
-    )
-    return lists.cast(HEADERS_TYPE)
+        headers.append(of_record or None)
+    return pa.array(headers, HEADERS_TYPE)
