@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from argparse import ArgumentTypeError
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,7 +19,7 @@ from headrace.patterns import InvalidPattern, matches, occurs
 from headrace.security.principal_mapping import InvalidRules, PrincipalMapping
 from headrace.spark.errors import SourceError
 from headrace.spark.option_parsing import UserOptions
-from headrace.spark.subscription import Subscription
+from headrace.spark.subscription import Subscription, existing_topics
 
 SLOW = r"([a-z0-9]+[-_.]?)+"
 """Python's re tries 2**40 ways to match it."""
@@ -45,7 +48,9 @@ def test_no_name_takes_long() -> None:
     assert LagQuery(groups_excluded=SLOW).wants_group(group)
     assert not LagQuery(topics_pattern=SLOW).wants_topic(NAME)
     assert not LetterFilter(reason=f"^{SLOW}$").selects(letter)
-    assert Subscription(pattern=SLOW).matching([NAME]) == ()
+    topics = {NAME: SimpleNamespace(is_internal=False)}
+    cluster: Any = SimpleNamespace(all_topics=lambda: asyncio.sleep(0, topics))
+    assert asyncio.run(existing_topics(cluster, Subscription(pattern=SLOW))) == {}
     assert PrincipalMapping(f"RULE:{SLOW}/x/,DEFAULT").name_of(NAME) == NAME
 
 

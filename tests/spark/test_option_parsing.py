@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from headrace.client import Cluster
 from headrace.client.sasl import Sasl
 from headrace.spark.errors import SourceError
 from headrace.spark.option_parsing import KafkaOptions, UserOptions
-from headrace.spark.subscription import Subscription
+from headrace.spark.subscription import Subscription, existing_topics
 
 SERVER = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+PATTERN_NAMES = ("at1", "t1", "t11", "t2", "t3")
 KNOWN = ("subscribe", "subscribePattern", "maxSize", "endsEarly", "when")
 
 
@@ -71,10 +76,10 @@ def test_an_invalid_value_is_one_line_with_advice(options: dict[str, str], advic
 
 
 def test_a_pattern_matches_whole_names() -> None:
-    assert given(subscribePattern="t[0-9]").subscription().matching(["t2", "t1", "t11", "at1"]) == (
-        "t1",
-        "t2",
-    )
+    topics = {name: SimpleNamespace(is_internal=name == "t3") for name in PATTERN_NAMES}
+    cluster: Any = SimpleNamespace(all_topics=lambda: asyncio.sleep(0, topics))
+    subscription = given(subscribePattern="t[0-9]").subscription()
+    assert list(asyncio.run(existing_topics(cluster, subscription))) == ["t1", "t2"]
     assert given(subscribe="b, a,b").subscription() == Subscription(("b", "a"))
     assert given().subscription(required=False) == Subscription()
 

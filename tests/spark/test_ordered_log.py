@@ -63,11 +63,12 @@ def test_micro_batches_are_the_merge_in_pieces(
                     topics.produce(topic, stamps, partition)
         clock += 100
         available, before = log.ends(list(position)), dict(position)
-        taken: dict[int, list[Place]] = {task: [] for task in tasks_of(log.topics())}
+        owned = tasks_of(all_partitions(log.topics()))
+        taken: dict[int, list[Place]] = {task: [] for task in owned}
         while position != available:
             tasks = {
                 task: Inputs(own, {p: position[p] for p in own}, {p: available[p] for p in own})
-                for task, own in tasks_of(log.topics()).items()
+                for task, own in owned.items()
             }
             planned = plan(log, pacing, tasks, now_ms, chance.choice([None, 20, 60]))
             for task in tasks:

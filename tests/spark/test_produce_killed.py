@@ -26,7 +26,7 @@ BATCHES = 2
 PROGRAM = """
 import os, signal, sys
 import pyarrow as pa
-from headrace.spark.produce import writers
+from headrace.spark.produce import sink
 from headrace.spark.produce.commits import KafkaCommitLog
 from headrace.spark.produce.transactions import OpenTransactions
 from headrace.spark.produce.options import ProduceOptions
@@ -75,11 +75,11 @@ def commit_in_turn(self, transactions):
 OpenTransactions.commit = commit_in_turn
 
 def micro_batch(query, run, number):
-    writer = writers.StreamProduceWriter(options, None)
-    writers.current_run = lambda: QueryRun(query, run)
+    writer = sink.StreamProduceWriter(options, None)
+    sink.current_run = lambda: QueryRun(query, run)
     messages = []
     for task in range(TASKS):
-        writers.current_task = lambda: Task(task, 0)
+        sink.current_task = lambda: Task(task, 0)
         rows = [f"{query} {number} {task} {row}" for row in range(ROWS)]
         messages.append(writer.write(iter([pa.RecordBatch.from_pydict({"value": rows})])))
     writer.commit(messages, number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -88,7 +88,7 @@ Sample = tuple[Family, tuple[str, ...], float]
 
 @dataclass(slots=True)
 class _QueryState:
-    """The last progress of a query, and sums over the life of the listener."""
+    """Sums over the life of the listener, and the last progress of a query that runs."""
 
     name: str
     is_running: bool = True
@@ -96,7 +96,7 @@ class _QueryState:
     batches: int = 0
     seconds: float = 0.0
     records: Counter[str] = field(default_factory=Counter)
-    last: list[Sample] = field(default_factory=list)
+    progress: Any = None
 
 
 class PrometheusListener(StreamingQueryListener, Collector):
@@ -110,7 +110,7 @@ class PrometheusListener(StreamingQueryListener, Collector):
         self.server_port: int | None = None
         """The port of the page; None if :func:`export_metrics` has not served one."""
         self._lock = threading.Lock()
-        self._queries: OrderedDict[str, _QueryState] = OrderedDict()
+        self._queries: dict[str, _QueryState] = {}
 
     def onQueryStarted(self, event: Any) -> None:
         """Note that a query runs."""
@@ -121,7 +121,14 @@ class PrometheusListener(StreamingQueryListener, Collector):
         """Note the progress of a query."""
         progress = event.progress
         with self._lock:
-            self._note(self._state(progress.id, progress.name), progress)
+            state = self._state(progress.id, progress.name)
+            state.progress = progress
+            # An idle query repeats its last micro-batch, with no records.
+            if progress.numInputRows > 0:
+                state.batches += 1
+                state.seconds += progress.batchDuration / 1000
+            for name, source in zip(source_names(progress.sources), progress.sources, strict=True):
+                state.records[name] += max(0, source.numInputRows)
 
     def onQueryIdle(self, event: Any) -> None:
         """Do nothing: an idle query keeps its last progress."""
@@ -133,11 +140,11 @@ class PrometheusListener(StreamingQueryListener, Collector):
             if state is None:
                 return
             state.is_running = False
-            state.last = []
+            state.progress = None
             if event.exception is not None:
                 state.failures += 1
-            ended = [key for key, one in self._queries.items() if not one.is_running]
-            for key in ended[: max(0, len(ended) - MAX_ENDED_QUERIES)]:
+            ended = [key for key, query in self._queries.items() if not query.is_running]
+            for key in ended[:-MAX_ENDED_QUERIES]:
                 del self._queries[key]
 
     def collect(self) -> Iterable[Metric]:
@@ -146,30 +153,16 @@ class PrometheusListener(StreamingQueryListener, Collector):
             samples = [sample for state in self._queries.values() for sample in _samples(state)]
         families: dict[str, Metric] = {}
         for family, labels, value in samples:
-            metric = families.get(family.name)
-            if metric is None:
-                metric = families[family.name] = family.empty()
-            family.add(metric, labels, value)
+            if family.name not in families:
+                families[family.name] = family.empty()
+            family.add(families[family.name], labels, value)
         return families.values()
 
     def _state(self, query_id: Any, name: str | None) -> _QueryState:
         key = str(query_id)
-        state = self._queries.get(key)
-        if state is None:
-            state = self._queries[key] = _QueryState(name or key)
-        self._queries.move_to_end(key)
+        state = self._queries.pop(key, None) or _QueryState(name or key)
+        self._queries[key] = state  # the last one to be forgotten
         return state
-
-    def _note(self, state: _QueryState, progress: Any) -> None:
-        seconds = progress.batchDuration / 1000
-        # An idle query repeats its last micro-batch, with no records.
-        if progress.numInputRows > 0:
-            state.batches += 1
-            state.seconds += seconds
-        state.last = list(_of_query(state.name, progress, seconds))
-        for name, source in zip(source_names(progress.sources), progress.sources, strict=True):
-            state.records[name] += max(0, source.numInputRows)
-            state.last += _of_source(state.name, name, source)
 
 
 def export_metrics(
@@ -199,15 +192,15 @@ def _samples(state: _QueryState) -> Iterator[Sample]:
     yield BATCH_SECONDS_TOTAL, query, state.seconds
     for source, records in state.records.items():
         yield INPUT, (state.name, source), records
-    yield from state.last
-
-
-def _of_query(query: str, progress: Any, seconds: float) -> Iterator[Sample]:
-    yield BATCH_SECONDS, (query,), seconds
+    progress = state.progress
+    if progress is None:
+        return
+    yield BATCH_SECONDS, query, progress.batchDuration / 1000
     for phase, duration_ms in dict(progress.durationMs).items():
-        yield PHASE_SECONDS, (query, phase), duration_ms / 1000
-    started = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00"))
-    yield LAST_PROGRESS, (query,), started.timestamp()
+        yield PHASE_SECONDS, (state.name, phase), duration_ms / 1000
+    yield LAST_PROGRESS, query, datetime.fromisoformat(progress.timestamp).timestamp()
+    for name, source in zip(source_names(progress.sources), progress.sources, strict=True):
+        yield from _of_source(state.name, name, source)
 
 
 def _of_source(query: str, name: str, source: Any) -> Iterator[Sample]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from headrace.client import Cluster, TopicMetadata
@@ -22,12 +22,6 @@ class Subscription:
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-
-    def matching(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the ``names`` that match the pattern, sorted; without a pattern, ``topics``."""
-        if self.pattern is None:
-            return self.topics
-        return tuple(sorted(name for name in names if matches(self.pattern, name)))
 
 
 async def subscribed_topics(
@@ -49,12 +43,14 @@ async def existing_topics(cluster: Cluster, subscription: Subscription) -> dict[
 
     :raises ClientError: the cluster does not answer
     """
-    if subscription.pattern is None:
+    pattern = subscription.pattern
+    if pattern is None:
         return await cluster.existing_topics(subscription.topics)
-    topics_found = {
-        name: topic for name, topic in (await cluster.all_topics()).items() if not topic.is_internal
+    return {
+        name: topic
+        for name, topic in (await cluster.all_topics()).items()
+        if not topic.is_internal and matches(pattern, name)
     }
-    return {name: topics_found[name] for name in subscription.matching(topics_found)}
 
 
 def check_complete(topics_found: Collection[str], subscription: Subscription) -> None:

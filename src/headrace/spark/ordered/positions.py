@@ -6,7 +6,7 @@ position.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,10 +25,10 @@ def all_partitions(topics: Mapping[str, int]) -> list[TopicPartition]:
     return [(topic, number) for topic, count in topics.items() for number in range(count)]
 
 
-def tasks_of(topics: Mapping[str, int]) -> dict[int, tuple[TopicPartition, ...]]:
-    """Return task → the partition of that number of every topic, in the order of the topics."""
+def tasks_of(partitions: Iterable[TopicPartition]) -> dict[int, tuple[TopicPartition, ...]]:
+    """Return task → the partitions of that number, in their order."""
     tasks: dict[int, list[TopicPartition]] = {}
-    for topic, number in all_partitions(topics):
+    for topic, number in partitions:
         tasks.setdefault(number, []).append((topic, number))
     return {task: tuple(tasks[task]) for task in sorted(tasks)}
 

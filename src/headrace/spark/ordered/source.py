@@ -113,7 +113,7 @@ class OrderedReader(DataSourceReader):
         ends = resolve(log, options.end, every_partition, None, fail_on_data_loss=fail)
         if options.max_task_idle_ms >= 0:
             require_known(every_partition, starts, ends)
-        tasks = tasks_of(topics)
+        tasks = tasks_of(every_partition)
         pieces_per_task = max(1, round((options.min_partitions or 0) / len(tasks)))
         planned = []
         for task, partitions in tasks.items():

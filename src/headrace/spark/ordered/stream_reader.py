@@ -152,20 +152,14 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
         """Return the tasks of the micro-batch between two offsets."""
-        end = without_progress(end)  # of a checkpoint that an earlier pyspark has written
         starts, ends = _from_json(start), _from_json(end)
         reports = self._report_server()
         address = reports.next_batch()
         stream_times_ms = reports.stream_times_ms()
         # With max.task.idle.ms=-1 no partition is waited for, so nothing counts as enforced.
         counts_enforced = self._pacing.max_task_idle_ms >= 0
-        counts = {
-            topic: max(map(int, by_partition), default=-1) + 1
-            for topic, by_partition in end.items()
-        }
         tasks = []
-        for task, owned in tasks_of(counts).items():
-            partitions = tuple(p for p in owned if p in ends)
+        for task, partitions in tasks_of(ends).items():
             inputs = Inputs(partitions, {p: starts.get(p, ends[p]) for p in partitions}, ends)
             if not len(inputs):
                 continue
@@ -260,14 +254,15 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._log_ends = dict(ends)
         # A new partition starts with the micro-batch after this one, and its task waits for that:
         # its first offset must be in Spark's log before anything is read.
-        new = log.starts([p for p in all_partitions(topics) if p not in position])
+        partitions = all_partitions(topics)
+        new = log.starts([p for p in partitions if p not in position])
         if self._run_ends is not None:
             ends = {p: min(end, self._run_ends.get(p, position[p])) for p, end in ends.items()}
         tasks = {
             task: Inputs(
                 owned, {p: position[p] for p in owned}, {p: ends[p] for p in owned if p in ends}
             )
-            for task, owned in tasks_of(topics).items()
+            for task, owned in tasks_of(partitions).items()
             if all(p in position for p in owned)
         }
         max_offsets = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -323,7 +318,7 @@ def _to_json(
 
 
 def _from_json(offsets: JsonOffsets) -> Offsets:
-    offsets = without_progress(offsets)
+    offsets = without_progress(offsets)  # of a checkpoint that an earlier pyspark has written
     if not all(isinstance(by_partition, Mapping) for by_partition in offsets.values()):
         refuse_checkpoint("kafka-ordered", offsets)
     return {

@@ -129,26 +129,20 @@ def _filled(column: pa.Array, default: int) -> list[int]:
 def _header_pairs(
     headers: list[dict[str, Any]] | None,
 ) -> list[tuple[str, str | bytes | None]] | None:
-    if not headers:
-        return None
-    for header in headers:
-        _check_header(header)
-    return [(header["key"], header["value"]) for header in headers]
+    """Return the headers of a row.
 
-
-def _check_header(header: dict[str, Any] | None) -> None:
-    """Check a header of a row.
-
-    :raises SourceError: librdkafka cannot write it
+    :raises SourceError: librdkafka cannot write one
     """
-    if header is None:
-        raise SourceError("column headers has a null in the place of a header: remove it")
-    if header["key"] is None:
-        raise SourceError("column headers has a header without a key: give it one")
-    if "\0" in header["key"]:
-        raise SourceError(
-            f"column headers has the key {header['key']!r}: librdkafka would cut it at its NUL"
-        )
+    for header in headers or ():
+        if header is None:
+            raise SourceError("column headers has a null in the place of a header: remove it")
+        if header["key"] is None:
+            raise SourceError("column headers has a header without a key: give it one")
+        if "\0" in header["key"]:
+            raise SourceError(
+                f"column headers has the key {header['key']!r}: librdkafka would cut it at its NUL"
+            )
+    return [(header["key"], header["value"]) for header in headers or ()] or None
 
 
 _log = get_logger(__name__)

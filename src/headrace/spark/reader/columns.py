@@ -137,6 +137,8 @@ def decode(
             records = _decode(body, wanted, headers)
             if len(records):
                 yield records
+    except CorruptBatch:
+        raise
     except (ValueError, IndexError, OverflowError) as error:
         raise CorruptBatch(f"records that cannot be decoded: {error}") from error
 
