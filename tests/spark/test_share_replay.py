@@ -97,8 +97,6 @@ class Member:
         self.held += taken
         return [AcquiredRange("t", 0, n, n, 1) for n in taken]
 
-    acquire_unless_finished = acquire
-
     def acknowledge_rest(self, ranges: Sequence[AcquiredRange]) -> None:
         self.accept(r.first_offset for r in ranges)
 

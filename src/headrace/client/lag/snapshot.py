@@ -53,13 +53,6 @@ ROWS_AT_ONCE = 100_000
 Position = CommittedOffset | ShareOffset
 
 
-def offset_of(position: Position | None) -> int | None:
-    """Return the committed offset, or the start offset of a share group."""
-    if position is None:
-        return None
-    return position.offset if isinstance(position, CommittedOffset) else position.start_offset
-
-
 @dataclass(slots=True)
 class GroupPositions:
     """The positions and members of a group.
@@ -198,7 +191,7 @@ async def read_positions(
     }
     errors: dict[str, ClientError] = {}
     ids = {kind: [group.group_id for group in groups if group.type == kind] for kind in TYPES}
-    committing = [id_ for kind in TYPES if kind != SHARE for id_ in ids[kind]]
+    committing = [group.group_id for group in groups if group.type != SHARE]
     committed, descriptions = await asyncio.gather(
         committed_offsets(cluster, committing), _describe(cluster, ids if query.members else {})
     )
@@ -343,7 +336,6 @@ async def _add_held(leaders: PartitionLeaders, group: GroupPositions) -> None:
 class _Place:
     """Where a group reads on in a partition, and what is left there; None if unknown.
 
-    :param offset: the position
     :param committed_only: True if records of open and aborted transactions are not looked for
     :param start: the log start offset, where the group has no position, or one before the end
     :param reads_from: the position, or the log start if that is later
@@ -351,7 +343,6 @@ class _Place:
 
     key: TopicPartition
     at: Position | None
-    offset: int | None
     end: int | None
     stable: int | None
     committed_only: bool
@@ -359,6 +350,13 @@ class _Place:
     reads_from: int = 0
     records: int | None = None
     seconds: float | None = None
+
+    @property
+    def offset(self) -> int | None:
+        """The committed offset, or the start offset of a share group."""
+        if isinstance(self.at, ShareOffset):
+            return self.at.start_offset
+        return None if self.at is None else self.at.offset
 
     def count(self, complete_count: int | None, read_committed: bool) -> None:
         """Set the number of records that are left."""
@@ -388,9 +386,10 @@ async def measure(
     end = await leaders.offsets(partitions, LATEST)
     places = [
         [
-            _Place(key, at, offset_of(at), end.get(key), stable.get(key), group.type != SHARE)
+            _Place(
+                key, group.positions.get(key), end.get(key), stable.get(key), group.type != SHARE
+            )
             for key in sorted(group.partitions())
-            for at in (group.positions.get(key),)
         ]
         for group in groups
     ]

@@ -48,6 +48,8 @@ if a task lacks records.
 CHECK_INTERVAL_S = 5.0
 """The interval of looking up the topics while inputs of a task are not assigned."""
 
+_NO_EPOCH = -1
+
 POLL_INTERVAL_S = 0.1
 """The longest wait for records, and the longest time without polling the broker."""
 
@@ -210,8 +212,7 @@ class OrderedConsumer:
             closed
         """
         self._check_open()
-        if self._handed_out is not None:
-            self._processed[self._handed_out[0]] = self._handed_out[1]
+        self._finish_record()
         offsets = self._offsets(self._assigned)
         if offsets:
             with translated_errors(self._group_id):
@@ -374,24 +375,18 @@ class OrderedConsumer:
         offsets = []
         for key in keys:
             processed = self._processed.get(key)
-            is_in_hand = (
-                self._handed_out is not None
-                and self._handed_out[0] == key
-                and processed is not self._handed_out[1]
-            )
+            is_in_hand = self._handed_out is not None and self._handed_out[0] == key
             # Without buffered records, the position is also after transaction markers.
             is_buffered = self._tasks[key[1]].merge.count(key)
             position = None if is_in_hand or is_buffered else self._position(key)
-            after = None if processed is None else (processed.offset() or 0) + 1
-            if (
-                processed is not None
-                and after is not None
-                and (position is None or position <= after)
-            ):
-                epoch = processed.leader_epoch()
-                offsets.append(ConfluentPartition(*key, after, leader_epoch=epoch))
-            elif position is not None:
-                offsets.append(ConfluentPartition(*key, position))
+            after, epoch = position, None
+            if processed is not None:
+                next_offset = (processed.offset() or 0) + 1
+                if position is None or position <= next_offset:
+                    after, epoch = next_offset, processed.leader_epoch()
+            if after is not None:
+                leader_epoch = _NO_EPOCH if epoch is None else epoch
+                offsets.append(ConfluentPartition(*key, after, leader_epoch=leader_epoch))
         return offsets
 
     def _store(self) -> None:

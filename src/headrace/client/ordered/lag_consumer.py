@@ -258,22 +258,23 @@ class LagConsumer(Consumer):
     ) -> None:
         """See ``confluent_kafka.Consumer``."""
 
-        def assigned(_: Any, partitions: list[ConfluentPartition]) -> None:
-            if on_assign is not None:
-                on_assign(self, partitions)
-            self._track([p for p in partitions if partition_key(p) not in self._lags])
+        def then(
+            track: Callable[[Sequence[ConfluentPartition]], None],
+            callback: Callable[[Any, list[ConfluentPartition]], None] | None,
+        ) -> Callable[[Any, list[ConfluentPartition]], None]:
+            def called(_: Any, partitions: list[ConfluentPartition]) -> None:
+                if callback is not None:
+                    callback(self, partitions)
+                track(partitions)
 
-        def revoked(_: Any, partitions: list[ConfluentPartition]) -> None:
-            if on_revoke is not None:
-                on_revoke(self, partitions)
-            self._forget(partitions)
+            return called
 
-        def lost(_: Any, partitions: list[ConfluentPartition]) -> None:
-            if (callback := on_lost or on_revoke) is not None:
-                callback(self, partitions)
-            self._forget(partitions)
-
-        super().subscribe(topics, on_assign=assigned, on_revoke=revoked, on_lost=lost)
+        super().subscribe(
+            topics,
+            on_assign=then(self._track, on_assign),
+            on_revoke=then(self._forget, on_revoke),
+            on_lost=then(self._forget, on_lost or on_revoke),
+        )
 
     def assign(self, partitions: list[ConfluentPartition]) -> None:
         """See ``confluent_kafka.Consumer``."""
@@ -299,10 +300,10 @@ class LagConsumer(Consumer):
     def _track(self, partitions: Sequence[ConfluentPartition]) -> None:
         for partition in partitions:
             key = partition_key(partition)
-            start = partition.offset if partition.offset >= 0 else None
-            self._lags[key] = CurrentLag(
-                self._read_committed, start, self._cached_high_watermark(key)
-            )
+            if key not in self._lags:  # a callback may have assigned it
+                start = partition.offset if partition.offset >= 0 else None
+                high_watermark = self._cached_high_watermark(key)
+                self._lags[key] = CurrentLag(self._read_committed, start, high_watermark)
 
     def _forget(self, partitions: Sequence[ConfluentPartition]) -> None:
         for partition in partitions:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -61,32 +62,23 @@ def read(
 
     :raises SourceError: a broker refuses, or has not delivered for a minute
     """
-    delivery_counts = _DeliveryCounts(partition)
-    ranges = [
-        OffsetRange(r.topic, r.partition, r.first_offset, r.last_offset + 1)
-        for r in partition.value
-    ]
+    ranges = []
+    counts: dict[TopicPartition, list[tuple[int, int]]] = {}
+    for r in partition.value:
+        ranges.append(OffsetRange(r.topic, r.partition, r.first_offset, r.last_offset + 1))
+        counts.setdefault((r.topic, r.partition), []).append((r.first_offset, r.delivery_count))
+    runs = {key: np.array(sorted(of_key), np.int64).T for key, of_key in counts.items()}
     options = ReadOptions(headers=headers, skip_lost=True)
     with one_line_errors():
         for batch in log_reader.read(kafka, ranges, options):
-            rows = delivery_counts.append_to(batch)
+            rows = batch.append_column("deliveryCount", _delivery_counts(batch, runs))
             receipts = pa.repeat(partition.receipt, rows.num_rows)
             yield rows.append_column(RECEIPT_COLUMN, receipts)
 
 
-class _DeliveryCounts:
-    """Delivery counts of the records of one task, by runs of offsets of a topic partition."""
-
-    def __init__(self, partition: ShareInputPartition) -> None:
-        runs: dict[TopicPartition, list[tuple[int, int]]] = {}
-        for r in partition.value:
-            runs.setdefault((r.topic, r.partition), []).append((r.first_offset, r.delivery_count))
-        self._runs = {key: np.array(sorted(of_key), np.int64).T for key, of_key in runs.items()}
-
-    def append_to(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch of one topic partition with the column ``deliveryCount``."""
-        key = batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py()
-        first_offsets, counts = self._runs[key]
-        offsets = batch.column("offset").to_numpy()
-        run = np.searchsorted(first_offsets, offsets, side="right") - 1
-        return batch.append_column("deliveryCount", pa.array(counts[run].astype(np.int32)))
+def _delivery_counts(batch: pa.RecordBatch, runs: Mapping[TopicPartition, Any]) -> pa.Array:
+    """Return the column ``deliveryCount`` of a batch of one topic partition."""
+    key = batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py()
+    first_offsets, counts = runs[key]
+    run = np.searchsorted(first_offsets, batch.column("offset").to_numpy(), side="right") - 1
+    return pa.array(counts[run].astype(np.int32))

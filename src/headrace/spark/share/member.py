@@ -15,6 +15,7 @@ from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.driver_server import DriverServer, own_address
 from headrace.spark.errors import SourceError, describe
+from headrace.spark.pyspark_capabilities import HAS_ADMISSION_CONTROL
 from headrace.spark.subscription import subscribed_topics
 
 from .acquisitions import Acquisitions, Counts
@@ -82,18 +83,16 @@ class ShareMember:
         return self._acquisitions.counts
 
     def acquire(self) -> list[AcquiredRange]:
-        """Acquire the records of the next micro-batch; empty if there are none now.
+        """Acquire the records of the next micro-batch.
 
+        :returns: empty if there are none now; before pyspark 4.2, where such an answer ends
+            :func:`headrace.spark.drain`, if the group has finished them all
         :raises ClientError: a broker refuses
         """
-        return self._thread.run(self._acquisitions.acquire())
-
-    def acquire_unless_finished(self) -> list[AcquiredRange]:
-        """Acquire the records of the next micro-batch; empty if the group has finished them all.
-
-        :raises ClientError: a broker refuses
-        """
-        return self._thread.run(self._acquisitions.acquire_unless_finished())
+        acquisitions = self._acquisitions
+        if HAS_ADMISSION_CONTROL:
+            return self._thread.run(acquisitions.acquire())
+        return self._thread.run(acquisitions.acquire_unless_finished())
 
     def stop_at_current_end(self) -> None:
         """Acquire only what the topics hold now (``Trigger.AvailableNow``).

@@ -16,7 +16,6 @@ from headrace.client import AcquiredRange, Cluster
 from headrace.spark.driver_server import exit_on_sigterm, ignore_sigterm
 from headrace.spark.errors import one_line_errors
 from headrace.spark.pyspark_capabilities import (
-    HAS_ADMISSION_CONTROL,
     ReadAllAvailable,
     ReadLimit,
     SupportsTriggerAvailableNow,
@@ -124,9 +123,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._offset  # acquired, and not run yet
         self._acknowledge_batch()
         with one_line_errors():
-            # Before pyspark 4.2, an answer without news is what ends headrace.spark.drain.
-            acquire = member.acquire if HAS_ADMISSION_CONTROL else member.acquire_unless_finished
-            ranges = acquire()
+            ranges = member.acquire()
         if not ranges:
             return start
         self._batches += 1
