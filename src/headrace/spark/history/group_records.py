@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headrace.internal_topics import CONSUMER_OFFSETS
 from headrace.spark.reader.byte_fields import Column, Fields, Numbers, text
-from headrace.spark.reader.columns import Records
+from headrace.spark.reader.columns import Records, arrow_schema
 
 COMMIT, COMMIT_DELETED = "commit", "commit deleted"
 """A group committed an offset of a partition; the offset was deleted or expired."""
@@ -57,6 +57,7 @@ leaves it unchanged); ``epoch`` the generation or epoch of a group; ``members`` 
 members of a classic group; ``timestamp`` that of the record.
 """
 
+_ARROW_SCHEMA = arrow_schema(SCHEMA)
 _GROUP_TYPES = ("classic", "consumer", "share", "streams")
 _COMMIT_TYPES = (0, 1)
 _CLASSIC_GROUP = 2
@@ -70,8 +71,6 @@ SHARE_SNAPSHOT, _SHARE_UPDATE = 0, 1
 _STATE_BATCH_BYTES = 20
 _UUID_BYTES = 16
 _UNKNOWN = -1
-_TIMESTAMP = pa.timestamp("us", "UTC")
-_KINDS = {"int": pa.int32(), "bigint": pa.int64(), "timestamp": _TIMESTAMP}
 
 
 class _Table:
@@ -105,7 +104,7 @@ class _Table:
         if name not in self._numbers:
             return pa.nulls(self.count, kind)
         column, is_set = self._numbers[name]
-        if kind == _TIMESTAMP:
+        if pa.types.is_timestamp(kind):
             return pa.array(column * 1000, mask=~is_set).cast(kind)
         return pa.array(column, mask=~is_set).cast(kind, safe=False)
 
@@ -143,18 +142,15 @@ def _to_batch(table: _Table, records: Records, topic: str, partition: int) -> An
         "group_type": pa.array(_GROUP_TYPES).take(group_types),
         "topic_id": table.columns.get("topic_id", pa.nulls(count, pa.binary())),
         "log_topic": pa.repeat(topic, count),
-        "log_partition": pa.repeat(pa.scalar(partition, pa.int32()), count),
+        "log_partition": pa.repeat(partition, count),
         "log_offset": pa.array(records.offset),
     }
-    columns = {}
-    for name, kind in (column.split() for column in SCHEMA.split(", ")):
-        if name in made:
-            columns[name] = made[name]
-        elif kind == "string":
-            columns[name] = table.strings(name)
-        else:
-            columns[name] = table.numbers(name, _KINDS[kind])
-    return pa.RecordBatch.from_pydict(columns)
+    for field in _ARROW_SCHEMA:
+        if field.name not in made:
+            is_text = field.type == pa.string()
+            column = table.strings(field.name) if is_text else table.numbers(field.name, field.type)
+            made[field.name] = column
+    return pa.RecordBatch.from_pydict(made, _ARROW_SCHEMA)
 
 
 def _decode_offsets_topic(table: _Table, key: Column, value: Column, has_value: Any) -> None:
@@ -173,19 +169,17 @@ def _decode_offsets_topic(table: _Table, key: Column, value: Column, has_value: 
     is_member = np.isin(record_type, tuple(_GROUP_TYPE_OF_MEMBER))
     has_second = is_commit | is_member
     group_id = fields.string()
+    second = fields.only(has_second)
     start: Numbers = np.zeros(table.count, np.int64)
     length: Numbers = np.full(table.count, -1)
-    start[has_second], length[has_second] = fields.only(has_second).string()
+    start[has_second], length[has_second] = second.string()
     topic = start, np.where(is_commit, length, -1)
     member_id = start, np.where(is_member, length, -1)
     columns = fields.gather(group_id, topic, member_id)
     table.columns |= zip(("group_id", "topic", "member_id"), columns, strict=True)
 
     commit_rows = rows[is_commit]
-    commit_key = Fields(key, commit_rows)
-    commit_key.skip(2)
-    commit_key.string()
-    commit_key.string()
+    commit_key = second.only(is_commit[has_second])
     table.put("partition", commit_rows, commit_key.number(4), commit_key.whole)
     commit_rows = commit_rows[commit_key.ended()]
     table.event[commit_rows] = _CODES[COMMIT_DELETED]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headrace.client import Cluster
@@ -203,8 +203,8 @@ def _positions(events: DataFrame, topics: DataFrame, period: Period) -> DataFram
     done = F.when(is_share, F.col("delivery_complete_count")).otherwise(F.lit(0)).cast("bigint")
     last = F.struct(is_deletion.alias("deleted"), done.alias("done"))
     per_step = named.groupBy(*_KEY, "step").agg(
-        F.max_by(last, _age()).alias("last"),
-        F.max_by("offset", F.when(F.col("offset").isNotNull(), _age())).alias("start"),
+        _latest(last, F.lit(True)).alias("last"),
+        _latest("offset", F.col("offset").isNotNull()).alias("start"),
         F.count(F.when(~is_deletion & ~is_snapshot, 1)).cast("int").alias("commits"),
     )
     fields = F.struct("step", "start", "last.done", "last.deleted", "commits")
@@ -222,18 +222,15 @@ def members(events: DataFrame, period: Period) -> DataFrame:
     # A group may consist of commits only.
     of_life = _is_event(GROUP, GROUP_DELETED, COMMIT)
     groups = until_end.groupBy("group_id").agg(
-        F.max_by("group_type", F.when(of_group, _age())).alias("of_group"),
+        _latest("group_type", of_group).alias("of_group"),
         F.max(F.when(F.col("group_type") == "share", F.lit("share"))).alias("of_share"),
-        F.max_by("event", F.when(of_life, _age())).alias("latest"),
-        F.max_by("members", F.when(F.col("members").isNotNull(), _age())).alias("classic_members"),
-    )
-    by_age = Window.partitionBy("group_id", "member_id").orderBy(
-        F.desc("timestamp"), F.desc("log_offset")
+        _latest("event", of_life).alias("latest"),
+        _latest("members", F.col("members").isNotNull()).alias("classic_members"),
     )
     alive = (
         until_end.where(_is_event(MEMBER, MEMBER_LEFT))
-        .withColumn("place", F.row_number().over(by_age))
-        .where("place = 1")
+        .groupBy("group_id", "member_id")
+        .agg(_latest("event", F.lit(True)).alias("event"))
         .groupBy("group_id")
         .agg(F.count(F.when(_is_event(MEMBER), 1)).alias("new_members"))
     )
@@ -267,8 +264,9 @@ def _of_groups(all_series: DataFrame) -> DataFrame:
     return partitions.join(series_of_groups, "group_id")
 
 
-def _age() -> Column:
-    return F.struct("timestamp", "log_offset")
+def _latest(column: Column | str, condition: Column) -> Column:
+    """Return the value of a column in the last event for which a condition holds."""
+    return F.max_by(column, F.when(condition, F.struct("timestamp", "log_offset")))
 
 
 def _is_event(*names: str) -> Column:

@@ -187,12 +187,11 @@ class LagStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the offset of the next snapshot; ``start`` after the last one."""
         check_offset("kafka-lag", start, _NO_OFFSET)
-        following: int = start["snapshot"] + 1
-        if not self._takes_one:
-            return {"snapshot": following}
-        if self._last is None:
-            self._last = following
-        return {"snapshot": max(self._last, start["snapshot"])}
+        snapshot: int = start["snapshot"] + 1
+        if self._takes_one:
+            self._last = self._last or snapshot
+            snapshot = max(self._last, start["snapshot"])
+        return {"snapshot": snapshot}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Take one snapshot, then end."""

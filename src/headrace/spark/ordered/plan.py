@@ -83,7 +83,7 @@ _GOOD_FILL = 0.8
 _AIMED_FILL = 0.9
 
 _Hints = Mapping[TopicPartition, int | None]
-_Search = Generator[dict[TopicPartition, int], _Hints, int]
+_Search = Generator[dict[TopicPartition, int], _Hints | None, int]
 """A search for a timestamp: yields timestamps to ask for, is sent hints, returns the timestamp."""
 
 
@@ -155,7 +155,7 @@ def _search(inputs: Inputs, budget: int, lowest_ms: int, highest_ms: int) -> _Se
             part = (_AIMED_FILL * budget - low_count) / max(1, high_count - low_count)
             guess_ms = int(low_ms + (high_ms - low_ms) * part)
             middle_ms = min(high_ms - 1, max(low_ms + 1, guess_ms))
-        hints = yield dict.fromkeys(inputs.filled, middle_ms)
+        hints = (yield dict.fromkeys(inputs.filled, middle_ms)) or {}
         count = sum(hinted_offset(hints, p, inputs) - inputs.starts[p] for p in inputs.filled)
         if _GOOD_FILL * budget <= count <= budget:
             return middle_ms
@@ -175,7 +175,7 @@ def _run_together(log: BrokerLog, searches: Mapping[int, _Search]) -> dict[int, 
     while running:
         for task, search in list(running.items()):
             try:
-                questions[task] = next(search) if hints is None else search.send(hints)
+                questions[task] = search.send(hints)
             except StopIteration as end:
                 found_ms[task] = end.value
                 questions.pop(task, None)

@@ -240,12 +240,8 @@ def _ends_with_open_transactions(
     if not beyond:
         return ends
     high_watermarks = log.high_watermarks(beyond)
-    raised = {}
-    for partition in beyond:
-        offset = position[partition]
-        high_watermark = high_watermarks.get(partition, offset)
-        raised[partition] = max(ends[partition], min(offset, high_watermark))
-    return ends | raised
+    reached = {p: min(position[p], high_watermarks.get(p, position[p])) for p in beyond}
+    return ends | {p: max(ends[p], offset) for p, offset in reached.items()}
 
 
 def _loss(

@@ -80,10 +80,9 @@ def acknowledge(batch_df: DataFrame) -> Acknowledged:
         query cannot be reached
     """
     _check_columns(batch_df.columns)
-    columns = [*_NEEDED_COLUMNS, *(name for name in ("outcome",) if name in batch_df.columns)]
-    return deliver(
-        checked(batch_df.select(*columns).mapInArrow(_run_batches, _RUN_COLUMNS).collect())
-    )
+    columns = [name for name in (*_NEEDED_COLUMNS, "outcome") if name in batch_df.columns]
+    runs = batch_df.select(*columns).mapInArrow(_run_batches, _RUN_COLUMNS).collect()
+    return deliver(checked(runs))
 
 
 class OutcomeWriter(ArrowStreamWriter):
@@ -132,9 +131,8 @@ def _check_columns(names: Iterable[str]) -> None:
 
 def _run_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        runs = list(outcome_runs(batch))
-        if runs:
-            columns = [pa.array(column) for column in zip(*runs, strict=True)]
+        columns = [pa.array(column) for column in zip(*outcome_runs(batch), strict=True)]
+        if columns:
             yield pa.RecordBatch.from_arrays(columns, names=_RUN_COLUMNS.split()[::2])
 
 
