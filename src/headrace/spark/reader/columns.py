@@ -322,13 +322,19 @@ def _places_one_by_one(
 
 
 def _headers(body: Bytes, fields: _Fields) -> Any:
-    """Return the headers of each record, which are read one by one: most records have few."""
+    """Return the headers of each record, which are read one by one: mostly they are those of the
+    record before.
+    """
     data = bytes(body)
     headers = []
     starts, ends = fields.headers_start.tolist(), fields.end.tolist()
+    of_record, header_bytes = None, b""
     for start, end in zip(starts, ends, strict=True):
-        of_record, after = read_headers(data, start)
-        if after != end:
-            raise CorruptBatch("the headers of a record do not have the length that it states")
-        headers.append(of_record or None)
+        if header_bytes != data[start:end]:
+            header_bytes = data[start:end]
+            read, after = read_headers(header_bytes, 0)
+            if after != len(header_bytes):
+                raise CorruptBatch("the headers of a record do not have the length that it states")
+            of_record = read or None
+        headers.append(of_record)
     return pa.array(headers, HEADERS_TYPE)
