@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.spark.errors import SourceError
-from headrace.spark.spark_offsets import check_offset
+from headrace.spark.source_progress import check_offset
 from tests.spark.conftest import needs_available_now
 from tests.spark.mistakes import FOREIGN_CHECKPOINT, MISTAKES, Scene, make, problem, run_stream
 

@@ -21,8 +21,7 @@ from headrace.spark.listener import (
     export_metrics,
 )
 from headrace.spark.pyspark_capabilities import SelfPacedReader
-from headrace.spark.source_progress import source_progress
-from headrace.spark.spark_offsets import PROGRESS
+from headrace.spark.source_progress import PROGRESS, source_progress
 from tests.spark.conftest import QUERY_TIMEOUT_S, Batches, Queue
 from tests.support import wait_until
 

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 )
 
 from headrace.log_lines import get_logger
-from headrace.spark.spark_offsets import with_progress, without_progress
+from headrace.spark.source_progress import with_progress, without_progress
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery

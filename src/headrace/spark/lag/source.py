@@ -35,7 +35,7 @@ from headrace.spark.pyspark_capabilities import (
 )
 from headrace.spark.reader.cluster_thread import shared_cluster_thread
 from headrace.spark.reader.columns import arrow_schema
-from headrace.spark.spark_offsets import check_offset
+from headrace.spark.source_progress import check_offset
 from headrace.spark.worker_check import CheckedInExecutors
 
 SCHEMA = (

@@ -12,7 +12,7 @@ the hint is wrong, the records themselves are searched.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -220,6 +220,17 @@ class Inputs:
     partitions: tuple[TopicPartition, ...]
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
+
+    @classmethod
+    def bounded(
+        cls,
+        partitions: Iterable[TopicPartition],
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> Inputs:
+        """Return those of the partitions whose start and end are known."""
+        known = tuple(p for p in partitions if p in starts and p in ends)
+        return cls(known, {p: starts[p] for p in known}, {p: ends[p] for p in known})
 
     def __len__(self) -> int:
         return sum(map(self.available, self.partitions))

@@ -15,7 +15,14 @@ from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import SourceError
 from headrace.spark.ordered.broker_log import BrokerLog, Offsets
 from headrace.spark.ordered.cuts import Inputs, cut
-from headrace.spark.ordered.options import COMMITTED, EARLIEST, LATEST, OFFSET_NAMES, Bound
+from headrace.spark.ordered.options import (
+    COMMITTED,
+    EARLIEST,
+    LATEST,
+    OFFSET_NAMES,
+    Bound,
+    OrderedOptions,
+)
 
 _log = get_logger(__name__)
 
@@ -61,21 +68,18 @@ def require_known(wanted: Sequence[TopicPartition], *known: Mapping[TopicPartiti
 
 
 def resolve(
-    log: BrokerLog,
-    bound: Bound,
-    partitions: Sequence[TopicPartition],
-    group_id: str | None,
-    *,
-    fail_on_data_loss: bool,
+    log: BrokerLog, options: OrderedOptions, bound: Bound, partitions: Sequence[TopicPartition]
 ) -> Offsets:
     """Return the offsets of a bound; without partitions whose leader does not answer.
 
-    :param group_id: the group of ``committed``
-    :param fail_on_data_loss: refuse offsets beyond the end of a log. Otherwise log a warning for
-        each; reading then starts at the start of that log, or ends at its end.
+    With ``failOnDataLoss`` offsets beyond the end of a log are refused. Otherwise a warning is
+    logged for each, and reading starts at the start of that log, or ends at its end.
+
+    :param bound: the start or the end of the options
     :raises SourceError: an offset is refused, a partition is missing in the bound, or the bound
         names an unknown one
     """
+    fail = options.fail_on_data_loss
     if bound.timestamp_ms is not None:
         return _at_timestamps(log, dict.fromkeys(partitions, bound.timestamp_ms))
     if bound.timestamps_ms is not None:
@@ -89,24 +93,23 @@ def resolve(
         numbers = {p: offset for p, offset in bound.offsets.items() if named[p] is None}
         claim = _Claim(f"option {option} has", "use an offset up to that, or -1 for the end")
         return (
-            _within_logs(log, numbers, claim, bound, fail_on_data_loss)
+            _within_logs(log, numbers, claim, bound, fail)
             | log.ends([p for p, name in named.items() if name == LATEST])
             | log.starts([p for p, name in named.items() if name == EARLIEST])
         )
     if bound.at == COMMITTED:
-        assert group_id is not None
-        committed = log.committed(group_id, partitions)
-        claim = _Claim(f"group '{group_id}' has committed", "reset the group's offsets")
-        within = _within_logs(log, committed, claim, bound, fail_on_data_loss)
-        return log.starts(partitions) | within
+        assert options.group_id is not None
+        committed = log.committed(options.group_id, partitions)
+        claim = _Claim(f"group '{options.group_id}' has committed", "reset the group's offsets")
+        return log.starts(partitions) | _within_logs(log, committed, claim, bound, fail)
     return log.starts(partitions) if bound.at == EARLIEST else log.ends(partitions)
 
 
 def _at_timestamps(log: BrokerLog, timestamps_ms: Mapping[TopicPartition, int]) -> Offsets:
     partitions = tuple(timestamps_ms)
     starts, ends = log.starts(partitions), log.ends(partitions)
-    known = tuple(p for p in partitions if p in starts and p in ends)
-    return cut(log, Inputs(known, starts, ends), {p: timestamps_ms[p] for p in known}).reached
+    inputs = Inputs.bounded(partitions, starts, ends)
+    return cut(log, inputs, {p: timestamps_ms[p] for p in inputs.partitions}).reached
 
 
 class _Claim(NamedTuple):

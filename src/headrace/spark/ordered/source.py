@@ -106,23 +106,18 @@ class OrderedReader(DataSourceReader):
         topics = log.complete_topics()
         check_equal_counts(topics)
         every_partition = all_partitions(topics)
-        fail = options.fail_on_data_loss
-        starts = resolve(
-            log, options.start, every_partition, options.group_id, fail_on_data_loss=fail
-        )
-        ends = resolve(log, options.end, every_partition, None, fail_on_data_loss=fail)
+        starts = resolve(log, options, options.start, every_partition)
+        ends = resolve(log, options, options.end, every_partition)
         if options.max_task_idle_ms >= 0:
             require_known(every_partition, starts, ends)
         tasks = tasks_of(every_partition)
         pieces_per_task = max(1, round((options.min_partitions or 0) / len(tasks)))
         planned = []
         for task, partitions in tasks.items():
-            bounded = tuple(p for p in partitions if p in starts and p in ends)
-            inputs = Inputs(bounded, {p: starts[p] for p in bounded}, {p: ends[p] for p in bounded})
+            inputs = Inputs.bounded(partitions, starts, ends)
+            pieces = [inputs]
             if pieces_per_task > 1 and len(inputs):
                 pieces = slices(log, inputs, pieces_per_task)
-            else:
-                pieces = [inputs]
             planned += [InputPartition(TaskWork(task, offset_ranges(piece))) for piece in pieces]
         return planned
 

@@ -21,7 +21,7 @@ from headrace.spark.pyspark_capabilities import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from headrace.spark.spark_offsets import refuse_checkpoint, without_progress
+from headrace.spark.source_progress import refuse_checkpoint, without_progress
 
 from .broker_log import BrokerLog, Offsets
 from .cuts import Inputs
@@ -89,13 +89,7 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             topics = log.complete_topics()
             check_equal_counts(topics)
             wanted = all_partitions(topics)
-            starts = resolve(
-                log,
-                options.start,
-                wanted,
-                options.group_id,
-                fail_on_data_loss=options.fail_on_data_loss,
-            )
+            starts = resolve(log, options, options.start, wanted)
             require_known(wanted, starts)
         self._initial = _to_json(starts, topics)
         return self._initial

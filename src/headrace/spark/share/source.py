@@ -22,7 +22,7 @@ from headrace.spark.pyspark_capabilities import (
     stream_reader,
 )
 from headrace.spark.reader.columns import SPARK_HEADERS, SPARK_SCHEMA
-from headrace.spark.spark_offsets import check_offset
+from headrace.spark.source_progress import check_offset
 from headrace.spark.subscription import subscribed_topics
 from headrace.spark.worker_check import CheckedInExecutors
 
