@@ -341,8 +341,8 @@ class _Place:
     :param reads_from: the position, or the log start if that is later
     """
 
+    group: GroupPositions
     key: TopicPartition
-    at: Position | None
     end: int | None
     stable: int | None
     committed_only: bool
@@ -352,21 +352,49 @@ class _Place:
     seconds: float | None = None
 
     @property
+    def at(self) -> Position | None:
+        """What the group has stored."""
+        return self.group.positions.get(self.key)
+
+    @property
     def offset(self) -> int | None:
         """The committed offset, or the start offset of a share group."""
-        if isinstance(self.at, ShareOffset):
-            return self.at.start_offset
-        return None if self.at is None else self.at.offset
+        at = self.at
+        if isinstance(at, ShareOffset):
+            return at.start_offset
+        return None if at is None else at.offset
 
-    def count(self, complete_count: int | None, read_committed: bool) -> None:
+    def count(self, read_committed: bool) -> None:
         """Set the number of records that are left."""
+        at, offset = self.at, self.offset
         end = self.stable if read_committed and self.committed_only else self.end
-        self.records = records_left(self.offset, self.start, end, complete_count or 0)
-        self.reads_from = max(self.offset or 0, self.start or 0)
-        if isinstance(self.at, ShareOffset) and self.offset is not None and complete_count is None:
+        complete_count = self.group.complete_counts.get(self.key)
+        self.records = records_left(offset, self.start, end, complete_count or 0)
+        self.reads_from = max(offset or 0, self.start or 0)
+        if isinstance(at, ShareOffset) and offset is not None and complete_count is None:
             # The broker's own number is older than the end.
-            lag = self.at.lag
+            lag = at.lag
             self.records = None if self.records is None or lag is None else min(self.records, lag)
+
+    def lag(self) -> PartitionLag:
+        """Return what is known of the place."""
+        group, key, at = self.group, self.key, self.at
+        held, delivery_count = group.held.get(key, (None, None))
+        return PartitionLag(
+            *key,
+            position=self.offset,
+            records=self.records,
+            seconds=self.seconds,
+            log_start_offset=self.start,
+            end_offset=self.end,
+            last_stable_offset=self.stable,
+            delivery_complete_count=group.complete_counts.get(key),
+            leader_epoch=None if at is None else at.leader_epoch,
+            metadata=at.metadata if isinstance(at, CommittedOffset) else None,
+            members=group.holders.get(key, ()),
+            held=held,
+            delivery_count=delivery_count,
+        )
 
 
 async def measure(
@@ -385,38 +413,28 @@ async def measure(
     stable = await leaders.offsets(partitions, LATEST, read_committed=True)
     end = await leaders.offsets(partitions, LATEST)
     places = [
-        [
-            _Place(
-                key, group.positions.get(key), end.get(key), stable.get(key), group.type != SHARE
-            )
-            for key in sorted(group.partitions())
-        ]
+        _Place(group, key, end.get(key), stable.get(key), group.type != SHARE)
         for group in groups
+        for key in sorted(group.partitions())
     ]
     behind = [
         place
-        for of_group in places
-        for place in of_group
+        for place in places
         if place.end is not None and (place.offset is None or place.offset < place.end)
     ]
     start = await leaders.offsets({place.key for place in behind}, EARLIEST) if behind else {}
     for place in behind:
         place.start = start.get(place.key)
-    for group, of_group in zip(groups, places, strict=True):
-        for place in of_group:
-            place.count(group.complete_counts.get(place.key), query.read_committed)
+    for place in places:
+        place.count(query.read_committed)
     if query.time_lag:
-        all_places = [place for of_group in places for place in of_group]
-        await _look_at_records(all_places, query, leaders, times, at_ms)
+        await _look_at_records(places, query, leaders, times, at_ms)
+    lags: dict[str, list[PartitionLag]] = {group.group_id: [] for group in groups}
+    for place in places:
+        lags[place.group.group_id].append(place.lag())
     return [
-        group_lag(
-            group.group_id,
-            group.type,
-            group.state,
-            group.members,
-            [_partition_lag(group, place) for place in of_group],
-        )
-        for group, of_group in zip(groups, places, strict=True)
+        group_lag(group.group_id, group.type, group.state, group.members, lags[group.group_id])
+        for group in groups
     ]
 
 
@@ -462,24 +480,3 @@ async def _look_at_records(
     for place in places:
         if place.records == 0:
             place.seconds = 0.0
-
-
-def _partition_lag(group: GroupPositions, place: _Place) -> PartitionLag:
-    key, at = place.key, place.at
-    held, delivery_count = group.held.get(key, (None, None))
-    return PartitionLag(
-        topic=key[0],
-        partition=key[1],
-        position=place.offset,
-        records=place.records,
-        seconds=place.seconds,
-        log_start_offset=place.start,
-        end_offset=place.end,
-        last_stable_offset=place.stable,
-        delivery_complete_count=group.complete_counts.get(key),
-        leader_epoch=None if at is None else at.leader_epoch,
-        metadata=at.metadata if isinstance(at, CommittedOffset) else None,
-        members=group.holders.get(key, ()),
-        held=held,
-        delivery_count=delivery_count,
-    )

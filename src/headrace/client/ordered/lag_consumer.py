@@ -176,20 +176,11 @@ class LagConsumer(Consumer):
             first = super().poll(timeout)
             messages = [] if first is None else [first, *super().consume(num_messages, 0)]
         messages_of: dict[TopicPartition, list[Message]] = {}
-        at_end: dict[TopicPartition, int] = {}
-        topic, partition, run = None, None, []
-        for message in messages:
-            if message.error() is not None:
-                key = self._handle_event(message)
-                at_end[key] = len(messages_of.get(key, ()))
-                continue
-            if message.partition() != partition or message.topic() != topic:
-                topic, partition = message.topic(), message.partition()
-                run = messages_of.setdefault((topic, partition), [])  # type: ignore[arg-type]
-            run.append(message)
-        for key, run in messages_of.items():
-            if at_end.get(key) != len(run):
-                self._advance(key, run[-1])
+        for message in self._track_positions(messages):
+            if message.error() is None:
+                messages_of.setdefault(_key_of(message), []).append(message)
+            else:
+                self._note_failure(message)
         if self._failure is not None and not messages_of:
             failure, self._failure = self._failure, None
             raise failure
@@ -205,40 +196,30 @@ class LagConsumer(Consumer):
                 last[key] = message
             elif error.code() == KafkaError._PARTITION_EOF:
                 last.pop(key, None)
-                self._reach_end(key, message)
+                if key in self._lags:
+                    self._lags[key].reach_end(message.offset() or 0)
                 if not self._shows_eof:
                     continue
             shown.append(message)
         for key, message in last.items():
-            self._advance(key, message)
+            if key in self._lags:
+                self._lags[key].advance((message.offset() or 0) + 1)
         return shown
 
-    def _handle_event(self, message: Any) -> TopicPartition:
-        error, key = message.error(), _key_of(message)
+    def _note_failure(self, message: Any) -> None:
+        """Note the first error that librdkafka does not recover from."""
+        error, (topic, partition) = message.error(), _key_of(message)
         code, text = error.code(), error.str()
-        if code == KafkaError._PARTITION_EOF:
-            self._reach_end(key, message)
-        elif self._failure is None and (
-            error.fatal() or not (error.retriable() or code in _TRANSIENT_ERRORS)
-        ):
-            name = f"{key[0]}-{key[1]}"
-            if code == KafkaError._AUTO_OFFSET_RESET:
-                error = KafkaError(
-                    code, f"{name} cannot be read from its position: {text}; {_NO_RESET}"
-                )
-            elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                needs = missing_permission(code, f"READ on topic '{key[0]}'")
-                error = KafkaError(code, f"{name} cannot be read: {text}: {needs}")
-            self._failure = KafkaException(error)
-        return key
-
-    def _reach_end(self, key: TopicPartition, message: Any) -> None:
-        if key in self._lags:
-            self._lags[key].reach_end(message.offset())
-
-    def _advance(self, key: TopicPartition, last: Any) -> None:
-        if key in self._lags:
-            self._lags[key].advance(last.offset() + 1)
+        is_passing = not error.fatal() and (error.retriable() or code in _TRANSIENT_ERRORS)
+        if self._failure is not None or is_passing:
+            return
+        if code == KafkaError._AUTO_OFFSET_RESET:
+            text = f"{topic}-{partition} cannot be read from its position: {text}; {_NO_RESET}"
+            error = KafkaError(code, text)
+        elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            needs = missing_permission(code, f"READ on topic '{topic}'")
+            error = KafkaError(code, f"{topic}-{partition} cannot be read: {text}: {needs}")
+        self._failure = KafkaException(error)
 
     def seek(self, partition: ConfluentPartition) -> None:
         """See ``confluent_kafka.Consumer``."""
@@ -354,9 +335,10 @@ _TRANSIENT_ERRORS = frozenset(
         KafkaError._RESOLVE,
         KafkaError._TIMED_OUT,
         KafkaError._MAX_POLL_EXCEEDED,
+        KafkaError._PARTITION_EOF,
     }
 )
-"""Errors that librdkafka reports and recovers from, if necessary by joining the group again."""
+"""What librdkafka reports and recovers from, if necessary by joining the group again."""
 
 
 class _EndOffsets:
