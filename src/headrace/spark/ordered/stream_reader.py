@@ -106,16 +106,24 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             too long in a run with ``Trigger.AvailableNow``
         """
         give_up_at_s = time.monotonic() + _UNREADABLE_TIMEOUT_S
+        # Returning `start` ends a run with Trigger.AvailableNow; before pyspark 4.2, it ends
+        # headrace.spark.drain.
+        must_read_all = self._run_ends is not None or not HAS_ADMISSION_CONTROL
         with one_line_errors():
             while True:
                 end = self._end_unless_unreachable(start, limit)
                 if end == start:
                     time.sleep(max(0.0, self._planned_at_s + _IDLE_INTERVAL_S - time.monotonic()))
                 self._planned_at_s = time.monotonic()
-                if end != start or not self._has_unread():
+                if end != start or not (must_read_all and self._unread):
                     return end
                 if self._run_ends is not None and time.monotonic() >= give_up_at_s:
-                    raise SourceError(self._describe_unread())
+                    names = ", ".join(f"{topic}-{number}" for topic, number in sorted(self._unread))
+                    raise SourceError(
+                        f"cannot read on: the leaders of {names} have not answered for "
+                        f"{_UNREADABLE_TIMEOUT_S:.0f} s: check their brokers, then start the query "
+                        "again"
+                    )
 
     def _end_unless_unreachable(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
         try:
@@ -127,22 +135,6 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning("no new micro-batch for now: %s", failure)
             self._unread = list(_from_json(start))
             return start
-
-    def _has_unread(self) -> bool:
-        """Return True if returning ``start`` again would end the query too early.
-
-        It ends a run with ``Trigger.AvailableNow``; before pyspark 4.2, it ends
-        :func:`headrace.spark.drain`.
-        """
-        is_run = self._run_ends is not None or not HAS_ADMISSION_CONTROL
-        return is_run and bool(self._unread)
-
-    def _describe_unread(self) -> str:
-        names = ", ".join(f"{topic}-{number}" for topic, number in sorted(self._unread))
-        return (
-            f"cannot read on: the leaders of {names} have not answered for "
-            f"{_UNREADABLE_TIMEOUT_S:.0f} s: check their brokers, then start the query again"
-        )
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
         """Return the tasks of the micro-batch between two offsets."""
@@ -265,21 +257,17 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             position |= inputs.reached
         self._position = position | new
         self._readable_ends = ends
-        self._unread = self._find_unread(ends)
+        self._unread = [
+            partition
+            for partition, offset in self._position.items()
+            if (self._run_ends is None or offset < self._run_ends.get(partition, offset))
+            and offset < ends.get(partition, offset + 1)
+        ]
         for partition, offset in self._position.items():
             # The plan may have learned of later ends.
             self._log_ends[partition] = max(offset, self._log_ends.get(partition, offset))
         log.accept_replaced()
         return _to_json(self._position, order)
-
-    def _find_unread(self, ends: Offsets) -> list[TopicPartition]:
-        run_ends = self._run_ends
-        return [
-            partition
-            for partition, offset in self._position.items()
-            if (run_ends is None or offset < run_ends.get(partition, offset))
-            and offset < ends.get(partition, offset + 1)
-        ]
 
     def _topic_order(self, start: JsonOffsets, readable: Readable) -> list[str]:
         """Return the order that breaks ties; it never changes while the query lives.
