@@ -10,11 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.cli.main import main
+from headrace.client.dead_letters import queues
 from headrace.client.dead_letters.positions import (
     MAX_METADATA_CHARS,
     InvalidMetadata,
     QueuePosition,
 )
+from headrace.client.errors import ConnectionFailed
+from headrace.client.groups import GroupList
 
 
 def packed(text: str) -> str:
@@ -63,3 +67,16 @@ def test_thousands_of_places_fit() -> None:
 def test_metadata_of_others_is_refused(metadata: str) -> None:
     with pytest.raises(InvalidMetadata):
         QueuePosition.read(0, metadata)
+
+
+def test_a_list_that_may_lack_queues_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = GroupList((), (ConnectionFailed("broker 2 is away"),), "the user needs DESCRIBE")
+    monkeypatch.setattr("headrace.cli.dlq.must_answer", lambda config: None)
+    monkeypatch.setattr(queues, "find_queues", lambda *arguments: ({}, listed))
+    assert main(["dlq", "list"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "the user needs DESCRIBE",
+        "headrace dlq list: not all brokers answered: broker 2 is away",
+    ]

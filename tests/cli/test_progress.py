@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import sys
+from collections.abc import Sequence
 
 import pytest
 
@@ -25,7 +27,11 @@ def test_all_comes_in_pieces_and_many_pieces_with_a_bar_on_a_terminal(
     stderr = Terminal() if terminal else io.StringIO()
     monkeypatch.setattr(sys, "stderr", stderr)
     monkeypatch.setenv("TERM", "xterm")
-    pieces = list(in_steps(range(count), 2, "describing groups"))
-    assert [one for piece in pieces for one in piece] == list(range(count))
-    assert all(1 <= len(piece) <= 2 for piece in pieces)
+
+    async def doubled(piece: Sequence[int]) -> dict[int, int]:
+        assert 1 <= len(piece) <= 2
+        return {number: 2 * number for number in piece}
+
+    answers = asyncio.run(in_steps(range(count), 2, "describing groups", doubled))
+    assert answers == {number: 2 * number for number in range(count)}
     assert ("describing groups" in stderr.getvalue()) is shown

@@ -39,7 +39,11 @@ def test_quotas_come_and_go_and_survive_a_restart(
             ["ann", "<default>", "-", "request_percentage", "12.5"],
             ["-", "-", "10.0.0.7", "connection_creation_rate", "50"],
         ]
-        quotas("remove", "producer_byte_rate", *LOADER)
+        removal = ("remove", "producer_byte_rate", *LOADER)
+        assert "Remove these quotas? There is no terminal to ask on" in quotas(*removal, status=2)
+        assert "would be removed" in quotas(*removal, "--dry-run")
+        assert "producer_byte_rate" in quotas("list")
+        quotas(*removal, "--yes")
         assert json.loads(quotas("list", "--user", "ann", "-o", "json")) == [
             {
                 "user": "ann",

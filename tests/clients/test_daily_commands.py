@@ -164,7 +164,11 @@ def test_configs_of_groups_and_brokers(headrace: Headrace, group_id: str) -> Non
     (config,) = configs(*group)
     assert (config["config"], config["value"]) == ("share.auto.offset.reset", "earliest")
     assert group_id in [config["resource_name"] for config in configs("group")]
-    headrace("configs alter", *group, "--delete", "share.auto.offset.reset")
+    deletion = (*group, "--delete", "share.auto.offset.reset")
+    said = headrace("configs alter", *deletion, status=2)
+    assert "Make these changes? There is no terminal to ask on: give --yes" in said
+    assert "would be deleted" in headrace("groups set", *deletion[1:], "--dry-run")
+    headrace("groups set", *deletion[1:], "--yes")
     assert configs(*group) == []
     said = headrace("configs alter", *group, "no=1", status=1)
     assert said.startswith("headrace configs alter: changing no of group") and said.count("\n") == 1

@@ -270,7 +270,9 @@ def test_configs_are_set(groups: Groups, refused: Callable[..., str], group_id: 
     setting = "share.auto.offset.reset=earliest"
     (row,) = shown(groups, "set", group_id, setting)
     assert (row["config"], row["value"], row["result"]) == (*setting.split("="), "set")
-    (row,) = shown(groups, "set", group_id, "--delete", "share.auto.offset.reset")
+    deletion = (group_id, "--delete", "share.auto.offset.reset")
+    assert "There is no terminal to ask on" in refused("set", *deletion, status=2)
+    (row,) = groups("set", *deletion)
     assert row["result"] == "deleted"
     assert "INVALID_CONFIG" in refused("set", group_id, "no=1")
 

@@ -221,10 +221,10 @@ def test_recover_rebuilds_the_catalog_from_the_directories(ground, damage):
         topic_id = client.create_topic("empty", 3)
         with World(ground.server.bootstrap_servers, "headrace") as world:
             assert ClassicGroup(world, "billing").commit("orders", {0: 42}) == {0: OK}
-    busy = recover(ground, "--execute")
+    busy = recover(ground, "--yes")
     assert busy.returncode == 1 and "in use" in busy.stderr
     ground.server.stop()
-    sound = recover(ground, "--execute")
+    sound = recover(ground, "--yes")
     assert sound.returncode == 0 and "nothing to recover" in sound.stdout
     path = ground.data_dir / "headrace.db"
     old = path.read_bytes()
@@ -232,11 +232,11 @@ def test_recover_rebuilds_the_catalog_from_the_directories(ground, damage):
     if damage != "missing":
         path.write_bytes(b"" if damage == "empty" else os.urandom(len(old)))
 
-    tried = recover(ground, "-c", "offsets.topic.num.partitions=5")
+    tried = recover(ground, "--dry-run", "-c", "offsets.topic.num.partitions=5")
     assert tried.returncode == 0, tried.stderr
     assert "orders" in tried.stdout and "Nothing was changed" in tried.stdout
     assert "headrace recover --data-dir" in ground.refusal()
-    done = recover(ground, "--execute", "-o", "json")
+    done = recover(ground, "--yes", "-o", "json")
     assert done.returncode == 0, done.stderr
     found = {one["topic"]: one for one in json.loads(done.stdout)["topics"]}
     assert (found["orders"]["partition_count"], found["orders"]["partitions_known"]) == (2, True)
@@ -264,7 +264,7 @@ def test_recover_keeps_what_a_damaged_catalog_still_says(ground):
     before.commit()
     before.close()
     assert "headrace recover" in ground.refusal()
-    done = json.loads(recover(ground, "--execute", "-o", "json").stdout)
+    done = json.loads(recover(ground, "--yes", "-o", "json").stdout)
     assert done["cluster_id"] == cluster_id
     (wide,) = [one for one in done["topics"] if one["topic"] == "wide"]
     assert (wide["partition_count"], wide["configs"]["retention.ms"]) == (7, "123456789")
@@ -303,11 +303,13 @@ def test_a_partition_directory_lost_while_no_broker_ran_stops_the_start(ground, 
     ground.restart()
     ground.server.stop()
     path.rename(tmp_path / "away")  # given up
-    tried = recover(ground)
+    asked = recover(ground)
+    assert asked.returncode == 2 and "no terminal to ask on: give --yes" in asked.stderr
+    tried = recover(ground, "--dry-run")
     assert tried.returncode == 0, tried.stderr
     assert "orders-0" in tried.stdout and "Nothing was changed" in tried.stdout
     assert str(path) in ground.refusal()
-    done = recover(ground, "--execute", "-o", "json")
+    done = recover(ground, "--yes", "-o", "json")
     assert json.loads(done.stdout)["missing_partitions"] == ["orders-0"]
     for _ in range(2):
         ground.restart()

@@ -22,7 +22,7 @@ from headrace.security.acls import (
 
 from .errors import BadUsage
 from .nouns import DRY_RUN, YES, Declaration, Lazy, Noun, arg, one_of, switch
-from .output import Output, Row, confirm
+from .output import Output, Row
 
 if TYPE_CHECKING:
     from headrace.client import Cluster, acls
@@ -269,14 +269,11 @@ async def remove_acls(
     if not principals and not resources:
         raise BadUsage("name a principal or a resource whose ACLs to remove")
     matching = await _matching(cluster, principals, resources, pattern_type, operations, hosts)
-    problems: list[Exception] = []
-    removed = matching
-    if not dry_run:
-        lines = [" ".join(map(str, _row(acl).values())) for acl in matching]
-        confirm("Remove these ACLs?", lines, yes=yes)
-        answers = await acls.delete_acls(cluster, [AclFilter(*acl) for acl in matching])
-        problems = [answer for answer in answers.values() if isinstance(answer, Exception)]
-        removed = [acl for acl in matching if not isinstance(answers[AclFilter(*acl)], Exception)]
-    result = "would be removed" if dry_run else "removed"
-    rows = [{**_row(acl), "result": result} for acl in removed]
-    output.rows(rows, nothing="there are no such ACLs", problems=problems)
+    rows = {AclFilter(*acl): {**_row(acl), "result": "removed"} for acl in matching}
+    await output.change(
+        rows,
+        lambda: acls.delete_acls(cluster, list(rows)),
+        "Remove these ACLs?",
+        dry_run=dry_run,
+        yes=yes,
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import BadUsage
-from .nouns import DRY_RUN, Declaration, Lazy, Noun, arg, switch
+from .nouns import DRY_RUN, YES, Declaration, Lazy, Noun, arg, switch
 from .options import properties_file, setting
 from .output import Output, Row
 
@@ -131,6 +131,7 @@ def _row(kind: str, name: str, config: configs.Config) -> Row:
     arg("--from-file", type=Path, metavar="FILE", help="a properties file of configs to set"),
     UNSET,
     DRY_RUN,
+    YES,
     examples="headrace configs alter topic orders retention.ms=86400000 --delete cleanup.policy\n"
     "headrace configs alter broker default log.retention.ms=86400000\n"
     "headrace configs alter broker-logger 1 headrace.server=DEBUG",
@@ -145,6 +146,7 @@ async def alter(
     from_file: Path | None,
     delete: Sequence[str],
     dry_run: bool,
+    yes: bool,
 ) -> None:
     """Alter configs of one resource; with ``dry_run`` the broker only checks the changes.
 
@@ -152,7 +154,8 @@ async def alter(
     """
     from_path = {} if from_file is None else properties_file(from_file)
     changes = {**from_path, **dict(settings), **dict.fromkeys(delete)}
-    await alter_configs(cluster, output, kind, _checked(kind, name), changes, dry_run)
+    name = _checked(kind, name)
+    await alter_configs(cluster, output, kind, name, changes, dry_run=dry_run, yes=yes)
 
 
 async def alter_configs(
@@ -161,9 +164,12 @@ async def alter_configs(
     kind: str,
     name: str,
     changes: Mapping[str, str | None],
+    *,
     dry_run: bool,
+    yes: bool,
 ) -> None:
-    """Set configs of one resource, and delete those whose value is None; print the changes.
+    """Set configs of one resource, and delete those whose value is None, after a question; print
+    the changes.
 
     :raises ClientError: the broker refuses
     :raises BadUsage: there is no change
@@ -172,15 +178,26 @@ async def alter_configs(
         raise BadUsage("name a config to set, as NAME=VALUE, or to --delete")
     if kind == "topic":
         await cluster.topics([name])
-    await configs.alter_configs(cluster, _type(kind), name, changes, validate_only=dry_run)
-    would_be = "would be " if dry_run else ""
-    output.rows(
+    # A refusal comes before the question.
+    await configs.alter_configs(cluster, _type(kind), name, changes, validate_only=True)
+
+    async def execute() -> Mapping[str, None]:
+        await configs.alter_configs(cluster, _type(kind), name, changes)
+        return {}
+
+    await output.change(
         {
-            "resource_type": kind,
-            "resource_name": name or _DEFAULT,
-            "config": config,
-            "value": value,
-            "result": would_be + ("deleted" if value is None else "set"),
-        }
-        for config, value in changes.items()
+            config: {
+                "resource_type": kind,
+                "resource_name": name or _DEFAULT,
+                "config": config,
+                "value": value,
+                "result": "deleted" if value is None else "set",
+            }
+            for config, value in changes.items()
+        },
+        execute,
+        "Make these changes?",
+        dry_run=dry_run,
+        yes=yes or None not in changes.values(),
     )

@@ -101,12 +101,16 @@ def list_queues(
     """Print queues, with a row for each group, source and reason."""
     rows: list[Row] = []
     with _calls(options) as (config, stop):
-        for queue, groups in queues.find_queues(config, names, prefix).items():
+        groups_of, listed = queues.find_queues(config, names, prefix)
+        for queue, groups in groups_of.items():
             if not stop.is_set():
                 rows += _counts(queues.count_letters(config, queue, groups, stop, scan), output)
     wide = ("partitions", "groups", "records", "read", "not_letters")
     nothing = "there are no dead-letter queues, or the user may not describe them"
-    Output(output).rows(rows, wide=wide, nothing=nothing)
+    if listed.advice is not None:
+        print(listed.advice, file=sys.stderr)
+    problems = (f"not all brokers answered: {error}" for error in listed.errors)
+    Output(output).rows(rows, wide=wide, nothing=nothing, problems=problems)
     return stop.status
 
 

@@ -6,11 +6,22 @@ import json
 import signal
 import sys
 from argparse import ArgumentParser
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
+from typing import TypeVar
 
 from .errors import BadUsage, Failure, fail_with
 from .tables import as_json, json_line, one_line, table
+
+K = TypeVar("K")
 
 FORMS = ("table", "wide", "json", "jsonl")
 Row = Mapping[str, object]
@@ -67,6 +78,37 @@ class Output:
         elif nothing is not None and not failures:
             print(nothing, file=sys.stderr)
         fail_with(failures)
+
+    async def change(
+        self,
+        rows: Mapping[K, Row],
+        execute: Callable[[], Awaitable[Mapping[K, object]]],
+        question: str,
+        *,
+        dry_run: bool,
+        yes: bool,
+        problems: Iterable[object] = (),
+    ) -> None:
+        """Change something after a question, and print a row for each change.
+
+        :param rows: key → row; its last field is ``result``, such as ``deleted``
+        :param execute: makes the changes; returns the errors by key
+        :param dry_run: only print what would be done
+        :param yes: do not ask
+        :param problems: why something else is not changed
+        :raises Failure: the answer is no, or there are problems
+        """
+        planned = [{**row, "result": f"would be {row['result']}"} for row in rows.values()]
+        if dry_run or not rows:
+            self.rows(planned, nothing="nothing to do", problems=problems)
+            return
+        confirm(question, Output().table(planned).splitlines(), yes=yes)
+        outcomes = await execute()
+        failures = {
+            key: outcome for key, outcome in outcomes.items() if isinstance(outcome, Exception)
+        }
+        done = [row for key, row in rows.items() if key not in failures]
+        self.rows(done, problems=[*problems, *failures.values()])
 
     def table(self, rows: Sequence[Row], wide: Collection[str] = ()) -> str:
         """Return a table of at least one row; the parameters are those of :meth:`rows`."""

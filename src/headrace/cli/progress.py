@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 _WORTH_SHOWING = 2
 
 
-def in_steps(items: Sequence[T], step: int, what: str) -> Iterator[Sequence[T]]:
-    """Yield ``items`` in slices of ``step``.
+async def in_steps(
+    items: Sequence[K], step: int, what: str, ask: Callable[[Sequence[K]], Awaitable[Mapping[K, V]]]
+) -> dict[K, V]:
+    """Return the answers about all items, which are asked for in slices of ``step``.
 
     Show a progress bar if there are more than a few slices and stderr is a terminal.
 
     :param what: the label of the bar
     """
-    pieces: Iterable[Sequence[T]] = [
+    pieces: Iterable[Sequence[K]] = [
         items[start : start + step] for start in range(0, len(items), step)
     ]
     if len(items) > _WORTH_SHOWING * step and sys.stderr.isatty():
@@ -27,7 +30,10 @@ def in_steps(items: Sequence[T], step: int, what: str) -> Iterator[Sequence[T]]:
         from rich.progress import track
 
         pieces = track(pieces, what, console=Console(stderr=True), transient=True)
-    yield from pieces
+    answers: dict[K, V] = {}
+    for piece in pieces:
+        answers |= await ask(piece)
+    return answers
 
 
 @contextmanager

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from headrace.security.quota_entities import CLIENT_ID, IP, USER, Entity, entity_of
 
 from .errors import BadUsage
-from .nouns import Lazy, Noun, arg
+from .nouns import DRY_RUN, YES, Lazy, Noun, arg
 from .output import Output, Row
 
 if TYPE_CHECKING:
-    from headrace.client import Cluster, quotas
+    from headrace.client import Cluster, errors, quotas
 else:
-    quotas = Lazy("headrace.client.quotas")
+    errors, quotas = map(Lazy, ("headrace.client.errors", "headrace.client.quotas"))
 
 NOUN = Noun()
 Names = Sequence[tuple[str, str | None]]
@@ -121,7 +121,7 @@ async def set_quotas(
 
     :raises Failure: the broker refuses
     """
-    await _alter(cluster, output, dict(values), entity)
+    await _alter(cluster, output, dict(values), entity, dry_run=False, yes=True)
 
 
 @NOUN.cluster_verb(
@@ -129,33 +129,55 @@ async def set_quotas(
     "remove quotas",
     arg("keys", nargs="+", metavar="KEY", help="quotas"),
     *_ENTITY,
+    DRY_RUN,
+    YES,
     examples="headrace quotas remove producer_byte_rate --user alice",
 )
 async def remove_quotas(
-    cluster: Cluster, output: Output, *, keys: Sequence[str], entity: Names
+    cluster: Cluster,
+    output: Output,
+    *,
+    keys: Sequence[str],
+    entity: Names,
+    dry_run: bool,
+    yes: bool,
 ) -> None:
     """Remove quotas of an entity.
 
     :raises Failure: the broker refuses
     """
-    await _alter(cluster, output, dict.fromkeys(keys), entity)
+    await _alter(cluster, output, dict.fromkeys(keys), entity, dry_run=dry_run, yes=yes)
 
 
 async def _alter(
-    cluster: Cluster, output: Output, changes: Mapping[str, float | None], entity: Names
+    cluster: Cluster,
+    output: Output,
+    changes: Mapping[str, float | None],
+    entity: Names,
+    *,
+    dry_run: bool,
+    yes: bool,
 ) -> None:
     if not entity:
         raise BadUsage("name a user, a client id, both, or an ip: --user alice, --ip-default")
     altered = entity_of(_names(entity))
-    outcomes = await quotas.alter_quotas(cluster, {altered: changes})
-    rows = [
+
+    async def execute() -> Mapping[str, None]:
+        errors.raised(await quotas.alter_quotas(cluster, {altered: changes}))
+        return {}
+
+    await output.change(
         {
-            **_row(altered),
-            "quota": key,
-            "value": value,
-            "result": "removed" if value is None else "set",
-        }
-        for key, value in changes.items()
-    ]
-    problems = [error for error in outcomes.values() if error is not None]
-    output.rows(() if problems else rows, problems=problems)
+            key: {
+                **_row(altered),
+                "quota": key,
+                "value": value,
+                "result": "removed" if value is None else "set",
+            }
+            for key, value in changes.items()
+        },
+        execute,
+        "Remove these quotas?",
+        dry_run=dry_run,
+        yes=yes,
+    )

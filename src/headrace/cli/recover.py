@@ -5,9 +5,8 @@ partitions whose directories are missing.
 from __future__ import annotations
 
 import logging
-import os
+import sys
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 from headrace.broker.catalog import CatalogError
 from headrace.broker.catalog_rebuild import Rebuild, carry_out, plan
@@ -20,8 +19,9 @@ from headrace.log.recovery import kept_files
 from headrace.uuid_text import uuid_text
 
 from .errors import BadUsage, Failure
-from .options import data_dir_option, flag, setting
-from .output import Output, output_option
+from .nouns import DRY_RUN, YES
+from .options import data_dir_option, setting
+from .output import Output, confirm, output_option
 from .tables import json_line, one_line
 from .verify import print_kept
 
@@ -42,13 +42,11 @@ def declare(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     parser.description = (
         "Rebuild the catalog of a data directory (headrace.db) from its partition directories, and "
-        "give up partitions whose directories are missing. Without --execute nothing is changed. "
-        "The broker must be stopped."
+        "give up partitions whose directories are missing. The broker must be stopped."
     )
     data_dir_option(parser, "the broker's data directory")
-    what = parser.add_mutually_exclusive_group()
-    flag(what, "--dry-run", "print what --execute would do (the default)")
-    flag(what, "--execute", "carry out the plan")
+    DRY_RUN(parser)
+    YES(parser)
     parser.add_argument(
         "-c",
         dest="configs",
@@ -62,7 +60,7 @@ def declare(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print the plan, and carry it out with ``--execute``.
+    """Print the plan, ask, and carry it out.
 
     :returns: the exit status
     :raises Failure: it failed
@@ -72,6 +70,7 @@ def run(options: Namespace) -> int:
         config = Config(dict(options.configs))
     except ConfigError as error:
         raise BadUsage(str(error)) from error
+    is_json = Output(options.output).is_json
     if not options.data_dir.is_dir():
         raise Failure(f"{options.data_dir} is not a directory")
     try:
@@ -81,23 +80,36 @@ def run(options: Namespace) -> int:
         try:
             rebuild = plan(directory, config)
             damaged = kept_files(directory.path, sorted(directory.partition_names()))
+            if not is_json:
+                _print(rebuild)
+                print_kept(damaged)
+            executes = rebuild.is_needed and not options.dry_run
             kept = None
-            if options.execute and rebuild.is_needed:
+            if executes:
+                sys.stdout.flush()
+                confirm("Recover?", _steps(rebuild), yes=options.yes)
                 kept = carry_out(directory, rebuild)
         finally:
             directory.abandon()
     except (CatalogError, DirectoryInUse, UnusableDirectory, OSError) as error:
         raise Failure(str(error)) from error
-    if Output(options.output).is_json:
-        found = _as_json(rebuild, executed=options.execute, kept=kept)
-        print(json_line({**found, "kept": damaged}))
-    else:
-        _print(rebuild, executed=options.execute, kept=kept, data_dir=options.data_dir)
-        print_kept(damaged)
+    if is_json:
+        result = _as_json(rebuild, executed=executes, kept=kept)
+        print(json_line({**result, "kept": damaged}))
+    elif executes:
+        print(f"Recovered{f'; the old catalog is {kept}' if kept else ''}.")
+    elif rebuild.is_needed:
+        print("Nothing was changed.")
     return 0
 
 
-def _print(rebuild: Rebuild, *, executed: bool, kept: str | None, data_dir: Path) -> None:
+def _steps(rebuild: Rebuild) -> list[str]:
+    """Return what is done to recover."""
+    steps = [] if rebuild.reason is None else [f"rebuild the catalog: {rebuild.reason}"]
+    return steps + [f"give up {name} with all its records" for name in rebuild.missing]
+
+
+def _print(rebuild: Rebuild) -> None:
     if not rebuild.is_needed:
         print("The catalog is sound: there is nothing to recover.")
         return
@@ -108,13 +120,6 @@ def _print(rebuild: Rebuild, *, executed: bool, kept: str | None, data_dir: Path
         for name in rebuild.missing:
             print(f"  {one_line(name)}")
         print(_GIVEN_UP)
-    if not executed:
-        command = f"headrace recover --data-dir {os.fspath(data_dir)} --execute"
-        print(f"Nothing was changed. To recover, run: {command}")
-    elif rebuild.reason is not None:
-        print(f"The catalog is rebuilt{f'; the old one is {kept}' if kept else ''}.")
-    if executed and rebuild.missing:
-        print("The missing partitions are given up.")
 
 
 def _print_catalog(rebuild: Rebuild, reason: str) -> None:
@@ -138,7 +143,7 @@ def _print_catalog(rebuild: Rebuild, reason: str) -> None:
 def _as_json(rebuild: Rebuild, *, executed: bool, kept: str | None) -> dict[str, object]:
     return {
         "reason": rebuild.reason,
-        "executed": executed and rebuild.is_needed,
+        "executed": executed,
         "old_catalog": kept,
         "cluster_id": rebuild.cluster_id,
         "missing_partitions": list(rebuild.missing),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.errors import ErrorCode
@@ -13,7 +14,7 @@ from headrace.uuid_text import uuid_text
 
 from .nouns import DRY_RUN, YES, Declaration, Lazy, Noun, arg, switch
 from .options import MAX_PARTITION, number_up_to, pattern, setting
-from .output import Output, Row, confirm
+from .output import Output, Row
 from .progress import in_steps
 from .tables import one_line
 
@@ -112,24 +113,29 @@ async def describe_topics(
     rows: list[Row] = []
     refusals: list[str] = []
     names = list(await _matching(cluster, patterns))
-    for some in in_steps(names, _TOPICS_AT_ONCE, "describing topics"):
-        described = []
-        for answer in (await topics.describe_topics(cluster, some)).values():
-            if isinstance(answer, topics.TopicDescription):
-                described.append(answer)
-            elif not errors.has_code(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):  # else deleted
-                refusals.append(str(answer))
-        if partitions or under_replicated or unavailable:
-            rows += [
-                _partition_row(topic, partition)
-                for topic in described
-                for partition in topic.partitions
-                if (not under_replicated or len(partition.isr) < len(partition.replicas))
-                and (not unavailable or partition.leader < 0)
-            ]
-        else:
-            own = await _own_configs(cluster, [topic.name for topic in described])
-            rows += [_topic_row(topic, own.get(topic.name)) for topic in described]
+    answers = await in_steps(
+        names,
+        _TOPICS_AT_ONCE,
+        "describing topics",
+        partial(topics.describe_topics, cluster),
+    )
+    described = []
+    for answer in answers.values():
+        if isinstance(answer, topics.TopicDescription):
+            described.append(answer)
+        elif not errors.has_code(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):  # else deleted
+            refusals.append(str(answer))
+    if partitions or under_replicated or unavailable:
+        rows += [
+            _partition_row(topic, partition)
+            for topic in described
+            for partition in topic.partitions
+            if (not under_replicated or len(partition.isr) < len(partition.replicas))
+            and (not unavailable or partition.leader < 0)
+        ]
+    else:
+        own = await _own_configs(cluster, [topic.name for topic in described])
+        rows += [_topic_row(topic, own.get(topic.name)) for topic in described]
     output.rows(
         rows,
         wide=("internal", "topic_id", "elr", "last_known_elr"),
@@ -164,7 +170,12 @@ def _partition_row(topic: topics.TopicDescription, partition: topics.PartitionIn
 async def _own_configs(cluster: Cluster, names: Sequence[str]) -> dict[str, dict[str, str | None]]:
     """Return the configs that are set on topics; say on stderr which ones are refused."""
     own = {}
-    described = await configs.describe_configs(cluster, configs.ConfigType.TOPIC, names)
+    described = await in_steps(
+        names,
+        _TOPICS_AT_ONCE,
+        "describing configs",
+        partial(configs.describe_configs, cluster, configs.ConfigType.TOPIC),
+    )
     for name, answer in described.items():
         if isinstance(answer, errors.ClientError):
             print(f"not shown: {one_line(str(answer))}", file=sys.stderr)
@@ -278,21 +289,21 @@ async def delete_topics(
     """
     matching = await _matching(cluster, patterns, may_miss=if_exists)
     names = [name for name, topic in matching.items() if not topic.is_internal or name in patterns]
-    deleted, refusals = names, []
-    if not dry_run:
-        what = "1 topic with its" if len(names) == 1 else f"{len(names)} topics with their"
-        confirm(f"Delete {what} records?", names, yes=yes)
-        deleted = []
-        for some in in_steps(names, _TOPICS_AT_ONCE, "deleting topics"):
-            answers = await topics.delete_topics(cluster, some)
-            deleted += [name for name, refusal in answers.items() if refusal is None]
-            refusals += [str(refusal) for refusal in answers.values() if refusal is not None]
-    _print_changed(output, deleted, "deleted", dry_run, refusals)
+    what = "1 topic with its" if len(names) == 1 else f"{len(names)} topics with their"
+    await output.change(
+        {name: {"topic": name, "result": "deleted"} for name in names},
+        lambda: in_steps(
+            names,
+            _TOPICS_AT_ONCE,
+            "deleting topics",
+            partial(topics.delete_topics, cluster),
+        ),
+        f"Delete {what} records?",
+        dry_run=dry_run,
+        yes=yes,
+    )
 
 
-def _print_changed(
-    output: Output, names: Sequence[str], done: str, dry_run: bool, refusals: Sequence[str] = ()
-) -> None:
+def _print_changed(output: Output, names: Sequence[str], done: str, dry_run: bool) -> None:
     result = f"would be {done}" if dry_run else done
-    rows = [{"topic": name, "result": result} for name in names]
-    output.rows(rows, nothing="nothing to do", problems=refusals)
+    output.rows([{"topic": name, "result": result} for name in names], nothing="nothing to do")

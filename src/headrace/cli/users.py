@@ -14,7 +14,7 @@ from headrace.security.scram import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS
 from .errors import BadUsage, one_line_error
 from .nouns import DRY_RUN, YES, Lazy, Noun, arg
 from .options import number_up_to
-from .output import Output, confirm, interruptible
+from .output import Output, interruptible
 from .secret_files import secret_file
 
 if TYPE_CHECKING:
@@ -175,25 +175,28 @@ async def delete_users(
     ]
     without = credentials.keys() - {deletion.user for deletion in deletions}
     problems += [f"user '{name}' has no credential of {mechanism}" for name in sorted(without)]
-    if not dry_run:
-        lines = [f"{change.user} of {_mechanism(change.mechanism)}" for change in deletions]
-        confirm("Delete the credentials of these users?", lines, yes=yes)
-    results = {}
-    for code in users.MECHANISMS.values():  # a request may change a user once
-        changes = [deletion for deletion in deletions if deletion.mechanism == code]
-        outcomes = {} if dry_run or not changes else await users.alter_users(cluster, changes)
-        refusals = {name: str(error) for name, error in outcomes.items() if error is not None}
-        problems += refusals.values()
-        for change in changes:
-            results[change.user, code] = refusals.get(change.user, "deleted")
-    output.rows(
-        [
-            {
-                "user": name,
-                "mechanism": _mechanism(code),
-                "result": "would be deleted" if dry_run else result,
+
+    async def execute() -> dict[users.ScramDeletion, errors.ClientError | None]:
+        outcomes: dict[users.ScramDeletion, errors.ClientError | None] = {}
+        for code in users.MECHANISMS.values():  # a request may change a user once
+            changes = {change.user: change for change in deletions if change.mechanism == code}
+            if changes:
+                answers = await users.alter_users(cluster, list(changes.values()))
+                outcomes |= {changes[name]: answer for name, answer in answers.items()}
+        return outcomes
+
+    await output.change(
+        {
+            change: {
+                "user": change.user,
+                "mechanism": _mechanism(change.mechanism),
+                "result": "deleted",
             }
-            for (name, code), result in sorted(results.items())
-        ],
+            for change in deletions
+        },
+        execute,
+        "Delete the credentials of these users?",
+        dry_run=dry_run,
+        yes=yes,
         problems=problems,
     )

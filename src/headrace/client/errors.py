@@ -120,6 +120,13 @@ class UnknownTopic(ClientError):
         super().__init__(f"topic '{topic}' does not exist: create it first, or correct its name")
 
 
+class UnknownGroup(ClientError):
+    """A group does not exist."""
+
+    def __init__(self, group_id: str, advice: str = "correct its id or type") -> None:
+        super().__init__(f"group '{group_id}' does not exist: {advice}")
+
+
 def missing_permission(code: int, needs: str | None) -> str | None:
     """Return the advice for a refusal: which permission to give. None for other error codes.
 

@@ -16,7 +16,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.configs import ConfigType, alter_configs, describe_config
 from headrace.client.dead_letters.letters import LetterFilter
 from headrace.client.dead_letters.redrive import RedriveOptions
-from headrace.client.errors import ClientError, raised
+from headrace.client.errors import ClientError, UnknownGroup, raised
 from headrace.client.offsets import (
     EARLIEST,
     LATEST,
@@ -106,12 +106,12 @@ async def _idle_group(
 ) -> tuple[bool, dict[TopicPartition, int | None]]:
     """Return whether a group is a share group, and its offsets in the chosen partitions.
 
-    :raises NotThere: the group does not exist
+    :raises UnknownGroup: the group does not exist
     :raises BadRequest: the group has members
     """
     group = await group_lag(tools.cluster, group_id)
     if group is None:
-        raise NotThere(f"The group {group_id!r} does not exist.")
+        raise UnknownGroup(group_id)
     if group.members:
         members = count_of(len(group.members), "member")
         raise BadRequest(

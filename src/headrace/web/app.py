@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-from headrace.client.errors import ClientError, RequestRefused, UnknownTopic, missing_permission
+from headrace.client.errors import (
+    ClientError,
+    RequestRefused,
+    UnknownGroup,
+    UnknownTopic,
+    missing_permission,
+)
 from headrace.http.messages import Headers, Request, Response
 from headrace.log_lines import LimitedLog, get_logger
 
@@ -310,7 +316,7 @@ def _explained(error: PageError | ClientError) -> tuple[str, int]:
     """Return the title and the status for an error."""
     if isinstance(error, PageError):
         return error.title, error.status
-    if isinstance(error, UnknownTopic):
+    if isinstance(error, UnknownTopic | UnknownGroup):
         return NotThere.title, NotThere.status
     if isinstance(error, RequestRefused):
         is_forbidden = missing_permission(error.code, "") is not None

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from headrace.client.cluster import Cluster
 from headrace.client.configs import Config, ConfigType, describe_configs
-from headrace.client.errors import ClientError, raised
+from headrace.client.errors import ClientError, UnknownGroup, raised
 from headrace.client.groups import ListedGroup
 from headrace.client.lag.model import GroupLag, LagQuery
 from headrace.client.lag.partition_leaders import PartitionLeaders
@@ -32,7 +32,6 @@ from headrace.client.share_state import (
 )
 from headrace.protocol.partitions import TopicPartition
 
-from .errors import NotThere
 from .limits import (
     LEAST_SPANS_OF_PARTITION,
     MAX_SPANS_OF_PAGE,
@@ -55,7 +54,7 @@ async def group(
 ) -> Group:
     """Return a group: partitions, members, settings, and what is in flight.
 
-    :raises NotThere: it does not exist
+    :raises UnknownGroup: it does not exist
     :raises ClientError: the cluster cannot be reached, or refuses
     """
     cluster = visit.cluster
@@ -65,7 +64,7 @@ async def group(
     warnings: list[str] = []
     positions = await _positions(query, leaders, seen, warnings)
     if positions is None:
-        raise NotThere(f"The group {group_id!r} does not exist.")
+        raise UnknownGroup(group_id)
     kind = positions.type
     partitions = sorted(positions.partitions())
     shown, page, pages = page_of(partitions, page, PARTITIONS_OF_PAGE)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentTypeError
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.nouns import DRY_RUN, YES, Lazy, arg, one_of, switch
 from headrace.cli.options import MAX_PARTITION, topic_and_partitions
-from headrace.cli.output import Output, confirm
+from headrace.cli.output import Output
 from headrace.cli.tables import one_line
 from headrace.protocol.partitions import TopicPartition
 from headrace.times import time_ms
@@ -144,25 +144,25 @@ async def reset(
         plan = await _log_offsets(cluster, partitions, offsets.LATEST, problems)
         if isinstance(to, float):
             plan |= await _log_offsets(cluster, plan, max(0, int(to)), problems)
-    if not dry_run:
-        lines = [f"{_name(key)}: {current.get(key, '-')} -> {plan[key]}" for key in sorted(plan)]
-        confirm(f"Reset these offsets of group '{group_id}'?", lines, yes=yes)
-        alter = offsets.alter_share_offsets if is_share else offsets.commit_offsets
-        outcomes = await alter(cluster, group_id, plan)
-        problems += (str(error) for error in outcomes.values() if error is not None)
-        plan = {key: offset for key, offset in plan.items() if outcomes.get(key) is None}
-    rows = [
+    alter = offsets.alter_share_offsets if is_share else offsets.commit_offsets
+    await output.change(
         {
-            "group_id": group_id,
-            "topic": key[0],
-            "partition": key[1],
-            "start_offset" if is_share else "committed_offset": current.get(key),
-            "new_offset": offset,
-            "result": "would be reset" if dry_run else "reset",
-        }
-        for key, offset in sorted(plan.items())
-    ]
-    output.rows(rows, nothing="the group has no offsets", problems=problems)
+            key: {
+                "group_id": group_id,
+                "topic": key[0],
+                "partition": key[1],
+                "start_offset" if is_share else "committed_offset": current.get(key),
+                "new_offset": offset,
+                "result": "reset",
+            }
+            for key, offset in sorted(plan.items())
+        },
+        lambda: alter(cluster, group_id, plan),
+        f"Reset these offsets of group '{group_id}'?",
+        dry_run=dry_run,
+        yes=yes,
+        problems=problems,
+    )
 
 
 def _name(key: TopicPartition) -> str:
@@ -204,14 +204,16 @@ async def _is_share(
     """Return whether a group is a share group, not a consumer group.
 
     :param new_type: the type of a group that does not exist
+    :raises UnknownGroup: it does not exist, and has no new type
     :raises Failure: it is of another type, or has members and must not
     """
     await cluster.connection()  # without a broker, questions to coordinators are repeated
     group = await groups.describe_group(cluster, group_id)
     if group is None:
         if new_type is None:
-            hint = "" if may_have_members else ": give --type share or --type consumer to make it"
-            raise Failure(f"group '{group_id}' does not exist{hint}")
+            if may_have_members:
+                raise errors.UnknownGroup(group_id)
+            raise errors.UnknownGroup(group_id, "give --type share or --type consumer to make it")
         return new_type == groups.SHARE
     if group.type == groups.STREAMS or group.protocol_type not in ("", "consumer", "share"):
         raise Failure(f"group '{group_id}' is neither a consumer group nor a share group")
@@ -326,25 +328,27 @@ async def delete_offsets(
     ]
     missing = {topic for topic, _ in topics} - {topic for topic, _ in keys}
     problems = [f"the group has no offsets in '{topic}'" for topic in sorted(missing)]
-    if not dry_run:
-        question = f"Delete these offsets of group '{group_id}'?"
-        confirm(question, list(map(_name, keys)), yes=yes)
-        outcomes: Mapping[TopicPartition, errors.ClientError | None]
-        if is_share:
-            names = sorted({topic for topic, _ in keys})
-            of_topics = await offsets.delete_share_offsets(cluster, group_id, names)
-            outcomes = {key: of_topics[key[0]] for key in keys}
-        else:
-            outcomes = await offsets.delete_offsets(cluster, group_id, keys)
-        problems += (str(error) for error in outcomes.values() if error is not None)
-        keys = [key for key in keys if outcomes[key] is None]
-    rows = [
+
+    async def execute() -> dict[TopicPartition, errors.ClientError | None]:
+        if not is_share:
+            return await offsets.delete_offsets(cluster, group_id, keys)
+        names = sorted({topic for topic, _ in keys})
+        outcomes = await offsets.delete_share_offsets(cluster, group_id, names)
+        return {key: outcomes[key[0]] for key in keys}
+
+    await output.change(
         {
-            "group_id": group_id,
-            "topic": topic,
-            "partition": number,
-            "result": "would be deleted" if dry_run else "deleted",
-        }
-        for topic, number in keys
-    ]
-    output.rows(rows, problems=problems)
+            (topic, number): {
+                "group_id": group_id,
+                "topic": topic,
+                "partition": number,
+                "result": "deleted",
+            }
+            for topic, number in keys
+        },
+        execute,
+        f"Delete these offsets of group '{group_id}'?",
+        dry_run=dry_run,
+        yes=yes,
+        problems=problems,
+    )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.cli.configs import SETTINGS, UNSET, alter_configs
 from headrace.cli.errors import BadUsage
 from headrace.cli.nouns import DRY_RUN, YES, Lazy, Noun, arg, one_of, switch
 from headrace.cli.options import GROUP_TYPES, group_types, pattern
-from headrace.cli.output import Output, Row, confirm
+from headrace.cli.output import Output, Row
 from headrace.cli.progress import in_steps
 from headrace.cli.tables import one_line
 from headrace.patterns import matches
@@ -128,15 +129,15 @@ async def _described(
         listed = await _listed(cluster, types)
         group_ids = [group.group_id for group in listed.groups]
         problems += map(str, listed.errors)
-    described: list[groups.GroupDescription] = []
-    for some in in_steps(group_ids, _GROUPS_AT_ONCE, "describing groups"):
-        await cluster.connection()  # without a broker, questions to coordinators are repeated
-        answers = await groups.describe_groups(cluster, some, types or groups.TYPES)
-        for answer in answers.values():
-            if isinstance(answer, groups.GroupDescription):
-                described.append(answer)
-            else:
-                problems.append(str(answer))
+    await cluster.connection()  # without a broker, questions to coordinators are repeated
+    answers = await in_steps(
+        group_ids,
+        _GROUPS_AT_ONCE,
+        "describing groups",
+        partial(groups.describe_groups, cluster, types=types or groups.TYPES),
+    )
+    described = [group for group in answers.values() if isinstance(group, groups.GroupDescription)]
+    problems += (str(error) for error in answers.values() if isinstance(error, Exception))
     return described, problems
 
 
@@ -313,6 +314,7 @@ async def print_offsets(
     SETTINGS,
     UNSET,
     DRY_RUN,
+    YES,
     examples="headrace groups set packers share.auto.offset.reset=earliest\n"
     "headrace groups set packers --delete share.record.lock.duration.ms",
 )
@@ -324,13 +326,14 @@ async def set_configs(
     settings: Sequence[tuple[str, str]],
     delete: Sequence[str],
     dry_run: bool,
+    yes: bool,
 ) -> None:
     """Set configs of a group, if the broker accepts all of them.
 
     :raises ClientError: it does not
     """
     changes = {**dict(settings), **dict.fromkeys(delete)}
-    await alter_configs(cluster, output, "group", group_id, changes, dry_run)
+    await alter_configs(cluster, output, "group", group_id, changes, dry_run=dry_run, yes=yes)
 
 
 @NOUN.cluster_verb(
@@ -356,21 +359,25 @@ async def delete_groups(
     :raises Failure: some are not deleted
     """
     described, problems = await _described(cluster, group_ids, all, types)
-    type_of = {group.group_id: group.type for group in described}
-    deleted = list(type_of)
-    if not dry_run:
-        lines = [f"{group.type} group {group.group_id} ({group.state})" for group in described]
-        confirm("Delete these groups with their offsets?", lines, yes=yes)
-        deleted = []
-        for some in in_steps(list(type_of), _GROUPS_AT_ONCE, "deleting groups"):
-            for group_id, error in (await groups.delete_groups(cluster, some)).items():
-                if error is None:
-                    deleted.append(group_id)
-                else:
-                    problems.append(str(error))
-    result = "would be deleted" if dry_run else "deleted"
-    rows = [
-        {"group_id": group_id, "group_type": type_of[group_id], "result": result}
-        for group_id in deleted
-    ]
-    output.rows(rows, problems=problems)
+    rows = {
+        group.group_id: {
+            "group_id": group.group_id,
+            "group_type": group.type,
+            "group_state": group.state,
+            "result": "deleted",
+        }
+        for group in described
+    }
+    await output.change(
+        rows,
+        lambda: in_steps(
+            list(rows),
+            _GROUPS_AT_ONCE,
+            "deleting groups",
+            partial(groups.delete_groups, cluster),
+        ),
+        "Delete these groups with their offsets?",
+        dry_run=dry_run,
+        yes=yes,
+        problems=problems,
+    )

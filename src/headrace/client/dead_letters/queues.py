@@ -13,6 +13,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.config import read_config
 from headrace.client.configs import ConfigType
 from headrace.client.errors import RequestRefused
+from headrace.client.groups import GroupList
 
 from .letters import DeadLetter
 from .positions import QueuePosition
@@ -88,7 +89,7 @@ class QueueSummary:
 
 def find_queues(
     config: Mapping[str, Any], names: Sequence[str] = (), prefix: str = DEFAULT_PREFIX
-) -> dict[str, tuple[str, ...]]:
+) -> tuple[dict[str, tuple[str, ...]], GroupList]:
     """Find the dead-letter queues of a cluster.
 
     They are the topics whose name has the prefix, those that groups may use, and those that groups
@@ -96,27 +97,29 @@ def find_queues(
 
     :param config: librdkafka's configuration properties
     :param names: return only these topics; empty for all
-    :returns: queue → the share groups that are configured to use it
+    :returns: queue → the share groups that are configured to use it; and the list of share groups,
+        which tells whether some are missing
     :raises ClientError: no broker answers
     """
-    queues = asyncio.run(_find(read_config(config).cluster(), prefix))
-    return {name: queues.get(name, ()) for name in names} if names else queues
+    queues, listed = asyncio.run(_find(read_config(config).cluster(), prefix))
+    return {name: queues.get(name, ()) for name in names} if names else queues, listed
 
 
-async def _find(cluster: Cluster, prefix: str) -> dict[str, tuple[str, ...]]:
+async def _find(cluster: Cluster, prefix: str) -> tuple[dict[str, tuple[str, ...]], GroupList]:
     async with cluster:
         topics = [
             name for name, topic in (await cluster.all_topics()).items() if not topic.is_internal
         ]
         users: dict[str, list[str]] = {}
-        for group_id, name in sorted((await queues_of_groups(cluster))[0].items()):
+        queues, listed = await queues_of_groups(cluster)
+        for group_id, name in sorted(queues.items()):
             users.setdefault(name, []).append(group_id)
         enabled = await config_values(cluster, ConfigType.TOPIC, topics, GROUP_ENABLE)
         return {
             name: tuple(users.get(name, ()))
             for name in topics
             if name in users or name.startswith(prefix) or enabled.get(name) == "true"
-        }
+        }, listed
 
 
 def count_letters(

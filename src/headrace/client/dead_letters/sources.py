@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.configs import ConfigType, describe_configs
 from headrace.client.errors import ClientError, RequestRefused
-from headrace.client.groups import list_groups
+from headrace.client.groups import GroupList, list_groups
 from headrace.client.offsets import ShareOffset, share_offsets
 
 from .letters import DeadLetter
@@ -69,9 +69,9 @@ async def find_sources(cluster: Cluster, queue: str) -> Sources:
     """
     topics = await cluster.all_topics()
     # The records of a group whose coordinator is away would be skipped as if they were forged.
-    queues, failures = await queues_of_groups(cluster)
-    if failures:
-        raise failures[0]
+    queues, listed = await queues_of_groups(cluster)
+    for failure in listed.errors:
+        raise failure
     users = [group_id for group_id, name in queues.items() if name == queue]
     consumed: dict[str, frozenset[str]] = {}
     unknown: dict[str, str] = {}
@@ -89,14 +89,14 @@ async def find_sources(cluster: Cluster, queue: str) -> Sources:
     return Sources(topics, consumed, unknown)
 
 
-async def queues_of_groups(cluster: Cluster) -> tuple[dict[str, str], Sequence[ClientError]]:
-    """Return share group → its dead-letter queue, and the coordinators that did not list groups.
+async def queues_of_groups(cluster: Cluster) -> tuple[dict[str, str], GroupList]:
+    """Return share group → its dead-letter queue, and the list of share groups.
 
     :raises ClientError: no broker answers
     """
     listed = await list_groups(cluster, types=("share",))
     group_ids = [group.group_id for group in listed.groups]
-    return await config_values(cluster, ConfigType.GROUP, group_ids, TOPIC_NAME), listed.errors
+    return await config_values(cluster, ConfigType.GROUP, group_ids, TOPIC_NAME), listed
 
 
 async def config_values(

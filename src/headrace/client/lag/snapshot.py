@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError, has_code, is_missing_group
+from headrace.client.errors import ClientError, UnknownGroup, has_code, is_missing_group
 from headrace.client.groups import (
     CLASSIC,
     SHARE,
@@ -129,7 +129,7 @@ async def select_groups(cluster: Cluster, query: LagQuery) -> tuple[list[ListedG
             answer, ErrorCode.GROUP_AUTHORIZATION_FAILED
         ):
             raise answer
-    warnings += [f"group '{group_id}' is not there" for group_id in missing]
+    warnings += [str(UnknownGroup(group_id)) for group_id in missing]
     return groups, warnings
 
 
