@@ -8,13 +8,10 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .errors import BadUsage, Failure
 from .options import DEFAULT_LISTEN, positive_seconds, properties_file
-
-if TYPE_CHECKING:
-    from headrace.client.config import ClientConfig
 
 _CONNECT_TIMEOUT_S = 10.0
 _MIN_CONNECT_TIMEOUT_MS = 1000
@@ -102,58 +99,41 @@ def call_config(options: Namespace) -> dict[str, Any]:
     return {"socket.connection.setup.timeout.ms": str(setup_ms), **client_config(options)}
 
 
-def connection_settings(config: Mapping[str, str]) -> ClientConfig:
-    """Return the settings of our own connections for a configuration of :func:`client_config`.
-
-    :raises BadUsage: they do not support its security settings
-    """
-    from headrace.client.config import read_config
-    from headrace.client.errors import UnsupportedSetting
-
-    try:
-        return read_config(config)
-    except UnsupportedSetting as error:
-        raise BadUsage(str(error)) from error
-
-
 def must_answer(config: Mapping[str, str]) -> None:
     """Connect to a bootstrap server, and log in, because clients retry until their timeout.
 
-    :raises Failure: none answers, or they do not accept the security settings
-    :raises BadUsage: ``bootstrap.servers`` is malformed, or a security setting is wrong
+    :raises ClientError: none answers, or they do not accept the security settings
+    :raises BadUsage: ``bootstrap.servers`` is malformed
     """
     import asyncio
 
-    from headrace.client.cluster import parse_bootstrap
     from headrace.client.config import check_access, read_config
-    from headrace.client.errors import ClientError, UnsupportedSetting
+    from headrace.client.errors import UnsupportedSetting
 
-    try:
-        parse_bootstrap(config["bootstrap.servers"])
-    except ValueError as error:
-        raise BadUsage(str(error)) from error
     try:
         read = read_config(config)
     except UnsupportedSetting:
         _must_listen(config)  # librdkafka may support it
         return
     connect_timeout_ms = min(read.connect_timeout_ms, int(_CONNECT_TIMEOUT_S * 1000))
-    try:
-        asyncio.run(check_access(replace(read, connect_timeout_ms=connect_timeout_ms)))
-    except ClientError as error:
-        raise Failure(str(error)) from error
+    asyncio.run(check_access(replace(read, connect_timeout_ms=connect_timeout_ms)))
 
 
 def _must_listen(config: Mapping[str, str]) -> None:
     """Check that a bootstrap server accepts connections.
 
     :raises Failure: none does
+    :raises BadUsage: they are malformed
     """
     from headrace.client.cluster import parse_bootstrap
     from headrace.client.errors import error_line
 
+    try:
+        servers = parse_bootstrap(config["bootstrap.servers"])
+    except ValueError as error:
+        raise BadUsage(str(error)) from error
     problems = []
-    for host, port in parse_bootstrap(config["bootstrap.servers"]):
+    for host, port in servers:
         try:
             socket.create_connection((host, port), _CONNECT_TIMEOUT_S).close()
             return

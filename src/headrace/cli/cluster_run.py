@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from .client_options import call_config, connection_settings
+from .client_options import call_config
 from .errors import Failure, one_line_error
 from .options import Address
 from .signals import stopping_event
@@ -23,22 +23,20 @@ def on_cluster(options: Namespace, work: Callable[[Cluster], Awaitable[T]]) -> T
     """Run ``work`` with the cluster that the options name, and close the connections.
 
     :param options: parsed from those of ``call_options``
-    :raises Failure: no broker answers, or it refuses
-    :raises BadUsage: the client configuration is wrong
+    :raises ClientError: no broker answers, or it refuses
+    :raises UnsupportedSetting: the client configuration is wrong
     """
+    from headrace.client.config import read_config
+
     settings = replace(
-        connection_settings(call_config(options)), request_timeout_ms=int(options.timeout * 1000)
+        read_config(call_config(options)), request_timeout_ms=int(options.timeout * 1000)
     )
-    from headrace.client import ClientError
 
     async def run() -> T:
         async with settings.cluster() as cluster:
             return await work(cluster)
 
-    try:
-        return asyncio.run(run())
-    except ClientError as error:
-        raise Failure(str(error)) from error
+    return asyncio.run(run())
 
 
 async def run_until_stopped(at: Address, start: Callable[[], Awaitable[str]]) -> None:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from .client_options import client_config, client_options, must_answer
-from .errors import BadUsage, Failure
+from .errors import BadUsage
 from .nouns import DRY_RUN, YES, Lazy, Noun, arg, switch
 from .options import pattern, positive_number
 from .output import Output, Row, confirm, output_option
@@ -21,12 +21,11 @@ from .progress import count_progress
 
 if TYPE_CHECKING:
     from headrace.cli.console import json_records
-    from headrace.client import errors
     from headrace.client.dead_letters import letters, originals, queues, reading, redrive
 else:
-    json_records, errors, letters, originals, queues, reading, redrive = map(
+    json_records, letters, originals, queues, reading, redrive = map(
         Lazy,
-        ("headrace.cli.console.json_records", "headrace.client.errors")
+        ("headrace.cli.console.json_records",)
         + tuple(
             f"headrace.client.dead_letters.{name}"
             for name in ("letters", "originals", "queues", "reading", "redrive")
@@ -64,7 +63,7 @@ def _calls(options: dict[str, Any]) -> Iterator[tuple[dict[str, Any], _Stop]]:
     """Yield the client configuration, and what ends the calls.
 
     :param options: have those of the connection
-    :raises Failure: no broker answers, or a call fails
+    :raises ClientError: no broker answers
     """
     config = client_config(Namespace(**options))
     must_answer(config)
@@ -73,8 +72,6 @@ def _calls(options: dict[str, Any]) -> Iterator[tuple[dict[str, Any], _Stop]]:
     before = {number: signal.signal(number, stop.on_signal) for number in numbers}
     try:
         yield config, stop
-    except errors.ClientError as error:
-        raise Failure(str(error)) from error
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

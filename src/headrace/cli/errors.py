@@ -24,6 +24,15 @@ def one_line_error(error: BaseException) -> str:
     return error_line(error)
 
 
+def as_failure(error: Exception) -> Failure | None:
+    """Return the failure for an error of :mod:`headrace.client`; None for any other error."""
+    from headrace.client.errors import ClientError, UnsupportedSetting
+
+    if isinstance(error, UnsupportedSetting):
+        return BadUsage(str(error))
+    return Failure(str(error)) if isinstance(error, ClientError) else None
+
+
 def fail_with(reasons: Iterable[str]) -> None:
     """Raise a failure that names all reasons, each once; do nothing if there are none.
 

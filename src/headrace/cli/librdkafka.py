@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.client_options import client_options, must_answer
-from headrace.cli.errors import BadUsage, Failure
+from headrace.cli.errors import BadUsage
 from headrace.cli.nouns import Lazy
 from headrace.cli.options import setting
 
@@ -47,8 +47,8 @@ def reason(error: KafkaError, needs: str) -> str:
 def partition_count(config: Mapping[str, Any], topic: str) -> int | None:
     """Return the number of partitions of a topic; None if only librdkafka can connect.
 
-    :raises Failure: the topic does not exist, or no broker answers or accepts the login
-    :raises BadUsage: the name is empty, or the configuration is wrong
+    :raises ClientError: the topic does not exist, or no broker answers or accepts the login
+    :raises BadUsage: the name is empty
     """
     if not topic:
         raise BadUsage("the name of the topic is empty")
@@ -62,10 +62,7 @@ def partition_count(config: Mapping[str, Any], topic: str) -> int | None:
         async with cluster:
             return len((await cluster.topics([topic]))[topic].leaders)
 
-    try:
-        return asyncio.run(count())
-    except errors.ClientError as error:
-        raise Failure(str(error)) from error
+    return asyncio.run(count())
 
 
 def check_partition(number: int | None, topic: str, count: int | None) -> None:

@@ -18,7 +18,7 @@ from headrace import __version__
 from headrace.imports import without_hypothesis
 
 from .commands import COMMANDS, DEFAULT_VERBS, SECTIONS, Command, load
-from .errors import BadUsage, Failure, one_line_error
+from .errors import BadUsage, Failure, as_failure, one_line_error
 from .tables import one_line
 
 if TYPE_CHECKING:
@@ -163,9 +163,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
     except SystemExit as end:  # argparse has printed its message
         return int(end.code or 0)
-    except Failure as failure:
-        print(f"{prog}: {one_line(str(failure))}", file=sys.stderr)
-        return failure.status
     except BrokenPipeError:  # the reader of the output has ended, such as `head`
         _drop_output()
         return 1
@@ -177,6 +174,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:  # before the command handled the signal
         return 130
+    except Exception as error:
+        failure = error if isinstance(error, Failure) else as_failure(error)
+        if failure is None:
+            raise
+        print(f"{prog}: {one_line(str(failure))}", file=sys.stderr)
+        return failure.status
 
 
 def _open_streams() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli.client_options import client_config, must_answer
-from headrace.cli.errors import BadUsage, Failure, one_line_error
+from headrace.cli.errors import BadUsage, one_line_error
 from headrace.cli.librdkafka import librdkafka_options
 from headrace.cli.nouns import Lazy
 from headrace.cli.options import pattern
@@ -26,12 +26,11 @@ from .output import RecordOutput, output_options
 from .value_files import ValueFiles
 
 if TYPE_CHECKING:
-    from headrace.client import errors
     from headrace.client.records import Record
 
     from . import sources
 else:
-    errors, sources = map(Lazy, ("headrace.client.errors", "headrace.cli.console.sources"))
+    sources = Lazy("headrace.cli.console.sources")
 
 _RECORDS_AT_ONCE = 500
 _WAIT_S = 0.2
@@ -169,7 +168,8 @@ def run(options: Namespace) -> int:
     """Execute the command.
 
     :returns: 0; 130 or 143 when ended by SIGINT or SIGTERM
-    :raises Failure: no broker answers, the topic is missing, or reading failed
+    :raises Failure: reading failed
+    :raises ClientError: likewise, no broker answers, or the topic is missing
     """
     check(options)
     if options.tail is not None:
@@ -195,8 +195,6 @@ def run(options: Namespace) -> int:
         reader.run(source)
     except KeyboardInterrupt:
         pass  # the broker had not answered yet
-    except errors.ClientError as error:
-        raise Failure(str(error)) from error
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

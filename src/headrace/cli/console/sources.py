@@ -20,9 +20,9 @@ from confluent_kafka import (
 
 from headrace.blocking import ShareConsumer
 from headrace.cli import positions
-from headrace.cli.client_options import connection_settings
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.librdkafka import check_partition, reason
+from headrace.client.config import read_config
 from headrace.client.errors import error_line, raised
 from headrace.client.message_headers import UnreadableHeaders, message_headers
 from headrace.client.offsets import LATEST, list_offsets
@@ -54,13 +54,13 @@ _TRANSIENT = frozenset(
 class Partitions:
     """Partitions that are read without a group: nobody is asked for a coordinator.
 
-    :raises BadUsage: a setting cannot be used
+    :raises UnsupportedSetting: a setting cannot be used
     """
 
     def __init__(self, options: Namespace, config: Mapping[str, Any]) -> None:
         self._options = options
         self._isolation_level = int(options.read_committed)
-        self._cluster = connection_settings(config).cluster()
+        self._cluster = read_config(config).cluster()
         self._runner = asyncio.Runner()
         self._reader: PartitionReader | None = None
         self._has_ends = options.exit or options.end is not None

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.cli.client_options import client_config, client_options, connection_settings
+from headrace.cli.client_options import client_config, client_options
 from headrace.cli.cluster_run import run_until_stopped
 from headrace.cli.descriptors import allow_all_descriptors
 from headrace.cli.errors import Failure
@@ -77,7 +77,9 @@ def run(options: Namespace) -> int:
     :raises Failure: it cannot start
     """
     query = lag_query(options)
-    settings = connection_settings(client_config(options))
+    from headrace.client.config import read_config
+
+    settings = read_config(client_config(options))
     access = metrics_access(options.metrics_tls, options.metrics_users, options.allow_host)
     try:
         import prometheus_client  # noqa: F401

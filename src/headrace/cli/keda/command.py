@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.client_options import client_config, client_options, connection_settings
+from headrace.cli.client_options import client_config, client_options
 from headrace.cli.cluster_run import run_until_stopped
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.log_output import log_to_stderr
@@ -97,9 +97,11 @@ def run(options: Namespace) -> int:
     :returns: 0
     :raises Failure: it cannot start
     """
+    from headrace.client.config import read_config
+
     config = client_config(options)
     for servers in (config["bootstrap.servers"], *options.allow_bootstrap):
-        connection_settings({**config, "bootstrap.servers": servers})
+        read_config({**config, "bootstrap.servers": servers})
     if options.grpc_client_ca is not None and options.grpc_tls is None:
         raise BadUsage("--grpc-client-ca needs --grpc-tls")
     if options.config_dir is not None and not options.config_dir.is_dir():

@@ -12,7 +12,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.cli.client_options import client_config, client_options, connection_settings
+from headrace.cli.client_options import client_config, client_options
 from headrace.cli.descriptors import allow_all_descriptors
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.log_output import log_to_stderr
@@ -66,8 +66,10 @@ def run(options: Namespace) -> int:
     :returns: the exit status
     :raises Failure: it cannot start
     """
+    from headrace.client.config import read_config
+
     config = client_config(options)
-    read = connection_settings(config)
+    read = read_config(config)
     check_page(options, options.listen.host)
     credentials, token = credentials_of_files(options)
     has_tls = options.page_tls is not None
