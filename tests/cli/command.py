@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from headrace.cli.commands import load
 from tests.support import ROOT
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "200"}
@@ -33,13 +31,3 @@ def run(*arguments: str, timeout_s: float = 60) -> tuple[int, bytes, list[str]]:
         [*HEADRACE, *arguments], capture_output=True, env=ENVIRONMENT, timeout=timeout_s
     )
     return done.returncode, done.stdout, done.stderr.decode().splitlines()
-
-
-def parsed_options(command: str, line: str) -> Namespace:
-    """Parse and check the options of a command."""
-    module: Any = load(command)
-    parser = ArgumentParser()
-    module.declare(parser)
-    options = parser.parse_intermixed_args(line.split())
-    module.check(options)
-    return options

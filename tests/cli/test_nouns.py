@@ -155,7 +155,8 @@ def test_the_functions_of_verbs_take_the_options_that_are_declared(name: str, no
             "output": {"output"},
         }
         taken = set[str]().union(*(several.get(name, {name}) for name in parameters))
-        if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+        is_open = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+        if is_open or "options" in parameters:
             taken |= declared  # options that it passes on
         assert declared <= taken <= declared | set(parameters)
 

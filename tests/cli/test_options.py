@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.commands import COMMANDS, Command, load
+from headrace.cli.commands import COMMANDS, load
 from headrace.cli.errors import BadUsage
 from headrace.cli.main import main, parsed
-from headrace.cli.nouns import Noun
+from headrace.cli.nouns import Noun, Verb
 from headrace.cli.options import Address, address, properties_file, setting
 from headrace.properties import properties
 
@@ -58,7 +58,7 @@ def test_numbers_that_cannot_be_used_are_bad_usage(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def commands() -> Iterator[tuple[str, Command]]:
+def commands() -> Iterator[tuple[str, Verb]]:
     for name in COMMANDS:
         command = load(name)
         if isinstance(command, Noun):
@@ -69,7 +69,7 @@ def commands() -> Iterator[tuple[str, Command]]:
 
 @pytest.mark.parametrize(("name", "command"), list(commands()))
 def test_the_examples_of_a_help_can_be_pasted(
-    name: str, command: Command, capsys: pytest.CaptureFixture[str]
+    name: str, command: Verb, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*name.split(), "--help"]) == 0
     _, _, after = capsys.readouterr().out.partition("\nexamples:")

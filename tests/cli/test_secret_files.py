@@ -12,10 +12,10 @@ import pytest
 
 from headrace.broker.scram_users import NewUser
 from headrace.cli import secret_files
+from headrace.cli.broker_process import new_users
 from headrace.cli.errors import BadUsage
 from headrace.cli.metrics_access import metrics_access
 from headrace.cli.options import properties_file
-from headrace.cli.serve import new_users
 from headrace.cli.ui.command import credentials_of_files
 from tests.cli.command import run
 
@@ -75,7 +75,7 @@ def test_files_of_users_and_tokens_are_told(
     metrics = written(tmp_path / "metrics", "ann:4711\n", 0o644)
     scram = written(tmp_path / "scram", "SCRAM-SHA-512=[name=a,password=4711]", 0o644)
     credentials_of_files(Namespace(page_users=users, page_token_file=token, page_actions=False))
-    metrics_access(None, metrics, ())
+    metrics_access(Namespace(metrics_tls=None, metrics_users=metrics, allow_host=()))
     new_users(scram)
     told = re.findall("warning: (.+) may have secrets", capsys.readouterr().err)
     assert told == [str(path) for path in (users, token, metrics, scram)]

@@ -100,7 +100,8 @@ def test_json_has_all_that_is_known(run: Run, team: str) -> None:
 def test_what_is_not_there_is_a_failure_after_the_rest_was_shown(run: Run, team: str) -> None:
     *_, below, complaint = run(f"{team}-a", f"{team}-c", status=1)
     assert below.startswith("1 group, ")
-    assert complaint == f"headrace lag show: group '{team}-c' does not exist: correct its id or type"
+    missing = f"group '{team}-c' does not exist: correct its id or type"
+    assert complaint == f"headrace lag show: {missing}"
 
 
 @pytest.mark.parametrize("on_terminal", [False, True])

@@ -224,7 +224,8 @@ def test_a_member_without_a_partition_and_a_group_without_anything(
     (left,) = lags(group_id).values()
     assert (left.topic, left.partition, left.member_id, left.lag) == (None, None, None, None)
     assert left.group_state == "Empty"
-    assert lags(idle) == {} and lags.warnings == [f"group '{idle}' does not exist: correct its id or type"]
+    assert lags(idle) == {}
+    assert lags.warnings == [f"group '{idle}' does not exist: correct its id or type"]
 
 
 def test_a_share_group_with_accepted_rejected_and_released_records(

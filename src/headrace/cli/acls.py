@@ -21,7 +21,7 @@ from headrace.security.acls import (
 )
 
 from .errors import BadUsage
-from .nouns import DRY_RUN, YES, Declaration, Lazy, Noun, arg, one_of, switch
+from .nouns import DRY_RUN, YES, Declaration, Lazy, Noun, arg, one_of, repeated, switch
 from .output import Output, Row
 
 if TYPE_CHECKING:
@@ -60,14 +60,12 @@ def _resource(resource_type: ResourceType, name: str) -> tuple[ResourceType, str
 
 
 _RESOURCES = [
-    arg(
+    repeated(
         f"--{resource_type.name.lower().replace('_', '-')}",
+        "NAME",
+        f"a {resource_type.name.lower().replace('_', ' ')}; * for all",
         dest="resources",
-        action="append",
-        default=[],
         type=partial(_resource, resource_type),
-        metavar="NAME",
-        help=f"a {resource_type.name.lower().replace('_', ' ')}; * for all; may be repeated",
     )
     for resource_type in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
 ] + [
@@ -80,23 +78,14 @@ _RESOURCES = [
     )
 ]
 _ENTRIES = (
-    arg(
+    repeated(
         "--operation",
+        "OPERATION",
+        "read, write, create, describe, alter, delete, all …",
         dest="operations",
-        action="append",
         type=_operation,
-        default=[],
-        metavar="OPERATION",
-        help="read, write, create, describe, alter, delete, all …; may be repeated",
     ),
-    arg(
-        "--host",
-        dest="hosts",
-        action="append",
-        default=[],
-        metavar="ADDRESS",
-        help="an address of clients; may be repeated",
-    ),
+    repeated("--host", "ADDRESS", "an address of clients", dest="hosts"),
 )
 
 

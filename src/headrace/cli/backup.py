@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 
 from headrace.backup.commands import backup
 
-from .copying import copy_options, progress, run_copy
-from .options import data_dir_option, flag
+from .copying import COPY_OPTIONS, progress, run_copy
+from .nouns import arg, command, data_dir_option, switch
 
 
-def declare(parser: ArgumentParser) -> None:
-    """Declare the command's options."""
-    parser.description = (
-        "Copy the data directory of a running or stopped broker to a directory from which a broker "
-        "can start."
-    )
-    parser.add_argument(
-        "target", type=Path, metavar="BACKUP", help="directory to create, or an empty one"
-    )
-    data_dir_option(parser, "the broker's data directory, on this machine")
-    flag(
-        parser,
+@command(
+    "copy the data directory of a running or stopped broker to a directory from which a broker can "
+    "start",
+    arg("target", type=Path, metavar="BACKUP", help="directory to create, or an empty one"),
+    data_dir_option("the broker's data directory, on this machine"),
+    switch(
         "--verify-records",
         "verify the checksums of all records in the copy, too; exit with 1 if any is wrong",
-    )
-    copy_options(parser)
-
-
+    ),
+    *COPY_OPTIONS,
+    examples="headrace backup /backups/monday --data-dir /var/lib/headrace",
+)
 def run(options: Namespace) -> int:
     """Make the backup.
 

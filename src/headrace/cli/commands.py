@@ -1,21 +1,19 @@
 """The commands of ``headrace``. To add one, add an entry to :data:`COMMANDS` and write its module.
 
-The module of a command with verbs has a ``NOUN``: see :mod:`headrace.cli.nouns`. The module of
-another one has two functions: ``declare(parser)`` adds the options to an ``ArgumentParser``;
-``run(options)`` executes the command with the parsed options, returns the exit status, and raises
+The module of a command with verbs has a ``NOUN``, that of another one a ``run``: see
+:mod:`headrace.cli.nouns`. What runs returns the exit status, and raises
 :class:`~headrace.cli.errors.Failure` with one line for the user. A module is imported only when its
 command is called, so that no command pays for the imports of another.
 """
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from .nouns import Noun
+    from .nouns import Noun, Verb
 
 
 class Entry(NamedTuple):
@@ -38,16 +36,13 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "recover": Entry(".recover", "rebuild the lost catalog of a data directory"),
     },
     "progress": {
-        "lag show": Entry(".lag.show", "show the progress and lag of groups of all types"),
+        "lag": Entry(".lag", "show the lag of groups of all types, or report past lag and rates"),
         "top": Entry(".top", "show groups with lag and rates, live"),
         "ui": Entry(".ui.command", "serve a page with groups, topics, records and actions"),
         "exporter": Entry(
             ".exporter.command", "serve the lag of all groups as metrics for Prometheus"
         ),
         "keda-scaler": Entry(".keda.command", "scale workers by lag: an external scaler for KEDA"),
-        "lag history": Entry(
-            ".lag.history", "report past rates, lag and stalls of groups, and consumers they need"
-        ),
     },
     "records": {
         "produce": Entry(".console.produce", "produce lines, JSON objects or files to a topic"),
@@ -75,27 +70,11 @@ COMMANDS: Mapping[str, Entry] = {
 """Command name → entry."""
 
 
-DEFAULT_VERBS = {"lag": "show"}
-"""First word of commands of two words → the second if there is none."""
-
-
-class Command(Protocol):
-    """The interface of a command's module."""
-
-    def declare(self, parser: ArgumentParser) -> None:
-        """Add the command's options and its description."""
-
-    def run(self, options: Namespace) -> int:
-        """Execute the command.
-
-        :returns: the exit status
-        """
-
-
-def load(name: str) -> Command | Noun:
+def load(name: str) -> Verb | Noun:
     """Import the module of the command ``name``, a key of :data:`COMMANDS`.
 
-    :returns: its noun, or the module of a command without verbs
+    :returns: its noun, or the command without verbs
     """
     module = import_module(COMMANDS[name].module, __package__)
-    return cast("Command | Noun", getattr(module, "NOUN", module))
+    noun: Verb | Noun = getattr(module, "NOUN", None) or module.run
+    return noun

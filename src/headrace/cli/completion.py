@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from argparse import SUPPRESS, ArgumentParser, Namespace
 
-from .commands import COMMANDS, Command, load
-from .nouns import Noun
+from .commands import COMMANDS, load
+from .nouns import Verb, arg, command
 
 _BASH = """\
 _headrace() {
@@ -28,19 +28,16 @@ _SCRIPTS = {
 }
 
 
-def declare(parser: ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.description = (
-        "Print a completion script. bash: source <(headrace completion bash); zsh: "
-        "source <(headrace completion zsh); fish: headrace completion fish | source."
-    )
-    parser.add_argument(
+@command(
+    "print a completion script. bash: source <(headrace completion bash); zsh: source <(headrace "
+    "completion zsh); fish: headrace completion fish | source",
+    arg(
         "shell",
         choices=(*_SCRIPTS, "words"),
         help="the shell; words: what may stand at the end of HEADRACE_LINE",
-    )
-
-
+    ),
+    examples="headrace completion bash",
+)
 def run(options: Namespace) -> int:
     """Print the script.
 
@@ -58,25 +55,23 @@ def run(options: Namespace) -> int:
 
 def _words(before: list[str]) -> list[str]:
     """Return the words that may follow those of a command."""
-    firsts = dict.fromkeys(name.partition(" ")[0] for name in COMMANDS)
     if not before:
-        return list(firsts)
-    first, second = (*before, "")[:2]
-    name = first if first in COMMANDS else f"{first} {second}"
+        return list(COMMANDS)
+    name, second = (*before, "")[:2]
     if name not in COMMANDS:
-        return [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{first} ")]
-    command = load(name)
-    if isinstance(command, Noun):
-        if second not in command.verbs:
-            return list(command.verbs)
-        command = command.verbs[second]
-    return _arguments(command, before)
+        return []
+    noun = load(name)
+    if isinstance(noun, Verb):
+        return _arguments(noun, before)
+    if second not in noun.verbs:
+        return list(noun.verbs)
+    return _arguments(noun.verbs[second], before)
 
 
-def _arguments(command: Command, before: list[str]) -> list[str]:
+def _arguments(verb: Verb, before: list[str]) -> list[str]:
     """Return the choices of the option that the words end with, or all options and choices."""
     parser = ArgumentParser()
-    command.declare(parser)
+    verb.declare(parser)
     offered: list[str] = []
     for action in parser._actions:
         choices = list(map(str, action.choices or ()))

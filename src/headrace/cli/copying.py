@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import signal
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
@@ -15,22 +15,22 @@ from headrace.backup.commands import Report, Stage, paced
 from headrace.backup.errors import BackupError
 
 from .errors import Failure
-from .options import flag, positive_number
+from .nouns import arg, switch
+from .options import positive_number
 from .output import Output, output_option
 from .progress import byte_progress
 from .tables import json_line, one_line
 
-
-def copy_options(parser: ArgumentParser) -> None:
-    """Declare the options of both commands."""
-    output_option(parser)
-    flag(parser, "--no-verify", "do not read the copy back to compare checksums")
-    parser.add_argument(
+COPY_OPTIONS = (
+    output_option,
+    switch("--no-verify", "do not read the copy back to compare checksums"),
+    arg(
         "--max-bytes-per-second",
         type=positive_number,
         metavar="BYTES",
         help="read and write no faster, so that others can use the disk",
-    )
+    ),
+)
 
 
 def progress(options: Namespace) -> Stage:

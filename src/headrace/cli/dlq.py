@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .client_options import client_config, client_options, must_answer
 from .errors import BadUsage
-from .nouns import DRY_RUN, YES, Lazy, Noun, arg, switch
+from .nouns import DRY_RUN, YES, Lazy, Noun, arg, repeated, switch
 from .options import pattern, positive_number
 from .output import Output, Row, confirm, output_option
 from .positions import Position, position
@@ -38,11 +38,19 @@ _ENDED_BY_SIGNAL = 128
 _CONNECTION = (output_option, client_options)
 _FILTERS = (
     arg("queue", metavar="QUEUE", help="the topic with the letters"),
-    arg("--source", action="append", metavar="TOPIC", help="letters of this topic's records"),
-    arg("--group", action="append", metavar="GROUP", help="letters of this share group"),
+    repeated("--source", "TOPIC", "letters of this topic's records"),
+    repeated("--group", "GROUP", "letters of this share group"),
     arg("--reason", type=pattern, metavar="REGEX", help="letters whose reason has a match"),
     arg("--key", metavar="TEXT", help="letters of records with this key"),
-    arg("-p", "--partition", type=int, action="append", metavar="N", help="of the queue"),
+    arg(
+        "-p",
+        "--partition",
+        type=int,
+        action="append",
+        default=[],
+        metavar="N",
+        help="of the queue; may be repeated",
+    ),
     arg("--from", dest="start", type=position, metavar="POSITION", help="from an offset or a time"),
     arg("--to", dest="end", type=position, metavar="POSITION", help="before an offset or a time"),
 )
@@ -142,11 +150,11 @@ def _time(name: str, at_ms: int | None, output: str) -> Row:
 
 
 def _selection(
-    source: list[str] | None,
-    group: list[str] | None,
+    source: list[str],
+    group: list[str],
     reason: str | None,
     key: str | None,
-    partition: list[int] | None,
+    partition: list[int],
     start: Position | None,
     end: Position | None,
     **_: Any,
@@ -155,11 +163,11 @@ def _selection(
     if min(first.offset or 0, last.offset or 0) < 0:
         raise BadUsage("--from and --to take no negative offset")
     return letters.LetterFilter(
-        sources=tuple(source or ()),
-        groups=tuple(group or ()),
+        sources=tuple(source),
+        groups=tuple(group),
         reason=reason,
         key=None if key is None else key.encode(),
-        partitions=tuple(partition or ()),
+        partitions=tuple(partition),
         from_offset=first.offset or 0,
         to_offset=last.offset,
         from_ms=first.time_ms,

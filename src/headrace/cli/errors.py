@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib.util import find_spec
 
 
 class Failure(Exception):
@@ -31,6 +32,15 @@ def as_failure(error: Exception) -> Failure | None:
     if isinstance(error, UnsupportedSetting):
         return BadUsage(str(error))
     return Failure(str(error)) if isinstance(error, ClientError) else None
+
+
+def require(package: str, extra: str) -> None:
+    """Check that a package of one of headrace's extras is installed.
+
+    :raises Failure: it is not
+    """
+    if find_spec(package) is None:
+        raise Failure(f"{package} is not installed: pip install 'headrace[{extra}]'")
 
 
 def fail_with(reasons: Iterable[str]) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from argparse import ArgumentParser
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.client_options import client_options, must_answer
 from headrace.cli.errors import BadUsage
-from headrace.cli.nouns import Lazy
+from headrace.cli.nouns import Lazy, repeated
 from headrace.cli.options import setting
 
 if TYPE_CHECKING:
@@ -21,18 +20,17 @@ else:
     configs, errors = map(Lazy, ("headrace.client.config", "headrace.client.errors"))
 
 
-def librdkafka_options(parser: ArgumentParser) -> None:
-    """Declare the options of the connection, and ``-X``."""
-    client_options(parser)
-    parser.add_argument(
+LIBRDKAFKA_OPTIONS = (
+    client_options,
+    repeated(
         "-X",
+        "NAME=VALUE",
+        "a client config of librdkafka; overrides the file",
         dest="command_property",
-        action="append",
-        default=[],
         type=setting,
-        metavar="NAME=VALUE",
-        help="a client config of librdkafka; overrides the file; may be repeated",
-    )
+    ),
+)
+"""The options of the connection, and ``-X``."""
 
 
 def reason(error: KafkaError, needs: str) -> str:

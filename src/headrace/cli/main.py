@@ -12,17 +12,17 @@ import re
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn
 
 from headrace import __version__
 from headrace.imports import without_hypothesis
 
-from .commands import COMMANDS, DEFAULT_VERBS, SECTIONS, Command, load
+from .commands import COMMANDS, SECTIONS, load
 from .errors import BadUsage, Failure, as_failure, one_line_error
 from .tables import one_line
 
 if TYPE_CHECKING:
-    from .nouns import Noun
+    from .nouns import Noun, Verb
 
 _HELP = ("-h", "--help")
 
@@ -39,7 +39,7 @@ class _Parser(ArgumentParser):
         self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
 
 
-def _load(name: str) -> Command | Noun:
+def _load(name: str) -> Verb | Noun:
     # Imported objects live as long as the process: exempt them from garbage collection.
     gc.disable()
     try:
@@ -50,35 +50,26 @@ def _load(name: str) -> Command | Noun:
         gc.enable()
 
 
-def command_of(words: Sequence[str]) -> tuple[str, Command, Sequence[str]]:
+def command_of(words: Sequence[str]) -> tuple[str, Verb, Sequence[str]]:
     """Return the name of the command that a command line names, the command, and its arguments.
 
     :raises BadUsage: it names none
     :raises SystemExit: a help was printed
     """
     first, second = (*words[:2], "", "")[:2]
-    noun, verbs = None, {}
-    if first in COMMANDS:
-        from .nouns import Noun  # not for a help, nor for bad usage: it imports the options
-
-        command = _load(first)
-        if not isinstance(command, Noun):
-            return first, command, words[1:]
-        noun, verbs = command, {name: verb.summary for name, verb in command.verbs.items()}
-    elif first:
-        parts = ((*name.partition(" "), entry.summary) for name, entry in COMMANDS.items())
-        verbs = {verb: summary for family, _, verb, summary in parts if verb and family == first}
-    if not verbs:
+    if first not in COMMANDS:
         _explain("", first, {name: entry.summary for name, entry in COMMANDS.items()})
+    from .nouns import Verb  # not for a help, nor for bad usage: it imports the options
+
+    noun = _load(first)
+    if isinstance(noun, Verb):
+        return first, noun, words[1:]
     is_option = not second or second.startswith("-")
-    default = DEFAULT_VERBS.get(first)
-    if default and is_option and second not in _HELP:
-        second, words = default, [first, default, *words[1:]]
-    if second not in verbs:
-        _explain(first, second, verbs)
-    name = f"{first} {second}"
-    command = noun.verbs[second] if noun is not None else cast("Command", _load(name))
-    return name, command, words[2:]
+    if noun.default is not None and is_option and second not in _HELP:
+        second, words = noun.default, [first, noun.default, *words[1:]]
+    if second not in noun.verbs:
+        _explain(first, second, {name: verb.summary for name, verb in noun.verbs.items()})
+    return f"{first} {second}", noun.verbs[second], words[2:]
 
 
 def _explain(first: str, word: str, names: Mapping[str, str]) -> NoReturn:
@@ -94,10 +85,10 @@ def _explain(first: str, word: str, names: Mapping[str, str]) -> NoReturn:
         parser.usage = f"{prog} {kind.upper()} [options]"
         parser.formatter_class = RawDescriptionHelpFormatter
         sections = {"verbs": list(names)}
-        if first in COMMANDS:
+        if first:
             summary = COMMANDS[first].summary
             parser.description = f"{summary[0].upper()}{summary[1:]}."
-        elif not first:
+        else:
             parser.description = "Work queues and visible progress for Kafka-protocol streams."
             sections = {title: list(some) for title, some in SECTIONS.items()}
         width = max(map(len, names)) + 2
@@ -109,15 +100,14 @@ def _explain(first: str, word: str, names: Mapping[str, str]) -> NoReturn:
         parser.error(f"{word} stands before the {kind}")
     from difflib import get_close_matches  # slow to import, and rarely needed
 
-    firsts = list(dict.fromkeys(name.partition(" ")[0] for name in names))
-    near = get_close_matches(word, firsts, 1)
-    hint = f"did you mean {near[0]}?" if near else f"it is one of {', '.join(firsts)}"
+    near = get_close_matches(word, names, 1)
+    hint = f"did you mean {near[0]}?" if near else f"it is one of {', '.join(names)}"
     raise BadUsage(
         f"{first} has no verb '{word}': {hint}" if first else f"no command '{word}': {hint}"
     )
 
 
-def parsed(name: str, command: Command, arguments: Sequence[str]) -> Namespace:
+def parsed(name: str, command: Verb, arguments: Sequence[str]) -> Namespace:
     """Return the options of a command.
 
     :param arguments: the words after the command's name

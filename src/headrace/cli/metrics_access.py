@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import BadUsage, one_line_error
+from .nouns import file_option
 from .secret_files import passwords, warn_of_readers
 
 if TYPE_CHECKING:
@@ -30,19 +31,27 @@ def server_tls(path: Path) -> ssl.SSLContext:
     return context
 
 
-def metrics_access(
-    tls: Path | None, users: Path | None, host_names: Sequence[str]
-) -> MetricsAccess:
+METRICS_ACCESS = (
+    file_option(
+        "--metrics-tls",
+        "serve the metrics over HTTPS, with the private key and certificates of a PEM file",
+    ),
+    file_option(
+        "--metrics-users",
+        "a file of NAME:PASSWORD lines: who may read the metrics (default: everybody)",
+    ),
+)
+
+
+def metrics_access(options: Namespace) -> MetricsAccess:
     """Return the protection of a metrics port.
 
-    :param tls: a PEM file with a private key and certificates; None for plain HTTP
-    :param users: a file of ``NAME:PASSWORD`` lines; None to admit everybody
-    :param host_names: further names under which it is served
+    :param options: parsed from :data:`METRICS_ACCESS` and ``--allow-host``
     :raises BadUsage: a file cannot be used
     """
     from headrace.broker.metrics.server import MetricsAccess
 
-    context = None if tls is None else server_tls(tls)
-    pairs = [] if users is None else passwords(users)
+    context = None if options.metrics_tls is None else server_tls(options.metrics_tls)
+    pairs = [] if options.metrics_users is None else passwords(options.metrics_users)
     lines = [f"{name}:{password}".encode() for name, password in pairs]
-    return MetricsAccess(context, lines, host_names)
+    return MetricsAccess(context, lines, options.allow_host)

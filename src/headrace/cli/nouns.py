@@ -1,7 +1,11 @@
-"""Commands of two words: a noun such as ``groups``, and its verbs, each with its own help.
+"""Commands: nouns such as ``groups`` with verbs, each with its own help, and commands of one word.
 
-A verb is declared beside the function that runs it, which gets the values of its options as
-keyword arguments::
+A command is declared beside the function that runs it::
+
+    @command("verify all batches", arg("--topic"), examples="headrace verify")
+    def run(options: Namespace) -> int: ...
+
+So is a verb , whose function gets the values of its options as keyword arguments::
 
     NOUN = Noun()
 
@@ -17,11 +21,14 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.imports import without_hypothesis
 
 from .client_options import call_options
+from .options import DEFAULT_DATA_DIR, Address, page_address, positive_seconds
 from .output import Output, output_option
 
 if TYPE_CHECKING:
@@ -43,6 +50,56 @@ def switch(name: str, help_text: str) -> Declaration:
     return arg(name, action="store_true", help=help_text)
 
 
+def section(title: str, *declarations: Declaration) -> Declaration:
+    """Return the declaration of arguments that a help shows below a title."""
+
+    def declare(parser: ArgumentParser) -> None:
+        group = parser.add_argument_group(title)
+        for declaration in declarations:
+            declaration(group)
+
+    return declare
+
+
+def file_option(name: str, help_text: str) -> Declaration:
+    """Return the declaration of an option that takes the path of a file."""
+    return arg(name, type=Path, metavar="FILE", help=help_text)
+
+
+def repeated(name: str, metavar: str, help_text: str, **settings: Any) -> Declaration:
+    """Return the declaration of an option that may be given several times: a list."""
+    help_text += "; may be repeated"
+    return arg(name, action="append", default=[], metavar=metavar, help=help_text, **settings)
+
+
+def seconds_option(name: str, help_text: str, default: float) -> Declaration:
+    """Return the declaration of an option that takes seconds above 0."""
+    help_text += f" (default: {default:g})"
+    return arg(name, type=positive_seconds, default=default, metavar="SECONDS", help=help_text)
+
+
+def listen_option(default: Address, what: str) -> Declaration:
+    """Return the declaration of ``--listen`` of a command that serves ``what``."""
+    help_text = (
+        f"address to serve {what} on; :PORT: all addresses, port 0: a free port "
+        f"(default: {default})"
+    )
+    return arg(
+        "--listen", type=page_address, default=default, metavar="[HOST]:PORT", help=help_text
+    )
+
+
+def allow_host_option(what: str) -> Declaration:
+    """Return the declaration of further names under which a port is served."""
+    return repeated("--allow-host", "NAME", f"another name of this machine under which {what}")
+
+
+def data_dir_option(help_text: str) -> Declaration:
+    """Return the declaration of ``--data-dir`` of commands that work on a data directory."""
+    help_text += " (default: %(default)s)"
+    return arg("--data-dir", type=Path, metavar="DIR", default=DEFAULT_DATA_DIR, help=help_text)
+
+
 def one_of(*declarations: Declaration, required: bool = False) -> Declaration:
     """Return the declaration of arguments that exclude each other."""
 
@@ -60,23 +117,23 @@ YES = switch("--yes", "do not ask")
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb of a noun; it has the interface of a command's module.
+    """A verb of a noun, or a command without verbs.
 
     :param summary: what it does, for the help
     :param examples: command lines, one a line
     :param function: what runs; see :class:`Noun`
-    :param execute: takes the values of the options; returns the exit status, None for 0
+    :param execute: takes the options; returns the exit status, None for 0
     """
 
     function: Callable[..., object]
     summary: str
     declarations: Sequence[Declaration]
     examples: str
-    execute: Callable[[dict[str, Any]], int | None]
+    execute: Callable[[Namespace], int | None]
 
     def declare(self, parser: ArgumentParser) -> None:
         """Add the verb's options and its help."""
-        parser.description = f"{self.summary[0].upper()}{self.summary[1:]}."
+        parser.description = fill(f"{self.summary[0].upper()}{self.summary[1:]}.")
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.epilog = "examples:\n  " + self.examples.strip().replace("\n", "\n  ")
         for declaration in self.declarations:
@@ -87,14 +144,25 @@ class Verb:
 
         :returns: the exit status
         """
-        return self.execute(dict(vars(options))) or 0
+        return self.execute(options) or 0
+
+
+def command(
+    summary: str, *declarations: Declaration, examples: str
+) -> Callable[[Callable[[Namespace], int | None]], Verb]:
+    """Decorate ``function(options) -> int | None``, which becomes a command without verbs."""
+    return lambda function: Verb(function, summary, declarations, examples, function)
 
 
 class Noun:
-    """A command with verbs."""
+    """A command with verbs.
 
-    def __init__(self) -> None:
-        self.verbs: dict[str, Verb] = {}
+    :param default: the verb of a command line that names none
+    """
+
+    def __init__(self, default: str | None = None, **verbs: Verb) -> None:
+        self.default = default
+        self.verbs = verbs
 
     def verb(
         self, name: str, summary: str, *declarations: Declaration, examples: str
@@ -102,8 +170,8 @@ class Noun:
         """Decorate ``function(*, option, …) -> int | None``."""
 
         def add(function: F) -> F:
-            def execute(values: dict[str, Any]) -> int | None:
-                status = function(**values)
+            def execute(options: Namespace) -> int | None:
+                status = function(**vars(options))
                 return status if isinstance(status, int) else None
 
             self.verbs[name] = Verb(function, summary, declarations, examples, execute)
@@ -120,15 +188,20 @@ class Noun:
         """
 
         def add(function: F) -> F:
-            def execute(values: dict[str, Any]) -> None:
-                call = Namespace(**{key: values.pop(key) for key in _CALL_OPTIONS})
+            def execute(options: Namespace) -> None:
                 from .cluster_run import on_cluster
 
+                values = {
+                    name: value
+                    for name, value in vars(options).items()
+                    if name not in _CALL_OPTIONS
+                }
+
                 def work(cluster: object) -> Awaitable[object]:
-                    awaitable: Any = function(cluster, Output(call.output), **values)
+                    awaitable: Any = function(cluster, Output(options.output), **values)
                     return awaitable
 
-                on_cluster(call, work)
+                on_cluster(options, work)
 
             with_calls = (*declarations, output_option, call_options)
             self.verbs[name] = Verb(function, summary, with_calls, examples, execute)

@@ -1,22 +1,18 @@
-"""Functions that declare options and parse their values, and the options of ``headrace serve``."""
+"""Values of options: functions that parse them, for argparse."""
 
 from __future__ import annotations
 
 import re
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from headrace.patterns import InvalidPattern, compiled
 from headrace.properties import properties
 
 from .errors import BadUsage
 from .secret_files import warn_of_readers
-
-if TYPE_CHECKING:
-    from argparse import _ActionsContainer
-
 
 _SECRET = re.compile(r"password|secret|jaas|\.token$|\.key$|ssl\.key\.pem")
 """Keys of a properties file whose values are for nobody else."""
@@ -45,125 +41,6 @@ class ListenAddress(NamedTuple):
 
     name: str
     at: Address
-
-
-def flag(parser: _ActionsContainer, name: str, help_text: str) -> None:
-    """Declare an option without a value; its value is True if it is given, else False."""
-    parser.add_argument(name, action="store_true", help=help_text)
-
-
-def file_option(parser: _ActionsContainer, name: str, help_text: str) -> None:
-    """Declare an option that takes the path of a file."""
-    parser.add_argument(name, type=Path, metavar="FILE", help=help_text)
-
-
-def repeated_option(parser: _ActionsContainer, name: str, metavar: str, help_text: str) -> None:
-    """Declare an option that may be given several times; its value is a list."""
-    parser.add_argument(name, action="append", default=[], metavar=metavar, help=help_text)
-
-
-def seconds_option(parser: _ActionsContainer, name: str, help_text: str, default: float) -> None:
-    """Declare an option that takes a number of seconds above 0. The help names the default."""
-    help_text += f" (default: {default:g})"
-    parser.add_argument(
-        name, type=positive_seconds, default=default, metavar="SECONDS", help=help_text
-    )
-
-
-def data_dir_option(parser: ArgumentParser, help_text: str) -> None:
-    """Declare ``--data-dir`` of the commands that work on a data directory, with its default."""
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        metavar="DIR",
-        default=DEFAULT_DATA_DIR,
-        help=f"{help_text} (default: %(default)s)",
-    )
-
-
-def serve_options(parser: ArgumentParser) -> None:
-    """Declare the options of ``headrace serve``."""
-    parser.add_argument(
-        "--listen",
-        action="append",
-        type=listen_address,
-        metavar="[NAME://]HOST:PORT",
-        help=(
-            "address to listen on, with PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, or a name of "
-            "listener.security.protocol.map; may be repeated; port 0: free port (default: "
-            f"the config listeners, beside which it must not stand, or {DEFAULT_LISTEN})"
-        ),
-    )
-    parser.add_argument(
-        "--advertise",
-        action="append",
-        type=address,
-        metavar="HOST:PORT",
-        help=(
-            "address that clients connect to; once, or once for each --listen "
-            "(default: the address of --listen)"
-        ),
-    )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--data-dir",
-        type=Path,
-        metavar="DIR",
-        help=f"directory of the broker's state (default: log.dirs, or {DEFAULT_DATA_DIR})",
-    )
-    flag(where, "--ephemeral", "keep the state in a temporary directory, deleted at the end")
-    parser.add_argument(
-        "-c",
-        dest="configs",
-        action="append",
-        default=[],
-        type=setting,
-        metavar="KEY=VALUE",
-        help="a broker config under Kafka's name; may be repeated",
-    )
-    parser.add_argument(
-        "--config",
-        dest="config_file",
-        type=Path,
-        metavar="FILE",
-        help="a file of KEY=VALUE lines; -c takes precedence",
-    )
-    file_option(
-        parser,
-        "--add-scram-file",
-        "a file of lines MECHANISM=[name=NAME,password=PASSWORD]: users to add for SCRAM-SHA-256 "
-        "or SCRAM-SHA-512, unless they exist; - reads standard input",
-    )
-    parser.add_argument(
-        "--metrics-port",
-        type=port_number,
-        metavar="PORT",
-        help=("port of the metrics for Prometheus; 0: a free port"),
-    )
-    parser.add_argument(
-        "--metrics-host",
-        type=host_name,
-        metavar="HOST",
-        default=DEFAULT_LISTEN.host,
-        help="host to serve the metrics on (default: %(default)s)",
-    )
-    file_option(
-        parser,
-        "--metrics-tls",
-        "serve the metrics over HTTPS, with the private key and certificates of a PEM file",
-    )
-    file_option(
-        parser,
-        "--metrics-users",
-        "a file of NAME:PASSWORD lines: who may read the metrics (default: everybody)",
-    )
-    allow_host_option(parser, "the metrics and the page are asked for")
-
-
-def allow_host_option(parser: _ActionsContainer, what: str) -> None:
-    """Declare the further names under which a port is served."""
-    help_text = f"another name of this machine under which {what}; may be repeated"
-    repeated_option(parser, "--allow-host", "NAME", help_text)
 
 
 def address(text: str) -> Address:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 
 from headrace.broker.catalog import CatalogError
 from headrace.broker.catalog_rebuild import Rebuild, carry_out, plan
@@ -19,8 +19,8 @@ from headrace.log.recovery import kept_files
 from headrace.uuid_text import uuid_text
 
 from .errors import BadUsage, Failure
-from .nouns import DRY_RUN, YES
-from .options import data_dir_option, setting
+from .nouns import DRY_RUN, YES, command, data_dir_option, repeated
+from .options import setting
 from .output import Output, confirm, output_option
 from .tables import json_line, one_line
 from .verify import print_kept
@@ -38,27 +38,22 @@ _GIVEN_UP = (
 )
 
 
-def declare(parser: ArgumentParser) -> None:
-    """Declare the command's options."""
-    parser.description = (
-        "Rebuild the catalog of a data directory (headrace.db) from its partition directories, and "
-        "give up partitions whose directories are missing. The broker must be stopped."
-    )
-    data_dir_option(parser, "the broker's data directory")
-    DRY_RUN(parser)
-    YES(parser)
-    parser.add_argument(
+@command(
+    "rebuild the catalog of a data directory (headrace.db) from its partition directories, and "
+    "give up partitions whose directories are missing. The broker must be stopped",
+    data_dir_option("the broker's data directory"),
+    DRY_RUN,
+    YES,
+    repeated(
         "-c",
+        "KEY=VALUE",
+        "a config that the broker is started with, for the internal topics",
         dest="configs",
-        action="append",
-        default=[],
         type=setting,
-        metavar="KEY=VALUE",
-        help="a config that the broker is started with, for the internal topics; may be repeated",
-    )
-    output_option(parser)
-
-
+    ),
+    output_option,
+    examples="headrace recover --data-dir /var/lib/headrace --dry-run",
+)
 def run(options: Namespace) -> int:
     """Print the plan, ask, and carry it out.
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 
 from headrace.backup.commands import restore
 
-from .copying import copy_options, progress, run_copy
-from .options import data_dir_option
+from .copying import COPY_OPTIONS, progress, run_copy
+from .nouns import arg, command, data_dir_option
 
 
-def declare(parser: ArgumentParser) -> None:
-    """Declare the command's options."""
-    parser.description = (
-        "Copy a backup to a new data directory, and check it against its checksums."
-    )
-    parser.add_argument("source", type=Path, metavar="BACKUP", help="directory of the backup")
-    data_dir_option(parser, "data directory to create, or an empty one")
-    copy_options(parser)
-
-
+@command(
+    "copy a backup to a new data directory, and check it against its checksums",
+    arg("source", type=Path, metavar="BACKUP", help="directory of the backup"),
+    data_dir_option("data directory to create, or an empty one"),
+    *COPY_OPTIONS,
+    examples="headrace restore /backups/monday --data-dir /var/lib/restored",
+)
 def run(options: Namespace) -> int:
     """Restore the backup.
 

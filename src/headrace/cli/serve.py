@@ -1,288 +1,90 @@
-"""``headrace serve``: run a broker until SIGTERM or SIGINT."""
+"""``headrace serve``: run a broker."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import os
-import signal
-import socket
-import sys
-import threading
-from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
-from headrace.broker.broker import Broker
-from headrace.broker.catalog import CatalogError
-from headrace.broker.config import retired
-from headrace.broker.config.broker_config import Config, ConfigError
-from headrace.broker.config.listeners import Listener
-from headrace.broker.embedded import new_event_loop
-from headrace.broker.scram_users import InvalidUser, NewUser
-from headrace.broker.server import Server, stop
-from headrace.log.directory_format import UnusableDirectory
-from headrace.log.directory_lock import DirectoryInUse
-from headrace.log.recovery import CorruptLog
-from headrace.log_lines import LIMITER, get_logger
-
-from .descriptors import allow_all_descriptors
-from .errors import BadUsage, Failure, one_line_error
-from .garbage_collection import ShortCollections
-from .log_output import log_to_stderr
-from .metrics_access import metrics_access
+from .metrics_access import METRICS_ACCESS
+from .nouns import allow_host_option, arg, command, file_option, one_of, repeated, switch
 from .options import (
     DEFAULT_DATA_DIR,
     DEFAULT_LISTEN,
-    DEFAULT_LISTENER,
-    Address,
-    ListenAddress,
-    properties_file,
-    serve_options,
+    address,
+    host_name,
+    listen_address,
+    port_number,
+    setting,
 )
-from .secret_files import entries, secret_file
-from .ui.beside import PageBeside
-from .ui.beside import check as check_ui
-from .ui.beside import command as ui_command
-from .ui.beside import declare as ui_options
-
-if TYPE_CHECKING:
-    from headrace.broker.metrics.server import MetricsAccess
-
-log = get_logger("headrace")
-
-SWITCH_INTERVAL_S = 0.0005
-"""The time after which a working thread lets a waiting event loop run. Python's default is 5 ms.
-While a thread decompresses 200 MiB of gzip, the p99 of other producers is 6 to 17 ms with this
-interval, and 14 to 43 ms with the default (two busy cores, 4 runs each).
-"""
-
-STOP_WITHIN_S = 4.5
-"""The time limit for stopping; then the process exits, and the next start recovers the logs."""
-
-_ANY_ADDRESS = ("0.0.0.0", "::")
+from .ui.options import PAGE_BESIDE
 
 
-def declare(parser: ArgumentParser) -> None:
-    """Declare the command's options."""
-    parser.description = "Run a Kafka-protocol broker."
-    serve_options(parser)
-    ui_options(parser)
-
-
-def run(options: Namespace) -> int:
+@command(
+    "run a Kafka-protocol broker",
+    arg(
+        "--listen",
+        action="append",
+        type=listen_address,
+        metavar="[NAME://]HOST:PORT",
+        help="address to listen on, with PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, or a name of "
+        "listener.security.protocol.map; may be repeated; port 0: free port (default: "
+        f"the config listeners, beside which it must not stand, or {DEFAULT_LISTEN})",
+    ),
+    arg(
+        "--advertise",
+        action="append",
+        type=address,
+        metavar="HOST:PORT",
+        help="address that clients connect to; once, or once for each --listen "
+        "(default: the address of --listen)",
+    ),
+    one_of(
+        arg(
+            "--data-dir",
+            type=Path,
+            metavar="DIR",
+            help=f"directory of the broker's state (default: log.dirs, or {DEFAULT_DATA_DIR})",
+        ),
+        switch("--ephemeral", "keep the state in a temporary directory, deleted at the end"),
+    ),
+    repeated("-c", "KEY=VALUE", "a broker config under Kafka's name", dest="configs", type=setting),
+    arg(
+        "--config",
+        dest="config_file",
+        type=Path,
+        metavar="FILE",
+        help="a file of KEY=VALUE lines; -c takes precedence",
+    ),
+    file_option(
+        "--add-scram-file",
+        "a file of lines MECHANISM=[name=NAME,password=PASSWORD]: users to add for SCRAM-SHA-256 "
+        "or SCRAM-SHA-512, unless they exist; - reads standard input",
+    ),
+    arg(
+        "--metrics-port",
+        type=port_number,
+        metavar="PORT",
+        help="port of the metrics for Prometheus; 0: a free port",
+    ),
+    arg(
+        "--metrics-host",
+        type=host_name,
+        metavar="HOST",
+        default=DEFAULT_LISTEN.host,
+        help="host to serve the metrics on (default: %(default)s)",
+    ),
+    *METRICS_ACCESS,
+    allow_host_option("the metrics and the page are asked for"),
+    *PAGE_BESIDE,
+    examples="headrace serve --data-dir /var/lib/headrace\n"
+    "headrace serve --ephemeral --ui-port 9380",
+)
+def run(options: Namespace) -> NoReturn:
     """Run the broker until SIGTERM or SIGINT.
 
-    :returns: the exit status
     :raises Failure: it cannot start
     """
-    log_to_stderr()
-    collections = ShortCollections()
-    collections.start()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    allow_all_descriptors()
-    config = _config(options)
-    listeners = _listeners(config, options.listen or [], options.advertise or [])
-    check_ui(options, listeners)
-    data_dir = _data_dir(options, config)
-    users = new_users(options.add_scram_file)
-    watchdog = threading.Timer(STOP_WITHIN_S, _give_up)
-    watchdog.daemon = True
-    try:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_serve(options, config, data_dir, users, listeners, watchdog, collections))
-    finally:
-        watchdog.cancel()
-        LIMITER.report()
-    _exit()
+    from .broker_process import run_broker  # a help does not import the broker
 
-
-def _exit() -> NoReturn:
-    """End the process at once after a clean stop.
-
-    Python takes up to 0.1 s to tear down its modules. If a broker is unreachable for so long, a
-    Java share consumer that is closed waits for its whole timeout.
-    """
-    sys.stdout.flush()
-    logging.shutdown()
-    os._exit(0)
-
-
-def _config(options: Namespace) -> Config:
-    configs: dict[str, str] = {}
-    if options.config_file is not None:
-        configs = properties_file(options.config_file)
-    configs.update(options.configs)
-    try:
-        config = Config(configs)
-    except ConfigError as error:
-        raise BadUsage(str(error)) from error
-    if config.without_effect:
-        log.info("these configs have no effect here: %s", ", ".join(sorted(config.without_effect)))
-    if config.retired:
-        log.info("Apache Kafka 4 does not have these configs: %s", _with_origins(config.retired))
-    return config
-
-
-def _with_origins(names: Sequence[str]) -> str:
-    by_origin: dict[str | None, list[str]] = {}
-    for name in sorted(names):
-        by_origin.setdefault(retired.origin(name), []).append(name)
-    return "; ".join(f"{', '.join(some)} ({origin})" for origin, some in by_origin.items())
-
-
-def new_users(path: Path | None) -> list[NewUser]:
-    """Return the users of ``--add-scram-file``.
-
-    :raises BadUsage: the file cannot be used; the text names a line, and no password
-    """
-    if path is None:
-        return []
-    try:
-        text = sys.stdin.read() if path == Path("-") else secret_file(path).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadUsage(f"cannot read {path}: {one_line_error(error)}") from None
-    users = []
-    for number, line in entries(text):
-        try:
-            users.append(NewUser.parse(line))
-        except InvalidUser as error:
-            raise BadUsage(f"line {number} of {path}: {error}") from None
-    if not users:
-        raise BadUsage(f"{path} has no users")
-    return users
-
-
-def _data_dir(options: Namespace, config: Config) -> Path | None:
-    """Return the directory of the broker's state; None for a temporary one."""
-    data_dir, configured = config.data_dir(options.data_dir), config.data_dir(None)
-    if options.ephemeral:
-        if data_dir is not None:
-            log.info("--ephemeral: the state is in a temporary directory, not in %s", data_dir)
-        return None
-    if configured is not None and data_dir != configured:
-        log.info("--data-dir: the state is in %s, not in %s of the configs", data_dir, configured)
-    return data_dir or DEFAULT_DATA_DIR
-
-
-def _listeners(
-    config: Config, listen: Sequence[ListenAddress], advertise: Sequence[Address]
-) -> Sequence[Listener]:
-    """Return the listeners of ``--listen`` or of the configuration, or else the default."""
-    try:
-        configured = config.listeners(socket.gethostname())
-        if configured and listen:
-            raise BadUsage(
-                "--listen and the config listeners both name addresses, which may be protected "
-                "otherwise: give only one of them"
-            )
-        if configured and advertise:
-            raise BadUsage(
-                "--advertise belongs to --listen; set advertised.listeners for listeners"
-            )
-        if configured:
-            return configured
-        return _listeners_of_options(
-            config, listen or [ListenAddress(DEFAULT_LISTENER, DEFAULT_LISTEN)], advertise
-        )
-    except ConfigError as error:
-        raise BadUsage(str(error)) from error
-
-
-def _listeners_of_options(
-    config: Config, listen: Sequence[ListenAddress], advertise: Sequence[Address]
-) -> Sequence[Listener]:
-    if len(advertise) not in (0, 1, len(listen)):
-        raise BadUsage("give --advertise once, or once for each --listen")
-    advertised: Sequence[Address | None] = advertise or [None]
-    if len(advertised) < len(listen):
-        advertised = [advertised[0]] * len(listen)
-    listeners = []
-    for (name, at), advertised_at in zip(listen, advertised, strict=True):
-        listener = config.listener(name, at.host, at.port, advertised_at)
-        if at.host in _ANY_ADDRESS and listener.advertised_host is None:
-            raise BadUsage(
-                f"--listen {at} needs --advertise HOST:PORT: no client can connect to {at.host}"
-            )
-        listeners.append(listener)
-    return listeners
-
-
-async def _serve(
-    options: Namespace,
-    config: Config,
-    data_dir: Path | None,
-    users: Sequence[NewUser],
-    listeners: Sequence[Listener],
-    watchdog: threading.Timer,
-    collections: ShortCollections,
-) -> None:
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    try:
-        broker = Broker(config, data_dir, users=users)
-    except (CatalogError, DirectoryInUse, UnusableDirectory, OSError) as error:
-        raise Failure(one_line_error(error)) from error
-    broker.on_failure = stopping.set
-    page: PageBeside | None = None
-    try:
-        server = Server(broker, listeners)
-    except ConfigError as error:
-        broker.close()
-        raise BadUsage(str(error)) from error
-    try:
-        try:
-            with collections.loading():
-                broker.start()
-        except CorruptLog as error:
-            raise Failure(one_line_error(error)) from error
-        metrics_at = None
-        if options.metrics_port is not None:
-            # Before the listeners start, because its imports take time, and clients would wait.
-            at = Address(options.metrics_host, options.metrics_port)
-            access = metrics_access(options.metrics_tls, options.metrics_users, options.allow_host)
-            metrics_at = await _serve_metrics(server, at, access)
-        try:
-            await server.start()
-        except (OSError, UnicodeError) as error:
-            where = ", ".join(str(Address(one.host, one.port)) for one in listeners)
-            raise Failure(f"cannot listen on {where}: {one_line_error(error)}") from error
-        addresses = ", ".join(map(_shown, server.listeners))
-        print(f"headrace is listening on {addresses}", flush=True)
-        if metrics_at is not None:
-            scheme = "http" if options.metrics_tls is None else "https"
-            print(f"metrics are at {scheme}://{metrics_at}/metrics", flush=True)
-        broker.scrub()
-        if options.ui_port is not None:
-            page = PageBeside(ui_command(options, server.listeners))
-            await page.start()
-        await stopping.wait()
-        log.info("stopping")
-        watchdog.start()
-    finally:
-        if page is not None:
-            await page.stop()
-        await stop(broker, server)
-    if broker.failure is not None:
-        raise Failure(broker.failure)
-
-
-def _shown(listener: Listener) -> str:
-    address = str(Address(listener.host, listener.port))
-    return address if listener.name == DEFAULT_LISTENER else f"{listener.name}://{address}"
-
-
-async def _serve_metrics(server: Server, at: Address, access: MetricsAccess) -> Address:
-    try:
-        return Address(at.host, await server.serve_metrics(at.host, at.port, access))
-    except OSError as error:
-        raise Failure(f"cannot serve metrics on {at}: {one_line_error(error)}") from error
-
-
-def _give_up() -> None:
-    """Exit when stopping takes too long, before a supervisor kills the process."""
-    log.error("stopping takes more than %.1f s; the next start will check the logs", STOP_WITHIN_S)
-    os._exit(1)
+    run_broker(options)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .client_options import call_options
 from .cluster_run import on_cluster
-from .lag.show import View, display, duration, footer, lag_query, query_options, repeated
-from .options import positive_number, seconds_option
+from .lag.show import QUERY_OPTIONS, View, display, duration, footer, lag_query, snapshots
+from .nouns import arg, command, seconds_option
+from .options import positive_number
 from .output import Output, Row, output_option
 
 if TYPE_CHECKING:
     from headrace.client import Cluster
     from headrace.client.lag.model import GroupLag, LagQuery, Snapshot
 
-_EVERY_S = 2.0
 _WINDOW_S = 30.0
 _SORTS: dict[str, Callable[[GroupLag], float | None]] = {
     "lag": lambda group: group.lag.records,
@@ -25,43 +25,33 @@ _SORTS: dict[str, Callable[[GroupLag], float | None]] = {
     "rate": lambda group: group.lag.done_per_s,
     "name": lambda group: 0,
 }
-_EPILOG = """\
-examples:
-  headrace top
-  headrace top --groups-pattern 'team-.*' --sort time --every 5
-  headrace top -o jsonl --iterations 2 | tail -n 1 | jq '.groups[0]'
-"""
 
 
-def declare(parser: ArgumentParser) -> None:
-    """Declare the command's options."""
-    parser.description = "Show the groups of a cluster, with lag and rates, until Ctrl-C."
-    parser.epilog = _EPILOG
-    parser.formatter_class = RawDescriptionHelpFormatter
-    query_options(parser)
-    seconds_option(parser, "--every", "time between two snapshots", _EVERY_S)
-    parser.add_argument(
+@command(
+    "show the groups of a cluster, with lag and rates, until Ctrl-C",
+    *QUERY_OPTIONS,
+    seconds_option("--every", "time between two snapshots", 2.0),
+    arg(
         "--iterations",
         type=positive_number,
         metavar="N",
         help="end after N snapshots (default: at Ctrl-C)",
-    )
-    parser.add_argument(
-        "--sort", choices=_SORTS, default="lag", help="order of the groups (default: lag)"
-    )
-    output_option(parser)
-    call_options(parser)
-
-
-def run(options: Namespace) -> int:
+    ),
+    arg("--sort", choices=_SORTS, default="lag", help="order of the groups (default: lag)"),
+    output_option,
+    call_options,
+    examples="headrace top\n"
+    "headrace top --groups-pattern 'team-.*' --sort time --every 5\n"
+    "headrace top -o jsonl --iterations 2 | tail -n 1 | jq '.groups[0]'",
+)
+def run(options: Namespace) -> None:
     """Execute the command.
 
-    :returns: the exit status
-    :raises Failure: no broker answers at first, or the options are wrong
+    :raises ClientError: no broker answers at first
+    :raises Failure: the options are wrong
     """
     query = lag_query(options)
     on_cluster(options, lambda cluster: _show(cluster, query, options))
-    return 0
 
 
 async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
@@ -78,7 +68,7 @@ async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
         return View([_row(group) for group in groups], [footer(seen)])
 
     watch = LagWatch(cluster, query, _WINDOW_S)
-    await display(repeated(watch.snapshot, options.every, options.iterations), view, output)
+    await display(snapshots(watch.snapshot, options.every, options.iterations), view, output)
 
 
 def sort_groups(groups: Sequence[GroupLag], order: str) -> list[GroupLag]:

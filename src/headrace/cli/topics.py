@@ -12,7 +12,7 @@ from headrace.errors import ErrorCode
 from headrace.patterns import matches
 from headrace.uuid_text import uuid_text
 
-from .nouns import DRY_RUN, YES, Declaration, Lazy, Noun, arg, switch
+from .nouns import DRY_RUN, YES, Declaration, Lazy, Noun, arg, repeated, switch
 from .options import MAX_PARTITION, number_up_to, pattern, setting
 from .output import Output, Row
 from .progress import in_steps
@@ -200,14 +200,7 @@ _PARTITIONS = {"type": number_up_to(MAX_PARTITION), "metavar": "N"}
         metavar="N",
         help="replicas (default: the broker's)",
     ),
-    arg(
-        "--config",
-        action="append",
-        default=[],
-        type=setting,
-        metavar="NAME=VALUE",
-        help="a config; may be repeated",
-    ),
+    repeated("--config", "NAME=VALUE", "a config", type=setting),
     switch("--if-not-exists", "leave alone what exists"),
     DRY_RUN,
     examples="headrace topics create orders --partitions 12 --config retention.ms=86400000",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
@@ -16,23 +16,20 @@ from headrace.log.recovery import kept_files
 from headrace.log.verify import LogFile, Verified, log_files, metadata_problem, verify_file
 
 from .errors import Failure
-from .options import data_dir_option
+from .nouns import arg, command, data_dir_option
 from .output import Output, output_option
 from .progress import byte_progress
 from .tables import json_line, one_line
 
 
-def declare(parser: ArgumentParser) -> None:
-    """Declare the command's options."""
-    parser.description = (
-        "Read all batches of a data directory and verify their checksums and offsets. Nothing is "
-        "changed. It may run beside the broker."
-    )
-    data_dir_option(parser, "the broker's data directory")
-    parser.add_argument("--topic", metavar="TOPIC", help="verify only this topic")
-    output_option(parser)
-
-
+@command(
+    "read all batches of a data directory and verify their checksums and offsets. Nothing is "
+    "changed. It may run beside the broker",
+    data_dir_option("the broker's data directory"),
+    arg("--topic", metavar="TOPIC", help="verify only this topic"),
+    output_option,
+    examples="headrace verify --data-dir /var/lib/headrace",
+)
 def run(options: Namespace) -> int:
     """Verify the directory and print what is damaged.
 

@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 import time
-from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator, Sequence
 from heapq import nlargest
 from operator import attrgetter
@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 from headrace.cli.client_options import client_config, must_answer
 from headrace.cli.errors import BadUsage, one_line_error
-from headrace.cli.librdkafka import librdkafka_options
-from headrace.cli.nouns import Lazy
+from headrace.cli.librdkafka import LIBRDKAFKA_OPTIONS
+from headrace.cli.nouns import Lazy, arg, command, section, switch
 from headrace.cli.options import pattern
 from headrace.cli.positions import EARLIEST, LATEST, Position, position
 from headrace.patterns import occurs
 from headrace.times import duration_ms
 
-from .output import RecordOutput, output_options
+from .output import OUTPUT_OPTIONS, RecordOutput
 from .value_files import ValueFiles
 
 if TYPE_CHECKING:
@@ -42,84 +42,6 @@ _NOT_WITH = {
     "tail": ("start", "end", "max"),
 }
 """Option → what it excludes."""
-_EPILOG = """\
-examples:
-  headrace consume orders --exit                      # all records, oldest first
-  headrace consume orders --tail 5
-  headrace consume orders --partition 3 --from 4711 -f '%o %k %s\\n'
-  headrace consume orders --from -1h --to now --grep refused -o jsonl
-  headrace consume orders --group audit --exit > orders.txt
-  headrace consume orders --share-group packers --outcome release --max 10
-  headrace consume scans --exit --to-directory scans/
-"""
-
-
-def declare(parser: ArgumentParser) -> None:
-    """Declare the command's options."""
-    parser.description = "Print the records of topics."
-    parser.epilog = _EPILOG
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.add_argument(
-        "topics",
-        nargs="+",
-        metavar="TOPIC",
-        help="a topic, or ^REGEX for all topics whose whole name matches",
-    )
-    group = parser.add_argument_group("which records")
-    group.add_argument(
-        "-p", "--partition", type=int, action="append", metavar="N", help="may be repeated"
-    )
-    group.add_argument(
-        "--from",
-        dest="start",
-        type=position,
-        metavar="POSITION",
-        help="earliest (default), latest, an offset, -N: the last N of each partition, or a time",
-    )
-    group.add_argument(
-        "--to",
-        dest="end",
-        type=position,
-        metavar="POSITION",
-        help="end before an offset or a time, or at the present end: latest",
-    )
-    group.add_argument(
-        "-e", "--exit", action="store_true", help="end with the last record that is there now"
-    )
-    group.add_argument("--tail", type=_count, metavar="N", help="the newest N records by time")
-    group.add_argument("--max", type=_count, metavar="N", help="end after N records")
-    group.add_argument(
-        "--idle", type=duration_ms, metavar="DURATION", help="end after a time without a record"
-    )
-    group.add_argument(
-        "--grep",
-        type=pattern,
-        metavar="REGEX",
-        help="records whose key or value has a match, in any case",
-    )
-    group.add_argument(
-        "--read-committed",
-        action="store_true",
-        help="without records of open and aborted transactions",
-    )
-    group = parser.add_argument_group("groups (default: none)")
-    group.add_argument(
-        "-G", "--group", help="be a member of this consumer group, and commit what was printed"
-    )
-    group.add_argument("--share-group", metavar="GROUP", help="be a member of this share group")
-    group.add_argument(
-        "--outcome",
-        choices=("accept", "release", "reject"),
-        help="the outcome of each record of a share group (default: accept)",
-    )
-    output_options(parser)
-    parser.add_argument(
-        "--to-directory",
-        type=Path,
-        metavar="DIR",
-        help="write each value to the file TOPIC-PARTITION-OFFSET of this directory",
-    )
-    librdkafka_options(parser)
 
 
 def _count(text: str) -> int:
@@ -164,6 +86,74 @@ def _option(name: str) -> str:
     return "--" + {"start": "from", "end": "to"}.get(name, name.replace("_", "-"))
 
 
+@command(
+    "print the records of topics",
+    arg(
+        "topics",
+        nargs="+",
+        metavar="TOPIC",
+        help="a topic, or ^REGEX for all topics whose whole name matches",
+    ),
+    section(
+        "which records",
+        arg("-p", "--partition", type=int, action="append", metavar="N", help="may be repeated"),
+        arg(
+            "--from",
+            dest="start",
+            type=position,
+            metavar="POSITION",
+            help="earliest (default), latest, an offset, -N: the last N of each partition, or a "
+            "time",
+        ),
+        arg(
+            "--to",
+            dest="end",
+            type=position,
+            metavar="POSITION",
+            help="end before an offset or a time, or at the present end: latest",
+        ),
+        arg("-e", "--exit", action="store_true", help="end with the last record that is there now"),
+        arg("--tail", type=_count, metavar="N", help="the newest N records by time"),
+        arg("--max", type=_count, metavar="N", help="end after N records"),
+        arg(
+            "--idle", type=duration_ms, metavar="DURATION", help="end after a time without a record"
+        ),
+        arg(
+            "--grep",
+            type=pattern,
+            metavar="REGEX",
+            help="records whose key or value has a match, in any case",
+        ),
+        switch("--read-committed", "without records of open and aborted transactions"),
+    ),
+    section(
+        "groups (default: none)",
+        arg(
+            "-G", "--group", help="be a member of this consumer group, and commit what was printed"
+        ),
+        arg("--share-group", metavar="GROUP", help="be a member of this share group"),
+        arg(
+            "--outcome",
+            choices=("accept", "release", "reject"),
+            help="the outcome of each record of a share group (default: accept)",
+        ),
+    ),
+    section("output", *OUTPUT_OPTIONS),
+    arg(
+        "--to-directory",
+        type=Path,
+        metavar="DIR",
+        help="write each value to the file TOPIC-PARTITION-OFFSET of this directory",
+    ),
+    *LIBRDKAFKA_OPTIONS,
+    examples="headrace consume orders --exit                      # all records, oldest first\n"
+    "headrace consume orders --tail 5\n"
+    "headrace consume orders --partition 3 --from 4711 -f '%o %k %s\\n'\n"
+    "headrace consume orders --from -1h --to now --grep refused -o jsonl\n"
+    "headrace consume orders --group audit --exit > orders.txt\n"
+    "headrace consume orders --share-group packers --outcome release --max 10\n"
+    "headrace consume scans --exit --to-directory scans/",
+)
 def run(options: Namespace) -> int:
     """Execute the command.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from headrace.cli.nouns import arg, switch
 from headrace.cli.tables import json_line, terminal_text
 
 from .json_records import record_fields
@@ -35,36 +36,6 @@ _FIELDS: Mapping[bytes, Callable[[Record], bytes]] = {
 }
 
 
-def output_options(parser: ArgumentParser) -> None:
-    """Declare how records are printed."""
-    group = parser.add_argument_group("output")
-    group.add_argument(
-        "-f",
-        "--format",
-        type=record_format,
-        default=r"%s\n",
-        metavar="FORMAT",
-        help="%%s value, %%k key, %%h headers, %%t topic, %%p partition, %%o offset, %%T timestamp "
-        "in ms, %%d deliveries to a share group, %%S and %%K sizes, \\n, \\t, \\xNN; "
-        "null for none (default: %%s\\n)",
-    )
-    group.add_argument(
-        "-o",
-        "--output",
-        choices=("text", "json", "jsonl"),
-        default="text",
-        help="json: an array of objects; jsonl: an object a line",
-    )
-    group.add_argument(
-        "--parse-json", action="store_true", help="in JSON, a value that is JSON is no string"
-    )
-    group.add_argument(
-        "--raw",
-        action="store_true",
-        help="print the bytes of records as they are also on a terminal, which they may control",
-    )
-
-
 def unescaped(text: str) -> bytes:
     r"""Return a text with ``\n``, ``\t``, ``\xNN`` and so on replaced."""
     return _ESCAPE.sub(
@@ -86,6 +57,33 @@ def record_format(text: str) -> Callable[[Record], bytes]:
     return lambda record: b"".join(
         _FIELDS[part](record) if number % 2 else part for number, part in enumerate(parts)
     )
+
+
+OUTPUT_OPTIONS = (
+    arg(
+        "-f",
+        "--format",
+        type=record_format,
+        default=r"%s\n",
+        metavar="FORMAT",
+        help="%%s value, %%k key, %%h headers, %%t topic, %%p partition, %%o offset, %%T timestamp "
+        "in ms, %%d deliveries to a share group, %%S and %%K sizes, \\n, \\t, \\xNN; "
+        "null for none (default: %%s\\n)",
+    ),
+    arg(
+        "-o",
+        "--output",
+        choices=("text", "json", "jsonl"),
+        default="text",
+        help="json: an array of objects; jsonl: an object a line",
+    ),
+    switch("--parse-json", "in JSON, a value that is JSON is no string"),
+    switch(
+        "--raw",
+        "print the bytes of records as they are also on a terminal, which they may control",
+    ),
+)
+"""How records are printed."""
 
 
 class RecordOutput:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -15,12 +15,12 @@ from typing import IO, TYPE_CHECKING, Any
 from headrace.cli.client_options import client_config
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.librdkafka import (
+    LIBRDKAFKA_OPTIONS,
     check_partition,
-    librdkafka_options,
     partition_count,
     reason,
 )
-from headrace.cli.nouns import Lazy
+from headrace.cli.nouns import Lazy, arg, command, one_of, repeated, switch
 from headrace.times import time_ms
 
 from .json_records import Headers, MalformedLine, NewRecord, read_record
@@ -36,74 +36,6 @@ else:
 
 _DELIVERY_TIMEOUT_MS = 60_000
 _WAIT_S = 0.1
-_EPILOG = """\
-examples:
-  headrace produce orders < lines.txt
-  headrace produce orders --file lines-1.txt lines-2.txt --key-separator :
-  headrace produce orders --json < records.jsonl
-  headrace produce scans --file images/*.png --whole -H origin=scanner
-  headrace consume orders --exit -o jsonl | headrace produce copy --json
-"""
-
-
-def declare(parser: ArgumentParser) -> None:
-    """Declare the command's options."""
-    parser.description = "Produce lines of stdin or of files to a topic, a record for each."
-    parser.epilog = _EPILOG
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument(
-        "--file",
-        dest="files",
-        nargs="+",
-        action="extend",
-        type=Path,
-        default=[],
-        metavar="FILE",
-        help="read files, not stdin",
-    )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument(
-        "--json",
-        action="store_true",
-        help="lines are objects, as consume -o jsonl prints them",
-    )
-    form.add_argument("--whole", action="store_true", help="each file is one record")
-    form.add_argument(
-        "-K",
-        "--key-separator",
-        type=unescaped,
-        metavar="TEXT",
-        help="what separates a line's key from its value, such as : or \\t",
-    )
-    parser.add_argument("-k", "--key", metavar="TEXT", help="the key of all records")
-    parser.add_argument(
-        "-H",
-        "--header",
-        dest="headers",
-        action="append",
-        type=_header,
-        default=[],
-        metavar="NAME=VALUE",
-        help="a header of all records; may be repeated",
-    )
-    parser.add_argument(
-        "-p", "--partition", type=int, metavar="N", help="the partition of all records"
-    )
-    parser.add_argument(
-        "--keep-partitions", action="store_true", help="with --json: use the field partition"
-    )
-    parser.add_argument(
-        "--timestamp", type=time_ms, metavar="TIME", help="the timestamp of all records"
-    )
-    parser.add_argument(
-        "-z",
-        "--compression",
-        default="none",
-        choices=("none", "gzip", "snappy", "lz4", "zstd"),
-        help="compression of batches (default: none)",
-    )
-    librdkafka_options(parser)
 
 
 def _header(text: str) -> tuple[str, bytes]:
@@ -113,6 +45,49 @@ def _header(text: str) -> tuple[str, bytes]:
     return name, value.encode(errors="surrogateescape")
 
 
+@command(
+    "produce lines of stdin or of files to a topic, a record for each",
+    arg("topic", metavar="TOPIC"),
+    arg(
+        "--file",
+        dest="files",
+        nargs="+",
+        action="extend",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="read files, not stdin",
+    ),
+    one_of(
+        switch("--json", "lines are objects, as consume -o jsonl prints them"),
+        switch("--whole", "each file is one record"),
+        arg(
+            "-K",
+            "--key-separator",
+            type=unescaped,
+            metavar="TEXT",
+            help="what separates a line's key from its value, such as : or \\t",
+        ),
+    ),
+    arg("-k", "--key", metavar="TEXT", help="the key of all records"),
+    repeated("-H", "NAME=VALUE", "a header of all records", dest="headers", type=_header),
+    arg("-p", "--partition", type=int, metavar="N", help="the partition of all records"),
+    switch("--keep-partitions", "with --json: use the field partition"),
+    arg("--timestamp", type=time_ms, metavar="TIME", help="the timestamp of all records"),
+    arg(
+        "-z",
+        "--compression",
+        default="none",
+        choices=("none", "gzip", "snappy", "lz4", "zstd"),
+        help="compression of batches (default: none)",
+    ),
+    *LIBRDKAFKA_OPTIONS,
+    examples="headrace produce orders < lines.txt\n"
+    "headrace produce orders --file lines-1.txt lines-2.txt --key-separator :\n"
+    "headrace produce orders --json < records.jsonl\n"
+    "headrace produce scans --file images/*.png --whole -H origin=scanner\n"
+    "headrace consume orders --exit -o jsonl | headrace produce copy --json",
+)
 def run(options: Namespace) -> int:
     """Execute the command.
 

@@ -3,90 +3,60 @@
 from __future__ import annotations
 
 import asyncio
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.cli.client_options import client_config, client_options
 from headrace.cli.cluster_run import run_until_stopped
 from headrace.cli.descriptors import allow_all_descriptors
-from headrace.cli.errors import Failure
-from headrace.cli.lag.show import lag_query, query_options
+from headrace.cli.errors import require
+from headrace.cli.lag.show import QUERY_OPTIONS, lag_query
 from headrace.cli.log_output import log_to_stderr
-from headrace.cli.metrics_access import metrics_access
-from headrace.cli.options import (
-    Address,
+from headrace.cli.metrics_access import METRICS_ACCESS, metrics_access
+from headrace.cli.nouns import (
     allow_host_option,
-    file_option,
-    flag,
-    page_address,
+    command,
+    listen_option,
     seconds_option,
+    switch,
 )
+from headrace.cli.options import Address
 
 if TYPE_CHECKING:
     from headrace.broker.metrics.server import MetricsAccess
     from headrace.cli.exporter.scraper import Scraper
 
 DEFAULT_LISTEN = Address("127.0.0.1", 9308)
-_TIMEOUT_S = 8.0
-_WINDOW_S = 60.0
-_EPILOG = """\
-examples:
-  headrace exporter --bootstrap-server broker:9092
-  headrace exporter --exclude-groups 'console-consumer-.*' --topics-pattern 'orders|returns'
-  headrace exporter --command-config client.properties --listen :9308 \\
-      --metrics-users prometheus.users --metrics-tls exporter.pem
-"""
 
 
-def declare(parser: ArgumentParser) -> None:
-    """Declare the command's options."""
-    parser.description = "Serve the lag of all groups of a cluster as metrics for Prometheus."
-    parser.epilog = _EPILOG
-    parser.formatter_class = RawDescriptionHelpFormatter
-    client_options(parser)
-    parser.add_argument(
-        "--listen",
-        type=page_address,
-        default=DEFAULT_LISTEN,
-        metavar="[HOST]:PORT",
-        help=(
-            "address to serve the metrics on; :PORT: all addresses, port 0: a free port "
-            f"(default: {DEFAULT_LISTEN})"
-        ),
-    )
-    query_options(parser)
-    flag(parser, "--partitions", "add metrics of each partition of each group")
-    seconds_option(parser, "--window", "time over which rates are means", _WINDOW_S)
-    seconds_option(parser, "--timeout", "limit of one scrape", _TIMEOUT_S)
-    file_option(
-        parser, "--metrics-tls", "serve HTTPS, with the private key and certificates of a PEM file"
-    )
-    file_option(
-        parser,
-        "--metrics-users",
-        "a file of NAME:PASSWORD lines: who may read the metrics (default: everybody)",
-    )
-    allow_host_option(parser, "the metrics are asked for")
-
-
-def run(options: Namespace) -> int:
+@command(
+    "serve the lag of all groups of a cluster as metrics for Prometheus",
+    client_options,
+    listen_option(DEFAULT_LISTEN, "the metrics"),
+    *QUERY_OPTIONS,
+    switch("--partitions", "add metrics of each partition of each group"),
+    seconds_option("--window", "time over which rates are means", 60.0),
+    seconds_option("--timeout", "limit of one scrape", 8.0),
+    *METRICS_ACCESS,
+    allow_host_option("the metrics are asked for"),
+    examples="headrace exporter --bootstrap-server broker:9092\n"
+    "headrace exporter --exclude-groups 'console-consumer-.*' --topics-pattern 'orders|returns'\n"
+    "headrace exporter --command-config client.properties --listen :9308 \\\n"
+    "    --metrics-users prometheus.users --metrics-tls exporter.pem",
+)
+def run(options: Namespace) -> None:
     """Serve until SIGTERM or SIGINT.
 
-    :returns: the exit status
     :raises Failure: it cannot start
+    :raises UnsupportedSetting: the client configuration is wrong
     """
-    query = lag_query(options)
     from headrace.client.config import read_config
 
+    query = lag_query(options)
     settings = read_config(client_config(options))
-    access = metrics_access(options.metrics_tls, options.metrics_users, options.allow_host)
-    try:
-        import prometheus_client  # noqa: F401
-    except ImportError:
-        raise Failure(
-            "prometheus_client is not installed: pip install 'headrace[exporter]'"
-        ) from None
+    access = metrics_access(options)
+    require("prometheus_client", "exporter")
     from headrace.cli.exporter.scraper import Scraper
 
     timeout_ms = int(options.timeout * 1000)
@@ -100,7 +70,6 @@ def run(options: Namespace) -> int:
     log_to_stderr()
     allow_all_descriptors()
     asyncio.run(_serve(scraper, options.listen, access))
-    return 0
 
 
 async def _serve(scraper: Scraper, at: Address, access: MetricsAccess) -> None:

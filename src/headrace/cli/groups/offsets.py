@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli.errors import BadUsage, Failure
-from headrace.cli.nouns import DRY_RUN, YES, Lazy, arg, one_of, switch
+from headrace.cli.nouns import DRY_RUN, YES, Lazy, arg, one_of, repeated, switch
 from headrace.cli.options import MAX_PARTITION, topic_and_partitions
 from headrace.cli.output import Output
 from headrace.cli.tables import one_line
@@ -82,14 +82,12 @@ def _target(text: str) -> str | int | float:
         ),
         required=True,
     ),
-    arg(
+    repeated(
         "--topic",
+        "TOPIC",
+        "a topic, or some of its partitions as TOPIC:0,1,2",
         dest="topics",
-        action="append",
-        default=[],
         type=topic_and_partitions,
-        metavar="TOPIC",
-        help="a topic, or some of its partitions as TOPIC:0,1,2; may be repeated",
     ),
     switch("--all-topics", "all topics in which the group has offsets"),
     arg("--type", choices=("consumer", "share"), help="type of a group that does not exist yet"),
@@ -294,15 +292,13 @@ async def _within_logs(cluster: Cluster, targets: Offsets, problems: list[str]) 
     "delete-offsets",
     "delete the offsets of a group in topics that it does not read any more",
     _GROUP,
-    arg(
+    repeated(
         "--topic",
+        "TOPIC",
+        "a topic; of a consumer group also some of its partitions, as TOPIC:0,1,2",
         dest="topics",
-        action="append",
         required=True,
         type=topic_and_partitions,
-        metavar="TOPIC",
-        help="a topic; of a consumer group also some of its partitions, as TOPIC:0,1,2; may be "
-        "repeated",
     ),
     DRY_RUN,
     YES,

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.client_options import client_config, client_options
 from headrace.cli.cluster_run import run_until_stopped
-from headrace.cli.errors import BadUsage, Failure
+from headrace.cli.errors import BadUsage, require
 from headrace.cli.log_output import log_to_stderr
 from headrace.cli.metrics_access import server_tls
-from headrace.cli.options import (
-    Address,
+from headrace.cli.nouns import (
+    arg,
+    command,
     file_option,
-    page_address,
-    repeated_option,
+    listen_option,
+    repeated,
     seconds_option,
 )
+from headrace.cli.options import Address
 from headrace.open_ports import warn_if_open
 
 if TYPE_CHECKING:
@@ -27,9 +29,6 @@ if TYPE_CHECKING:
 
 
 DEFAULT_LISTEN = Address("127.0.0.1", 6000)
-_INTERVAL_S = 0.5
-_KEEP_S = 60.0
-_TIMEOUT_S = 5.0
 _GRACE_S = 2.0
 _MAX_CALLS = 2000
 """The largest number of calls at a time; each ScaledObject of the type external-push has one."""
@@ -42,60 +41,39 @@ _GRPC_OPTIONS = (
     ("grpc.max_receive_message_length", 1 << 16),
     ("grpc.max_concurrent_streams", _MAX_CALLS),
 )
-_EPILOG = """\
-examples:
-  headrace keda-scaler --bootstrap-server broker:9092
-  headrace keda-scaler --command-config client.properties --config-dir /etc/headrace/clusters
-  headrace keda-scaler --listen 0.0.0.0:6000 --grpc-tls server.pem --grpc-client-ca ca.pem
-"""
 
 
-def declare(parser: ArgumentParser) -> None:
-    """Declare the command's options."""
-    parser.description = "Serve KEDA's external scaler: scale workers by the lag of their group."
-    parser.epilog = _EPILOG
-    parser.formatter_class = RawDescriptionHelpFormatter
-    client_options(parser)
-    parser.add_argument(
-        "--listen",
-        type=page_address,
-        default=DEFAULT_LISTEN,
-        metavar="[HOST]:PORT",
-        help=(
-            "address to serve gRPC on, 0.0.0.0 for all of this host; port 0: a free port "
-            f"(default: {DEFAULT_LISTEN})"
-        ),
-    )
-    repeated_option(
-        parser,
+@command(
+    "serve KEDA's external scaler: scale workers by the lag of their group",
+    client_options,
+    listen_option(DEFAULT_LISTEN, "gRPC"),
+    repeated(
         "--allow-bootstrap",
         "HOST:PORT,…",
         "servers that ScaledObjects may name as bootstrapServers, in exactly these words",
-    )
-    parser.add_argument(
+    ),
+    arg(
         "--config-dir",
         type=Path,
         metavar="DIR",
         help="properties files of client configs that ScaledObjects may name as commandConfig",
-    )
-    seconds_option(parser, "--interval", "interval of queries about watched groups", _INTERVAL_S)
-    seconds_option(
-        parser, "--keep-last", "time for which the last known lag is used if a query fails", _KEEP_S
-    )
-    seconds_option(parser, "--timeout", "limit of one query", _TIMEOUT_S)
+    ),
+    seconds_option("--interval", "interval of queries about watched groups", 0.5),
+    seconds_option("--keep-last", "time for which the last known lag is used if a query fails", 60),
+    seconds_option("--timeout", "limit of one query", 5),
+    file_option("--grpc-tls", "serve TLS, with the private key and certificates of a PEM file"),
     file_option(
-        parser, "--grpc-tls", "serve TLS, with the private key and certificates of a PEM file"
-    )
-    file_option(
-        parser, "--grpc-client-ca", "with --grpc-tls: clients need a certificate of this authority"
-    )
-
-
-def run(options: Namespace) -> int:
+        "--grpc-client-ca", "with --grpc-tls: clients need a certificate of this authority"
+    ),
+    examples="headrace keda-scaler --bootstrap-server broker:9092\n"
+    "headrace keda-scaler --command-config client.properties --config-dir /etc/headrace/clusters\n"
+    "headrace keda-scaler --listen 0.0.0.0:6000 --grpc-tls server.pem --grpc-client-ca ca.pem",
+)
+def run(options: Namespace) -> None:
     """Serve until SIGTERM or SIGINT.
 
-    :returns: 0
     :raises Failure: it cannot start
+    :raises UnsupportedSetting: a client configuration is wrong
     """
     from headrace.client.config import read_config
 
@@ -107,11 +85,7 @@ def run(options: Namespace) -> int:
     if options.config_dir is not None and not options.config_dir.is_dir():
         raise BadUsage(f"--config-dir: {options.config_dir} is not a directory")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the command reports errors itself
-    try:
-        import google.protobuf  # noqa: F401
-        import grpc  # noqa: F401
-    except ImportError:
-        raise Failure("grpcio is not installed: pip install 'headrace[keda]'") from None
+    require("grpc", "keda")
     credentials = _credentials(options.grpc_tls, options.grpc_client_ca)
     from .clusters import Clusters
 
@@ -132,7 +106,6 @@ def run(options: Namespace) -> int:
         tls=credentials is not None,
     )
     asyncio.run(_serve(clusters, options.listen, credentials))
-    return 0
 
 
 def _credentials(tls: Path | None, client_ca: Path | None) -> Any:

@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 import tempfile
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.client_options import client_config, client_options, must_answer
-from headrace.cli.errors import BadUsage, Failure
+from headrace.cli.errors import BadUsage, Failure, require
+from headrace.cli.nouns import arg, command
 from headrace.cli.options import pattern
 from headrace.cli.output import Output, output_option
 from headrace.times import duration_ms, time_ms
@@ -35,61 +36,53 @@ MOST_POINTS = 2_000
 _SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Leave out the second compiler and the threads of the other collector: a report takes seconds."""
 
-_EPILOG = """\
-examples:
-  headrace lag history
-  headrace lag history --since 6h --step 5m --groups 'billing-.*' --target-drain 10m
-  headrace lag history --since 2026-11-20T08:00 --until 2026-11-20T20:00 -o json
-"""
 
-
-def declare(parser: ArgumentParser) -> None:
-    """Declare the command's options."""
-    parser.description = (
-        "Report past rates and lag of groups, and the consumers they need, from the internal\n"
-        "topics, with Spark."
-    )
-    parser.epilog = _EPILOG
-    parser.formatter_class = RawDescriptionHelpFormatter
-    client_options(parser)
-    for name, kind, default, what in (
-        ("--since", time_ms, "1h", "start, such as 2d or 2026-11-20T08:00 (default: 1h ago)"),
-        ("--until", time_ms, "now", "end, likewise (default: now)"),
-        ("--step", duration_ms, None, f"interval between points (default: {POINTS} points)"),
-        (
-            "--target-drain",
-            duration_ms,
-            "10m",
-            "time in which the consumers that a group needs clear its lag (default: 10m)",
-        ),
-    ):
-        metavar = "TIME" if kind is time_ms else "DURATION"
-        parser.add_argument(name, type=kind, default=default, metavar=metavar, help=what)
-    parser.add_argument(
-        "--groups", type=pattern, metavar="REGEX", help="only groups whose whole id matches"
-    )
-    parser.add_argument("--master", default="local[*]", help="the Spark master (default: local[*])")
-    output_option(parser)
-
-
-def run(options: Namespace) -> int:
+@command(
+    "report past rates and lag of groups, and the consumers they need, from the internal topics, "
+    "with Spark",
+    client_options,
+    arg(
+        "--since",
+        type=time_ms,
+        default="1h",
+        metavar="TIME",
+        help="start, such as 2d or 2026-11-20T08:00 (default: 1h ago)",
+    ),
+    arg("--until", type=time_ms, default="now", metavar="TIME", help="end (default: now)"),
+    arg(
+        "--step",
+        type=duration_ms,
+        metavar="DURATION",
+        help=f"interval between points (default: {POINTS} points)",
+    ),
+    arg(
+        "--target-drain",
+        type=duration_ms,
+        default="10m",
+        metavar="DURATION",
+        help="time in which the consumers that a group needs clear its lag (default: 10m)",
+    ),
+    arg("--groups", type=pattern, metavar="REGEX", help="only groups whose whole id matches"),
+    arg("--master", default="local[*]", help="the Spark master (default: local[*])"),
+    output_option,
+    examples="headrace lag history\n"
+    "headrace lag history --since 6h --step 5m --groups 'billing-.*' --target-drain 10m\n"
+    "headrace lag history --since 2026-11-20T08:00 --until 2026-11-20T20:00 -o json",
+)
+def run(options: Namespace) -> None:
     """Execute the command.
 
-    :returns: the exit status
     :raises Failure: it failed, or the options are wrong
+    :raises ClientError: no broker answers
     """
     config = client_config(options)
     period = _period(options)
     must_answer(config)
     if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
         raise Failure("Java is not installed: Spark needs a Java 17 runtime")
-    try:
-        import pyspark  # noqa: F401
-    except ImportError as error:
-        raise Failure(f"{error.name} is not installed: pip install 'headrace[spark]'") from None
+    require("pyspark", "spark")
     groups = _read(options, config, period)
     Output(options.output).rows(map(_fields, groups), nothing="no group was active")
-    return 0
 
 
 def _read(

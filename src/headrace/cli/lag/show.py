@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -15,14 +15,8 @@ from headrace.amounts import count_of, long_duration
 from headrace.cli.client_options import call_options
 from headrace.cli.cluster_run import on_cluster
 from headrace.cli.errors import BadUsage, Failure
-from headrace.cli.options import (
-    GROUP_TYPES,
-    flag,
-    group_types,
-    pattern,
-    positive_seconds,
-    repeated_option,
-)
+from headrace.cli.nouns import arg, command, repeated, switch
+from headrace.cli.options import GROUP_TYPES, group_types, pattern, positive_seconds
 from headrace.cli.output import Output, Row, output_option
 from headrace.cli.tables import one_line
 
@@ -35,69 +29,42 @@ _WARNINGS_SHOWN = 5
 _LINES_AROUND = 3
 """The number of lines of a screen besides those of a table, and those below it."""
 _FEWEST_LINES = 3
-_EPILOG = """\
-examples:
-  headrace lag show
-  headrace lag show billing packers --partitions -o wide
-  headrace lag show --groups-pattern 'team-.*' --type share --watch
-  headrace lag show -o json | jq 'map(select(.time_lag_ms > 60000))'
-"""
 
-
-def declare(parser: ArgumentParser) -> None:
-    """Declare the command's options."""
-    parser.description = "Print the progress and lag of all groups of a cluster, or of some."
-    parser.epilog = _EPILOG
-    parser.formatter_class = RawDescriptionHelpFormatter
-    query_options(parser)
-    flag(parser, "--partitions", "a row for each partition, not for each topic; so has JSON always")
-    parser.add_argument(
-        "--watch",
-        nargs="?",
-        type=positive_seconds,
-        const=_WATCH_S,
-        metavar="SECONDS",
-        help=f"repeat until Ctrl-C (default: every {_WATCH_S:g} s)",
-    )
-    output_option(parser)
-    call_options(parser)
-
-
-def query_options(parser: ArgumentParser) -> None:
-    """Declare the options that :func:`lag_query` reads."""
-    parser.add_argument("groups", nargs="*", metavar="GROUP", help="groups to show (default: all)")
-    repeated_option(parser, "--topic", "TOPIC", "a topic; may be repeated")
-    for name, help_text in (
-        ("--groups-pattern", "groups whose whole id matches"),
-        ("--exclude-groups", "without groups whose whole id matches"),
-        ("--topics-pattern", "topics whose whole name matches"),
-        ("--exclude-topics", "without topics whose whole name matches"),
-    ):
-        parser.add_argument(name, type=pattern, metavar="REGEX", help=help_text)
-    parser.add_argument(
+QUERY_OPTIONS = (
+    arg("groups", nargs="*", metavar="GROUP", help="groups to show (default: all)"),
+    repeated("--topic", "TOPIC", "a topic"),
+    *(
+        arg(name, type=pattern, metavar="REGEX", help=help_text)
+        for name, help_text in (
+            ("--groups-pattern", "groups whose whole id matches"),
+            ("--exclude-groups", "without groups whose whole id matches"),
+            ("--topics-pattern", "topics whose whole name matches"),
+            ("--exclude-topics", "without topics whose whole name matches"),
+        )
+    ),
+    arg(
         "--type",
         type=group_types,
-        default=tuple(GROUP_TYPES),
+        default=GROUP_TYPES,
         metavar="TYPE,…",
         help=f"only groups of these types: {', '.join(GROUP_TYPES)}",
-    )
-    parser.add_argument(
+    ),
+    arg(
         "--isolation-level",
         choices=("read_uncommitted", "read_committed"),
         default="read_uncommitted",
-        help=(
-            "with read_committed the lag ends at the last stable offset (default: read_uncommitted)"
-        ),
-    )
-    flag(
-        parser,
-        "--no-time-lag",
-        "read no records: without timestamps; transaction markers count as lag",
-    )
+        help="with read_committed the lag ends at the last stable offset (default: "
+        "read_uncommitted)",
+    ),
+    switch(
+        "--no-time-lag", "read no records: without timestamps; transaction markers count as lag"
+    ),
+)
+"""The options that :func:`lag_query` reads."""
 
 
 def lag_query(options: Namespace) -> LagQuery:
-    """Return the query that the options of :func:`query_options` describe.
+    """Return the query that :data:`QUERY_OPTIONS` describe.
 
     :raises BadUsage: they contradict each other
     """
@@ -120,15 +87,33 @@ def lag_query(options: Namespace) -> LagQuery:
     )
 
 
-def run(options: Namespace) -> int:
+@command(
+    "print the progress and lag of all groups of a cluster, or of some",
+    *QUERY_OPTIONS,
+    switch("--partitions", "a row for each partition, not for each topic; so has JSON always"),
+    arg(
+        "--watch",
+        nargs="?",
+        type=positive_seconds,
+        const=_WATCH_S,
+        metavar="SECONDS",
+        help=f"repeat until Ctrl-C (default: every {_WATCH_S:g} s)",
+    ),
+    output_option,
+    call_options,
+    examples="headrace lag show\n"
+    "headrace lag show billing packers --partitions -o wide\n"
+    "headrace lag show --groups-pattern 'team-.*' --type share --watch\n"
+    "headrace lag show -o json | jq 'map(select(.time_lag_ms > 60000))'",
+)
+def run(options: Namespace) -> None:
     """Execute the command.
 
-    :returns: the exit status
-    :raises Failure: it failed, wholly or in part, or the options are wrong
+    :raises Failure: it failed in part, or the options are wrong
+    :raises ClientError: it failed
     """
     query = replace(lag_query(options), held=options.partitions)
     on_cluster(options, lambda cluster: _show(cluster, query, options))
-    return 0
 
 
 async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
@@ -147,7 +132,7 @@ async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
         return await snapshot(cluster, query)
 
     if options.watch is not None:
-        await display(repeated(take, options.watch), view, output)
+        await display(snapshots(take, options.watch), view, output)
         return
     seen = await take()
     _print(view(seen), output)
@@ -155,7 +140,7 @@ async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
         raise Failure("; ".join(_shortened(seen.warnings)))
 
 
-async def repeated(
+async def snapshots(
     take: Callable[[], Awaitable[Snapshot]], every_s: float, times: int | None = None
 ) -> AsyncIterator[Snapshot]:
     """Yield snapshots. While the cluster does not answer, yield the last one again, with the
@@ -201,13 +186,13 @@ def _print(view: View, output: Output) -> None:
 
 
 async def display(
-    snapshots: AsyncIterator[Snapshot], view_of: Callable[[Snapshot], View], output: Output
+    series: AsyncIterator[Snapshot], view_of: Callable[[Snapshot], View], output: Output
 ) -> None:
     """Show snapshots until Ctrl-C; on a terminal, one in the place of the other."""
     on_terminal = sys.stdout.isatty() and not output.is_json
     screen: Any = None
     with ExitStack() as stack, suppress(asyncio.CancelledError):  # Ctrl-C
-        async for seen in snapshots:
+        async for seen in series:
             view = view_of(seen)
             view = view._replace(below=[*view.below, *_shortened(seen.warnings)])
             if on_terminal:

@@ -10,45 +10,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 
 from headrace.broker.config.listeners import Listener
 from headrace.broker.config.listeners import SecurityProtocol as Protocol
 from headrace.cli.errors import BadUsage
-from headrace.cli.options import Address, file_option, port_number
+from headrace.cli.options import Address
 from headrace.log_lines import get_logger
 
-from .options import check_page, page_options, page_words
+from .options import BESIDE, check_page, page_words
 
 log = get_logger("headrace.ui")
 
 _STOP_S = 2.0
-_PAGE_HOST = "127.0.0.1"
 _LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
-_PREFIX = "ui-"
-
-
-def declare(parser: ArgumentParser) -> None:
-    """Declare the options of ``headrace serve`` for its page."""
-    parser.add_argument(
-        "--ui-port",
-        type=port_number,
-        metavar="PORT",
-        help="port of a page with groups, topics and records; 0: a free port",
-    )
-    parser.add_argument(
-        "--ui-host",
-        metavar="HOST",
-        default=_PAGE_HOST,
-        help="host to serve the page on (default: %(default)s)",
-    )
-    file_option(
-        parser,
-        "--ui-command-config",
-        "a properties file of client configs with which the page connects",
-    )
-    page_options(parser, _PREFIX)
 
 
 def check(options: Namespace, listeners: Sequence[Listener]) -> None:
@@ -59,7 +35,7 @@ def check(options: Namespace, listeners: Sequence[Listener]) -> None:
     """
     if options.ui_port is None:
         return
-    check_page(options, options.ui_host, _PREFIX)
+    check_page(options, options.ui_host, BESIDE)
     if options.ui_command_config is None and _plain(listeners) is None:
         raise BadUsage(
             "--ui-port takes --ui-command-config FILE, as no listener is PLAINTEXT: the page "

@@ -8,7 +8,7 @@ import secrets
 import sys
 import tempfile
 import threading
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,8 @@ from headrace.cli.descriptors import allow_all_descriptors
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.log_output import log_to_stderr
 from headrace.cli.metrics_access import server_tls
-from headrace.cli.options import Address, allow_host_option, flag, page_address
+from headrace.cli.nouns import allow_host_option, command, listen_option, switch
+from headrace.cli.options import Address
 from headrace.cli.secret_files import passwords, secret_file
 from headrace.cli.signals import stopping_event
 from headrace.open_ports import warn_if_open
@@ -29,42 +30,27 @@ if TYPE_CHECKING:
 
 DEFAULT_LISTEN = Address("127.0.0.1", 9380)
 _TIMEOUT_MS = 10_000
-_EPILOG = """\
-examples:
-  headrace ui --bootstrap-server broker:9092
-  headrace ui --actions
-  headrace ui --command-config client.properties --listen 0.0.0.0:9380 --tls ui.pem \\
-      --users ui.users --login-to-view --allow-host queues.example.org
-"""
 
 
-def declare(parser: ArgumentParser) -> None:
-    """Declare the command's options."""
-    parser.description = "Serve a page that shows the queues of a cluster."
-    parser.epilog = _EPILOG
-    parser.formatter_class = RawDescriptionHelpFormatter
-    client_options(parser)
-    parser.add_argument(
-        "--listen",
-        type=page_address,
-        default=DEFAULT_LISTEN,
-        metavar="[HOST]:PORT",
-        help=f"address to serve the page on; port 0: a free port (default: {DEFAULT_LISTEN})",
-    )
-    page_options(parser)
-    allow_host_option(parser, "the page is asked for")
-    flag(
-        parser,
-        "--stop-with-stdin",
-        "stop at the end of the standard input, as a part of another program",
-    )
-
-
-def run(options: Namespace) -> int:
+@command(
+    "serve a page that shows the queues of a cluster",
+    client_options,
+    listen_option(DEFAULT_LISTEN, "the page"),
+    *page_options(),
+    allow_host_option("the page is asked for"),
+    switch(
+        "--stop-with-stdin", "stop at the end of the standard input, as a part of another program"
+    ),
+    examples="headrace ui --bootstrap-server broker:9092\n"
+    "headrace ui --actions\n"
+    "headrace ui --command-config client.properties --listen 0.0.0.0:9380 --tls ui.pem \\\n"
+    "    --users ui.users --login-to-view --allow-host queues.example.org",
+)
+def run(options: Namespace) -> None:
     """Serve until SIGTERM or SIGINT.
 
-    :returns: the exit status
     :raises Failure: it cannot start
+    :raises UnsupportedSetting: the client configuration is wrong
     """
     from headrace.client.config import read_config
 
@@ -116,12 +102,11 @@ def run(options: Namespace) -> int:
     warn_if_open("the page", options.listen.host, login=login_to_view, tls=has_tls)
     if token is None or sys.stdout.isatty():
         asyncio.run(serve_all(token or ""))
-        return 0
+        return
     # A log is kept, and read by others: the token is in a file that only its owner can read.
     with tempfile.NamedTemporaryFile("w", prefix="headrace-ui-token-") as file:
         print(token, file=file, flush=True)
         asyncio.run(serve_all(f"in {file.name}"))
-    return 0
 
 
 def _stop_at_end_of_stdin(stopping: asyncio.Event) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 
-from headrace.cli.errors import BadUsage, Failure
+from headrace.cli.errors import BadUsage, require
+from headrace.cli.nouns import Declaration, arg, file_option
+from headrace.cli.options import port_number
 from headrace.open_ports import is_loopback
 
 _FILES = {
@@ -24,22 +25,49 @@ _FLAGS = {
 }
 
 
-def page_options(parser: ArgumentParser, prefix: str = "") -> None:
-    """Declare the options, which are parsed as ``page_NAME``.
+def page_options(prefix: str = "") -> list[Declaration]:
+    """Return the declarations of the options, which are parsed as ``page_NAME``.
 
     :param prefix: of their names
     """
-    for name, text in (_FILES | _FLAGS).items():
-        parser.add_argument(
+    return [
+        arg(
             f"--{prefix}{name}",
             dest=_dest(name),
             help=text,
             **({"type": Path, "metavar": "FILE"} if name in _FILES else {"action": "store_true"}),
         )
+        for name, text in (_FILES | _FLAGS).items()
+    ]
 
 
 def _dest(name: str) -> str:
     return f"page_{name.replace('-', '_')}"
+
+
+BESIDE = "ui-"
+"""The prefix of the options of a page beside a broker."""
+
+PAGE_BESIDE = (
+    arg(
+        "--ui-port",
+        type=port_number,
+        metavar="PORT",
+        help="port of a page with groups, topics and records; 0: a free port",
+    ),
+    arg(
+        "--ui-host",
+        metavar="HOST",
+        default="127.0.0.1",
+        help="host to serve the page on (default: %(default)s)",
+    ),
+    file_option(
+        "--ui-command-config",
+        "a properties file of client configs with which the page connects",
+    ),
+    *page_options(BESIDE),
+)
+"""The options of ``headrace serve`` for its page."""
 
 
 def page_words(options: Namespace) -> list[str]:
@@ -62,8 +90,7 @@ def check_page(options: Namespace, host: str, prefix: str = "") -> None:
     :raises BadUsage: nobody could log in, or other machines reach the page without TLS or a login
         and it is not declared open
     """
-    if importlib.util.find_spec("jinja2") is None:
-        raise Failure("jinja2 is not installed: pip install 'headrace[ui]'")
+    require("jinja2", "ui")
     has_login = options.page_users or options.page_token_file or options.page_actions
     if options.page_login_to_view and not has_login:
         raise BadUsage(
