@@ -5,8 +5,6 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from headrace.backup.commands import backup
-
 from .copying import COPY_OPTIONS, progress, run_copy
 from .nouns import arg, command, data_dir_option, switch
 
@@ -29,6 +27,8 @@ def run(options: Namespace) -> int:
     :returns: the exit status
     :raises Failure: it failed
     """
+    from headrace.backup.commands import backup  # a help does not import the broker
+
     return run_copy(
         options,
         lambda: backup(

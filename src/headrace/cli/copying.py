@@ -8,11 +8,9 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from headrace.amounts import size
-from headrace.backup.commands import Report, Stage, paced
-from headrace.backup.errors import BackupError
 
 from .errors import Failure
 from .nouns import arg, switch
@@ -20,6 +18,9 @@ from .options import positive_number
 from .output import Output, output_option
 from .progress import byte_progress
 from .tables import json_line, one_line
+
+if TYPE_CHECKING:
+    from headrace.backup.commands import Report, Stage
 
 COPY_OPTIONS = (
     output_option,
@@ -35,6 +36,8 @@ COPY_OPTIONS = (
 
 def progress(options: Namespace) -> Stage:
     """Return the progress bar of a copy, which also delays it if the options limit its speed."""
+    from headrace.backup.commands import paced
+
     limit = options.max_bytes_per_second
     return byte_progress if limit is None else paced(byte_progress, limit)
 
@@ -46,6 +49,8 @@ def run_copy(options: Namespace, copy: Callable[[], Report], done: str) -> int:
     :returns: the exit status: 1 if records are damaged
     :raises Failure: it failed
     """
+    from headrace.backup.errors import BackupError
+
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)
     try:

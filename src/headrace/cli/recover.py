@@ -7,15 +7,8 @@ from __future__ import annotations
 import logging
 import sys
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
-from headrace.broker.catalog import CatalogError
-from headrace.broker.catalog_rebuild import Rebuild, carry_out, plan
-from headrace.broker.config.broker_config import Config, ConfigError
-from headrace.broker.limits import descriptor_budget
-from headrace.log.data_directory import DataDirectory
-from headrace.log.directory_format import UnusableDirectory
-from headrace.log.directory_lock import DirectoryInUse
-from headrace.log.recovery import kept_files
 from headrace.uuid_text import uuid_text
 
 from .errors import BadUsage, Failure
@@ -24,6 +17,9 @@ from .options import setting
 from .output import Output, confirm, output_option
 from .tables import json_line, one_line
 from .verify import print_kept
+
+if TYPE_CHECKING:
+    from headrace.broker.catalog_rebuild import Rebuild
 
 _LOST = (
     "The directories do not record everything. Lost are topics without records, configs of brokers "
@@ -60,6 +56,16 @@ def run(options: Namespace) -> int:
     :returns: the exit status
     :raises Failure: it failed
     """
+    # A help does not import the broker.
+    from headrace.broker.catalog import CatalogError
+    from headrace.broker.catalog_rebuild import carry_out, plan
+    from headrace.broker.config.broker_config import Config, ConfigError
+    from headrace.broker.limits import descriptor_budget
+    from headrace.log.data_directory import DataDirectory
+    from headrace.log.directory_format import UnusableDirectory
+    from headrace.log.directory_lock import DirectoryInUse
+    from headrace.log.recovery import kept_files
+
     logging.basicConfig(level=logging.ERROR, format="%(message)s")
     try:
         config = Config(dict(options.configs))

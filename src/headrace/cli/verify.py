@@ -6,20 +6,18 @@ import os
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.amounts import count_of
-from headrace.log import directory_lock
-from headrace.log.data_directory import is_partition_name
-from headrace.log.directory_lock import DirectoryInUse
-from headrace.log.recovery import kept_files
-from headrace.log.verify import LogFile, Verified, log_files, metadata_problem, verify_file
 
 from .errors import Failure
 from .nouns import arg, command, data_dir_option
 from .output import Output, output_option
 from .progress import byte_progress
 from .tables import json_line, one_line
+
+if TYPE_CHECKING:
+    from headrace.log.verify import LogFile, Verified
 
 
 @command(
@@ -36,6 +34,11 @@ def run(options: Namespace) -> int:
     :returns: the exit status: 1 if anything is damaged
     :raises Failure: it cannot be read
     """
+    # A help does not import the log.
+    from headrace.log.data_directory import is_partition_name
+    from headrace.log.recovery import kept_files
+    from headrace.log.verify import Verified, log_files, metadata_problem
+
     directory = os.fspath(options.data_dir)
     if not options.data_dir.is_dir():
         raise Failure(f"{directory} is not a directory")
@@ -91,6 +94,8 @@ def print_kept(paths: Sequence[str]) -> None:
 
 
 def _verify(file: LogFile, verified: Verified, *, is_live: bool) -> Iterator[dict[str, Any]]:
+    from headrace.log.verify import verify_file
+
     for found in verify_file(file, is_live=is_live, verified=verified):
         yield {
             "problem": str(found),
@@ -105,9 +110,11 @@ def _verify(file: LogFile, verified: Verified, *, is_live: bool) -> Iterator[dic
 
 def _is_in_use(directory: str) -> bool:
     """Return True if a broker holds the directory, so that files change while they are read."""
+    from headrace.log import directory_lock
+
     try:
         lock = directory_lock.take_shared(directory)
-    except DirectoryInUse:
+    except directory_lock.DirectoryInUse:
         return True
     if lock is not None:
         with closing(os.fdopen(lock, "rb")):
