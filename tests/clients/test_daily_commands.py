@@ -113,7 +113,6 @@ def test_the_life_of_a_topic(headrace: Headrace) -> None:
     assert (topic["partition_count"], topic["configs"]["retention.ms"]) == (5, "77")
     listed = headrace("topics describe", name, "--partitions", "-o", "jsonl").splitlines()
     assert [json.loads(line)["partition"] for line in listed] == [0, 1, 2, 3, 4]
-    assert headrace("topics describe", name, "--unavailable") == ""
     assert "would be deleted" in headrace("topics delete", name, "--dry-run")
     assert "Delete 1 topic with its records?" in headrace("topics delete", name, status=2)
     headrace("topics delete", name, "--yes")

@@ -113,7 +113,6 @@ def test_groups_are_listed(groups: Groups, billing: str, packers: str) -> None:
     assert (rows[packers]["group_type"], rows[packers]["protocol_type"]) == ("share", "share")
     for words in (
         ["--type", "Share"],
-        ["--protocol", "share"],
         ["packers.*"],
         [packers, "--state", "empty"],
     ):

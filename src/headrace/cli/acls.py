@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.protocol.authorized_operations import Operation
 from headrace.security.acls import (
@@ -189,6 +189,7 @@ _FILTER = (
 
 async def _matching(
     cluster: Cluster,
+    *,
     principals: Sequence[str],
     resources: Resources,
     pattern_type: PatternType,
@@ -215,18 +216,9 @@ async def _matching(
     examples="headrace acls list\nheadrace acls list User:alice\n"
     "headrace acls list --topic orders --match",
 )
-async def list_acls(
-    cluster: Cluster,
-    output: Output,
-    *,
-    principals: Sequence[str],
-    resources: Resources,
-    pattern_type: PatternType,
-    operations: Sequence[Operation],
-    hosts: Sequence[str],
-) -> None:
+async def list_acls(cluster: Cluster, output: Output, **conditions: Any) -> None:
     """Print the ACLs that meet the conditions."""
-    matching = await _matching(cluster, principals, resources, pattern_type, operations, hosts)
+    matching = await _matching(cluster, **conditions)
     output.rows(list(map(_row, matching)), nothing="there are no such ACLs")
 
 
@@ -240,24 +232,15 @@ async def list_acls(
     "headrace acls remove --topic orders --dry-run",
 )
 async def remove_acls(
-    cluster: Cluster,
-    output: Output,
-    *,
-    principals: Sequence[str],
-    resources: Resources,
-    pattern_type: PatternType,
-    operations: Sequence[Operation],
-    hosts: Sequence[str],
-    dry_run: bool,
-    yes: bool,
+    cluster: Cluster, output: Output, *, dry_run: bool, yes: bool, **conditions: Any
 ) -> None:
     """Remove the ACLs that meet the conditions.
 
     :raises Failure: some are refused
     """
-    if not principals and not resources:
+    if not conditions["principals"] and not conditions["resources"]:
         raise BadUsage("name a principal or a resource whose ACLs to remove")
-    matching = await _matching(cluster, principals, resources, pattern_type, operations, hosts)
+    matching = await _matching(cluster, **conditions)
     rows = {AclFilter(*acl): {**_row(acl), "result": "removed"} for acl in matching}
     await output.change(
         rows,

@@ -11,24 +11,25 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from headrace.positions import Position, position
+
 from .client_options import client_config, client_options, must_answer
 from .errors import BadUsage
 from .nouns import DRY_RUN, YES, Lazy, Noun, arg, repeated, switch
 from .options import pattern, positive_number
 from .output import Output, Row, confirm, output_option
-from .positions import Position, position
 from .progress import count_progress
 
 if TYPE_CHECKING:
     from headrace.cli.console import json_records
-    from headrace.client.dead_letters import letters, originals, queues, reading, redrive
+    from headrace.client.dead_letters import letters, queues, reading, redrive
 else:
-    json_records, letters, originals, queues, reading, redrive = map(
+    json_records, letters, queues, reading, redrive = map(
         Lazy,
         ("headrace.cli.console.json_records",)
         + tuple(
             f"headrace.client.dead_letters.{name}"
-            for name in ("letters", "originals", "queues", "reading", "redrive")
+            for name in ("letters", "queues", "reading", "redrive")
         ),
     )
 
@@ -296,19 +297,20 @@ def redrive_letters(
 
 
 def _print_counts(output: Output, counts: redrive.RedriveCounts, *, executes: bool) -> None:
-    would = "" if executes else "would be "
-    rows: list[tuple[str | None, int, str, str | None]] = [
-        *((source, n, f"{would}redriven", None) for source, n in sorted(counts.redriven.items())),
-        *(
-            (s, n, "of these", originals.Evidence.UNCOMPARED)
-            for s, n in sorted(counts.uncompared.items())
-        ),
-        *((s, n, f"{would}skipped", why) for (s, why), n in sorted(counts.skipped.items())),
-        *((None, n, outcome, None) for outcome, n in sorted(counts.others.items())),
-    ]
-    fields = ("source", "letters", "outcome", "reason")
+    others = ((None, count, outcome, None) for outcome, count in sorted(counts.others.items()))
     output.rows(
-        [dict(zip(fields, row, strict=True)) for row in rows], nothing="no letters are pending"
+        [
+            {
+                "source": source,
+                "letters": count,
+                "outcome": f"would be {outcome}"
+                if not executes and outcome in ("redriven", "skipped")
+                else outcome,
+                "reason": reason,
+            }
+            for source, count, outcome, reason in (*counts.outcomes(), *others)
+        ],
+        nothing="no letters are pending",
     )
     if not executes and not output.is_json:
         output.rows(

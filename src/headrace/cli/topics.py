@@ -67,12 +67,9 @@ async def _matching(
     "list",
     "list topics",
     _patterns("*"),
-    switch("--exclude-internal", "without the internal topics"),
     examples="headrace topics list\nheadrace topics list 'team-.*' -o wide",
 )
-async def list_topics(
-    cluster: Cluster, output: Output, *, patterns: Sequence[str], exclude_internal: bool
-) -> None:
+async def list_topics(cluster: Cluster, output: Output, *, patterns: Sequence[str]) -> None:
     """Print the names of topics, with their numbers of partitions."""
     rows = [
         {
@@ -82,7 +79,6 @@ async def list_topics(
             "topic_id": uuid_text(topic.topic_id),
         }
         for topic in (await _matching(cluster, patterns, may_miss=True)).values()
-        if not (exclude_internal and topic.is_internal)
     ]
     output.rows(rows, wide=("internal", "topic_id"), nothing=_NOTHING)
 
@@ -92,8 +88,6 @@ async def list_topics(
     "describe topics, with the configs that are set, or their partitions",
     _patterns("*"),
     switch("--partitions", "a row for each partition: its leader and replicas"),
-    switch("--under-replicated", "only partitions with fewer replicas in sync than they have"),
-    switch("--unavailable", "only partitions without a leader"),
     examples="headrace topics describe 'orders.*'\n"
     "headrace topics describe orders --partitions -o wide",
 )
@@ -103,8 +97,6 @@ async def describe_topics(
     *,
     patterns: Sequence[str],
     partitions: bool,
-    under_replicated: bool,
-    unavailable: bool,
 ) -> None:
     """Print topics or their partitions.
 
@@ -125,13 +117,11 @@ async def describe_topics(
             described.append(answer)
         elif not errors.has_code(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):  # else deleted
             refusals.append(str(answer))
-    if partitions or under_replicated or unavailable:
+    if partitions:
         rows += [
             _partition_row(topic, partition)
             for topic in described
             for partition in topic.partitions
-            if (not under_replicated or len(partition.isr) < len(partition.replicas))
-            and (not unavailable or partition.leader < 0)
         ]
     else:
         own = await _own_configs(cluster, [topic.name for topic in described])

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from headrace.errors import ErrorCode
+from headrace.positions import Position
 from headrace.protocol.partitions import TopicPartition, by_topic
 
 from .cluster import Cluster
@@ -130,6 +131,38 @@ async def log_bounds(
         for bound in (EARLIEST, LATEST)
     ]
     return {key: (starts[key].offset or 0, ends[key].offset or 0) for key in partitions}
+
+
+async def offsets_of_positions(
+    cluster: Cluster, positions: Mapping[TopicPartition, Position], *, attempts: int | None = None
+) -> dict[TopicPartition, int | ClientError]:
+    """Return the offsets of positions; those outside of their logs are moved to the nearest inside,
+    and a time after the last record gives the end.
+
+    :param attempts: see :func:`list_offsets`
+    """
+    starts, ends, at_times = [
+        await list_offsets(cluster, timestamps, attempts=attempts)
+        for timestamps in (
+            dict.fromkeys(positions, EARLIEST),
+            dict.fromkeys(positions, LATEST),
+            {key: at.time_ms for key, at in positions.items() if at.time_ms is not None},
+        )
+    ]
+    offsets: dict[TopicPartition, int | ClientError] = {}
+    for key, position in positions.items():
+        bounds = []
+        for answer in (starts[key], ends[key], at_times.get(key, ends[key])):
+            if isinstance(answer, ClientError):
+                offsets[key] = answer
+                break
+            bounds.append(answer.offset)
+        else:
+            start, end, target = bounds[0] or 0, bounds[1] or 0, bounds[2]
+            if position.offset is not None:
+                target = position.offset + (end if position.offset < 0 else 0)
+            offsets[key] = end if target is None else min(max(target, start), end)
+    return offsets
 
 
 def _list_request(

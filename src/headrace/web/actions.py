@@ -18,15 +18,14 @@ from headrace.client.dead_letters.letters import LetterFilter
 from headrace.client.dead_letters.redrive import RedriveOptions
 from headrace.client.errors import ClientError, UnknownGroup, raised
 from headrace.client.offsets import (
-    EARLIEST,
-    LATEST,
     alter_share_offsets,
     commit_offsets,
     delete_share_offsets,
-    list_offsets,
+    offsets_of_positions,
 )
 from headrace.client.offsets import delete_offsets as delete_committed_offsets
 from headrace.client.share_state import release_records, share_states
+from headrace.positions import position
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.share_inspection import SpanState
 
@@ -34,9 +33,8 @@ from .errors import BadRequest, NotThere
 from .groups import group_lag
 from .limits import MAX_SPANS_OF_RECORD
 from .plans import Plan
-from .record_views import time_of
 from .redriving import Redrives, redrive_changes
-from .schemas import MAX_DIGITS, About, Parameter, parameters_of, parsed
+from .schemas import About, Parameter, parameters_of, parsed, parsed_text
 from .texts import exact, short
 from .views import Change
 
@@ -144,7 +142,8 @@ async def reset_offsets(
         raise BadRequest("The group has no such partitions: name a topic.")
     if len(keys) > _MAX_CHANGES:
         raise BadRequest(f"At most {_MAX_CHANGES} partitions at a time: name a topic.")
-    targets = await _targets(cluster, keys, to.strip())
+    positions = dict.fromkeys(keys, parsed_text(position, to.strip()))
+    targets = raised(await offsets_of_positions(cluster, positions))
 
     async def execute() -> str:
         change = alter_share_offsets if is_share else commit_offsets
@@ -166,33 +165,6 @@ async def reset_offsets(
         execute,
         cautions,
     )
-
-
-async def _targets(
-    cluster: Cluster, keys: Sequence[TopicPartition], to: str
-) -> dict[TopicPartition, int]:
-    """Return the new offsets of partitions, within their logs.
-
-    :param to: "earliest", "latest", an offset, or a time: the first record from then on, or the end
-    :raises BadRequest: it is none of them
-    """
-
-    async def offsets_at(timestamp: int) -> dict[TopicPartition, int | None]:
-        listed = raised(await list_offsets(cluster, dict.fromkeys(keys, timestamp)))
-        return {key: answer.offset for key, answer in listed.items()}
-
-    starts, ends = await offsets_at(EARLIEST), await offsets_at(LATEST)
-    if to in ("earliest", "latest"):
-        at = starts if to == "earliest" else ends
-    elif to.isascii() and to.isdigit():
-        at = dict.fromkeys(keys, int(to[:MAX_DIGITS]))
-    else:
-        at = await offsets_at(time_of(to))
-    targets = {}
-    for key in keys:
-        end, target = ends[key] or 0, at[key]
-        targets[key] = end if target is None else min(max(target, starts[key] or 0), end)
-    return targets
 
 
 async def delete_offsets(tools: Tools, *, group_id: GroupId, topic: Topic) -> Plan:

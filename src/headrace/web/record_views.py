@@ -5,7 +5,6 @@ waiting, dead-lettered.
 from __future__ import annotations
 
 import asyncio
-from argparse import ArgumentTypeError
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -38,7 +37,7 @@ from .limits import (
 from .observation import Observation
 from .pictures import state_text
 from .records import Filter, FoundRecords, Query, cut_record, find_records, record_at
-from .schemas import About
+from .schemas import About, parsed_text
 from .views import Records, ShownRecord, Standing
 from .visits import Visit
 
@@ -105,7 +104,7 @@ async def records(
         partition,
         start,
         offset,
-        time_of(time) if start == "time" else 0,
+        max(0, parsed_text(time_ms, time.strip())) if start == "time" else 0,
         limit,
         _filter(key, value, header),
         positions_of(positions),
@@ -167,18 +166,6 @@ def positions_of(text: str) -> dict[int, int]:
         return {int(number): int(offset) for number, offset in pairs}
     except ValueError:
         raise BadRequest("The positions are not PARTITION:OFFSET,…") from None
-
-
-def time_of(text: str) -> int:
-    """Parse a time (see :mod:`headrace.times`).
-
-    :returns: milliseconds since the epoch
-    :raises BadRequest: it is none
-    """
-    try:
-        return max(0, time_ms(text.strip()))
-    except ArgumentTypeError as error:
-        raise BadRequest(str(error)) from None
 
 
 def next_link(visit: Visit, query: Query, page: FoundRecords) -> str | None:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping
 
 from headrace.client.dead_letters.letters import LetterFilter
-from headrace.client.dead_letters.originals import Evidence
 from headrace.client.dead_letters.redrive import Redrive, RedriveCounts, RedriveOptions
 from headrace.client.errors import ClientError
 from headrace.log_lines import get_logger
@@ -81,38 +80,27 @@ class Redrives:
                 await task
 
 
-def outcomes(counts: RedriveCounts) -> list[tuple[str, int, str]]:
-    """Return source, count and kind of what a redrive did or would do."""
-    return [
-        *((source, count, "redriven") for source, count in sorted(counts.redriven.items())),
-        *(
-            (source, count, f"of them {Evidence.UNCOMPARED}")
-            for source, count in sorted(counts.uncompared.items())
-        ),
-        *(
-            (source, count, f"skipped: {reason}")
-            for (source, reason), count in sorted(counts.skipped.items())
-        ),
-    ]
-
-
 def summary(counts: RedriveCounts) -> str:
     """Return a sentence about what a redrive did."""
     totals: Counter[str] = Counter({"redriven": 0})
-    for _, count, kind in outcomes(counts):
-        totals[kind] += count
+    for _, count, outcome, reason in counts.outcomes():
+        totals[_kind(outcome, reason)] += count
     parts = [f"{count:,} {kind}" for kind, count in totals.items()]
     if counts.stopped:
         parts.append("stopped before its end: the next redrive continues there")
     return "; ".join(parts)
 
 
+def _kind(outcome: str, reason: str | None) -> str:
+    return outcome if reason is None else f"{outcome}: {reason}"
+
+
 def redrive_changes(counts: RedriveCounts) -> list[Change]:
     """Return what a redrive would do."""
     at_least = "at least " if counts.stopped else ""
     changes = [
-        Change(source, "", f"{at_least}{count:,} {kind}")
-        for source, count, kind in outcomes(counts)
+        Change(source, "", f"{at_least}{count:,} {_kind(outcome, reason)}")
+        for source, count, outcome, reason in counts.outcomes()
     ]
     for sample in counts.samples:
         key, value = _quoted(sample.key), _quoted(sample.value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import re
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as AbcSequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -17,9 +18,11 @@ from enum import Enum
 from functools import cache
 from inspect import Parameter as Argument
 from inspect import cleandoc, signature
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from .errors import BadRequest
+
+T = TypeVar("T")
 
 MAX_CHARS = 2000
 """The length of a parameter that has no bound of its own."""
@@ -137,6 +140,17 @@ def parsed(parameters: AbcSequence[Parameter], texts: Mapping[str, str]) -> dict
     :raises BadRequest: one is missing, or cannot be used
     """
     return {each.name: each.parse(texts.get(each.name, "")) for each in parameters}
+
+
+def parsed_text(parse: Callable[[str], T], text: str) -> T:
+    """Return what a function of the command line's grammar makes of a text.
+
+    :raises BadRequest: nothing
+    """
+    try:
+        return parse(text)
+    except ArgumentTypeError as error:
+        raise BadRequest(str(error)) from None
 
 
 @cache

@@ -18,8 +18,8 @@ from headrace.cli.errors import BadUsage, one_line_error
 from headrace.cli.librdkafka import LIBRDKAFKA_OPTIONS
 from headrace.cli.nouns import Lazy, arg, command, section, switch
 from headrace.cli.options import pattern
-from headrace.cli.positions import EARLIEST, LATEST, Position, position
 from headrace.patterns import occurs
+from headrace.positions import EARLIEST, LATEST, Position, position
 from headrace.times import duration_ms
 
 from .output import OUTPUT_OPTIONS, RecordOutput

@@ -18,8 +18,8 @@ from confluent_kafka import (
     KafkaException,
 )
 
+from headrace import positions
 from headrace.blocking import ShareConsumer
-from headrace.cli import positions
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.librdkafka import check_partition, reason
 from headrace.client.config import read_config

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import ArgumentTypeError
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +13,8 @@ from headrace.cli.nouns import DRY_RUN, YES, Lazy, arg, one_of, repeated, switch
 from headrace.cli.options import MAX_PARTITION, topic_and_partitions
 from headrace.cli.output import Output
 from headrace.cli.tables import one_line
+from headrace.positions import LATEST, Position, position
 from headrace.protocol.partitions import TopicPartition
-from headrace.times import time_ms
 
 from .verbs import NOUN
 
@@ -34,7 +33,6 @@ else:
 Scope = Sequence[tuple[str, tuple[int, ...] | None]]
 """Topics, each with the numbers of partitions, or None for all."""
 Offsets = dict[TopicPartition, int]
-_EARLIEST, _LATEST = "earliest", "latest"
 _SAVED = ("new_offset", "start_offset", "committed_offset", "offset")
 """The fields of a file that may have the offset; the first that is not null counts."""
 _ATTEMPTS = 3
@@ -45,22 +43,6 @@ _GROUP = arg("group_id", metavar="GROUP", help="id of the group")
 # Reset --------------------------------------------------------------------------------------------
 
 
-def _target(text: str) -> str | int | float:
-    """Parse the target of a reset.
-
-    :returns: a word, an offset, or as float a time in ms since the epoch
-    :raises ArgumentTypeError: it is none of them
-    """
-    if text in (_EARLIEST, _LATEST):
-        return text
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        return float(time_ms(text))
-    except ArgumentTypeError as error:
-        raise ArgumentTypeError(f"{error}; nor earliest, latest or an offset") from None
-
-
 @NOUN.cluster_verb(
     "reset",
     "set the offsets of a consumer or share group without members",
@@ -68,10 +50,10 @@ def _target(text: str) -> str | int | float:
     one_of(
         arg(
             "--to",
-            type=_target,
+            type=position,
             metavar="TARGET",
-            help="earliest, latest, an offset, or a time such as -1h, yesterday or "
-            "2026-11-20T08:00:00+01:00: the first record from then on, or the end",
+            help="earliest, latest, an offset, -N: before the last N, or a time such as -1h, "
+            "yesterday or 2026-11-20T08:00:00+01:00: the first record from then on, or the end",
         ),
         arg("--shift", type=int, metavar="N", help="forward by N records; backward if negative"),
         arg(
@@ -103,7 +85,7 @@ async def reset(
     output: Output,
     *,
     group_id: str,
-    to: str | int | float | None,
+    to: Position | None,
     shift: int | None,
     from_file: Path | None,
     topics: Scope,
@@ -131,17 +113,11 @@ async def reset(
     if saved is None and shift is not None:
         without = partitions - current.keys()
         problems += (f"the group has no offset in {_name(key)} to shift" for key in sorted(without))
-        saved = {key: current[key] + shift for key in partitions - without}
-    elif isinstance(to, int):
-        saved = dict.fromkeys(partitions, to)
+        saved = {key: max(0, current[key] + shift) for key in partitions - without}
+    targets = dict.fromkeys(partitions, to or LATEST)
     if saved is not None:
-        plan = await _within_logs(cluster, saved, problems)
-    elif to == _EARLIEST:
-        plan = await _log_offsets(cluster, partitions, offsets.EARLIEST, problems)
-    else:
-        plan = await _log_offsets(cluster, partitions, offsets.LATEST, problems)
-        if isinstance(to, float):
-            plan |= await _log_offsets(cluster, plan, max(0, int(to)), problems)
+        targets = {key: Position(offset) for key, offset in saved.items()}
+    plan = await _plan(cluster, targets, problems)
     alter = offsets.alter_share_offsets if is_share else offsets.commit_offsets
     await output.change(
         {
@@ -254,33 +230,23 @@ async def _existing(cluster: Cluster, topics: Scope) -> set[TopicPartition]:
     return partitions
 
 
-async def _log_offsets(
-    cluster: Cluster, partitions: Iterable[TopicPartition], timestamp: int, problems: list[str]
+async def _plan(
+    cluster: Cluster, targets: Mapping[TopicPartition, Position], problems: list[str]
 ) -> Offsets:
-    """Return the first offset at or after a time, in partitions that have one.
+    """Return the offsets of positions; say on stderr which are outside of their logs.
 
     :param problems: gets what failed
     """
-    offset_of: Offsets = {}
-    timestamps = dict.fromkeys(partitions, timestamp)
-    for key, answer in (
-        await offsets.list_offsets(cluster, timestamps, attempts=_ATTEMPTS)
-    ).items():
+    plan: Offsets = {}
+    answers = await offsets.offsets_of_positions(cluster, targets, attempts=_ATTEMPTS)
+    for key, answer in sorted(answers.items()):
         if isinstance(answer, errors.ClientError):
             problems.append(str(answer))
-        elif answer.offset is not None:
-            offset_of[key] = answer.offset
-    return offset_of
-
-
-async def _within_logs(cluster: Cluster, targets: Offsets, problems: list[str]) -> Offsets:
-    """Return offsets, those outside of their logs moved to the nearest inside."""
-    ends = await _log_offsets(cluster, targets, offsets.LATEST, problems)
-    starts = await _log_offsets(cluster, ends, offsets.EARLIEST, problems)
-    plan = {key: max(starts[key], min(targets[key], ends[key])) for key in starts}
-    for key, offset in sorted(plan.items()):
-        if offset != targets[key]:
-            text = f"offset {targets[key]} is not in the log of {_name(key)}: {offset} is"
+            continue
+        plan[key] = answer
+        offset = targets[key].offset or 0
+        if offset > 0 and offset != answer:
+            text = f"offset {offset} is not in the log of {_name(key)}: {answer} is"
             print(one_line(text), file=sys.stderr)
     return plan
 

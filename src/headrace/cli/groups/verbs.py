@@ -69,7 +69,6 @@ _FIELDS = (
     ),
     TYPES,
     arg("--state", metavar="STATE,…", help="only groups in these states, such as empty,stable"),
-    arg("--protocol", metavar="PROTOCOL", help="only groups of this protocol, such as connect"),
     examples="headrace groups list\nheadrace groups list 'team-.*' --type share --state empty",
 )
 async def list_groups(
@@ -79,7 +78,6 @@ async def list_groups(
     patterns: Sequence[str],
     types: Sequence[str],
     state: str | None,
-    protocol: str | None,
 ) -> None:
     """Print groups.
 
@@ -98,7 +96,6 @@ async def list_groups(
             }
             for group in listed.groups
             if (not states or group.state.lower() in states)
-            and protocol in (None, group.protocol_type)
             and (not patterns or any(matches(text, group.group_id) for text in patterns))
         ],
         wide=("coordinator_id",),

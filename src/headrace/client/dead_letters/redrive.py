@@ -109,6 +109,20 @@ class RedriveCounts:
         """The number of redriven records."""
         return self.redriven.total()
 
+    def outcomes(self) -> list[tuple[str, int, str, str | None]]:
+        """Return source, count, outcome and reason of the letters that are not among the others."""
+        return [
+            *((source, count, "redriven", None) for source, count in sorted(self.redriven.items())),
+            *(
+                (source, count, "of these", Evidence.UNCOMPARED)
+                for source, count in sorted(self.uncompared.items())
+            ),
+            *(
+                (source, count, "skipped", reason)
+                for (source, reason), count in sorted(self.skipped.items())
+            ),
+        ]
+
     def add(self, letter: DeadLetter, evidence: Evidence) -> None:
         """Count a redriven letter."""
         topic = letter.source[0]

@@ -33,7 +33,10 @@ def position(text: str) -> Position:
     if text in ("earliest", "latest"):
         return EARLIEST if text == "earliest" else LATEST
     if not re.fullmatch("-?[0-9]{1,20}", text):
-        return Position(time_ms=max(0, time_ms(text)))
+        try:
+            return Position(time_ms=max(0, time_ms(text)))
+        except ArgumentTypeError as error:
+            raise ArgumentTypeError(f"{error}; nor earliest, latest or an offset") from None
     if abs(int(text)) > _MAX_OFFSET:
         raise ArgumentTypeError(f"{text!r} is not an offset")
     return Position(int(text))

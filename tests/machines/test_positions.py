@@ -6,7 +6,7 @@ from argparse import ArgumentTypeError
 
 import pytest
 
-from headrace.cli.positions import EARLIEST, LATEST, Position, position
+from headrace.positions import EARLIEST, LATEST, Position, position
 
 
 @pytest.mark.parametrize(
