@@ -26,31 +26,34 @@ PROBLEMS = Family(
 )
 STATE = Family("headrace_group_state", (*_GROUP, "state"), "1 for the state of a group")
 MEMBERS = Family("headrace_group_members", _GROUP, "members of a group")
-LAG = Family("headrace_group_lag", _TOPIC, "records that the group still has to finish")
-LAG_SECONDS = Family(
-    "headrace_group_lag_seconds",
-    _TOPIC,
-    "age of the oldest record that the group still has to finish; 0 if there is none",
-)
-UNKNOWN = Family(
-    "headrace_group_unknown_partitions",
-    _TOPIC,
-    "partitions whose lag is unknown and not in headrace_group_lag",
-)
-CONSUMED = Family(
-    "headrace_group_consumed_records_total",
-    _TOPIC,
-    "records by which the position of the group has advanced since the exporter first saw it",
-)
-CONSUMPTION = Family(
-    "headrace_group_consumption_rate", _TOPIC, "records per second that it consumes"
-)
-TO_ZERO = Family(
-    "headrace_group_seconds_to_zero",
-    _TOPIC,
-    "forecast of the time until what waits is finished, at the rates of consumption and "
-    "production; +Inf if the lag does not shrink",
-)
+OF_TOPIC = {
+    "records": Family("headrace_group_lag", _TOPIC, "records that the group still has to finish"),
+    "seconds": Family(
+        "headrace_group_lag_seconds",
+        _TOPIC,
+        "age of the oldest record that the group still has to finish; 0 if there is none",
+    ),
+    "unknown": Family(
+        "headrace_group_unknown_partitions",
+        _TOPIC,
+        "partitions whose lag is unknown and not in headrace_group_lag",
+    ),
+    "done": Family(
+        "headrace_group_consumed_records_total",
+        _TOPIC,
+        "records by which the position of the group has advanced since the exporter first saw it",
+    ),
+    "done_per_s": Family(
+        "headrace_group_consumption_rate", _TOPIC, "records per second that it consumes"
+    ),
+    "seconds_to_zero": Family(
+        "headrace_group_seconds_to_zero",
+        _TOPIC,
+        "forecast of the time until what waits is finished, at the rates of consumption and "
+        "production; +Inf if the lag does not shrink",
+    ),
+}
+"""Attribute of the lag of a group in a topic → its metric."""
 PRODUCED = Family(
     "headrace_topic_produced_records_total",
     ("topic",),
@@ -59,40 +62,31 @@ PRODUCED = Family(
 PRODUCTION = Family(
     "headrace_topic_production_rate", ("topic",), "records per second produced to the topic"
 )
-PARTITION_LAG = Family(
-    "headrace_group_partition_lag", _PARTITION, "headrace_group_lag of one partition"
-)
-PARTITION_LAG_SECONDS = Family(
-    "headrace_group_partition_lag_seconds",
-    _PARTITION,
-    "headrace_group_lag_seconds of one partition",
-)
-PARTITION_OFFSET = Family(
-    "headrace_group_partition_offset",
-    _PARTITION,
-    "committed offset; for a share group its start offset",
-)
+OF_PARTITION = {
+    "records": Family(
+        "headrace_group_partition_lag", _PARTITION, "headrace_group_lag of one partition"
+    ),
+    "seconds": Family(
+        "headrace_group_partition_lag_seconds",
+        _PARTITION,
+        "headrace_group_lag_seconds of one partition",
+    ),
+    "position": Family(
+        "headrace_group_partition_offset",
+        _PARTITION,
+        "committed offset; for a share group its start offset",
+    ),
+}
+"""Attribute of the lag of a partition → its metric."""
 PARTITION_END = Family(
     "headrace_topic_partition_end_offset", ("topic", "partition"), "end of the log"
 )
 
 FAMILIES = (
-    UP,
-    SCRAPE_SECONDS,
-    PROBLEMS,
-    STATE,
-    MEMBERS,
-    LAG,
-    LAG_SECONDS,
-    UNKNOWN,
-    CONSUMED,
-    CONSUMPTION,
-    TO_ZERO,
-    PRODUCED,
-    PRODUCTION,
-    PARTITION_LAG,
-    PARTITION_LAG_SECONDS,
-    PARTITION_OFFSET,
+    *(UP, SCRAPE_SECONDS, PROBLEMS, STATE, MEMBERS),
+    *OF_TOPIC.values(),
+    *(PRODUCED, PRODUCTION),
+    *OF_PARTITION.values(),
     PARTITION_END,
 )
 """All metrics, in the order of the page."""
@@ -111,11 +105,8 @@ class ScrapedLags:
             for lag in group.partitions:
                 values = (group.group_id, group.type, lag.topic, str(lag.partition))
                 labels = dict(zip(_PARTITION, values, strict=True))  # one dict for all three
-                for family, value in (
-                    (PARTITION_LAG, lag.records),
-                    (PARTITION_LAG_SECONDS, lag.seconds),
-                    (PARTITION_OFFSET, lag.position),
-                ):
+                for attribute, family in OF_PARTITION.items():
+                    value = getattr(lag, attribute)
                     if value is not None:
                         self._samples[family.name].add_sample(family.name, labels, value)
                 if lag.end_offset is not None:
@@ -133,15 +124,8 @@ class ScrapedLags:
             self._sample(STATE, (*labels, group.state), 1)
             self._sample(MEMBERS, labels, len(group.members))
             for topic, lag in group.topics.items():
-                for family, value in (
-                    (LAG, lag.records),
-                    (LAG_SECONDS, lag.seconds),
-                    (UNKNOWN, lag.unknown),
-                    (CONSUMED, lag.done),
-                    (CONSUMPTION, lag.done_per_s),
-                    (TO_ZERO, lag.seconds_to_zero),
-                ):
-                    self._sample(family, (*labels, topic), value)
+                for attribute, family in OF_TOPIC.items():
+                    self._sample(family, (*labels, topic), getattr(lag, attribute))
         for topic, (records, per_s) in produced.items():
             self._sample(PRODUCED, (topic,), records)
             self._sample(PRODUCTION, (topic,), per_s)
