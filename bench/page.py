@@ -1,4 +1,4 @@
-"""The cost of ``headrace serve --ui-port`` for its broker.
+"""The cost of ``headrace serve --ui`` for its broker.
 
     python -m bench.page                 without groups, and with 1,000 groups × 100 partitions
     python -m bench.page --groups 0      without groups only
@@ -77,7 +77,7 @@ class OpenCosts(NamedTuple):
 class Broker(HeadraceProcess):
     """A broker with a page."""
 
-    command = (*HeadraceProcess.command, "--ui-port", "0")
+    command = (*HeadraceProcess.command, "--ui=--listen 127.0.0.1:0")
 
     @property
     def page(self) -> psutil.Process:

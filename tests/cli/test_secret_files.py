@@ -74,7 +74,7 @@ def test_files_of_users_and_tokens_are_told(
     token = written(tmp_path / "token", "4711\n", 0o644)
     metrics = written(tmp_path / "metrics", "ann:4711\n", 0o644)
     scram = written(tmp_path / "scram", "SCRAM-SHA-512=[name=a,password=4711]", 0o644)
-    credentials_of_files(Namespace(page_users=users, page_token_file=token, page_actions=False))
+    credentials_of_files(Namespace(users=users, token_file=token, actions=False))
     metrics_access(Namespace(metrics_tls=None, metrics_users=metrics, allow_host=()))
     new_users(scram)
     told = re.findall("warning: (.+) may have secrets", capsys.readouterr().err)

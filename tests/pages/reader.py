@@ -224,10 +224,11 @@ class Reader:
         line = re.sub(r"\s+(#.*|&)$", "", line)
         if "--listen" not in line and "--config" not in line:
             line += f" --listen 127.0.0.1:{self._ports[port]}"
+        line = re.sub("--ui(?= |$)", f"--ui='--listen 127.0.0.1:{self._ports['9380']}'", line)
         server = self._start(line)
         self._servers[command + name] = server
         _await_line(server, ready)
-        if "--ui-port" in line:
+        if "--ui" in line:
             _await_line(server, "the page is at ")
 
     def _start(self, line: str) -> subprocess.Popen[str]:

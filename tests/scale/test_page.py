@@ -1,5 +1,5 @@
 """The page with 1,000 groups of 100 partitions each and 10,000 partitions in all, under load: times
-in a real browser, and the cost of `headrace serve --ui-port`.
+in a real browser, and the cost of `headrace serve --ui`.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def test_cost_of_a_page_beside_a_broker(tmp_path: Path) -> None:
     """
 
     class WithPage(HeadraceProcess):
-        command = (*HeadraceProcess.command, "--ui-port", "0")
+        command = (*HeadraceProcess.command, "--ui=--listen 127.0.0.1:0")
 
     def share(*pids: int) -> float:
         """Return the CPU that processes use, as a part of one core."""

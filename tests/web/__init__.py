@@ -19,7 +19,7 @@ release held records                           both      both: said to be imposs
 redrive dead letters that a test has written   both      both
 redrive dead letters of the broker             JSON      not tried
 with TLS and a login (``test_secured.py``)     JSON      JSON, with ``--target kafka``
-``serve --ui-port`` (``test_beside.py``)       JSON      has none
+``serve --ui`` (``test_beside.py``)            JSON      has none
 =============================================  ========  =============================
 
 "both" means JSON and browser.

@@ -1,7 +1,8 @@
-"""`headrace serve --ui-port`: the page beside a broker, plain and secured."""
+"""`headrace serve --ui`: the page beside a broker, plain and secured."""
 
 from __future__ import annotations
 
+import shlex
 import signal
 import stat
 import subprocess
@@ -25,9 +26,10 @@ ANY_PORT = ("--listen", "127.0.0.1:0", "--ephemeral")
 
 
 @contextmanager
-def broker(*options: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def broker(*page_options: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """Run a broker with a page; yield its process and the address of the page."""
-    process = start("serve", *ANY_PORT, "--ui-port", "0", *options)
+    words = " ".join(("--listen 127.0.0.1:0", *page_options))
+    process = start("serve", *ANY_PORT, "--ui", words)
     assert process.stdout is not None
     try:
         assert process.stdout.readline().startswith(b"headrace is listening on ")
@@ -56,7 +58,7 @@ def seen(address: str) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_page_ends_with_its_broker(number: signal.Signals) -> None:
-    with broker("--ui-actions") as (process, address):
+    with broker("--actions") as (process, address):
         assert process.stdout is not None
         token = process.stdout.readline().decode()
         assert token.startswith("to act on it, log in with the token in ")
@@ -77,7 +79,7 @@ def test_the_page_ends_with_its_broker(number: signal.Signals) -> None:
 def test_the_page_and_the_metrics_are_on_loopback_whatever_the_listeners_are() -> None:
     process = start(
         *("serve", "--ephemeral", "--listen", "0.0.0.0:0", "--advertise", "127.0.0.1:9092"),
-        *("--ui-port", "0", "--metrics-port", "0"),
+        *("--ui=--listen 127.0.0.1:0", "--metrics-port", "0"),
     )
     assert process.stdout is not None
     try:
@@ -95,12 +97,20 @@ def test_the_page_and_the_metrics_are_on_loopback_whatever_the_listeners_are() -
         ("ui --listen 0.0.0.0:0", "give --tls and --login-to-view, or --open"),
         ("ui --listen :0 --actions --login-to-view", "give --tls, or --open"),
         (
-            "serve --ephemeral --listen 127.0.0.1:0 --ui-port 0 --ui-host 0.0.0.0",
-            "give --ui-tls and --ui-login-to-view, or --ui-open",
+            "serve --ephemeral --listen 127.0.0.1:0 --ui='--listen :0'",
+            "give --tls and --login-to-view, or --open",
         ),
         (
-            "serve --ephemeral --listen 127.0.0.1:0 --ui-port 0 --ui-login-to-view",
-            "--ui-login-to-view takes --ui-users, --ui-token-file or --ui-actions",
+            "serve --ephemeral --listen 127.0.0.1:0 --ui=--login-to-view",
+            "--login-to-view takes --users, --token-file or --actions",
+        ),
+        (
+            "serve --ephemeral --listen 127.0.0.1:0 --ui=--no-such-option",
+            "headrace ui: unrecognized arguments: --no-such-option",
+        ),
+        (
+            'serve --ephemeral --listen 127.0.0.1:0 --ui="\'"',
+            "--ui: No closing quotation",
         ),
         (
             "ui --listen 127.0.0.1:0 --login-to-view",
@@ -109,7 +119,7 @@ def test_the_page_and_the_metrics_are_on_loopback_whatever_the_listeners_are() -
     ],
 )
 def test_options_without_which_a_page_is_not_served_are_named(command: str, missing: str) -> None:
-    status, _, (line,) = run(*command.split())
+    status, _, (line,) = run(*shlex.split(command))
     assert status == 2
     assert missing in line
 
@@ -126,10 +136,10 @@ def test_a_page_that_is_declared_open_is_named_in_a_warning() -> None:
 
 def test_a_secured_broker_takes_a_login_for_its_page() -> None:
     status, _, (line,) = run(
-        *("serve", "--ephemeral", "--ui-port", "0", "--listen", "SASL_PLAINTEXT://127.0.0.1:0")
+        *("serve", "--ephemeral", "--ui", "--listen", "SASL_PLAINTEXT://127.0.0.1:0")
     )
     assert status == 2
-    assert "--ui-port takes --ui-command-config FILE" in line
+    assert "give --ui='--command-config FILE'" in line
 
 
 def test_a_secured_broker_shows_what_the_user_may_see(

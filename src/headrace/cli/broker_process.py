@@ -245,7 +245,7 @@ async def _serve(
             scheme = "http" if options.metrics_tls is None else "https"
             print(f"metrics are at {scheme}://{metrics_at}/metrics", flush=True)
         broker.scrub()
-        if options.ui_port is not None:
+        if options.ui is not None:
             page = PageBeside(ui_command(options, server.listeners))
             await page.start()
         await stopping.wait()

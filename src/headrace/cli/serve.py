@@ -17,7 +17,6 @@ from .options import (
     port_number,
     setting,
 )
-from .ui.options import PAGE_BESIDE
 
 
 @command(
@@ -76,9 +75,15 @@ from .ui.options import PAGE_BESIDE
     ),
     *METRICS_ACCESS,
     allow_host_option("the metrics and the page are asked for"),
-    *PAGE_BESIDE,
-    examples="headrace serve --data-dir /var/lib/headrace\n"
-    "headrace serve --ephemeral --ui-port 9380",
+    arg(
+        "--ui",
+        nargs="?",
+        const="",
+        metavar="OPTIONS",
+        help="serve the page of headrace ui, too, in a process of its own, with its options: "
+        "--ui='--listen :9380 --actions'",
+    ),
+    examples="headrace serve --data-dir /var/lib/headrace\nheadrace serve --ephemeral --ui",
 )
 def run(options: Namespace) -> NoReturn:
     """Run the broker until SIGTERM or SIGINT.

@@ -1,4 +1,4 @@
-"""The page of ``headrace serve --ui-port``: ``headrace ui`` as a process beside the broker.
+"""The page of ``headrace serve --ui``: ``headrace ui`` as a process beside the broker.
 
 A process of its own takes no time of the broker's event loop, and reaches the broker as any client
 does, with the permissions of its user. When the broker ends or is killed, the standard input of the
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -16,10 +17,11 @@ from collections.abc import Sequence
 from headrace.broker.config.listeners import Listener
 from headrace.broker.config.listeners import SecurityProtocol as Protocol
 from headrace.cli.errors import BadUsage
+from headrace.cli.main import parsed
 from headrace.cli.options import Address
 from headrace.log_lines import get_logger
 
-from .options import BESIDE, check_page, page_words
+from .command import check_page, run
 
 log = get_logger("headrace.ui")
 
@@ -28,19 +30,32 @@ _LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def check(options: Namespace, listeners: Sequence[Listener]) -> None:
-    """Check the options before the broker starts.
+    """Check the options of the page before the broker starts.
 
     :raises Failure: a package is missing
     :raises BadUsage: the page could not log in to the broker, or is open to other machines
+    :raises SystemExit: an option is wrong; a message is on stderr
     """
-    if options.ui_port is None:
+    if options.ui is None:
         return
-    check_page(options, options.ui_host, BESIDE)
-    if options.ui_command_config is None and _plain(listeners) is None:
+    page = _parsed(options)
+    check_page(page)
+    if page.command_config is None and _plain(listeners) is None:
         raise BadUsage(
-            "--ui-port takes --ui-command-config FILE, as no listener is PLAINTEXT: the page "
-            "connects as a client does"
+            "no listener is PLAINTEXT, and the page connects as a client does: give "
+            "--ui='--command-config FILE'"
         )
+
+
+def _parsed(options: Namespace) -> Namespace:
+    return parsed("ui", run, _words(options))
+
+
+def _words(options: Namespace) -> list[str]:
+    try:
+        return shlex.split(options.ui)
+    except ValueError as error:
+        raise BadUsage(f"--ui: {error}") from None
 
 
 def _plain(listeners: Sequence[Listener]) -> Listener | None:
@@ -53,14 +68,12 @@ def command(options: Namespace, listeners: Sequence[Listener]) -> list[str]:
 
     :param listeners: with the ports that they listen on
     """
-    config = options.ui_command_config
+    config = _parsed(options).command_config
     to = (config is None and _plain(listeners)) or listeners[0]
     broker = Address(_LOOPBACK.get(to.host, to.host), to.port)
-    words = [sys.executable, "-m", "headrace", "ui", "--stop-with-stdin"]
+    words = [sys.executable, "-m", "headrace", "ui", *_words(options), "--stop-with-stdin"]
     words += ["--bootstrap-server", str(broker)]
-    words += ["--listen", str(Address(options.ui_host, options.ui_port))]
-    words += [] if config is None else ["--command-config", str(config)]
-    return words + page_words(options)
+    return words + [f"--allow-host={host}" for host in options.allow_host]
 
 
 class PageBeside:

@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING
 
 from headrace.cli.client_options import client_config, client_options
 from headrace.cli.descriptors import allow_all_descriptors
-from headrace.cli.errors import BadUsage, Failure, one_line_error
+from headrace.cli.errors import BadUsage, Failure, one_line_error, require
 from headrace.cli.log_output import log_to_stderr
 from headrace.cli.metrics_access import server_tls
-from headrace.cli.nouns import allow_host_option, command, listen_option, switch
+from headrace.cli.nouns import allow_host_option, command, file_option, listen_option, switch
 from headrace.cli.options import Address
 from headrace.cli.secret_files import passwords, secret_file
 from headrace.cli.signals import stopping_event
-from headrace.open_ports import warn_if_open
-
-from .options import check_page, page_options
+from headrace.open_ports import is_loopback, warn_if_open
 
 if TYPE_CHECKING:
     from headrace.web.access import Credentials
@@ -36,7 +34,23 @@ _TIMEOUT_MS = 10_000
     "serve a page that shows the queues of a cluster",
     client_options,
     listen_option(DEFAULT_LISTEN, "the page"),
-    *page_options(),
+    file_option("--users", "a file of NAME:PASSWORD lines: who may log in to the page, to act"),
+    file_option("--token-file", "a file with a token to log in to the page with, to act"),
+    file_option(
+        "--tls", "serve the page over HTTPS, with the private key and certificates of a PEM file"
+    ),
+    switch(
+        "--actions",
+        "allow changes to those who log in to the page: with a token that is printed on a "
+        "terminal, or else is in a file that is named, unless there are users or a token file "
+        "(default: read-only)",
+    ),
+    switch("--login-to-view", "the page shows nothing without a login"),
+    switch(
+        "--open",
+        "let other machines reach the page without TLS and a login to view it, for example behind "
+        "a proxy that has both",
+    ),
     allow_host_option("the page is asked for"),
     switch(
         "--stop-with-stdin", "stop at the end of the standard input, as a part of another program"
@@ -56,10 +70,10 @@ def run(options: Namespace) -> None:
 
     config = client_config(options)
     read = read_config(config)
-    check_page(options, options.listen.host)
+    check_page(options)
     credentials, token = credentials_of_files(options)
-    has_tls = options.page_tls is not None
-    tls = server_tls(options.page_tls) if has_tls else None
+    has_tls = options.tls is not None
+    tls = server_tls(options.tls) if has_tls else None
     log_to_stderr()
     allow_all_descriptors()
     read = replace(
@@ -73,7 +87,7 @@ def run(options: Namespace) -> None:
     from headrace.web.server import serve
     from headrace.web.site import Site
 
-    login_to_view = options.page_login_to_view
+    login_to_view = options.login_to_view
     site = Site(
         read,
         Observer(read),
@@ -109,6 +123,27 @@ def run(options: Namespace) -> None:
         asyncio.run(serve_all(f"in {file.name}"))
 
 
+def check_page(options: Namespace) -> None:
+    """Check the options before anything starts.
+
+    :raises Failure: jinja2 is missing
+    :raises BadUsage: nobody could log in, or other machines reach the page without TLS or a login
+        and it is not declared open
+    """
+    require("jinja2", "ui")
+    has_login = options.users or options.token_file or options.actions
+    if options.login_to_view and not has_login:
+        raise BadUsage("--login-to-view takes --users, --token-file or --actions")
+    missing = [] if options.tls else ["--tls"]
+    missing += [] if options.login_to_view else ["--login-to-view"]
+    host = options.listen.host
+    if missing and not options.open and not is_loopback(host):
+        raise BadUsage(
+            f"other machines reach the page on {host}: give {' and '.join(missing)}, or --open to "
+            "show it to whoever reaches it"
+        )
+
+
 def _stop_at_end_of_stdin(stopping: asyncio.Event) -> None:
     """Set ``stopping`` when the program that started this one has ended."""
     loop = asyncio.get_running_loop()
@@ -128,16 +163,16 @@ def credentials_of_files(options: Namespace) -> tuple[Credentials, str | None]:
     """
     from headrace.web.access import Credentials
 
-    users = {} if options.page_users is None else dict(passwords(options.page_users))
+    users = {} if options.users is None else dict(passwords(options.users))
     token = None
-    if options.page_token_file is not None:
+    if options.token_file is not None:
         try:
-            token = secret_file(options.page_token_file).decode().strip()
+            token = secret_file(options.token_file).decode().strip()
         except (OSError, UnicodeDecodeError) as error:
             raise BadUsage(f"cannot read who may log in: {one_line_error(error)}") from error
         if not token:
-            raise BadUsage(f"{options.page_token_file} is empty")
-    if options.page_actions and not users and token is None:
+            raise BadUsage(f"{options.token_file} is empty")
+    if options.actions and not users and token is None:
         made = secrets.token_urlsafe(18)
         return Credentials(token=made), made
     return Credentials(users, token), None
