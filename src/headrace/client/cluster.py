@@ -147,6 +147,8 @@ class Cluster:
         """Close all connections. Share sessions opened over them end, and release their records."""
         connections = list(self._connections.values())
         self._connections.clear()
+        for connection in connections:  # also if this call is cancelled while it waits
+            connection.disconnect()
         await asyncio.gather(*(connection.close() for connection in connections))
 
     async def ask(

@@ -268,9 +268,13 @@ class Connection:
         finally:
             answer.cancel()
 
+    def disconnect(self) -> None:
+        """Close the connection without waiting for the broker. Pending requests fail."""
+        self._fail(f"the connection to {self.address} was closed")
+
     async def close(self) -> None:
         """Close the connection. Pending requests fail."""
-        self._fail(f"the connection to {self.address} was closed")
+        self.disconnect()
         await self._frames.wait_closed()
 
     async def _negotiate(self, timeout_ms: int) -> None:

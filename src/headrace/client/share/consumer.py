@@ -473,7 +473,7 @@ class ShareConsumer:
             takes_batches = self._is_fast and max_records < room
             acquired = await self._ranges.acquire(
                 max_records=max_records,
-                max_wait_ms=int(min(wait_s, self._longest_wait_s()) * 1000),
+                max_wait_ms=math.ceil(min(wait_s, self._longest_wait_s()) * 1000),
                 max_bytes=min(self._max_held_bytes - self._held_bytes, _MAX_INT32),
                 mode=AcquireMode.BATCH_OPTIMIZED if takes_batches else AcquireMode.RECORD_LIMIT,
             )
