@@ -406,7 +406,9 @@ class ShareConsumer:
         """Return the records with what their bytes mean, and hold them."""
         held = self._held[partition]
         if self._read_key is not None or self._read_value is not None:
-            sized = [(decoded, size) for record, size in sized if (decoded := self._decode(record))]
+            sized = [
+                (decoded, size) for record, size in sized if (decoded := self._decode(record, size))
+            ]
         records = [record for record, _ in sized]
         held.update(zip(map(_offset_of, records), sized, strict=True))
         self._held_records += len(records)
@@ -414,7 +416,7 @@ class ShareConsumer:
         self._changed_at_s = time.monotonic()
         return records
 
-    def _decode(self, record: Record) -> Record | None:
+    def _decode(self, record: Record, size: int) -> Record | None:
         key, value = record.key, record.value
         try:
             if self._read_key is not None and key is not None:
@@ -434,8 +436,9 @@ class ShareConsumer:
                 problem = error
         undecodable = Undecodable(record, f"{type(problem).__name__}: {problem}")
         if self._on_undecodable == "raise":
-            self._held[_partition_of(record)][record.offset] = record, 0
+            self._held[_partition_of(record)][record.offset] = record, size
             self._held_records += 1
+            self._held_bytes += size
             self._problems.append(undecodable)
         else:
             _log.warning("%s rejects a record: %s", self, undecodable)
@@ -689,11 +692,23 @@ class ShareConsumer:
         self._held_records -= len(lost)
         self._held_bytes -= sum(size for _, size in lost)
         self._ended.set()
-        records = [record for record, _ in lost]
+        records = self._withdraw([record for record, _ in lost])
         if self._tracing is not None:
             self._tracing.lost(records)
-        if self._on_lock_lost is not None:
+        if records and self._on_lock_lost is not None:
             self._run(_call(self._on_lock_lost, records))
+
+    def _withdraw(self, lost: list[Record]) -> list[Record]:
+        """Drop undecodable records that were lost before they were raised; return the others."""
+        lost_ids = set(map(id, lost))
+        withdrawn = {
+            id(problem.record): problem
+            for problem in self._problems
+            if isinstance(problem, Undecodable) and id(problem.record) in lost_ids
+        }
+        for problem in withdrawn.values():
+            self._problems.remove(problem)
+        return [record for record in lost if id(record) not in withdrawn]
 
     # -- flow
 

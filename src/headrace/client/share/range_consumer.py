@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 from logging import INFO, WARNING
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
@@ -24,7 +26,7 @@ from headrace.uuid_text import uuid_text
 
 from .node import Batches, OnLost, Outcomes, ShareNode, monotonic_ms
 from .session import LEAVE_EPOCH, ShareMembership
-from .spans import Span, count
+from .spans import Span, count, intersect
 from .types import (
     Acknowledgement,
     AcknowledgeType,
@@ -293,7 +295,7 @@ class RangeConsumer:
                 del self._fetches[node_id]
                 if fetch.cancelled() or (error := fetch.exception()) is None:
                     answer = Acquired(complete=False) if fetch.cancelled() else fetch.result()
-                    ranges += answer.ranges
+                    ranges += self._still_held(node_id, answer.ranges)
                     complete &= answer.complete
                     for key, batches in answer.data.items():  # of two brokers after a move
                         data[key] = data.get(key, b"") + batches
@@ -314,6 +316,24 @@ class RangeConsumer:
         for error in errors:
             self._raise_or_defer(error, ranges)
         return Acquired(tuple(ranges), data, complete and not errors and not self._fetches)
+
+    def _still_held(self, node_id: int, ranges: Sequence[AcquiredRange]) -> Sequence[AcquiredRange]:
+        """Leave out records that were lost since they were acquired: other members get them."""
+        held_ranges: list[AcquiredRange] = []
+        held = self._nodes[node_id].held
+        for (topic_id, number), group in groupby(ranges, lambda run: (run.topic_id, run.partition)):
+            of_partition = list(group)
+            assert topic_id is not None
+            acquired = [(run.first_offset, run.last_offset) for run in of_partition]
+            spans = held.held((topic_id, number), acquired)
+            if count(spans) < sum(run.count for run in of_partition):
+                of_partition = [
+                    replace(run, first_offset=first, last_offset=last)
+                    for run in of_partition
+                    for first, last in intersect(spans, [(run.first_offset, run.last_offset)])
+                ]
+            held_ranges += of_partition
+        return held_ranges
 
     def _raise_or_defer(self, error: BaseException, ranges: Sequence[AcquiredRange]) -> None:
         """Raise an error, with the next acquire if this one has records to return."""
