@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 
+from headrace.client.errors import ClientError, RequestRefused
 from headrace.client.records import Record
-from headrace.client.share.consumer import ShareConsumer, Undecodable
+from headrace.client.share.consumer import OutcomesFailed, ShareConsumer, Undecodable
+from headrace.client.share.range_consumer import RangeConsumer
+from headrace.client.share.types import Acknowledgement, AcknowledgeType
+from headrace.errors import ErrorCode
 
 from .share_brokers import Brokers, JumpingLoop, on_jumping_loop
 
@@ -26,21 +30,21 @@ def story(play: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]
     """
 
     @functools.wraps(play)
-    def run(monkeypatch: pytest.MonkeyPatch, **fixtures: Any) -> None:
-        loop = JumpingLoop()
+    def run(**fixtures: Any) -> None:
+        patches, loop = pytest.MonkeyPatch(), JumpingLoop()
         brokers = Brokers(loop, random.Random(0))
-        on_jumping_loop(brokers, monkeypatch)
+        on_jumping_loop(brokers, patches)
         brokers.create("orders", 2)
         try:
             loop.run_until_complete(asyncio.wait_for(play(brokers, **fixtures), LIMIT_S))
         finally:
+            patches.undo()
             asyncio.set_event_loop(None)
             loop.close()
         assert not loop.failures
 
-    patches = inspect.Parameter("monkeypatch", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     _, *fixtures = inspect.signature(play).parameters.values()
-    run.__signature__ = inspect.Signature([patches, *fixtures])  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(fixtures)  # type: ignore[attr-defined]
     return run
 
 
@@ -118,3 +122,115 @@ async def test_a_record_that_is_lost_before_it_is_raised(brokers: Brokers) -> No
         await asyncio.sleep(2)
         assert lost == [first]
         assert [(await undecodable(queue)).delivery_count for _ in range(2)] == [2, 2]
+
+
+@story
+async def test_a_record_that_is_named_twice_is_ended_once(brokers: Brokers) -> None:
+    async with consumer() as queue:
+        brokers.produce("orders", 0, 3)
+        first, second, third = await queue.poll()
+        await queue.renew([first, first, third])
+        await queue.accept([first, second, first])
+        await queue.release([third, third], delay=1)
+        with pytest.raises(OutcomesFailed, match="1 of 1 outcomes failed"):
+            await queue.accept([first, first])
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR]
+)
+@story
+async def test_a_broker_that_refuses_outcomes_says_nothing_about_those_of_another(
+    brokers: Brokers, code: ErrorCode
+) -> None:
+    async with RangeConsumer("node1:1,node2:1", "g", ["orders"]) as member:
+        outcomes: list[Acknowledgement] = []
+        for number in (0, 1):
+            brokers.produce("orders", number, 1)
+            (run,) = (await member.acquire()).ranges
+            ends = run.first_offset, run.last_offset
+            outcomes.append(
+                Acknowledgement("orders", number, *ends, AcknowledgeType.ACCEPT, run.topic_id)
+            )
+        brokers.refuse(1, code, is_of_request=True)
+        assert await member.acknowledge(outcomes) == outcomes[1:]
+        assert not member.held()
+
+
+@story
+async def test_an_error_after_records_were_acquired_does_not_keep_them_from_the_caller(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are locked. The next call raises the error."""
+    brokers.move_leader("orders", 1)
+    async with consumer() as queue:
+        await queue.poll(timeout=0)  # a session with both partitions
+        brokers.produce("orders", 0, 3)
+        brokers.move_leader("orders", 1)
+
+        async def refuse_metadata(_: object) -> None:
+            raise RequestRefused("topics", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+        monkeypatch.setattr(queue._ranges.cluster, "metadata", refuse_metadata)
+        records: list[Record] = []
+        refusals = 0
+        for _ in range(4):
+            try:
+                records += await queue.poll(timeout=0.1)
+            except RequestRefused:
+                refusals += 1
+        assert len(records) == 3
+        assert refusals
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda queue, _: queue.poll(timeout=None), "timeout is None, not a number of seconds"),
+        (lambda queue, _: queue.poll(timeout=float("nan")), "timeout is nan, not a number"),
+        (lambda queue, _: queue.poll("5"), "max_records is '5', not a whole number of at least 1"),
+        (lambda queue, _: queue.poll(0), "max_records is 0, not a whole number of at least 1"),
+        (lambda queue, _: queue.poll(2.5), "max_records is 2.5, not a whole number"),
+        (lambda queue, record: queue.release(record, delay=None), "delay is None, not a number"),
+        (lambda queue, record: queue.release(record, delay=1e6), "seconds from 0 to 86400"),
+        (lambda queue, _: queue.accept(None), "NoneType is not a record: pass what poll"),
+        (lambda queue, record: queue.accept([record, 5]), "int is not a record: pass what poll"),
+    ],
+)
+@story
+async def test_arguments_of_another_type(
+    brokers: Brokers, call: Callable[[ShareConsumer, Record], Any], message: str
+) -> None:
+    async with consumer() as queue:
+        brokers.produce("orders", 0, 1)
+        (record,) = await queue.poll()
+        with pytest.raises(ClientError, match=message):
+            await call(queue, record)
+        await queue.accept(record)
+
+
+@story
+async def test_partitions_of_another_type(brokers: Brokers) -> None:
+    async with consumer() as queue:
+        for partitions, name in (("orders", "'o'"), ([5], "5"), ([("orders", "0")], "'0'")):
+            for call in (queue.pause, queue.resume):
+                with pytest.raises(ClientError, match=f"{name}.* is not a partition: give them as"):
+                    call(partitions)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"conf": None}, "conf is of type NoneType, not a dict of settings"),
+        ({"conf": [("sasl.password", "secret")]}, "conf is of type list, not a dict of settings"),
+        ({"topics": None}, "no topic given: name one"),
+        ({"topics": [5]}, "a topic is 5, not a name"),
+        ({"start": [1]}, "start is .1., not 'earliest', 'latest', or seconds ago"),
+        ({"on_lock_lost": 5}, "on_lock_lost is 5, not a function of records"),
+        ({"max_held_records": None}, "max_held_records is None, not a whole number"),
+        ({"max_held_bytes": 0.5}, "max_held_bytes is 0.5, not a whole number"),
+    ],
+)
+def test_options_of_another_type(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ClientError, match=message):
+        ShareConsumer(**{"conf": CONF, "topics": ["orders"], **options})

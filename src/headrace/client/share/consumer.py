@@ -6,7 +6,16 @@ import asyncio
 import math
 import time
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from operator import itemgetter
@@ -174,6 +183,8 @@ class ShareConsumer:
         max_held_bytes: int = 256 * 1024 * 1024,
         tracing: Tracing | None = None,
     ) -> None:
+        if not isinstance(conf, Mapping):
+            raise ClientError(f"conf is of type {type(conf).__name__}, not a dict of settings")
         config = librdkafka_config(conf)
         for name in config:
             if not is_setting(name):
@@ -182,20 +193,17 @@ class ShareConsumer:
         self.group_id = str(config.get("group.id") or "")
         if not self.group_id:
             raise ClientError("group.id is not set: name the share group")
-        topics = [topics] if isinstance(topics, str) else list(topics)
-        if not topics:
-            raise ClientError("no topic given: name one, such as ['orders']")
+        topics = _topic_names(topics)
         if renew not in ("auto", "manual"):
             raise ClientError(f"renew is {renew!r}, not 'auto' or 'manual'")
         if on_undecodable not in ("reject", "raise") and not callable(on_undecodable):
             raise ClientError(
                 f"on_undecodable is {on_undecodable!r}, not 'reject', 'raise' or a function"
             )
-        if max_held_records < 1 or max_held_bytes < 1:
-            raise ClientError(
-                f"max_held_records is {max_held_records} and max_held_bytes {max_held_bytes}: "
-                "both must be at least 1"
-            )
+        if on_lock_lost is not None and not callable(on_lock_lost):
+            raise ClientError(f"on_lock_lost is {on_lock_lost!r}, not a function of records")
+        _check_count("max_held_records", max_held_records)
+        _check_count("max_held_bytes", max_held_bytes)
         self._reset = _reset(start)
         self._read_key = None if key is None else deserializer(key)
         self._read_value = None if value is None else deserializer(value)
@@ -353,8 +361,8 @@ class ShareConsumer:
             read. If there are records from elsewhere, the next call raises it
         """
         self._check()
-        if max_records < 1:
-            raise ClientError(f"max_records is {max_records}, not at least 1")
+        _check_count("max_records", max_records)
+        _check_seconds("timeout", timeout)
         deadline_s, left_s = time.monotonic() + timeout, 1.0
         while not self._problems:
             if records := self._take(max_records):
@@ -507,8 +515,7 @@ class ShareConsumer:
             renews them, and releases them when they are due or it is closed
         :raises OutcomesFailed: the broker has not accepted the outcome of some records
         """
-        if not 0 <= delay <= _MAX_DELAY_S:
-            raise ClientError(f"delay is {delay}, not from 0 to {_MAX_DELAY_S:.0f} seconds")
+        _check_seconds("delay", delay, _MAX_DELAY_S)
         if not delay:
             await self._end(records, AcknowledgeType.RELEASE)
         elif await self._broker_delays():
@@ -730,11 +737,11 @@ class ShareConsumer:
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Acquire no more records from these partitions until :meth:`resume`."""
-        self._ranges.pause(partitions)
+        self._ranges.pause(_partitions(partitions))
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         """Acquire records from these partitions again."""
-        self._ranges.resume(partitions)
+        self._ranges.resume(_partitions(partitions))
 
     def processing(self, record: Record) -> AbstractContextManager[object]:
         """Return a context in which spans are children of the delivery of a held record.
@@ -749,11 +756,59 @@ def _partition_of(record: Record) -> TopicIdPartition:
 
 
 def _listed(records: Records) -> Sequence[Record]:
-    listed: list[Record] = [records] if isinstance(records, Record) else list(records)
+    """Return records, each once.
+
+    :raises ClientError: one of them is something else
+    """
+    if isinstance(records, Record):
+        return [records]
+    listed = list({id(record): record for record in _items(records)}.values())
     for record in listed:
         if not isinstance(record, Record):
             raise ClientError(f"{type(record).__name__} is not a record: pass what poll() returned")
     return listed
+
+
+def _items(records: Iterable[Record]) -> Iterator[Record]:
+    try:
+        return iter(records)
+    except TypeError:
+        name = type(records).__name__
+        raise ClientError(f"{name} is not a record: pass what poll() returned") from None
+
+
+def _check_count(name: str, value: object) -> None:
+    """:raises ClientError: a parameter is not a whole number from 1"""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ClientError(f"{name} is {value!r}, not a whole number of at least 1")
+
+
+def _check_seconds(name: str, value: object, longest: float = math.inf) -> None:
+    """:raises ClientError: a parameter is not a time in seconds"""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= longest:  # type: ignore[operator]
+        limit = "" if longest == math.inf else f" from 0 to {longest:.0f}"
+        raise ClientError(f"{name} is {value!r}, not a number of seconds{limit}")
+
+
+def _topic_names(topics: Iterable[str]) -> list[str]:
+    names = [topics] if isinstance(topics, str) else list(topics or ())
+    for name in names:
+        if not isinstance(name, str):
+            raise ClientError(f"a topic is {name!r}, not a name")
+    if not names:
+        raise ClientError("no topic given: name one, such as ['orders']")
+    return names
+
+
+def _partitions(partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+    """:raises ClientError: they are something else"""
+    for partition in partitions:
+        match partition:
+            case (str(), int()):
+                continue
+        raise ClientError(f"{partition!r} is not a partition: give them as [('orders', 0)]")
+    return partitions
 
 
 def _reason(reason: object) -> tuple[tuple[str, str], ...]:
@@ -775,7 +830,8 @@ def _reset(start: Start) -> str | None:
     if start is None or (isinstance(start, str) and start in ("earliest", "latest")):
         return start
     seconds = start.total_seconds() if isinstance(start, timedelta) else start
-    if isinstance(seconds, str | bool) or not 0 <= seconds < _MAX_START_S:
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds < _MAX_START_S:
         raise ClientError(f"start is {start!r}, not 'earliest', 'latest', or seconds ago")
     return f"by_duration:PT{seconds:.3f}S"
 

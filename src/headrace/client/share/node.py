@@ -16,7 +16,7 @@ from typing import Any
 
 from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection
-from headrace.client.errors import ConnectionFailed, RequestRefused, error_name
+from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused, error_name
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicIdPartition, by_topic
 from headrace.protocol.share_inspection import ShareAcknowledgeRequest
@@ -103,7 +103,8 @@ class ShareNode:
                 await self._connection_lost(failure)
                 return None
             if response.error_code:
-                await self._refused(int(response.error_code), "ShareFetch")
+                if refusal := await self._refused(int(response.error_code), "ShareFetch"):
+                    raise refusal
                 return None
             self.session.fetched(step)
             self._report(None)
@@ -162,14 +163,14 @@ class ShareNode:
         try:
             request = self._share_acknowledge(self._connection, self.session.epoch, batches, terms)
             response = await self._request(self._connection, request, self._cluster.timeout_ms)
-        except ConnectionFailed as failure:
+        except ClientError as failure:
             self._lose(batches, f"{failure}; the broker may have applied it before")
             await self._connection_lost(failure)
             return {}
         code = int(response.error_code)
         if code:
             self._lose(batches, error_name(code))
-            await self._refused(code, "ShareAcknowledge")
+            await self._refused(code, "ShareAcknowledge")  # the next fetch raises it
             return {}
         self.session.acknowledged()
         return self._settle(response, batches, accepted)
@@ -250,7 +251,7 @@ class ShareNode:
         for partition, spans in batches.items():
             self.lose(partition, _spans(spans), reason)
 
-    async def _connection_lost(self, failure: ConnectionFailed) -> None:
+    async def _connection_lost(self, failure: ClientError) -> None:
         self._report(failure)
         self._forget(str(failure))
         await self._pause()
@@ -259,10 +260,10 @@ class ShareNode:
         pause_ms, self._pause_ms = self._pause_ms, min(2 * self._pause_ms, _RETRY_PAUSES_MS[1])
         await asyncio.sleep(pause_ms / 1000)
 
-    async def _refused(self, code: int, what: str) -> None:
+    async def _refused(self, code: int, what: str) -> RequestRefused | None:
         """Lose the session, so that the next call opens another.
 
-        :raises RequestRefused: the user may not read with this group
+        :returns: the refusal if the user may not read with this group
         """
         self._report(f"{what}: {error_name(code)}")
         if code == ErrorCode.SHARE_SESSION_NOT_FOUND:
@@ -270,9 +271,10 @@ class ShareNode:
         self.session.lost()
         if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
             needs = f"READ on group '{self._group_id}'"
-            raise RequestRefused(f"{what} of group '{self._group_id}'", code, needs=needs)
+            return RequestRefused(f"{what} of group '{self._group_id}'", code, needs=needs)
         if code not in _SESSION_GONE:
             await self._pause()
+        return None
 
     def _forget(self, reason: str) -> None:
         self.session.lost()

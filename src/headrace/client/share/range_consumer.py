@@ -350,25 +350,26 @@ class RangeConsumer:
             return Acquired(complete=False)
         ranges: list[AcquiredRange] = []
         data: dict[TopicPartition, bytes] = {}
-        troubled = False
-        refusal: RequestRefused | None = None
+        is_moved = False
+        problem: ClientError | None = None
         for topic_response in response.responses:
             topic = self._topics.get(topic_response.topic_id)
             if topic is None:
-                raise InvalidResponse(
+                problem = InvalidResponse(
                     f"the response to ShareFetch has topic {topic_response.topic_id}, which was "
                     "not requested"
                 )
+                continue
             for partition in topic_response.partitions:
                 key = (topic.name, partition.partition_index)
                 if partition.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                    refusal = RequestRefused(
+                    problem = RequestRefused(
                         f"reading topic '{topic.name}'",
                         int(partition.error_code),
                         needs=f"READ on topic '{topic.name}'",
                     )
                 elif partition.error_code:
-                    troubled = True
+                    is_moved = True
                     _log.warning(
                         "ShareFetch of %s-%d: %s", *key, error_name(int(partition.error_code))
                     )
@@ -384,12 +385,15 @@ class RangeConsumer:
                 )
                 if partition.records:
                     data[key] = bytes(partition.records)
-        if refusal is not None:
-            self._raise_or_defer(refusal, ranges)
-        elif troubled:
+        if is_moved and problem is None:
             await asyncio.sleep(_RETRY_PAUSE_MS / 1000)
-            await self._learn_topics()
-        return Acquired(tuple(ranges), data, complete=not troubled and refusal is None)
+            try:
+                await self._learn_topics()
+            except ClientError as error:
+                problem = error
+        if problem is not None:  # the records are locked: somebody has to have them
+            self._raise_or_defer(problem, ranges)
+        return Acquired(tuple(ranges), data, complete=not is_moved and problem is None)
 
     # -- acknowledging
 
