@@ -93,9 +93,9 @@ class ShareConsumer:
         """End records; see :meth:`headrace.ShareConsumer.accept`."""
         self._run(self._consumer.accept(records))
 
-    def release(self, records: Records, *, delay: float = 0.0) -> None:
+    def release(self, records: Records, *, delay: float = 0.0, counted: bool = True) -> None:
         """Give records back; see :meth:`headrace.ShareConsumer.release`."""
-        self._run(self._consumer.release(records, delay=delay))
+        self._run(self._consumer.release(records, delay=delay, counted=counted))
 
     def reject(self, records: Records, *, reason: str = "") -> None:
         """End records; see :meth:`headrace.ShareConsumer.reject`."""

@@ -128,6 +128,29 @@ async def describe_config(
     }
 
 
+async def share_group_config(cluster: Cluster, group_id: str, name: str) -> str | None:
+    """Return the value in effect of a config of a share group, such as
+    ``share.delivery.count.limit``; None if the user may not know it.
+
+    Before Kafka 4.4 brokers alone have some of these configs, with the prefix ``group.``.
+
+    :raises ClientError: no broker answers
+    """
+    if not cluster.nodes:
+        await cluster.metadata()
+    node_id = str(min(cluster.nodes, default=0))
+    for kind, resource, key in (
+        (ConfigType.GROUP, group_id, name),
+        (ConfigType.BROKER, node_id, f"group.{name}"),
+    ):
+        answer = (await describe_configs(cluster, kind, [resource], keys=[key]))[resource]
+        if not isinstance(answer, ClientError):
+            for config in answer:
+                if config.name == key and config.value:
+                    return config.value
+    return None
+
+
 async def alter_configs(
     cluster: Cluster,
     resource_type: ConfigType,

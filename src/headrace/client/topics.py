@@ -154,10 +154,12 @@ async def create_topic(cluster: Cluster, topic: NewTopic, *, validate_only: bool
 
 
 async def ensure_topic(cluster: Cluster, topic: NewTopic) -> None:
-    """Create a topic, unless there is one of its name.
+    """Create a topic, unless there is one of its name: then no permission to create is needed.
 
     :raises ClientError: the broker refuses or does not answer
     """
+    if await cluster.existing_topics([topic.name]):
+        return
     try:
         await create_topic(cluster, topic)
     except RequestRefused as refusal:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Hashable
 from enum import StrEnum
+
+from headrace.client.errors import ClientError
 
 from .outcomes import Seconds, seconds
 
@@ -20,13 +23,17 @@ class Breaker:
     """Counts the last outcomes of a function, and says whether to go on.
 
     It opens when more than ``failures`` of the last ``of`` outcomes were failures, of which there
-    must be 20. After ``pause`` it lets one record through: if that one succeeds, it closes; else
-    the next pause is twice as long, up to ``max_pause``.
+    must be 20, and of 5 records: a record alone that fails again and again is not a reason. After
+    ``pause`` it lets one record through: if that one succeeds, it closes; else the next pause is
+    twice as long, up to ``max_pause``.
 
     :param failures: a share, from 0 to 1
+    :param of: the number of outcomes that count
+    :raises ClientError: a parameter makes no sense
     """
 
     MIN_OUTCOMES = 20
+    MIN_RECORDS = 5
 
     def __init__(
         self,
@@ -34,15 +41,20 @@ class Breaker:
         of: int = 100,
         *,
         pause: Seconds = 10.0,
-        max_pause: Seconds = 300.0,
+        max_pause: Seconds = 60.0,
     ) -> None:
+        if not 0 <= failures < 1 or isinstance(of, bool) or of < self.MIN_OUTCOMES:
+            raise ClientError(
+                f"failures is {failures!r} and of {of!r}: from 0 to less than 1, and a number from "
+                f"{self.MIN_OUTCOMES}"
+            )
         self.failures, self.of = failures, of
-        self._first_pause_s, self._max_pause_s = (
-            seconds(pause, "pause"),
-            seconds(max_pause, "max_pause"),
-        )
-        self._last: deque[bool] = deque(maxlen=of)
-        self._failed = 0
+        self._first_pause_s = seconds(pause, "pause")
+        self._max_pause_s = max(seconds(max_pause, "max_pause"), self._first_pause_s)
+        self._last: deque[Hashable] = deque()
+        """The records of the last outcomes; None for a success."""
+        self._failed: Counter[Hashable] = Counter()
+        """Failures by record."""
         self._pause_s = self._first_pause_s
         self._probes_at_s: float | None = None
         self.reason = ""
@@ -55,6 +67,7 @@ class Breaker:
         )
 
     def state(self, now_s: float) -> BreakerState:
+        """Return whether records are let through."""
         if self._probes_at_s is None:
             return BreakerState.CLOSED
         return BreakerState.PROBING if now_s >= self._probes_at_s else BreakerState.OPEN
@@ -63,35 +76,59 @@ class Breaker:
         """Return the seconds until the next probe; 0 unless it is open."""
         return 0.0 if self._probes_at_s is None else max(self._probes_at_s - now_s, 0.0)
 
-    def succeeded(self) -> bool:
-        """Count a success.
+    @property
+    def is_doubtful(self) -> bool:
+        """True while it is not closed, or is about to open: then a failure says more of what the
+        function needs than of its record.
+        """
+        return self._probes_at_s is not None or self._most_fail()
+
+    def _most_fail(self) -> bool:
+        failed = self._failed.total()
+        return len(self._failed) >= self.MIN_RECORDS and failed > self.failures * len(self._last)
+
+    def retry_after_s(self, delay_s: float, now_s: float) -> float:
+        """Return the delay of a record that has failed: while it is open, others are probed before
+        this one, which may be the one that always fails.
+        """
+        opens_for_s = self.opens_for_s(now_s)
+        return max(delay_s, 1.5 * opens_for_s + 1) if opens_for_s else delay_s
+
+    def succeeded(self, now_s: float) -> bool:
+        """Count a success. One that began before it opened does not close it.
 
         :returns: whether this has closed it
         """
-        self._count(False)
-        closes, self._probes_at_s = self._probes_at_s is not None, None
+        closes = self.state(now_s) is BreakerState.PROBING
         if closes:
+            self._probes_at_s = None
             self._last.clear()
-            self._failed, self._pause_s, self.reason = 0, self._first_pause_s, ""
+            self._failed.clear()
+            self._pause_s, self.reason = self._first_pause_s, ""
+        self._count(None)
         return closes
 
-    def failed(self, reason: str, now_s: float) -> bool:
+    def failed(self, record: Hashable, reason: str, now_s: float) -> bool:
         """Count a failure.
 
+        :param record: which record it is of
         :returns: whether this has opened it, or kept it open after a probe
         """
-        self._count(True)
+        self._count(record)
         if self.state(now_s) is BreakerState.OPEN:
             return False
         if self._probes_at_s is not None:
             self._pause_s = min(self._pause_s * 2, self._max_pause_s)
-        elif len(self._last) < self.MIN_OUTCOMES or self._failed <= self.failures * len(self._last):
+        elif len(self._last) < self.MIN_OUTCOMES or not self._most_fail():
             return False
         self._probes_at_s, self.reason = now_s + self._pause_s, reason
         return True
 
-    def _count(self, is_failure: bool) -> None:
-        if len(self._last) == self._last.maxlen:
-            self._failed -= self._last[0]
-        self._last.append(is_failure)
-        self._failed += is_failure
+    def _count(self, failed: Hashable) -> None:
+        if len(self._last) == self.of and (oldest := self._last.popleft()) is not None:
+            self._failed[oldest] -= 1
+            if not self._failed[oldest]:
+                del self._failed[oldest]
+        self._last.append(failed)
+        if failed is not None:
+            self._failed[failed] += 1

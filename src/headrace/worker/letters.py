@@ -48,6 +48,13 @@ def letter(
     return NewRecord(queue, record.value, record.key, headers)
 
 
+def without_content(copy: NewRecord, record: Record) -> NewRecord:
+    """Return a dead letter without the content of its record, which may be too large for the queue.
+    The topic still has it for a while.
+    """
+    return NewRecord(copy.topic, None, None, copy.headers[len(record.headers) :])
+
+
 def _text(text: str, max_chars: int) -> bytes:
     return printable(text, max_chars).encode()
 

@@ -83,6 +83,10 @@ class Retry(Exception):
         self.ignore = ignore if isinstance(ignore, tuple) else (ignore,)
         self.after_s = None if after is None else seconds(after, "after")
 
+    def once(self) -> Retry:
+        """Return this policy without retries."""
+        return Retry(1, on=self.on, ignore=self.ignore)
+
     def delay_s(self, attempt: int, chance: float) -> float:
         """Return the delay after a failed attempt.
 
@@ -107,6 +111,8 @@ class Ending(Enum):
 
     ACCEPT = auto()
     RETRY = auto()
+    PUT_BACK = auto()
+    """As a retry, but the attempt does not count."""
     LETTER = auto()
     """A dead letter is written, then the record ends."""
 
@@ -114,7 +120,7 @@ class Ending(Enum):
 class Outcome(NamedTuple):
     """What becomes of a record, and why.
 
-    :param delay_s: until a retry
+    :param delay_s: until the next attempt
     :param reason: one line; empty for success
     :param error: the exception, if there was one
     """
@@ -134,6 +140,18 @@ class Outcome(NamedTuple):
 
 
 ACCEPTED = Outcome(Ending.ACCEPT)
+
+
+def lost_attempts(attempt: int) -> Outcome:
+    """Return what becomes of a record of whose attempts none has ended.
+
+    :param attempt: the number of this one, which is not made
+    """
+    return Outcome(
+        Ending.LETTER,
+        reason=f"none of {attempt - 1} attempts has ended: each time the worker died, or lost the "
+        "lock of the record",
+    )
 
 
 def decide(result: object, attempt: int, policy: Retry, chance: Callable[[], float]) -> Outcome:

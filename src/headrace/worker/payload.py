@@ -16,19 +16,12 @@ import msgspec
 from headrace.client.deserializers import deserializer
 from headrace.client.errors import ClientError
 from headrace.client.records import Record
+from headrace.protocol.task_headers import ENVELOPE, TASK
 
 from .delivery import Delivery
 from .outcomes import Undecodable
 
-TASK = "headrace-task"
-ENVELOPE = "headrace-envelope"
 VERSION = b"1"
-DUE_MS = "headrace-due"
-"""The header of a record that is not to be processed before this time, in ms since the epoch."""
-EXPIRES_MS = "headrace-expires"
-"""The header of a record that is not to be processed after this time."""
-ATTEMPTS = "headrace-attempts"
-"""The header of a record that was written again: the attempts before."""
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 

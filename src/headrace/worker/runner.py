@@ -5,29 +5,42 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import copy_context
+from dataclasses import replace
 from logging import LoggerAdapter
 from typing import Any
 
+from headrace.client.cluster import Cluster
 from headrace.client.config import read_config
-from headrace.client.configs import ConfigType, alter_configs
+from headrace.client.configs import ConfigType, alter_configs, share_group_config
 from headrace.client.errors import ClientError, RequestRefused
 from headrace.client.groups import describe_group
 from headrace.client.records import Record
 from headrace.client.share.consumer import OutcomesFailed, ShareConsumer, is_setting
 from headrace.client.topics import NewTopic, ensure_topic
 from headrace.log_lines import get_logger
+from headrace.protocol.partitions import TopicPartition
 
+from .attempts import Waiting, attempt_of, terms_of
 from .backends import backend
 from .breaker import BreakerState
 from .delivery import Delivery
-from .letters import letter
-from .outcomes import ACCEPTED, Ending, Outcome, TimedOut, Undecodable, decide
-from .payload import ATTEMPTS, DUE_MS, EXPIRES_MS
-from .sending import NewRecord
+from .endings import HELD_S, Endings
+from .later import crowded, largest_records
+from .outcomes import (
+    ACCEPTED,
+    Ending,
+    Outcome,
+    Reject,
+    Retry,
+    TimedOut,
+    Undecodable,
+    decide,
+    lost_attempts,
+)
 from .task import Task
 
 _log = get_logger(__name__)
@@ -38,14 +51,17 @@ _RETRY_PAUSES_S = (1.0, 30.0)
 """The first and the longest pause after which a consumer that has failed is opened again."""
 _CANCEL_GRACE_S = 5.0
 """The time that a cancelled function has to end before its record is given up."""
-_MAX_UNCONFIRMED = 10_000
-_DELAY_STEPS_S = ((1.0, 0.05), (10.0, 0.5), (60.0, 1.0), (float("inf"), 10.0))
-"""Delays up to the first number are rounded to the second, so that many records share a request."""
 _MAX_DELIVERIES = 10
 """The largest ``share.delivery.count.limit`` of Apache Kafka."""
-
-Place = tuple[Any, int, int]
-"""Topic id, partition, offset."""
+_CARE_INTERVAL_S = 10.0
+"""The interval of looking after what is held for long, and of reading the group's configs."""
+_MAX_WAITING = 1000
+"""The limit of records of the task's topics that are held until they are due; those that come then
+wait in the topic for later records, so that others get past them.
+"""
+_MAX_WAITING_BYTES = 64 << 20
+_MAX_HELD_RECORDS = 20_000
+"""The limit of held records beside those that are processed; the broker has lower ones."""
 
 
 class Running:
@@ -92,7 +108,9 @@ class Runner:
         self.running: dict[int, Running] = {}
         """By id; in the order of their beginning."""
         self.counts: dict[str, int] = defaultdict(int)
-        """accepted, retried, dead_letters, failed, late, expired, undecodable → records."""
+        """accepted, retried, written_again, dead_letters, rejected, failed, late, expired,
+        undecodable → records.
+        """
         self.busy_s = 0.0
         """The sum of all times for which slots were busy."""
         self.breaker = None if task.breaker is None else task.breaker.new()
@@ -103,18 +121,15 @@ class Runner:
             "group.id": task.group,
             "client.id": f"{task.name}@{worker}",
         }
-        self._sender = task.sender
         self._backend = backend(task.function, task.run_in, task.name, concurrency)
         self._queue: ShareConsumer | None = None
         self._ready: deque[Record] = deque()
         self._slots, self._is_starting = 0, False
         self._slot_free = asyncio.Event()
-        self._ended: list[tuple[Record, int, Outcome]] = []
-        self._flushing: asyncio.Task[None] | None = None
-        self._unconfirmed: OrderedDict[Place, Outcome] = OrderedDict()
-        """Outcomes that the broker has not confirmed: if it delivers such a record again, the
-        function does not run again.
-        """
+        self._endings = Endings(task, worker, self.counts, self._slot_free.set)
+        self._waiting = Waiting()
+        self._is_later_paused = False
+        self._is_limit_told = False
         self._stopping = asyncio.Event()
 
     # -- life
@@ -128,16 +143,17 @@ class Runner:
         async with read_config(self._conf).cluster() as cluster:
             if task.is_own_topic:
                 await ensure_topic(cluster, task.new_topic)
+            largest = await largest_records(cluster, task.topics)
+            later = task.new_later
+            await ensure_topic(cluster, replace(later, configs={**later.configs, **largest}))
             if task.dead_letters is not None:
+                enabled = {"errors.deadletterqueue.group.enable": "true"}
                 await ensure_topic(
-                    cluster,
-                    NewTopic(
-                        task.dead_letters,
-                        configs={"errors.deadletterqueue.group.enable": "true"},
-                    ),
+                    cluster, NewTopic(task.dead_letters, configs={**enabled, **largest})
                 )
             if await describe_group(cluster, task.group) is None:
                 await self._configure_group(cluster)
+            await self._read_limit(cluster)
 
     async def _configure_group(self, cluster: Any) -> None:
         task = self.task
@@ -155,6 +171,20 @@ class Runner:
                 if name == "share.auto.offset.reset":
                     raise
                 _log.info("%s goes on without %s: %s", self, name, refusal)
+
+    async def _read_limit(self, cluster: Cluster) -> None:
+        """Learn after how many deliveries the broker archives a record: anybody may change it."""
+        limit = await share_group_config(cluster, self.task.group, "share.delivery.count.limit")
+        if limit is None and not self._is_limit_told:
+            self._is_limit_told = True
+            _log.warning(
+                "%s may not read share.delivery.count.limit of group '%s', so it writes each "
+                "record again that has failed: the user needs the permission DESCRIBE_CONFIGS on "
+                "the group",
+                self,
+                self.task.group,
+            )
+        self._endings.max_deliveries = int(limit or 2)
 
     async def run(self) -> None:
         """Work until :meth:`stop`; then end what runs.
@@ -181,17 +211,60 @@ class Runner:
     async def _work(self) -> None:
         """Be a member of the group until :meth:`stop` or an error."""
         conf = {name: value for name, value in self._conf.items() if is_setting(name)}
-        async with ShareConsumer(conf, self.task.topics) as queue:
-            self._queue = queue
+        topics = [*self.task.topics, self.task.later]
+        async with ShareConsumer(
+            conf,
+            topics,
+            on_lock_lost=self._lose,
+            max_held_records=self.concurrency + _MAX_HELD_RECORDS,
+        ) as queue:
+            self._queue, self._is_later_paused = queue, False
+            self._endings.begin(queue)
+            care = asyncio.create_task(self._care(), name=f"headrace-care-{self.task.name}")
             try:
                 while not self._stopping.is_set():
                     await self._take(queue)
             finally:
                 # No new records; those that run end their own way, or are cancelled by the worker.
-                self._ready.clear()
-                while self.running or self._ended or self._flushing is not None:
+                care.cancel()
+                self._endings.put_back(self._waiting.clear())
+                if not self.task.at_most_once:
+                    self._endings.put_back(self._ready)
+                    self._ready.clear()
+                self._endings.stop()
+                while self.running or self._ready or self._endings.is_busy:
                     self._slot_free.clear()
                     await self._slot_free.wait()
+
+    def _lose(self, records: list[Record]) -> None:
+        self._waiting.remove(records)
+        self._endings.lose(records)
+
+    async def _care(self) -> None:
+        """Look after records that wait for long, and the limits that others may change."""
+        while True:
+            await asyncio.sleep(_CARE_INTERVAL_S)
+            try:
+                async with read_config(self._conf).cluster() as cluster:
+                    await self._read_limit(cluster)
+                    waiting = [
+                        record
+                        for due_s, record in self._waiting.items()
+                        if record.topic == self.task.later and due_s > time.time() + HELD_S
+                    ]
+                    if waiting:
+                        # When they fill the memory, those behind get no other turn.
+                        behind = (
+                            waiting
+                            if self._is_later_paused
+                            else await crowded(cluster, self.task.group, waiting)
+                        )
+                        self._waiting.remove(behind)
+                        for record in behind:
+                            terms = terms_of(record)
+                            self._endings.write_again(record, terms.earlier, terms.due_s)
+            except ClientError as error:
+                _log.info("%s: %s", self, error)
 
     def stop(self) -> None:
         """Take no more records."""
@@ -207,7 +280,7 @@ class Runner:
 
     async def _take(self, queue: ShareConsumer) -> None:
         """Hand the next records to slots."""
-        free = self.concurrency - self._slots - len(self._ready)
+        room = self.concurrency - self._slots - len(self._ready) - self._endings.stuck
         if self.breaker is not None:
             state = self.breaker.state(time.monotonic())
             if state is BreakerState.OPEN:
@@ -216,18 +289,73 @@ class Runner:
                     await asyncio.wait_for(self._stopping.wait(), opens_for_s)
                 return
             if state is BreakerState.PROBING:
-                free = min(free, 1 - len(self.running) - len(self._ready))
-        if free <= 0:
+                room = min(room, 1 - len(self.running) - len(self._ready))
+        if room <= 0:
             self._slot_free.clear()
             await self._slot_free.wait()
             return
-        records = await queue.poll(min(free, _MAX_POLL_RECORDS), _POLL_S)
+        records = self._waiting.take_due(time.time(), room)
+        if not records:
+            due_s, wait_s = self._waiting.next_due_s(), _POLL_S
+            if due_s is not None:
+                wait_s = min(max(due_s - time.time(), 0.01), wait_s)
+            self._resume_later()
+            polled = await queue.poll(min(room, _MAX_POLL_RECORDS), wait_s)
+            records = [record for record in polled if not self._ends_before(record)]
         if not records:
             return
         if self.task.at_most_once:
             records = await self._accept_first(queue, records)
         self._ready.extend(records)
         self._start_slot()
+
+    def _ends_before(self, record: Record) -> bool:
+        """Return False for a record of which an attempt is to be made now; see to another one."""
+        terms, now_s = terms_of(record), time.time()
+        if self._endings.has_ended(record):
+            self._endings.accept(record)
+        elif 0 < terms.expires_s < now_s:
+            self.counts["expired"] += 1
+            self._endings.accept(record)
+        elif terms.due_s > now_s and not self.hurries:
+            self._wait(record, terms.due_s, terms.earlier)
+        elif record.delivery_count >= self._endings.max_deliveries:
+            # A crash in this delivery, which is the last one, would be the end of the record.
+            attempt = attempt_of(record)
+            if attempt > self.task.retry.attempts:
+                self._end(record, attempt, lost_attempts(attempt))
+            else:
+                self._endings.write_again(record, attempt - 1)
+        else:
+            return False
+        return True
+
+    def _wait(self, record: Record, due_s: float, earlier: int) -> None:
+        """Hold a record until it is due, or have it wait elsewhere."""
+        is_later = record.topic == self.task.later
+        waiting = self._waiting
+        is_full = waiting.size_bytes > _MAX_WAITING_BYTES
+        is_far = due_s > time.time() + HELD_S or len(waiting) > _MAX_WAITING
+        # All deliveries so far were too early. Written again, the next one is the first.
+        if record.delivery_count > 1 or (not is_later and (is_full or is_far)):
+            self._endings.write_again(record, earlier, due_s)
+            return
+        waiting.add(record, due_s)
+        if is_full and self._queue is not None:
+            self._is_later_paused = True
+            self._queue.pause(self._later_partitions())
+
+    def _later_partitions(self) -> list[TopicPartition]:
+        assert self._queue is not None
+        return [
+            partition for partition in self._queue.assignment if partition[0] == self.task.later
+        ]
+
+    def _resume_later(self) -> None:
+        if self._is_later_paused and self._waiting.size_bytes < _MAX_WAITING_BYTES / 2:
+            self._is_later_paused = False
+            assert self._queue is not None
+            self._queue.resume(self._later_partitions())
 
     async def _accept_first(self, queue: ShareConsumer, records: list[Record]) -> list[Record]:
         """Return the records that are accepted, and so are never delivered again."""
@@ -265,31 +393,15 @@ class Runner:
 
     async def _process(self, record: Record, slot: asyncio.Task[None] | None) -> None:
         task = self.task
-        attempt = record.delivery_count
-        if record.headers:
-            headers = dict(record.headers)
-            if (earlier := headers.get(ATTEMPTS)) is not None:
-                attempt += _number(earlier)
-            if (due := headers.get(DUE_MS)) is not None:
-                attempt = max(attempt - 1, 1)  # the delivery before it was due
-                if (delay_s := _number(due) / 1000 - time.time()) > 0 and not self.hurries:
-                    self._end(record, attempt, Outcome(Ending.RETRY, delay_s))
-                    return
-            if (expires := headers.get(EXPIRES_MS)) is not None and _number(
-                expires
-            ) < time.time() * 1000:
-                self.counts["expired"] += 1
-                self._end(record, attempt, ACCEPTED)
-                return
-        if self._unconfirmed and (known := self._unconfirmed.pop(_place(record), None)):
-            self._end(record, attempt, known)
-            return
+        attempt = attempt_of(record)
         running = Running(record, attempt, slot)
         self.running[id(running)] = running
         began_s = time.monotonic()
         result: object
         try:
             result = await self.call(running)
+            if not isinstance(result, Reject | Retry):
+                result = None
         except BaseException as error:  # also SystemExit: it ends the function, not the worker
             result = error
         self.busy_s += time.monotonic() - began_s
@@ -384,15 +496,43 @@ class Runner:
 
     def _end(self, record: Record, attempt: int, outcome: Outcome) -> None:
         """Have an outcome sent; tell and count failures."""
-        if self.hurries and outcome.delay_s:
+        if outcome is ACCEPTED:
+            if self.breaker is not None and self.breaker.succeeded(time.monotonic()):
+                _log.warning("%s works again", self)
+            # At most once: it is accepted already.
+            if not self.task.at_most_once:
+                self._endings.accept(record)
+            return
+        if self.task.at_most_once and outcome.ending is Ending.RETRY:
+            outcome = outcome._replace(ending=Ending.LETTER)
+        outcome = self._judged(record, attempt, outcome)
+        if self.hurries:
             outcome = outcome._replace(delay_s=0.0)
-        self._ended.append((record, attempt, outcome))
-        if outcome is not ACCEPTED:
-            self._tell(record, attempt, outcome)
-        elif self.breaker is not None and self.breaker.succeeded():
-            _log.warning("%s works again", self)
-        if self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush())
+        self._tell(record, attempt, outcome)
+        if outcome.ending is not Ending.ACCEPT or not self.task.at_most_once:
+            self._endings.end(record, attempt, outcome)
+
+    def _judged(self, record: Record, attempt: int, outcome: Outcome) -> Outcome:
+        """Count a failure, and return what becomes of the record if most records fail: then it is
+        tried again, also after its last attempt.
+        """
+        breaker = self.breaker
+        if breaker is None or not outcome.is_failure:
+            return outcome
+        now_s = time.monotonic()
+        if breaker.failed((record.topic, record.partition, record.offset), outcome.reason, now_s):
+            _log.error(
+                "%s pauses for %.1f s, because most records fail: %s",
+                self,
+                breaker.opens_for_s(now_s),
+                outcome.reason,
+            )
+        if self.task.at_most_once or not breaker.is_doubtful:
+            return outcome
+        if outcome.ending is Ending.LETTER:
+            delay_s = self.task.retry.delay_s(attempt, random.random())
+            outcome = outcome._replace(ending=Ending.PUT_BACK, delay_s=delay_s)
+        return outcome._replace(delay_s=breaker.retry_after_s(outcome.delay_s, now_s))
 
     def _tell(self, record: Record, attempt: int, outcome: Outcome) -> None:
         if not outcome.reason:
@@ -401,6 +541,7 @@ class Runner:
         fate = {
             Ending.ACCEPT: "it ends",
             Ending.RETRY: f"next try in {outcome.delay_s:.1f} s",
+            Ending.PUT_BACK: f"put back for {outcome.delay_s:.1f} s, because most records fail",
             Ending.LETTER: f"dead letter in {self.task.dead_letters}"
             if self.task.dead_letters
             else "rejected: there is no dead-letter queue",
@@ -419,119 +560,6 @@ class Runner:
             self.counts["failed"] += 1
             if isinstance(outcome.error, Undecodable):
                 self.counts["undecodable"] += 1
-            if self.breaker is not None and self.breaker.failed(outcome.reason, time.monotonic()):
-                _log.error(
-                    "%s pauses for %.0f s, because most records fail: %s",
-                    self,
-                    self.breaker.opens_for_s(time.monotonic()),
-                    outcome.reason,
-                )
-
-    async def _flush(self) -> None:
-        """Send outcomes until there are no more."""
-        try:
-            while self._ended:
-                ended, self._ended = self._ended, []
-                try:
-                    await self._send_outcomes(ended)
-                except Exception:
-                    _log.exception("%s cannot end %d records", self, len(ended))
-        finally:
-            self._flushing = None
-            self._slot_free.set()
-
-    async def _send_outcomes(self, ended: Sequence[tuple[Record, int, Outcome]]) -> None:
-        queue = self._queue
-        assert queue is not None
-        if self.task.at_most_once:
-            # They are accepted already: only letters are left to write.
-            await self._write_letters([e for e in ended if e[2].ending is not Ending.ACCEPT])
-            return
-        accepted = [record for record, _, outcome in ended if outcome is ACCEPTED]
-        calls = []
-        if len(accepted) < len(ended):
-            others = [entry for entry in ended if entry[2] is not ACCEPTED]
-            letters = [entry for entry in others if entry[2].ending is Ending.LETTER]
-            again = [
-                entry
-                for entry in others
-                if entry[2].ending is Ending.RETRY and entry[0].delivery_count >= _MAX_DELIVERIES
-            ]
-            accepted += [record for record, _, o in others if o.ending is Ending.ACCEPT]
-            accepted += await self._write_letters(letters)
-            accepted += await self._send_again(again)
-            delays: defaultdict[float, list[Record]] = defaultdict(list)
-            for record, _, outcome in others:
-                if outcome.ending is Ending.RETRY and record.delivery_count < _MAX_DELIVERIES:
-                    delays[_rounded(outcome.delay_s)].append(record)
-            for delay_s, records in delays.items():
-                self.counts["retried"] += len(records)
-                calls.append(queue.release(records, delay=delay_s))
-        if accepted:
-            self.counts["accepted"] += len(accepted)
-            calls.append(queue.accept(accepted))
-        if len(calls) == 1:
-            results: Sequence[object] = [await _outcome_of(calls[0])]
-        else:
-            results = await asyncio.gather(*map(_outcome_of, calls))
-        outcomes = None
-        for error in results:
-            if isinstance(error, OutcomesFailed):
-                outcomes = outcomes or {id(record): outcome for record, _, outcome in ended}
-                self._unsent(error, outcomes)
-            elif isinstance(error, ClientError):
-                _log.warning("%s: %s", self, error)
-
-    def _unsent(self, error: OutcomesFailed, outcomes: Mapping[int, Outcome]) -> None:
-        """Remember outcomes that the broker has not taken, and tell it."""
-        done = [r for r in error.failed if outcomes[id(r)].ending is not Ending.RETRY]
-        for record in done:
-            self._unconfirmed[_place(record)] = ACCEPTED
-        while len(self._unconfirmed) > _MAX_UNCONFIRMED:
-            self._unconfirmed.popitem(last=False)
-        self.counts["late"] += len(done)
-        _log.warning("%s: %s; these records are delivered again", self, error)
-
-    async def _write_letters(self, entries: Sequence[tuple[Record, int, Outcome]]) -> list[Record]:
-        """Write dead letters.
-
-        :returns: the records that may end now
-        """
-        queue = self.task.dead_letters
-        if not entries:
-            return []
-        if queue is not None:
-            letters = [
-                letter(
-                    queue,
-                    record,
-                    group=self.task.group,
-                    worker=self.worker,
-                    attempt=attempt,
-                    reason=outcome.reason,
-                    error=outcome.error,
-                )
-                for record, attempt, outcome in entries
-            ]
-            await self._sender.send(letters)
-        self.counts["dead_letters"] += len(entries)
-        return [record for record, _, _ in entries]
-
-    async def _send_again(self, entries: Sequence[tuple[Record, int, Outcome]]) -> list[Record]:
-        """Write records again that have no delivery left, with the number of attempts.
-
-        :returns: the records that may end now
-        """
-        again = []
-        for record, attempt, outcome in entries:
-            due_ms = int((time.time() + outcome.delay_s) * 1000)
-            headers = [h for h in record.headers if h[0] not in (ATTEMPTS, DUE_MS)]
-            headers += [(ATTEMPTS, b"%d" % attempt), (DUE_MS, b"%d" % due_ms)]
-            again.append(NewRecord(record.topic, record.value, record.key, headers))
-        if again:
-            self.counts["retried"] += len(again)
-            await self._sender.send(again)
-        return [record for record, _, _ in entries]
 
     def __repr__(self) -> str:
         return f"task '{self.task.name}'"
@@ -542,26 +570,3 @@ class _RecordLog(LoggerAdapter):  # type: ignore[type-arg]
 
     def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
         return f"{(self.extra or {})['record']}: {msg}", kwargs
-
-
-async def _outcome_of(call: Any) -> object:
-    """Return the error of a call, or None."""
-    try:
-        await call
-    except ClientError as error:
-        return error
-    return None
-
-
-def _place(record: Record) -> Place:
-    return record.topic_id, record.partition, record.offset
-
-
-def _number(text: bytes | None) -> int:
-    """Return the number in a header; 0 if there is none: anybody may write headers."""
-    return int(text) if text is not None and text.isdigit() and len(text) < 16 else 0
-
-
-def _rounded(delay_s: float) -> float:
-    step_s = next(step for limit, step in _DELAY_STEPS_S if delay_s <= limit)
-    return round(delay_s / step_s) * step_s

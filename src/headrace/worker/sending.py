@@ -16,14 +16,16 @@ from headrace.client.loop_thread import LoopThread
 from headrace.client.topics import NewTopic, ensure_topic
 
 Headers = Sequence[tuple[str, bytes | None]]
-Report = Callable[[KafkaError | None, Message], None]
+Report = Callable[[KafkaError | None, Message | None], None]
 
 _DEFAULTS = {
     "client.id": "headrace",
     "log_level": 2,
     "enable.idempotence": True,
     "linger.ms": 0,
+    "message.max.bytes": 256 << 20,  # the broker decides which records are too large
 }
+_TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 _QUEUE_FULL_PAUSE_S = 0.005
 _POLL_S = 0.1
 _CLOSE_TIMEOUT_S = 30.0
@@ -35,6 +37,19 @@ class Sent(NamedTuple):
     topic: str
     partition: int
     offset: int
+
+
+class SendFailed(ClientError):
+    """The broker has not written a record.
+
+    :ivar topic: where it was sent to
+    :ivar is_too_large: whether that is for its size
+    """
+
+    def __init__(self, topic: str, error: KafkaError) -> None:
+        self.topic = topic
+        self.is_too_large = error.code() in _TOO_LARGE
+        super().__init__(f"sending to topic '{topic}': {error_line(error)}")
 
 
 class NewRecord(NamedTuple):
@@ -83,6 +98,13 @@ class Sender:
 
         :raises ClientError: the first of the refusals; the other records may be written
         """
+        return _raised(await self.try_send(records))
+
+    async def try_send(self, records: Sequence[NewRecord]) -> list[Sent | SendFailed]:
+        """Send records, and return what has become of each.
+
+        :raises ClientError: the app is closed
+        """
         loop = asyncio.get_running_loop()
         done = loop.create_future()
 
@@ -90,24 +112,26 @@ class Sender:
             if not done.done():
                 done.set_result(None)
 
-        batch = _Batch(len(records), lambda: loop.call_soon_threadsafe(tell))
+        batch = _Batch(
+            [record.topic for record in records], lambda: loop.call_soon_threadsafe(tell)
+        )
         for index, record in enumerate(records):
             while not self._produce(record, batch.report(index)):
                 await asyncio.sleep(_QUEUE_FULL_PAUSE_S)
         if records:
             await done
-        return batch.results()
+        return batch.results
 
     def send_sync(self, records: Sequence[NewRecord]) -> list[Sent]:
         """Do the same without asyncio."""
         done = threading.Event()
-        batch = _Batch(len(records), done.set)
+        batch = _Batch([record.topic for record in records], done.set)
         for index, record in enumerate(records):
             while not self._produce(record, batch.report(index)):
                 done.wait(_QUEUE_FULL_PAUSE_S)
         if records:
             done.wait()
-        return batch.results()
+        return _raised(batch.results)
 
     def _produce(self, record: NewRecord, report: Report) -> bool:
         """Return False if the queue is full."""
@@ -122,7 +146,7 @@ class Sender:
         except BufferError:
             return False
         except KafkaException as error:
-            raise _failed(record.topic, error) from None
+            report(error.args[0], None)
         return True
 
     def _running(self) -> Producer:
@@ -157,35 +181,39 @@ class Sender:
 class _Batch:
     """The reports of records that are sent together.
 
-    :param done: called, by another thread, after the last report
+    :param topics: of the records
+    :param done: called after the last report, mostly by another thread
+    :ivar results: what has become of each record
     """
 
-    def __init__(self, count: int, done: Callable[[], object]) -> None:
-        self._left = count
+    def __init__(self, topics: Sequence[str], done: Callable[[], object]) -> None:
+        self.results: list[Sent | SendFailed] = [Sent(topic, 0, 0) for topic in topics]
+        self._left = len(topics)
+        self._lock = threading.Lock()
         self._done = done
-        self._places: list[Sent | None] = [None] * count
-        self._error: ClientError | None = None
 
     def report(self, index: int) -> Report:
         """Return what takes the report of one record."""
 
-        def written(error: KafkaError | None, message: Message) -> None:
-            topic = message.topic() or ""
-            if error is None:
-                self._places[index] = Sent(topic, message.partition() or 0, message.offset() or 0)
-            elif self._error is None:
-                self._error = _failed(topic, error)
-            self._left -= 1
-            if not self._left:
+        def written(error: KafkaError | None, message: Message | None) -> None:
+            topic = self.results[index].topic
+            if error is not None:
+                self.results[index] = SendFailed(topic, error)
+            elif message is not None:
+                place = message.partition() or 0, message.offset() or 0
+                self.results[index] = Sent(topic, *place)
+            with self._lock:  # a record that is refused at once is reported by the sending thread
+                self._left -= 1
+                is_last = not self._left
+            if is_last:
                 self._done()
 
         return written
 
-    def results(self) -> list[Sent]:
-        if self._error is not None:
-            raise self._error
-        return [place for place in self._places if place is not None]
 
-
-def _failed(topic: str, error: object) -> ClientError:
-    return ClientError(f"sending to topic '{topic}': {error_line(error)}")
+def _raised(results: Sequence[Sent | SendFailed]) -> list[Sent]:
+    """:raises ClientError: a record was not written"""
+    for result in results:
+        if isinstance(result, SendFailed):
+            raise result
+    return results  # type: ignore[return-value]  # no failure is left

@@ -13,13 +13,14 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from headrace.client.errors import ClientError
 from headrace.client.records import Record
 from headrace.client.topics import NewTopic
+from headrace.protocol.task_headers import DUE_MS, EXPIRES_MS
 from headrace.topic_names import why_illegal
 
 from .backends import RunIn, default_place
 from .breaker import Breaker
 from .delivery import Delivery
 from .outcomes import Retry, Seconds, seconds
-from .payload import DUE_MS, EXPIRES_MS, Envelope, Signature, Value
+from .payload import Envelope, Signature, Value
 from .sending import Headers, NewRecord, Sender, Sent
 
 P = ParamSpec("P")
@@ -29,6 +30,8 @@ Middleware = Callable[[Delivery, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 """Is called around each function: ``async def timed(delivery, call_next): await call_next()``."""
 
 _DEAD_LETTER_PREFIX = "dlq."
+_LATER_SUFFIX = "-later"
+_LATER_RETENTION_MS = 7 * 86_400_000
 _DEFAULT_CONCURRENCY = {"loop": 100, "thread": 20, "process": 2}
 
 
@@ -39,6 +42,8 @@ class Task(Generic[P, R]):
     :ivar topics: where its records are
     :ivar group: its share group
     :ivar dead_letters: the topic of its dead letters; None for none
+    :ivar later: the topic of the group's records that wait for a long time, or are tried again
+        after their last delivery
     :ivar middleware: what is called around the function, the outermost first
     """
 
@@ -78,10 +83,13 @@ class Task(Generic[P, R]):
                 if isinstance(dead_letters, str)
                 else f"{_DEAD_LETTER_PREFIX}{self.topics[0]}"
             )
-        for topic in (*self.topics, *filter(None, [self.dead_letters])):
+        self.later = f"{self.group}{_LATER_SUFFIX}"
+        for topic in (*self.topics, self.later, *filter(None, [self.dead_letters])):
             if problem := why_illegal(topic):
                 raise ClientError(f"{function.__qualname__}: '{topic}' names no topic: {problem}")
         self.retry = retry if isinstance(retry, Retry) else Retry(retry + 1)
+        if at_most_once:
+            self.retry = self.retry.once()
         self.timeout_s = None if timeout is None else seconds(timeout, "timeout")
         self.expires_s = None if expires is None else seconds(expires, "expires")
         self.run_in: RunIn = run_in or default_place(function)
@@ -95,6 +103,9 @@ class Task(Generic[P, R]):
         self.breaker = breaker
         self.new_topic = NewTopic(self.topics[0], partitions)
         """The topic of its own."""
+        self.new_later = NewTopic(
+            self.later, max(partitions, 4), configs={"retention.ms": str(_LATER_RETENTION_MS)}
+        )
         self.start = start
         self.signature = Signature(function)
         self.envelope = Envelope(self.signature, self.name) if self.is_own_topic else None

@@ -21,7 +21,7 @@ from headrace.protocol import dead_letters
 
 from .outcomes import Ending, TimedOut, Undecodable, decide
 from .runner import Runner, Running
-from .sending import NewRecord, Sender, Sent
+from .sending import NewRecord, Sender, SendFailed, Sent
 from .task import Task
 from .worker import Worker
 
@@ -217,9 +217,9 @@ class _NotingSender(Sender):
         super().__init__(lambda: conf)
         self._trial = trial
 
-    async def send(self, records: Sequence[NewRecord]) -> list[Sent]:
+    async def try_send(self, records: Sequence[NewRecord]) -> list[Sent | SendFailed]:
         self._trial.note(records)
-        return await super().send(records)
+        return await super().try_send(records)
 
     def send_sync(self, records: Sequence[NewRecord]) -> list[Sent]:
         self._trial.note(records)

@@ -507,22 +507,24 @@ class ShareConsumer:
         """
         await self._end(records, AcknowledgeType.ACCEPT)
 
-    async def release(self, records: Records, *, delay: float = 0.0) -> None:
+    async def release(self, records: Records, *, delay: float = 0.0, counted: bool = True) -> None:
         """Give records back, to be delivered again, by default at once.
 
         :param delay: seconds until then, or the group's backoff if that is longer; at most a day.
             headrace's broker keeps the records meanwhile. At another one, this consumer holds and
             renews them, and releases them when they are due or it is closed
+        :param counted: False for records that were not processed: headrace's broker does not count
+            this delivery, and delivers them again after a second or later. Another one counts it
         :raises OutcomesFailed: the broker has not accepted the outcome of some records
         """
         _check_seconds("delay", delay, _MAX_DELAY_S)
-        if not delay:
-            await self._end(records, AcknowledgeType.RELEASE)
-        elif await self._broker_delays():
-            terms = (("release_delay_ms", math.ceil(delay * 1000)),)
-            await self._end(records, AcknowledgeType.RELEASE, terms)
-        else:
+        terms: tuple[tuple[str, Any], ...] = () if counted else (("uncounted_release", True),)
+        if delay and not await self.broker_delays():
             self._release_later(records, delay)
+            return
+        if delay:
+            terms += (("release_delay_ms", math.ceil(delay * 1000)),)
+        await self._end(records, AcknowledgeType.RELEASE, terms)
 
     async def reject(self, records: Records, *, reason: str = "") -> None:
         """End records that cannot be processed: they go to the group's dead-letter queue, if it has
@@ -650,8 +652,10 @@ class ShareConsumer:
         finally:
             del self._unsettled[id(outcomes)]
 
-    async def _broker_delays(self) -> bool:
-        """Return whether the broker is headrace's, which keeps released records for a while."""
+    async def broker_delays(self) -> bool:
+        """Return whether the broker is headrace's, which keeps released records for a while, and
+        does not count some releases.
+        """
         if self._delays_at_broker is None:
             try:
                 configs = await describe_config(
