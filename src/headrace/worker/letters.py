@@ -42,7 +42,7 @@ def letter(
     if error is not None:
         lines = format_exception(error, limit=-_MAX_FRAMES)
         headers += [
-            (dead_letters.EXCEPTION, type(error).__qualname__.encode()),
+            (dead_letters.EXCEPTION, type(error).__qualname__.encode(errors="backslashreplace")),
             (dead_letters.TRACEBACK, _tail("".join(lines), _MAX_TRACEBACK_CHARS)),
         ]
     return NewRecord(queue, record.value, record.key, headers)

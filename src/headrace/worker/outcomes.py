@@ -8,6 +8,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from headrace.client.errors import ClientError
+from headrace.log_lines import shown
 
 Seconds = float | timedelta
 ExceptionTypes = tuple[type[BaseException], ...]
@@ -162,7 +163,7 @@ def decide(result: object, attempt: int, policy: Retry, chance: Callable[[], flo
     :param chance: returns a number from 0 to 1
     """
     if isinstance(result, Reject):
-        return Outcome(Ending.LETTER, reason=result.reason or "rejected")
+        return Outcome(Ending.LETTER, reason=shown(result.reason) or "rejected")
     if isinstance(result, Retry):
         if attempt >= policy.attempts:
             return Outcome(Ending.LETTER, reason=f"no success in {attempt} attempts")
@@ -170,9 +171,10 @@ def decide(result: object, attempt: int, policy: Retry, chance: Callable[[], flo
         return Outcome(Ending.RETRY, delay_s, "the function asks for another attempt")
     if not isinstance(result, BaseException):
         return ACCEPTED
-    reason = f"{type(result).__name__}: {result}".rstrip(": ")
+    # The text of an exception may be of any kind and length, or fail.
+    reason = f"{type(result).__name__}: {shown(result)}".rstrip(": ")
     if isinstance(result, Undecodable):
-        return Outcome(Ending.LETTER, reason=f"does not decode: {result}", error=result)
+        return Outcome(Ending.LETTER, reason=f"does not decode: {shown(result)}", error=result)
     if isinstance(result, policy.ignore):
         return Outcome(Ending.ACCEPT, reason=f"ignored: {reason}")
     if isinstance(result, (*policy.on, TimedOut)) and attempt < policy.attempts:
