@@ -13,6 +13,7 @@ from headrace.client.dead_letters.reading import QueueReader
 from headrace.client.errors import ClientError, RequestRefused, UnknownTopic
 from headrace.client.records import Record
 from headrace.errors import ErrorCode
+from headrace.protocol import dead_letters
 
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 1000}
 
@@ -74,3 +75,45 @@ def test_a_record_whose_partition_does_not_exist_is_gone(
 def test_an_offset_that_no_log_can_have_is_that_of_no_letter() -> None:
     assert letter(2**63 - 1) is not None
     assert letter(2**63) is None
+
+
+def by_worker(offset: int, *, own: tuple[tuple[str, bytes], ...] = ()) -> list[tuple[str, bytes]]:
+    """Return the headers of a letter that a worker has written."""
+    texts = ("t", "0", str(offset), "g", "2", "ValueError: no")
+    worker = ("4", "host-1", "ValueError", "Traceback …\n  in pack")
+    names = (*dead_letters.HEADERS, *dead_letters.WORKER_HEADERS)
+    values = (text.encode() for text in (*texts, *worker))
+    return [*own, *zip(names, values, strict=True)]
+
+
+def parsed(headers: list[tuple[str, bytes]]) -> DeadLetter:
+    record = Record("dlq", 0, 7, b"k", b"v", tuple(headers), 1000, "CreateTime", 0)
+    result = parse_letter(record)
+    assert result is not None
+    return result
+
+
+def test_the_headers_of_a_worker_are_fields_and_no_content() -> None:
+    letter = parsed(by_worker(5, own=(("a", b"1"),)))
+    assert letter.headers == (("a", b"1"),)
+    assert (letter.attempt, letter.worker, letter.exception) == (4, "host-1", "ValueError")
+    assert letter.traceback == "Traceback …\n  in pack"
+
+
+def test_a_brokers_letter_about_a_workers_letter_keeps_that_one_whole() -> None:
+    inner = by_worker(5, own=(("a", b"1"),))
+    outer = [(name, b"7") for name in dead_letters.HEADERS]
+    letter = parsed([*inner, *outer])
+    assert letter.headers == tuple(inner)
+    assert (letter.source_offset, letter.attempt, letter.traceback) == (7, None, None)
+    again = parsed([*inner, *by_worker(8)])
+    assert again.headers == tuple(inner)
+    assert (again.source_offset, again.attempt) == (8, 4)
+
+
+def test_a_redriven_record_begins_anew() -> None:
+    own = (("a", b"1"), ("headrace-attempts", b"9"), ("headrace-due", b"123"))
+    assert parsed(by_worker(5, own=own)).redriven_headers() == [
+        ("a", b"1"),
+        (dead_letters.REDRIVE_COUNT, b"1"),
+    ]

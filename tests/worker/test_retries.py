@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from confluent_kafka.admin import ResourceType
 
 import headrace
 from headrace import App, Delivery, Reject, Retry
+from headrace.cli.main import main
 from headrace.protocol import dead_letters
 from headrace.worker import endings, runner
 from headrace.worker.breaker import Breaker, BreakerState
@@ -29,6 +31,11 @@ QUICK = Retry(4, first=0.05, factor=1, jitter=0)
 def app(bootstrap_servers: str) -> Iterator[App]:
     with App(bootstrap_servers) as app:
         yield app
+
+
+def new_task(app: App, **options: Any) -> Callable[[Callable[..., Any]], Task[..., Any]]:
+    """Decorate a function as a task with a name of its own."""
+    return app.task(name=unique("task"), **options)
 
 
 @asynccontextmanager
@@ -89,7 +96,7 @@ async def test_attempts_are_exact_beyond_the_limit_of_deliveries(
 ) -> None:
     attempts: list[int] = []
 
-    @app.task(name=unique("task"), retry=Retry(9, first=0.05, factor=1))
+    @new_task(app, retry=Retry(9, first=0.05, factor=1))
     async def task(delivery: Delivery) -> None:
         attempts.append(delivery.attempt)
         raise ValueError(f"failure {delivery.attempt}")
@@ -120,7 +127,7 @@ async def test_a_worker_that_ends_in_a_records_last_delivery_does_not_end_the_re
     """The delivery count limit would archive it: so no attempt is made in the last delivery."""
     attempts: list[int] = []
 
-    @app.task(name=unique("task"), retry=QUICK)
+    @new_task(app, retry=QUICK)
     async def task(delivery: Delivery) -> None:
         attempts.append(delivery.attempt)
 
@@ -148,7 +155,7 @@ async def test_a_record_whose_attempts_never_end_becomes_a_letter(
 ) -> None:
     attempts: list[int] = []
 
-    @app.task(name=unique("task"), retry=0)
+    @new_task(app, retry=0)
     async def task(delivery: Delivery) -> None:
         attempts.append(delivery.attempt)
 
@@ -176,7 +183,7 @@ async def test_a_record_is_not_processed_before_its_time_and_its_attempts_are_ex
 ) -> None:
     began: list[tuple[int, int, float]] = []
 
-    @app.task(name=unique("task"), retry=QUICK)
+    @new_task(app, retry=QUICK)
     async def task(number: int, delivery: Delivery) -> None:
         began.append((number, delivery.attempt, time.time()))
         if delivery.attempt == 1:
@@ -200,7 +207,7 @@ async def test_a_long_delay_is_waited_for_in_a_topic_of_the_group(
     monkeypatch.setattr(endings, "HELD_S", 1.0)
     began: list[tuple[str, int, float]] = []
 
-    @app.task(name=unique("task"), retry=QUICK)
+    @new_task(app, retry=QUICK)
     async def task(name: str, delivery: Delivery) -> None:
         began.append((name, delivery.attempt, time.time()))
         if name == "retried" and delivery.attempt == 1:
@@ -230,7 +237,7 @@ async def test_a_worker_that_stops_gives_back_what_waits_without_counting_an_att
 ) -> None:
     began: list[tuple[int, float]] = []
 
-    @app.task(name=unique("task"), retry=QUICK)
+    @new_task(app, retry=QUICK)
     async def task(delivery: Delivery) -> None:
         began.append((delivery.attempt, time.time()))
 
@@ -250,7 +257,7 @@ async def test_a_worker_that_stops_gives_back_what_waits_without_counting_an_att
 async def test_decisions_of_the_function(app: App, bootstrap_servers: str) -> None:
     attempts: list[tuple[str, int]] = []
 
-    @app.task(name=unique("task"), retry=Retry(3, first=0.05, on=OSError, ignore=KeyError))
+    @new_task(app, retry=Retry(3, first=0.05, on=OSError, ignore=KeyError))
     async def task(how: str, delivery: Delivery) -> object:
         attempts.append((how, delivery.attempt))
         match how:
@@ -289,7 +296,7 @@ async def test_decisions_of_the_function(app: App, bootstrap_servers: str) -> No
 async def test_undecodable_and_expired_records(app: App, bootstrap_servers: str) -> None:
     numbers: list[int] = []
 
-    @app.task(name=unique("task"), expires=0.5)
+    @new_task(app, expires=0.5)
     async def task(number: int) -> None:
         numbers.append(number)
 
@@ -310,7 +317,7 @@ async def test_undecodable_and_expired_records(app: App, bootstrap_servers: str)
 async def test_at_most_once_processes_a_record_once(app: App, bootstrap_servers: str) -> None:
     attempts: list[tuple[str, int]] = []
 
-    @app.task(name=unique("task"), at_most_once=True, retry=5)
+    @new_task(app, at_most_once=True, retry=5)
     async def task(how: str, delivery: Delivery) -> None:
         attempts.append((how, delivery.attempt))
         if how != "good":
@@ -329,7 +336,7 @@ async def test_at_most_once_processes_a_record_once(app: App, bootstrap_servers:
 
 @story
 async def test_without_a_queue_records_are_rejected(app: App, bootstrap_servers: str) -> None:
-    @app.task(name=unique("task"), dead_letters=False, retry=0)
+    @new_task(app, dead_letters=False, retry=0)
     async def task(number: int) -> None:
         raise ValueError(number)
 
@@ -348,7 +355,7 @@ async def test_without_a_queue_records_are_rejected(app: App, bootstrap_servers:
 async def test_a_letter_that_cannot_be_written_holds_its_record(
     app: App, bootstrap_servers: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @app.task(name=unique("task"), retry=0)
+    @new_task(app, retry=0)
     async def task(number: int) -> None:
         raise ValueError(number)
 
@@ -413,8 +420,8 @@ async def test_a_downstream_that_is_away_makes_no_dead_letters(
     """2,000 records, of which none succeeds for the first while."""
     is_away, done = True, set[int]()
 
-    @app.task(
-        name=unique("task"),
+    @new_task(
+        app,
         retry=Retry(2, first=0.05, factor=1),
         breaker=Breaker(pause=0.2, max_pause=0.5),
     )
@@ -440,3 +447,56 @@ async def test_a_downstream_that_is_away_makes_no_dead_letters(
     assert worker.counts["dead_letters"] == 0
     assert failed < 400  # it has paused
     assert states >= {BreakerState.OPEN, BreakerState.PROBING}
+
+
+def test_letters_are_shown_and_redriven_records_begin_anew(
+    app: App, bootstrap_servers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    is_away, attempts = True, list[int]()
+
+    @new_task(app, retry=Retry(5, first=0.05, factor=1), breaker=None)
+    async def task(delivery: Delivery) -> None:
+        attempts.append(delivery.attempt)
+        if is_away:
+            raise ValueError("\x1b[31mred\nsecond line")
+
+    queue = str(task.dead_letters)
+    set_configs(
+        bootstrap_servers,
+        ResourceType.GROUP,
+        task.group,
+        share_auto_offset_reset="earliest",
+        share_delivery_count_limit="3",
+        errors_deadletterqueue_topic_name=queue,
+    )
+
+    async def fail() -> str:
+        async with working(app, task) as worker:
+            await task.send()
+            await until(lambda: worker.counts["dead_letters"] == 1)
+            await until(lambda: not worker._endings.is_busy)
+            return worker.worker
+
+    async def succeed() -> None:
+        async with working(app, task) as worker:
+            await until(lambda: worker.counts["accepted"])
+
+    def dlq(*arguments: str) -> str:
+        assert main(["dlq", arguments[0], queue, *arguments[1:], "-b", bootstrap_servers]) == 0
+        return capsys.readouterr().out
+
+    name = asyncio.run(fail())
+    shown = dlq("show")
+    assert "\x1b" not in shown
+    assert r"    ValueError: \x1b[31mred" in shown.splitlines()
+    assert f"offset 0: ValueError in attempt 5, by worker {name}" in shown
+    (row,) = json.loads(dlq("show", "-o", "json"))
+    assert (row["attempt"], row["worker"], row["exception"]) == (5, name, "ValueError")
+    assert row["traceback"].endswith("second line\n")
+    assert row["source"] == task.later  # it was written again after its deliveries
+    is_away = False
+    attempts.clear()
+    dlq("redrive", "--yes")
+    asyncio.run(succeed())
+    assert attempts == [1]
+    assert length(bootstrap_servers, queue) == 1  # the broker has written no second one

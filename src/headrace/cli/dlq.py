@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from headrace.log_lines import printable
 from headrace.positions import Position, position
 
 from .client_options import client_config, client_options, must_answer
@@ -19,6 +20,7 @@ from .nouns import DRY_RUN, YES, Lazy, Noun, arg, repeated, switch
 from .options import pattern, positive_number
 from .output import Output, Row, confirm, output_option
 from .progress import count_progress
+from .tables import one_line
 
 if TYPE_CHECKING:
     from headrace.cli.console import json_records
@@ -35,6 +37,7 @@ else:
 
 NOUN = Noun()
 _MAX_SHOWN_CHARS = 100
+_MAX_TRACEBACK_LINES = 200
 _ENDED_BY_SIGNAL = 128
 _CONNECTION = (output_option, client_options)
 _FILTERS = (
@@ -189,11 +192,27 @@ def show(*, queue: str, max: int, output: str, **options: Any) -> int:
     """Print letters."""
     selection = _selection(**options)
     with _calls(options) as (config, stop):
-        letters = reading.read_letters(config, queue, selection, stop, max_letters=max)
+        letters = list(reading.read_letters(config, queue, selection, stop, max_letters=max))
         rows = (_letter_row(letter, output) for letter in letters)
-        wide = ("queue", "has_content", "headers")
+        wide = ("queue", "has_content", "headers", "attempt", "worker", "exception")
         Output(output).rows(rows, wide=wide, nothing="there are no such letters")
+        if not Output(output).is_json:
+            for letter in letters:
+                _print_traceback(letter)
     return stop.status
+
+
+def _print_traceback(letter: letters.DeadLetter) -> None:
+    if letter.traceback is None:
+        return
+    print(
+        one_line(
+            f"{letter.queue}-{letter.partition} offset {letter.offset}: {letter.exception} in "
+            f"attempt {letter.attempt}, by worker {letter.worker}"
+        )
+    )
+    for line in letter.traceback.splitlines()[-_MAX_TRACEBACK_LINES:]:
+        print(f"    {printable(line)}")
 
 
 def _letter_row(letter: letters.DeadLetter, output: str) -> Row:
@@ -212,6 +231,10 @@ def _letter_row(letter: letters.DeadLetter, output: str) -> Row:
         "key": data(letter.key),
         "value": data(letter.value) if letter.has_content or data is not _text else "(gone)",
         "reason": letter.message,
+        "attempt": letter.attempt,
+        "worker": letter.worker,
+        "exception": letter.exception,
+        **({"traceback": letter.traceback} if output.startswith("json") else {}),
         "has_content": letter.has_content,
         "headers": [[name, data(value)] for name, value in letter.headers],
     }

@@ -14,6 +14,8 @@ EXPIRES_MS = "headrace-expires"
 """The record is not to be processed after this time."""
 ATTEMPTS = "headrace-attempts"
 """The attempts before the record was written again."""
+ORIGIN = "headrace-origin"
+"""The place of a record that was written again: ``TOPIC/PARTITION/OFFSET``, where it was first."""
 
-OF_ATTEMPTS = (ATTEMPTS, DUE_MS)
+OF_ATTEMPTS = (ATTEMPTS, DUE_MS, ORIGIN)
 """The headers with which a worker writes a record again; a record without them begins anew."""

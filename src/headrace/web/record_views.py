@@ -38,7 +38,7 @@ from .observation import Observation
 from .pictures import state_text
 from .records import Filter, FoundRecords, Query, cut_record, find_records, record_at
 from .schemas import About, parsed_text
-from .views import Records, ShownRecord, Standing
+from .views import Records, ShownLetter, ShownRecord, Standing
 from .visits import Visit
 
 _MAX_POSITIONS = 200
@@ -144,7 +144,28 @@ async def record(
         raise NotThere(f"There is no record at offset {offset} of {topic}-{partition}.")
     groups = _sharing_groups(seen, topic)
     (shown,) = await _with_standing(visit.cluster, groups, topic, [read])
+    shown = replace(shown, letter=_letter(read))
     return shown if seen is None else await _with_letters(visit.cluster, seen.queues, shown)
+
+
+def _letter(record: ShownRecord) -> ShownLetter | None:
+    headers = tuple(record.headers)
+    letter = parse_letter(
+        WholeRecord(record.topic, record.partition, record.offset, None, None, headers, 0, "", 0)
+    )
+    if letter is None:
+        return None
+    return ShownLetter(
+        *letter.source,
+        letter.source_offset,
+        letter.group_id,
+        letter.delivery_count,
+        letter.message,
+        letter.attempt,
+        letter.worker,
+        letter.exception,
+        letter.traceback,
+    )
 
 
 def _filter(key: str, value: str, header: str) -> Filter:

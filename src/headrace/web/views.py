@@ -292,6 +292,28 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownLetter:
+    """What a dead letter says of its record.
+
+    :param group_id: the share group that has given it up
+    :param attempt: the number of the last attempt, if a worker has written the letter; so are the
+        fields below
+    :param exception: the type of what its function has raised
+    """
+
+    source: str
+    source_partition: int
+    source_offset: int
+    group_id: str | None
+    delivery_count: int | None
+    reason: str | None
+    attempt: int | None
+    worker: str | None
+    exception: str | None
+    traceback: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ShownRecord:
     """A record.
 
@@ -299,6 +321,7 @@ class ShownRecord:
     :param value_bytes: the size of its whole value
     :param is_cut: whether its key, value or headers are not whole
     :param standing: with the share groups of its topic
+    :param letter: what it says as a dead letter; null for other records
     """
 
     topic: str
@@ -311,6 +334,7 @@ class ShownRecord:
     value_bytes: int
     is_cut: bool
     standing: Sequence[Standing] = ()
+    letter: ShownLetter | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from headrace.client.records import Record
-from headrace.protocol.task_headers import ATTEMPTS, DUE_MS, EXPIRES_MS, OF_ATTEMPTS
+from headrace.protocol.task_headers import ATTEMPTS, DUE_MS, EXPIRES_MS, OF_ATTEMPTS, ORIGIN
 
 from .sending import NewRecord
 
+_MAX_ORIGIN_BYTES = 300
 _HEADERS = (ATTEMPTS, DUE_MS, EXPIRES_MS)
 
 
@@ -50,6 +51,14 @@ def attempt_of(record: Record) -> int:
     return terms_of(record).earlier + record.delivery_count
 
 
+def origin_of(record: Record) -> bytes:
+    """Return the place of a record, before it was written again."""
+    for name, value in record.headers:
+        if name == ORIGIN and value:
+            return value[:_MAX_ORIGIN_BYTES]
+    return f"{record.topic}/{record.partition}/{record.offset}".encode()
+
+
 def written_again(topic: str, record: Record, earlier: int, due_s: float = 0.0) -> NewRecord:
     """Return a record as it is written again.
 
@@ -57,6 +66,7 @@ def written_again(topic: str, record: Record, earlier: int, due_s: float = 0.0) 
     :param due_s: the time before which it is not processed, in seconds since the epoch
     """
     headers = [header for header in record.headers if header[0] not in OF_ATTEMPTS]
+    headers.append((ORIGIN, origin_of(record)))
     if earlier:
         headers.append((ATTEMPTS, b"%d" % earlier))
     if due_s:

@@ -15,7 +15,7 @@ from typing import Any
 
 from headrace.client.cluster import Cluster
 from headrace.client.config import read_config
-from headrace.client.configs import ConfigType, alter_configs, share_group_config
+from headrace.client.configs import ConfigType, alter_configs, describe_configs, share_group_config
 from headrace.client.errors import ClientError, RequestRefused
 from headrace.client.groups import describe_group
 from headrace.client.records import Record
@@ -24,7 +24,7 @@ from headrace.client.topics import NewTopic, ensure_topic
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 
-from .attempts import Waiting, attempt_of, terms_of
+from .attempts import Waiting, attempt_of, origin_of, terms_of
 from .backends import backend
 from .breaker import BreakerState
 from .delivery import Delivery
@@ -164,6 +164,14 @@ class Runner:
         if task.dead_letters is not None:  # for records whose workers died at each delivery
             configs["errors.deadletterqueue.topic.name"] = task.dead_letters
             configs["errors.deadletterqueue.copy.record.enable"] = "true"
+        described = await describe_configs(
+            cluster, ConfigType.GROUP, [task.group], keys=list(configs)
+        )
+        answer = described[task.group]
+        if not isinstance(answer, ClientError):  # what others have set stays
+            for config in answer:
+                if config.is_dynamic:
+                    configs.pop(config.name, None)
         for name, value in configs.items():
             try:
                 await alter_configs(cluster, ConfigType.GROUP, task.group, {name: value})
@@ -520,7 +528,7 @@ class Runner:
         if breaker is None or not outcome.is_failure:
             return outcome
         now_s = time.monotonic()
-        if breaker.failed((record.topic, record.partition, record.offset), outcome.reason, now_s):
+        if breaker.failed(origin_of(record), outcome.reason, now_s):
             _log.error(
                 "%s pauses for %.1f s, because most records fail: %s",
                 self,

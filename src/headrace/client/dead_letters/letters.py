@@ -11,6 +11,7 @@ from headrace.client.records import Record
 from headrace.patterns import occurs
 from headrace.protocol import dead_letters
 from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.task_headers import OF_ATTEMPTS
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -30,6 +31,11 @@ class DeadLetter(NamedTuple):
         the queue has no copy of it
     :param headers: headers of the record, without those of the letter and the count of redrives
     :param redrives: number of earlier redrives of the record
+    :param attempt: the number of the last attempt, if a worker has written the letter; so are the
+        fields below
+    :param worker: the name of the worker
+    :param exception: the type of what the function has raised; None if it has decided so
+    :param traceback: of several lines, as the worker has written it
     """
 
     queue: str
@@ -46,6 +52,10 @@ class DeadLetter(NamedTuple):
     value: bytes | None
     headers: Headers
     redrives: int
+    attempt: int | None = None
+    worker: str | None = None
+    exception: str | None = None
+    traceback: str | None = None
 
     def with_content(self, key: bytes | None, value: bytes | None, headers: Headers) -> DeadLetter:
         """Return the letter with the content of the original record."""
@@ -53,9 +63,10 @@ class DeadLetter(NamedTuple):
         return self._replace(has_content=True, key=key, value=value, headers=own, redrives=redrives)
 
     def redriven_headers(self) -> list[tuple[str, bytes | None]]:
-        """Return the headers of the record when it is redriven once more."""
+        """Return the headers of the record for one more redrive. Its attempts begin anew."""
         count = str(self.redrives + 1).encode()
-        return [*self.headers, (dead_letters.REDRIVE_COUNT, count)]
+        own = [header for header in self.headers if header[0] not in OF_ATTEMPTS]
+        return [*own, (dead_letters.REDRIVE_COUNT, count)]
 
 
 def parse_letter(record: Record) -> DeadLetter | None:
@@ -66,8 +77,11 @@ def parse_letter(record: Record) -> DeadLetter | None:
     """
     own = list(record.headers)
     fields: dict[str, str | None] = {}
-    for name in dead_letters.HEADERS:
+    for name in (*dead_letters.WORKER_HEADERS, *dead_letters.HEADERS):
         index = next((i for i in reversed(range(len(own))) if own[i][0] == name), None)
+        is_workers = index is not None and name in dead_letters.WORKER_HEADERS
+        if is_workers and any(other in dead_letters.HEADERS for other, _ in own[index:]):
+            index = None  # the letter is a broker's, about a letter of a worker
         fields[name] = None if index is None else _text(own.pop(index)[1])
     topic = fields[dead_letters.TOPIC]
     source_partition, source_offset, deliveries = (
@@ -92,6 +106,10 @@ def parse_letter(record: Record) -> DeadLetter | None:
         record.value,
         content,
         redrives,
+        _number(fields[dead_letters.ATTEMPT]),
+        fields[dead_letters.WORKER],
+        fields[dead_letters.EXCEPTION],
+        fields[dead_letters.TRACEBACK],
     )
 
 
