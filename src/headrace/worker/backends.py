@@ -1,18 +1,20 @@
-"""Where functions run: on the event loop, or in threads."""
+"""Where functions run: on the event loop, in threads, or in processes."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
-from functools import partial
+import os
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from contextvars import Context, copy_context
+from queue import SimpleQueue
 from typing import Any, Literal, Protocol
 
-from headrace.client.errors import ClientError
-
 from .payload import Arguments
+from .processes import ProcessBackend
 
 RunIn = Literal["loop", "thread", "process"]
 
@@ -22,6 +24,12 @@ class Backend(Protocol):
 
     is_cancellable: bool
     """Whether to cancel :meth:`run` ends the function."""
+
+    async def open(self) -> None:
+        """Prepare it.
+
+        :raises ClientError: the function cannot run there
+        """
 
     async def run(self, arguments: Arguments) -> Any:
         """Return what the function returns, or raise what it raises."""
@@ -35,47 +43,129 @@ class LoopBackend:
 
     is_cancellable = True
 
-    def __init__(self, function: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(self, function: Callable[..., Awaitable[Any]], name: str) -> None:
+        self.name = name
         self._function = function
+        self._process_id = os.getpid()
+
+    async def open(self) -> None:
+        pass
 
     async def run(self, arguments: Arguments) -> Any:
         args, kwargs = arguments
-        return await self._function(*args, **kwargs)
+        try:
+            return await self._function(*args, **kwargs)
+        finally:
+            _end_fork(self._process_id)
 
     async def close(self) -> None:
         pass
 
 
-class ThreadBackend:
-    """Runs functions in threads of its own.
+_Call = tuple["asyncio.Future[Any]", Context, Arguments]
 
-    :param concurrency: the number of threads
+
+class ThreadBackend:
+    """Runs functions in threads of its own. They end with the process, whatever they do: a pool of
+    :mod:`concurrent.futures` would wait at its end for functions that hang.
+
+    :param concurrency: the largest number of threads
     """
 
     is_cancellable = False
 
     def __init__(self, function: Callable[..., Any], name: str, concurrency: int) -> None:
         self._function = function
-        self._pool = ThreadPoolExecutor(concurrency, f"headrace-{name}")
+        self._name = name
+        self._concurrency = concurrency
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._threads = self._busy = 0
+        self._results: deque[tuple[asyncio.Future[Any], object, BaseException | None]] = deque()
+        self._is_told = False
+        """Whether the event loop will look for results."""
+
+    async def open(self) -> None:
+        pass
 
     async def run(self, arguments: Arguments) -> Any:
-        args, kwargs = arguments
-        call = partial(copy_context().run, self._function, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._busy += 1
+        if self._threads < min(self._busy, self._concurrency):
+            self._threads += 1
+            threading.Thread(
+                target=self._work,
+                args=(loop,),
+                name=f"headrace-{self._name}-{self._threads}",
+                daemon=True,
+            ).start()
+        self._calls.put((future, copy_context(), arguments))
+        return await future
 
     async def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for _ in range(self._threads):
+            self._calls.put(None)
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        process_id = os.getpid()
+        while (call := self._calls.get()) is not None:
+            future, context, (args, kwargs) = call
+            result: object = None
+            error: BaseException | None = None
+            try:
+                result = context.run(self._function, *args, **kwargs)
+            except StopIteration as stop:  # no future takes it
+                error = RuntimeError("the function raised StopIteration")
+                error.__cause__ = stop
+            except (
+                BaseException
+            ) as failure:  # also SystemExit: it ends the function, not the thread
+                error = failure
+            _end_fork(process_id)
+            self._results.append((future, result, error))
+            if not self._is_told:
+                self._is_told = True
+                with suppress(RuntimeError):  # the loop is closed: nobody waits
+                    loop.call_soon_threadsafe(self._end_calls)
+            del call, future, context, args, kwargs, result, error
+
+    def _end_calls(self) -> None:
+        self._is_told = False
+        while self._results:
+            future, result, error = self._results.popleft()
+            self._busy -= 1
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
 
 
-def backend(function: Callable[..., Any], run_in: RunIn, name: str, concurrency: int) -> Backend:
-    """Return what runs the calls of a function."""
+def backend(
+    function: Callable[..., Any],
+    run_in: RunIn,
+    name: str,
+    concurrency: int,
+    conf: Mapping[str, Any],
+) -> Backend:
+    """Return what runs the calls of a function.
+
+    :param conf: librdkafka's names and values, for what functions in processes send
+    """
     if run_in == "loop":
-        return LoopBackend(function)
+        return LoopBackend(function, name)
     if run_in == "thread":
         return ThreadBackend(function, name, concurrency)
-    raise ClientError("functions do not run in processes")
+    return ProcessBackend(function, name, concurrency, conf)
 
 
 def default_place(function: Callable[..., Any]) -> RunIn:
     """Return where a function runs unless said otherwise."""
     return "loop" if inspect.iscoroutinefunction(function) else "thread"
+
+
+def _end_fork(process_id: int) -> None:
+    """End a process that a function has forked: it must not go on with the worker's connections."""
+    if os.getpid() != process_id:
+        os._exit(0)

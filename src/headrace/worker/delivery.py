@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from logging import LoggerAdapter
 from typing import Any
 
+from headrace.client.errors import ClientError
 from headrace.client.records import Record
 
 
@@ -28,6 +29,9 @@ class Delivery:
     log: LoggerAdapter[Any] = field(repr=False)
     _renew: Callable[[], Awaitable[None]] = field(repr=False)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _elsewhere, (self.record, self.attempt, self.task, self.group, self.log)
+
     async def renew(self) -> None:
         """Restart the lock of the record now. It is renewed without this, too, as long as the
         function runs.
@@ -35,3 +39,21 @@ class Delivery:
         :raises ClientError: the lock was lost: another worker has the record
         """
         await self._renew()
+
+
+class RecordLog(LoggerAdapter):  # type: ignore[type-arg]
+    """Puts the place of a record before each line."""
+
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        return f"{(self.extra or {})['record']}: {msg}", kwargs
+
+
+def _elsewhere(
+    record: Record, attempt: int, task: str, group: str, log: LoggerAdapter[Any]
+) -> Delivery:
+    """Return a delivery in another process than the worker's."""
+
+    async def renew() -> None:
+        raise ClientError("a process cannot renew: the worker does, as long as the function runs")
+
+    return Delivery(record, attempt, task, group, log, renew)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.client.errors import ClientError
 from headrace.log_lines import shown
@@ -88,6 +88,9 @@ class Retry(Exception):
         """Return this policy without retries."""
         return Retry(1, on=self.on, ignore=self.ignore)
 
+    def __reduce__(self) -> tuple[Any, ...]:  # the arguments of an exception are its text
+        return Retry, (), self.__dict__
+
     def delay_s(self, attempt: int, chance: float) -> float:
         """Return the delay after a failed attempt.
 
@@ -105,6 +108,10 @@ class Undecodable(Exception):
 
 class TimedOut(Exception):
     """The function has not ended in its time."""
+
+
+class ProcessDied(Exception):
+    """The process that ran the function has ended before it."""
 
 
 class Ending(Enum):
@@ -177,6 +184,8 @@ def decide(result: object, attempt: int, policy: Retry, chance: Callable[[], flo
         return Outcome(Ending.LETTER, reason=f"does not decode: {shown(result)}", error=result)
     if isinstance(result, policy.ignore):
         return Outcome(Ending.ACCEPT, reason=f"ignored: {reason}")
-    if isinstance(result, (*policy.on, TimedOut)) and attempt < policy.attempts:
-        return Outcome(Ending.RETRY, policy.delay_s(attempt, chance()), reason, result)
+    if isinstance(result, (*policy.on, TimedOut, ProcessDied)) and attempt < policy.attempts:
+        # A process may die of anything, also of another function: its records go on at once.
+        delay_s = 0.0 if isinstance(result, ProcessDied) else policy.delay_s(attempt, chance())
+        return Outcome(Ending.RETRY, delay_s, reason, result)
     return Outcome(Ending.LETTER, reason=reason, error=result)

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
-from logging import LoggerAdapter
 from typing import Any
 
 from headrace.client.cluster import Cluster
@@ -27,7 +26,7 @@ from headrace.protocol.partitions import TopicPartition
 from .attempts import Waiting, attempt_of, origin_of, terms_of
 from .backends import backend
 from .breaker import BreakerState
-from .delivery import Delivery
+from .delivery import Delivery, RecordLog
 from .endings import HELD_S, Endings
 from .later import crowded, largest_records
 from .outcomes import (
@@ -121,7 +120,7 @@ class Runner:
             "group.id": task.group,
             "client.id": f"{task.name}@{worker}",
         }
-        self._backend = backend(task.function, task.run_in, task.name, concurrency)
+        self._backend = backend(task.function, task.run_in, task.name, concurrency, conf)
         self._queue: ShareConsumer | None = None
         self._ready: deque[Record] = deque()
         self._slots, self._is_starting = 0, False
@@ -201,6 +200,7 @@ class Runner:
         """
         pause_s, is_first = _RETRY_PAUSES_S[0], True
         try:
+            await self._backend.open()
             while not self._stopping.is_set():
                 try:
                     await self._work()
@@ -466,7 +466,7 @@ class Runner:
             assert self._queue is not None
             await self._queue.renew(record)
 
-        log = _RecordLog(task.log, {"record": where})
+        log = RecordLog(task.log, {"record": where})
         return Delivery(record, running.attempt, task.name, task.group, log, renew)
 
     def _time_out(self, running: Running) -> None:
@@ -571,10 +571,3 @@ class Runner:
 
     def __repr__(self) -> str:
         return f"task '{self.task.name}'"
-
-
-class _RecordLog(LoggerAdapter):  # type: ignore[type-arg]
-    """Puts the place of a record before each line."""
-
-    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
-        return f"{(self.extra or {})['record']}: {msg}", kwargs

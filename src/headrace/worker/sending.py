@@ -78,6 +78,10 @@ class Sender:
         self._process_id = 0
         self._is_closed = False
 
+    def use(self, conf: Mapping[str, Any]) -> None:
+        """Use other connections from the next record on, if there was none yet."""
+        self._conf = lambda: conf
+
     async def ensure_topic(self, topic: NewTopic) -> None:
         """Create a topic, unless there is one of its name; once for each name.
 

@@ -1,0 +1,214 @@
+"""A process of :mod:`headrace.worker.processes`: it calls one function again and again."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import pickle
+import runpy
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+import types
+from collections.abc import Callable
+from traceback import format_exception
+from typing import Any, NamedTuple
+
+LENGTH = struct.Struct(">Q")
+"""Before each message of either side: the bytes of a pickled object."""
+
+_MAX_FRAMES = 40
+
+
+class Start(NamedTuple):
+    """The first message to a process.
+
+    :ivar main_name: the module to run as ``__main__``, for a function of it
+    :ivar main_path: the file to run instead
+    :ivar conf: librdkafka's names and values; None for those of the app as it is imported
+    """
+
+    module: str
+    qualname: str
+    main_name: str | None
+    main_path: str | None
+    arguments: list[str]
+    conf: dict[str, Any] | None
+    log_level: int | None
+    log_format: str | None
+
+
+class Failure(NamedTuple):
+    """An exception, as it travels: also one that cannot be pickled.
+
+    :ivar classes: module and qualified name of its class and those above, the closest first
+    :ivar pickled: the exception; None if it does not pickle
+    """
+
+    classes: tuple[tuple[str, str], ...]
+    message: str
+    traceback: str
+    pickled: bytes | None
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        try:
+            message = str(error)
+        except Exception as problem:
+            message = f"no text: {type(problem).__name__}"
+        try:
+            pickled = pickle.dumps(error)
+            pickle.loads(pickled)
+        except Exception:
+            pickled = None
+        return cls(
+            tuple((kind.__module__, kind.__qualname__) for kind in type(error).__mro__),
+            message,
+            "".join(format_exception(error, limit=-_MAX_FRAMES)),
+            pickled,
+        )
+
+    def exception(self) -> BaseException:
+        """Return an exception of the same class, if that can be imported here, else of the closest
+        class above, with the same name and text. Its cause has the traceback.
+        """
+        error: BaseException | None = None
+        if self.pickled is not None:
+            try:
+                error = pickle.loads(self.pickled)
+            except Exception:
+                pass
+        if not isinstance(error, BaseException) or isinstance(error, StopIteration):
+            error = self._substitute()
+        error.__cause__ = RemoteTraceback(self.traceback)
+        return error
+
+    def _substitute(self) -> BaseException:
+        for module, qualname in self.classes:
+            try:
+                base = find(module, qualname)
+            except (ImportError, AttributeError):
+                continue
+            if base is StopIteration:  # no coroutine may raise it
+                continue
+            name = self.classes[0][1]
+            text = {"__str__": lambda _: self.message, "__init__": lambda *_: None}
+            kind: Any = type(name.rpartition(".")[2], (base,), {**text, "__qualname__": name})
+            substitute: BaseException = kind.__new__(kind, self.message)
+            return substitute
+        return RuntimeError(self.message)
+
+
+class RemoteTraceback(Exception):
+    """The traceback of an exception in another process, as text."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
+is_child = False
+"""True in a process that runs the functions of a worker."""
+
+
+def main(file_descriptor: int) -> None:
+    """Serve calls until the other side closes the connection."""
+    global is_child
+    is_child = True
+    connection = socket.socket(fileno=file_descriptor)
+    connection.set_inheritable(False)
+    # A handler, not SIG_IGN: programs that functions start shall not ignore them, too.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
+    reader = connection.makefile("rb", buffering=1 << 16)
+
+    def receive() -> bytes:
+        head = reader.read(LENGTH.size)
+        if len(head) < LENGTH.size:
+            os._exit(0)
+        return reader.read(LENGTH.unpack(head)[0])
+
+    def send(message: bytes) -> None:
+        connection.sendall(LENGTH.pack(len(message)) + message)
+
+    try:
+        function = _function(pickle.loads(receive()))
+    except BaseException as error:
+        send(pickle.dumps(f"its process cannot import it: {type(error).__name__}: {error}"))
+        raise
+    send(pickle.dumps(None))
+    process_id = os.getpid()
+    while True:
+        message = _call(function, receive())
+        if os.getpid() != process_id:  # the function has forked, and both have returned
+            os._exit(0)
+        send(message)
+
+
+def _call(function: Callable[..., Any], message: bytes) -> bytes:
+    """Return the message with what a function returns or raises."""
+    try:
+        args, kwargs = pickle.loads(message)
+        result = function(*args, **kwargs)
+    except BaseException as error:  # also SystemExit: it ends the function, not the process
+        return pickle.dumps(Failure.of(error))
+    if result is None:
+        return _NONE
+    try:
+        return pickle.dumps(result)
+    except Exception:
+        return _NONE  # only middleware would see it
+
+
+_NONE = pickle.dumps(None)
+
+
+def _end_with(connection: socket.socket) -> None:
+    """End the process with the connection, also while a function runs, with all that functions
+    have started.
+    """
+    poll = select.poll()
+    poll.register(connection.fileno(), 0)  # its end is always told
+    poll.poll()
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def _function(start: Start) -> Callable[..., Any]:
+    sys.argv[:] = start.arguments
+    if start.main_name is not None:
+        _become_main(runpy.run_module(start.main_name, run_name="__mp_main__", alter_sys=True))
+    elif start.main_path is not None:
+        _become_main(runpy.run_path(start.main_path, run_name="__mp_main__"))
+    task = find(start.module, start.qualname)
+    root = logging.getLogger()
+    if start.log_level is not None and not root.handlers:
+        logging.basicConfig(level=start.log_level, format=start.log_format or logging.BASIC_FORMAT)
+    sender = getattr(task, "sender", None)
+    if sender is not None and start.conf is not None:
+        sender.use(start.conf)  # the embedded broker of an app is another one in this process
+    function: Callable[..., Any] = getattr(task, "function", task)
+    return function
+
+
+def _become_main(variables: dict[str, Any]) -> None:
+    module = types.ModuleType("__mp_main__")
+    module.__dict__.update(variables)
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = module
+
+
+def find(module: str, qualname: str) -> Any:
+    """Return what a module has under a name with dots.
+
+    :raises ImportError: there is no such module
+    :raises AttributeError: it has no such name
+    """
+    target: Any = importlib.import_module(module)
+    for name in qualname.split("."):
+        target = getattr(target, name)
+    return target
