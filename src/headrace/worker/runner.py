@@ -16,7 +16,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.config import read_config
 from headrace.client.configs import ConfigType, alter_configs, describe_configs, share_group_config
 from headrace.client.errors import ClientError, RequestRefused
-from headrace.client.groups import describe_group
+from headrace.client.groups import SHARE, GroupDescription, describe_group
 from headrace.client.records import Record
 from headrace.client.share.consumer import OutcomesFailed, ShareConsumer, is_setting
 from headrace.client.topics import NewTopic, ensure_topic
@@ -150,9 +150,28 @@ class Runner:
                 await ensure_topic(
                     cluster, NewTopic(task.dead_letters, configs={**enabled, **largest})
                 )
-            if await describe_group(cluster, task.group) is None:
+            group = await describe_group(cluster, task.group)
+            if group is None:
                 await self._configure_group(cluster)
+            else:
+                self._check_group(group)
             await self._read_limit(cluster)
+
+    def _check_group(self, group: GroupDescription) -> None:
+        """:raises ClientError: the records of the group go to others, too"""
+        if group.type != SHARE:
+            raise ClientError(
+                f"{self} needs a share group, and '{group.group_id}' is a {group.type} group: give "
+                "the task another group"
+            )
+        for member in group.members:
+            name, at, worker = member.client_id.rpartition("@")
+            if at and name != self.task.name:
+                raise ClientError(
+                    f"{self} and task '{name}' of worker {worker} have one group, "
+                    f"'{group.group_id}', whose records go to either: give one another group, or "
+                    "stop that worker"
+                )
 
     async def _configure_group(self, cluster: Any) -> None:
         task = self.task

@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import socket
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,10 +15,13 @@ from headrace.log_lines import get_logger
 
 from .runner import Runner
 from .task import Task
+from .watch import LoopWatch
 
 _log = get_logger(__name__)
 
 _CLOSE_GRACE_S = 5.0
+"""The time that cancelled functions have to end, and the process after them."""
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Worker:
@@ -42,12 +47,22 @@ class Worker:
         ]
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
+        self._is_overdue = False
+        """Whether functions went on after the limit."""
 
     async def run(self) -> None:
         """Work until :meth:`stop`.
 
         :raises ClientError: a task cannot begin
         """
+        watch = LoopWatch()
+        watch.start()
+        try:
+            await self._run()
+        finally:
+            watch.close()
+
+    async def _run(self) -> None:
         for runner in self.runners:
             await runner.prepare()
         runs = [asyncio.create_task(runner.run()) for runner in self.runners]
@@ -73,6 +88,7 @@ class Worker:
         )
         now.cancel()
         if not ended.done():
+            self._is_overdue = True
             running = sum(len(runner.running) for runner in self.runners)
             _log.warning("%d functions have not ended: their records are released", running)
             for runner in self.runners:
@@ -89,12 +105,57 @@ class Worker:
         self._stop.set()
 
     async def run_until_signal(self) -> None:
-        """Work until SIGTERM or SIGINT; a second one ends it at once."""
+        """Work until SIGTERM or SIGINT; a second one ends it at once.
+
+        The process ends soon after the limit, whatever functions do that block the event loop, or
+        threads that never end: its records go back with its connections.
+        """
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
+        exit_timer = _ExitTimer()
+
+        def stop(*_: object) -> None:
+            # Runs in the main thread also while a function blocks the loop.
+            is_second = exit_timer.is_running
+            exit_timer.run((0.0 if is_second else self._drain_timeout_s) + 2 * _CLOSE_GRACE_S)
+            loop.call_soon_threadsafe(self.stop)
+
+        handlers = {number: signal.signal(number, stop) for number in _SIGNALS}
         try:
             await self.run()
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            if not self._is_overdue:
+                exit_timer.cancel()
+            elif exit_timer.is_running:
+                exit_timer.run(_CLOSE_GRACE_S)
+
+
+class _ExitTimer:
+    """Ends the process after a while, unless it has ended itself."""
+
+    def __init__(self) -> None:
+        self._deadline_s = float("inf")
+        self._is_cancelled = threading.Event()
+
+    @property
+    def is_running(self) -> bool:
+        return self._deadline_s < float("inf")
+
+    def run(self, seconds: float) -> None:
+        """Leave the process no more than so many seconds."""
+        begins = not self.is_running
+        self._deadline_s = min(self._deadline_s, time.monotonic() + seconds)
+        if begins:
+            threading.Thread(target=self._wait, name="headrace-exit", daemon=True).start()
+
+    def cancel(self) -> None:
+        """Leave the process any time."""
+        self._is_cancelled.set()
+
+    def _wait(self) -> None:
+        while time.monotonic() < self._deadline_s:
+            if self._is_cancelled.wait(0.1):
+                return
+        _log.warning("functions have not ended: the process ends without them")
+        os._exit(0)

@@ -1,0 +1,105 @@
+"""A thread that notices a function which blocks the event loop: it delays all others, the renewal
+of locks and the heartbeats of the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from types import FrameType
+
+from headrace.log_lines import get_logger
+
+from .backends import LoopBackend
+
+_log = get_logger(__name__)
+
+_BEAT_S = 0.25
+_BLOCKED_S = 1.0
+"""The time for which the loop stands still before it is told."""
+_MAX_TOLD = 1000
+
+
+class LoopWatch:
+    """Watches one event loop. Create, start and close it on the loop.
+
+    :param blocked_s: the time for which the loop stands still before it is told
+    """
+
+    def __init__(self, blocked_s: float = _BLOCKED_S) -> None:
+        self._blocked_s = blocked_s
+        self._beat_s = min(_BEAT_S, blocked_s / 2)
+        self._loop_thread = 0
+        self._last_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._told: set[str] = set()
+        """The tasks that have blocked it, or lines of code that belong to none."""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._look_out, name="headrace-watch", daemon=True)
+
+    def start(self) -> None:
+        """Watch from now on."""
+        self._loop_thread = threading.get_ident()
+        self._beat(asyncio.get_running_loop())
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._stopping.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._last_s = time.monotonic()
+        self._timer = loop.call_later(self._beat_s, self._beat, loop)
+
+    # In the thread --------------------------------------------------------------------------------
+
+    def _look_out(self) -> None:
+        looked_s = time.monotonic()
+        while not self._stopping.wait(self._beat_s):
+            now_s = time.monotonic()
+            slept_s, looked_s = now_s - looked_s, now_s
+            # A machine or a process that stood still has stopped this thread, too.
+            if now_s - self._last_s > self._blocked_s and slept_s < self._blocked_s:
+                frame = sys._current_frames().get(self._loop_thread)
+                if frame is not None:
+                    self._tell(frame)
+                del frame  # its variables may be large
+
+    def _tell(self, frame: FrameType) -> None:
+        task, place = blocker_in(frame)
+        about = task or place
+        if about not in self._told and len(self._told) < _MAX_TOLD:
+            self._told.add(about)
+            _log.warning(
+                "%s blocks the event loop at %s: the functions, locks and heartbeats of this "
+                "worker wait for it; make the function one without async, or call what blocks with "
+                "asyncio.to_thread",
+                f"task '{task}'" if task else "code",
+                place,
+            )
+
+
+def blocker_in(frame: FrameType) -> tuple[str | None, str]:
+    """Return the task whose function runs in a frame, or None, and where in its code: the line of
+    the function's own file that has called what blocks.
+    """
+    stack = [frame]
+    while stack[-1].f_back is not None:
+        stack.append(stack[-1].f_back)
+    for depth, outer in enumerate(stack):
+        backend = outer.f_locals.get("self") if outer.f_code is LoopBackend.run.__code__ else None
+        if isinstance(backend, LoopBackend) and depth:
+            function_file = stack[depth - 1].f_code.co_filename
+            own = (inner for inner in stack[:depth] if inner.f_code.co_filename == function_file)
+            return backend.name, _place(next(own))
+    return None, _place(frame)
+
+
+def _place(frame: FrameType) -> str:
+    code = frame.f_code
+    return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_qualname}"
