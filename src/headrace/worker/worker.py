@@ -19,7 +19,7 @@ from .watch import LoopWatch
 
 _log = get_logger(__name__)
 
-_CLOSE_GRACE_S = 5.0
+_CLOSE_GRACE_S = 3.0
 """The time that cancelled functions have to end, and the process after them."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -80,6 +80,12 @@ class Worker:
         """Have functions end, then cancel them."""
         for runner in self.runners:
             runner.stop()
+        if running := sum(len(runner.running) for runner in self.runners):
+            _log.info(
+                "stopping: %d functions have %g s to end, and no more records are taken",
+                running,
+                self._drain_timeout_s,
+            )
         now = asyncio.create_task(self._stop_now.wait())
         ended = asyncio.gather(*runs, return_exceptions=True)
         futures: list[asyncio.Future[Any]] = [ended, now]

@@ -1,0 +1,97 @@
+"""A worker that is told to stop: functions end, or their records go back at once, and the process
+ends, whatever functions do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+import headrace
+from headrace.client.share.consumer import ShareConsumer
+from tests.support import unique
+
+from .support import WorkerProcess
+
+SCRIPT = Path(__file__).with_name("stubborn.py")
+
+
+async def take(bootstrap: str, name: str, count: int) -> list[headrace.Record]:
+    """Take records from the group of a task."""
+    conf = {"bootstrap.servers": bootstrap, "group.id": name}
+    taken: list[headrace.Record] = []
+    async with ShareConsumer(conf, [name]) as queue:
+        while len(taken) < count:
+            records = await queue.poll(count - len(taken))
+            taken += records
+            await queue.accept(records)
+    return taken
+
+
+async def send(bootstrap: str, name: str, count: int) -> None:
+    app = headrace.App(bootstrap)
+
+    @app.task(name=name)
+    async def function(number: int) -> None: ...
+
+    await function.send_many(range(count))
+    app.close()
+
+
+@pytest.mark.parametrize("kind", ["sleep", "swallow", "other_thread", "thread", "process"])
+def test_what_does_not_end_in_time_goes_back_and_the_process_ends(
+    bootstrap_servers: str, kind: str
+) -> None:
+    prefix = unique("drain")
+    name = f"{prefix}-{kind}"
+    asyncio.run(send(bootstrap_servers, name, 2))
+    with WorkerProcess(SCRIPT, bootstrap_servers, prefix, kind, 0.5) as worker:
+        worker.wait_for("begins", 2)
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.wait() == 0
+        assert worker.count("2 functions have not ended: their records are released") == 1
+    records = asyncio.run(take(bootstrap_servers, name, 2))
+    assert sorted(record.delivery_count for record in records)[-1] <= 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_does_not_wait(bootstrap_servers: str, number: signal.Signals) -> None:
+    prefix = unique("drain")
+    asyncio.run(send(bootstrap_servers, f"{prefix}-sleep", 1))
+    with WorkerProcess(SCRIPT, bootstrap_servers, prefix, "sleep", 3600) as worker:
+        worker.wait_for("begins")
+        worker.process.send_signal(number)
+        worker.wait_for("stopping: 1 functions have 3600 s to end")
+        worker.process.send_signal(number)
+        assert worker.wait() == 0
+        assert worker.count("returned") == 1
+
+
+@pytest.mark.parametrize("kind", ["block", "loop"])
+def test_a_blocked_loop_is_named_and_the_process_ends(bootstrap_servers: str, kind: str) -> None:
+    prefix = unique("drain")
+    asyncio.run(send(bootstrap_servers, f"{prefix}-{kind}", 1))
+    with WorkerProcess(SCRIPT, bootstrap_servers, prefix, kind, 0) as worker:
+        worker.wait_for(f"task '{prefix}-{kind}' blocks the event loop at stubborn.py:")
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.wait() == 0
+        assert worker.count("functions have not ended: the process ends without them") == 1
+        assert worker.count("blocks the event loop") == 1
+
+
+def test_functions_that_end_in_time_are_accepted(bootstrap_servers: str) -> None:
+    prefix = unique("drain")
+    name = f"{prefix}-short"
+    asyncio.run(send(bootstrap_servers, name, 7))
+    with WorkerProcess(SCRIPT, bootstrap_servers, prefix, "short", 60) as worker:
+        worker.wait_for("begins", 2)
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.wait() == 0
+        ended = worker.count("ends")
+        assert ended == worker.count("begins") < 7
+        assert worker.count("returned") == 1
+    # the others are there for others
+    assert len(asyncio.run(take(bootstrap_servers, name, 7 - ended))) == 7 - ended
