@@ -337,9 +337,7 @@ def page_beside(scale: Scale) -> list[Cost]:
     idle = page.idle(scale.idle_s)
     costs = [
         Cost("an idle broker: CPU", "%", 100 * idle.alone),
-        Cost(
-            "the same with --ui, nobody looks: CPU of the broker", "%", 100 * idle.beside, 0.5
-        ),
+        Cost("the same with --ui, nobody looks: CPU of the broker", "%", 100 * idle.beside, 0.5),
         Cost("the same: CPU of the page", "%", 100 * idle.page),
     ]
     for groups in (0, scale.lag_groups):

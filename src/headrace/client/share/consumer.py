@@ -834,8 +834,9 @@ def _reset(start: Start) -> str | None:
     if start is None or (isinstance(start, str) and start in ("earliest", "latest")):
         return start
     seconds = start.total_seconds() if isinstance(start, timedelta) else start
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not is_number or not 0 <= seconds < _MAX_START_S:
+    if isinstance(seconds, str | bool) or not isinstance(seconds, int | float):
+        seconds = -1.0
+    if not 0 <= seconds < _MAX_START_S:
         raise ClientError(f"start is {start!r}, not 'earliest', 'latest', or seconds ago")
     return f"by_duration:PT{seconds:.3f}S"
 
