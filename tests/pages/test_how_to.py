@@ -20,6 +20,13 @@ def test_queue(reader: Reader, page: list[Block]) -> None:
     reader.follow(*page)
 
 
+@pytest.mark.follows("docs/how-to/worker.md")
+def test_worker(reader: Reader, page: list[Block]) -> None:
+    printed = reader.follow(*page)
+    assert any("packing three blue boxes express" in text for text in printed)
+    assert "2 passed" in printed[-1]
+
+
 @pytest.mark.follows("docs/how-to/test-fixtures.md")
 def test_test_fixtures(reader: Reader, page: list[Block]) -> None:
     printed = reader.follow(*page)

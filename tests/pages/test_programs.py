@@ -13,10 +13,10 @@ pytestmark = pytest.mark.broker
 
 
 @pytest.mark.follows("README.md")
-def test_the_first_queue(reader: Reader, page: list[Block]) -> None:
-    program, *others = page
-    assert reader.follow(program) == ["packing b'three blue boxes'\n"]
-    assert reader.stderr == ""
+def test_the_first_worker(reader: Reader, page: list[Block]) -> None:
+    program, start, *others = page
+    _, printed = reader.follow(program, start)
+    assert printed == "packing three blue boxes\n"
     reader.follow(*others)
 
 
