@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from kio.serial import entity_reader
 
+from headrace.client.connection import encode_request
 from headrace.errors import ErrorCode
 from headrace.handlers import APIS
 from headrace.protocol import sliced_reader
@@ -275,6 +276,14 @@ def test_responses_are_written_as_kio_writes_them(key: int, version: int) -> Non
         frame = b"".join(codec(key, version).write_response(77, response))
         assert frame.endswith(by_kio)
         assert len(frame) - len(by_kio) in (8, 9)
+
+
+@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+def test_requests_of_the_client_are_written_as_kio_writes_them(key: int, version: int) -> None:
+    for texts in ("given", "empty", "null"):
+        request = filled(codec(key, version).request_type, texts)
+        frame = request_frame(key, version, request)
+        assert encode_request(request, 77, "me") == struct.pack(">i", len(frame)) + frame
 
 
 @pytest.mark.parametrize(("key", "version"), EVERY_VERSION)

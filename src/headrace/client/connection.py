@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import io
 import random
 import ssl
 import struct
@@ -13,14 +12,14 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from kio.serial import entity_reader, entity_writer
-from kio.serial.errors import OutOfBoundValue
+from kio.serial import entity_reader
 
 from headrace.errors import ErrorCode
 from headrace.log_lines import printable, shown
 from headrace.protocol.message_types import response_type
 from headrace.protocol.primitives import MAX_STRING_BYTES
 from headrace.protocol.skimmer import skimmer
+from headrace.protocol.writer import writer
 
 from .diagnosis import (
     CERTIFICATE_SETTINGS,
@@ -43,6 +42,8 @@ from .response_names import IllegalTopicName, check_topic_names
 from .sasl import PLAINTEXT, Sasl, Security, begin, next_message
 
 _INT = struct.Struct(">i")
+_HEADER = struct.Struct(">ihhih")
+"""Size of the frame, API key, version, correlation id, length of the client id."""
 _BEFORE_LOGIN = frozenset({17, 18, 36})
 """API keys of the requests that a broker serves before the login."""
 _RENEWAL = (0.85, 0.95)
@@ -247,7 +248,7 @@ class Connection:
     async def _exchange(self, payload: Any, timeout_ms: int) -> Any:
         self._correlation_id += 1
         correlation_id = self._correlation_id
-        frame = _encode(payload, correlation_id, self._client_id)
+        frame = encode_request(payload, correlation_id, self._client_id)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = (payload, answer)
         try:
@@ -381,28 +382,28 @@ class Connection:
         self._waiting.clear()
 
 
-def _encode(payload: Any, correlation_id: int, client_id: str) -> bytes:
-    header_type = payload.__header_schema__
-    header = header_type(
-        request_api_key=payload.__api_key__,
-        request_api_version=payload.__version__,
-        correlation_id=correlation_id,
-        client_id=client_id,
-    )
-    sink = io.BytesIO(b"\0\0\0\0")
-    sink.seek(_INT.size)
+def encode_request(payload: Any, correlation_id: int, client_id: str) -> bytes:
+    """Return the frame of one of kio's requests, with its size.
+
+    :raises StringTooLong: a name or value does not fit into it
+    """
+    name = client_id.encode()
+    pieces = [b"", name]
+    if payload.__header_schema__.__flexible__:
+        pieces.append(b"\0")
     try:
-        entity_writer(header_type)(sink, header)
-        entity_writer(type(payload))(sink, payload)
-    except OutOfBoundValue:  # kio checks the length of legacy strings only
-        _check_strings(header)
+        writer(payload.__class__)(pieces.append, payload)
+        size_bytes = sum(map(len, pieces)) + _HEADER.size - _INT.size
+        pieces[0] = _HEADER.pack(
+            size_bytes, payload.__api_key__, payload.__version__, correlation_id, len(name)
+        )
+    except (struct.error, ValueError):
+        _check_strings(client_id)
         _check_strings(payload)
         raise
-    frame = sink.getbuffer()
-    if len(frame) > MAX_STRING_BYTES:
+    if size_bytes > MAX_STRING_BYTES:
         _check_strings(payload)
-    _INT.pack_into(frame, 0, len(frame) - _INT.size)
-    return bytes(frame)
+    return b"".join(pieces)
 
 
 def _check_strings(entity: Any) -> None:
