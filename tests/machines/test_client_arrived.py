@@ -25,7 +25,7 @@ def arrived(data: bytes, *spans: tuple[int, int]) -> Arrived:
 
 
 def offsets(records: Arrived, max_records: int = 100, max_bytes: int = 100) -> list[int]:
-    return [record.offset for record, _ in records.take(max_records, max_bytes)]
+    return [record.offset for record in records.take(max_records, max_bytes)]
 
 
 def test_records_are_taken_in_parts_by_number_and_size() -> None:
@@ -34,7 +34,7 @@ def test_records_are_taken_in_parts_by_number_and_size() -> None:
     assert offsets(records, max_bytes=51) == [1]
     assert offsets(records, max_bytes=1) == [2]  # the first may be larger
     assert records.left == [(3, 3)]
-    assert [size for _, size in records.take(9, 9)] == [1]
+    assert [record.size_bytes for record in records.take(9, 9)] == [1]
     assert offsets(records) == []
     assert records.left == []
 
@@ -48,10 +48,15 @@ def test_offsets_without_a_record_are_left_and_lost_ones_are_not() -> None:
     assert records.left == [(2, 4)]
 
 
-def test_records_after_a_batch_that_cannot_be_read() -> None:
+@pytest.mark.parametrize("reads_ahead", [False, True])
+def test_records_after_a_batch_that_cannot_be_read(reads_ahead: bool) -> None:
     damaged = batch(2, [b"c", b"d"])
     damaged[-1] ^= 1
-    records = arrived(batch(0, [b"a", b"b"]) + damaged + batch(4, [b"e"]), (1, 4))
+    records = arrived(batch(0, [b"a", b"b"]) + damaged + batch(4, [b"e"]), (0, 4))
+    assert offsets(records, max_records=1) == [0]
+    if reads_ahead:
+        records.read_ahead()
+        records.read_ahead()
     assert offsets(records) == [1]
     with pytest.raises(UnreadableBatch) as error:
         offsets(records)
@@ -62,7 +67,22 @@ def test_records_after_a_batch_that_cannot_be_read() -> None:
     assert records.left == []
 
 
+def test_records_that_are_decoded_ahead_come_once_in_order_and_not_if_they_were_lost() -> None:
+    data = b"".join(batch(10 * n, [b"v"] * 10) for n in range(100))
+    records = arrived(data, (0, 999))
+    taken = []
+    for number in range(1, 200):
+        records.read_ahead()
+        taken += offsets(records, max_records=number)
+        if number == 10:
+            records.lose([(100, 109)])
+    assert taken == [*range(100), *range(110, 1000)]
+    assert records.left == []
+
+
 def test_runs() -> None:
     assert runs([]) == []
     assert runs([3, 4, 5]) == [(3, 5)]
     assert runs([1, 3, 4]) == [(1, 1), (3, 4)]
+    assert runs([1, 3, 3, 4]) == [(1, 1), (3, 4)]
+    assert runs([4, 3, 1]) == [(1, 1), (3, 4)]

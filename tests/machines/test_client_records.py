@@ -120,6 +120,15 @@ def test_nothing_was_acquired() -> None:
     assert decode(batch(0, 1), []) == []
 
 
+def test_the_size_of_a_record_has_key_value_and_headers() -> None:
+    data = record_batch.build(
+        [(b"key", b"value"), (None, None)],
+        timestamp_ms=0,
+        headers=[[("name", b"abc"), ("n", None)], []],
+    )
+    assert [record.size_bytes for record in decode(data, [run(0, 1)])] == [3 + 5 + 7 + 1, 0]
+
+
 def test_a_record_is_immutable_and_compared_without_the_id_of_its_topic() -> None:
     (record,) = decode(batch(7, 1), [AcquiredRange("t", 0, 7, 7, 2, UUID(int=1))])
     assert repr(record) == (

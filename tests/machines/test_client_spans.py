@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any, SupportsIndex
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,3 +39,18 @@ def test_intersecting_and_subtracting_are_those_of_sets(
     assert offsets(intersect(left, right)) == offsets(left) & offsets(right)
     assert offsets(subtract(left, right)) == offsets(left) - offsets(right)
     assert is_normal(subtract(left, right))
+
+
+def test_subtracting_many_runs_from_few_looks_at_few() -> None:
+    """10,000 tasks that end a record each compare it with the outcomes of all."""
+
+    class Counted(list[Span]):
+        looks = 0
+
+        def __getitem__(self, index: SupportsIndex | slice) -> Any:
+            self.looks += 1
+            return super().__getitem__(index)
+
+    many = Counted((offset, offset) for offset in range(0, 20_000, 2))
+    assert subtract([(15_000, 15_001)], many) == [(15_001, 15_001)]
+    assert many.looks < 30

@@ -34,6 +34,7 @@ class _Fields(NamedTuple):
     timestamp_type: str
     delivery_count: int
     topic_id: UUID | None = None
+    size_bytes: int = 0
 
 
 class Record(_Fields):
@@ -50,18 +51,19 @@ class Record(_Fields):
     :ivar delivery_count: number of deliveries, including this one (KIP-932)
     :ivar topic_id: the id of the topic, which another topic of the same name does not have. It does
         not count when records are compared
+    :ivar size_bytes: the size of key, value and headers as bytes; it does not count, either
     """
 
     __slots__ = ()
 
     def __repr__(self) -> str:
         fields = ", ".join(
-            f"{name}={value!r}" for name, value in zip(self._fields[:-1], self, strict=False)
+            f"{name}={value!r}" for name, value in zip(self._fields[:-2], self, strict=False)
         )
         return f"Record({fields})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Record) and self[:-1] == other[:-1]
+        return isinstance(other, Record) and self[:-2] == other[:-2]
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -208,6 +210,9 @@ def _acquired(
                             timestamp_type,
                             delivery_count,
                             topic_id,
+                            (len(value) if value else 0)
+                            + (len(key) if key else 0)
+                            + (_headers_bytes(headers) if headers else 0),
                         ),
                     )
                     for offset, timestamp_ms, key, value, headers in plain[begin:end]
@@ -217,6 +222,10 @@ def _acquired(
             at += 1
         if at == len(runs) or runs[at].first_offset > last_offset:
             return
+
+
+def _headers_bytes(headers: tuple[Header, ...]) -> int:
+    return sum(len(name) + len(value or b"") for name, value in headers)
 
 
 def _check(batch: memoryview, header: BatchHeader) -> None:

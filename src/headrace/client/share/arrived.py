@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
+from operator import attrgetter
 
 from headrace.client.records import Record, UnreadableBatch, decode_lists
 from headrace.protocol.partitions import TopicIdPartition
@@ -13,8 +14,10 @@ from headrace.protocol.partitions import TopicIdPartition
 from .spans import Span, contains, normalize, subtract
 from .types import AcquiredRange
 
-SizedRecord = tuple[Record, int]
-"""A record, and the size of its key and value in bytes."""
+size_of = attrgetter("size_bytes")
+offset_of = attrgetter("offset")
+
+_AHEAD = 500
 
 
 class Arrived:
@@ -37,37 +40,45 @@ class Arrived:
         self._lists = decode_lists(data, ranges)
         self._records: list[Record] = []
         self._taken = 0
+        self._unreadable: UnreadableBatch | None = None
+        """What is wrong with the records after the decoded ones."""
         self._has_lost = False
 
-    def take(self, max_records: int, max_bytes: int) -> list[SizedRecord]:
-        """Return the next records and the sizes of their keys and values; none after the last.
+    def take(self, max_records: int, max_bytes: int) -> list[Record]:
+        """Return the next records; none after the last.
 
-        :param max_bytes: limit of the sizes, but the first record may be larger
+        :param max_bytes: limit of their sizes, but the first record may be larger
         :raises UnreadableBatch: some records cannot be read; :meth:`lose` them. The next call
             returns records after them
         """
         while True:
             if self._taken == len(self._records):
-                try:
-                    self._records, self._taken = next(self._lists, []), 0
-                except UnreadableBatch as error:
-                    self._records, self._taken = [], 0
+                self.read_ahead()
+                if self._unreadable is not None:
+                    error, self._unreadable = self._unreadable, None
                     self._lists = decode_lists(self._data, self._after(error.last_offset))
-                    raise
+                    raise error
                 if not self._records:
                     return []
             records = self._records[self._taken : self._taken + max_records]
-            sizes = [len(record[3] or b"") + len(record[4] or b"") for record in records]
-            if sum(sizes) > max_bytes:
-                fitting = bisect_right(list(accumulate(sizes)), max_bytes)
-                records = records[: max(fitting, 1)]
+            if sum(map(size_of, records)) > max_bytes:
+                fitting = bisect_right(list(accumulate(map(size_of, records))), max_bytes)
+                del records[max(fitting, 1) :]
             self._taken += len(records)
-            taken = list(zip(records, sizes, strict=False))
             if self._has_lost:
-                taken = [sized for sized in taken if self._is_left(sized[0].offset)]
-            if taken:
-                self.left = subtract(self.left, runs([record.offset for record, _ in taken]))
-                return taken
+                records = [record for record in records if contains(self.left, record.offset)]
+            if records:
+                self.left = subtract(self.left, runs(list(map(offset_of, records))))
+                return records
+
+    def read_ahead(self) -> None:
+        """Decode some hundred records more, unless there are so many that are not taken yet."""
+        rest = self._records[self._taken :]
+        if self._unreadable is None and len(rest) < _AHEAD:
+            try:
+                self._records, self._taken = rest + next(self._lists, []), 0
+            except UnreadableBatch as error:  # raised when it is its turn
+                self._records, self._taken, self._unreadable = rest, 0, error
 
     def lose(self, spans: Sequence[Span]) -> None:
         """Leave out records that :meth:`take` has not returned."""
@@ -81,12 +92,10 @@ class Arrived:
             if run.last_offset > offset
         ]
 
-    def _is_left(self, offset: int) -> bool:
-        return contains(self.left, offset)
 
-
-def runs(offsets: Sequence[int]) -> list[Span]:
-    """Return ascending offsets as runs."""
-    if offsets and offsets[-1] - offsets[0] == len(offsets) - 1:
+def runs(offsets: list[int]) -> list[Span]:
+    """Return offsets as runs."""
+    # Mostly they ascend without gaps.
+    if offsets and offsets == list(range(offsets[0], offsets[0] + len(offsets))):
         return [(offsets[0], offsets[-1])]
-    return normalize((offset, offset) for offset in offsets)
+    return normalize(zip(offsets, offsets, strict=True))

@@ -18,7 +18,8 @@ from collections.abc import (
 )
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
-from operator import itemgetter
+from itertools import groupby, repeat
+from operator import attrgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -32,8 +33,7 @@ from headrace.client.records import Record, UnreadableBatch
 from headrace.log_lines import get_logger, printable
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
 
-from .arrived import Arrived, SizedRecord, runs
-from .node import Batches
+from .arrived import Arrived, offset_of, runs, size_of
 from .range_consumer import RangeConsumer
 from .spans import Span, contains, count, intersect, normalize, subtract
 from .types import AcknowledgeType, AcquireMode
@@ -94,7 +94,7 @@ _Outcomes = dict[TopicIdPartition, list[Span]]
 _Terms = tuple[int, AcknowledgeType, tuple[tuple[str, Any], ...]]
 """(node id, outcome, headrace's fields of ShareAcknowledgeRequest): what one request has of."""
 
-_offset_of = itemgetter(2)
+_partition_of: Callable[[Record], TopicIdPartition] = attrgetter("topic_id", "partition")
 
 
 class OutcomesFailed(ClientError):
@@ -227,8 +227,10 @@ class ShareConsumer:
         """Outcomes on their way, and calls of ``on_lock_lost``."""
         self._acquiring = asyncio.Lock()
         self._arrived: deque[Arrived] = deque()
-        self._held: defaultdict[TopicIdPartition, dict[int, SizedRecord]] = defaultdict(dict)
-        """The records that were handed out, by offset."""
+        self._held: defaultdict[TopicIdPartition, dict[int, Record]] = defaultdict(dict)
+        """The records that were handed out, by ``id()``: another delivery of a record, which is not
+        in hand, is another object.
+        """
         self._held_records = self._held_bytes = 0
         self._changed_at_s = 0.0
         """When records were last handed out or ended."""
@@ -236,7 +238,7 @@ class ShareConsumer:
         """Set when records are no longer held."""
         self._problems: deque[ClientError] = deque()
         self._losses: deque[tuple[TopicIdPartition, list[Span], str]] = deque(maxlen=_MAX_LOSSES)
-        self._outgoing: dict[_Terms, tuple[_Outcomes, asyncio.Task[Batches]]] = {}
+        self._outgoing: dict[_Terms, tuple[_Outcomes, asyncio.Task[_Outcomes]]] = {}
         """Outcomes that wait for the request before theirs."""
         self._unsettled: dict[int, _Outcomes] = {}
         """All outcomes without an answer, by their ids."""
@@ -400,9 +402,12 @@ class ShareConsumer:
                 arrived.lose(unread)
                 self._submit(AcknowledgeType.RELEASE, {arrived.partition: unread})
                 continue
-            if records:
-                taken += self._hold(arrived.partition, records)
-            if not records or not arrived.left:
+            is_empty = not records
+            if self._read_key is not None or self._read_value is not None:
+                records = [decoded for record in records if (decoded := self._decode(record))]
+            self._hold(arrived.partition, records)
+            taken += records
+            if is_empty or not arrived.left:
                 self._arrived.popleft()
                 if arrived.left:
                     self._submit(AcknowledgeType.GAP, {arrived.partition: arrived.left})
@@ -410,21 +415,13 @@ class ShareConsumer:
             self._tracing.delivered(taken)
         return taken
 
-    def _hold(self, partition: TopicIdPartition, sized: list[SizedRecord]) -> list[Record]:
-        """Return the records with what their bytes mean, and hold them."""
-        held = self._held[partition]
-        if self._read_key is not None or self._read_value is not None:
-            sized = [
-                (decoded, size) for record, size in sized if (decoded := self._decode(record, size))
-            ]
-        records = [record for record, _ in sized]
-        held.update(zip(map(_offset_of, records), sized, strict=True))
+    def _hold(self, partition: TopicIdPartition, records: list[Record]) -> None:
+        self._held[partition].update(zip(map(id, records), records, strict=True))
         self._held_records += len(records)
-        self._held_bytes += sum(size for _, size in sized)
+        self._held_bytes += sum(map(size_of, records))
         self._changed_at_s = time.monotonic()
-        return records
 
-    def _decode(self, record: Record, size: int) -> Record | None:
+    def _decode(self, record: Record) -> Record | None:
         key, value = record.key, record.value
         try:
             if self._read_key is not None and key is not None:
@@ -438,15 +435,13 @@ class ShareConsumer:
             try:
                 substitute = self._on_undecodable(record, problem)
                 if isinstance(substitute, Record) and substitute[:3] == record[:3]:
-                    return substitute
+                    return record._replace(key=substitute.key, value=substitute.value)
                 raise TypeError("on_undecodable has not returned this record")
             except Exception as error:
                 problem = error
         undecodable = Undecodable(record, f"{type(problem).__name__}: {problem}")
         if self._on_undecodable == "raise":
-            self._held[_partition_of(record)][record.offset] = record, size
-            self._held_records += 1
-            self._held_bytes += size
+            self._hold(_partition_of(record), [record])
             self._problems.append(undecodable)
         else:
             _log.warning("%s rejects a record: %s", self, undecodable)
@@ -557,15 +552,15 @@ class ShareConsumer:
         self._check()
         listed = _listed(records)
         chosen, failed = self._choose(listed, keep=kind is AcknowledgeType.RENEW)
-        accepted: Batches = {}
+        accepted: _Outcomes = {}
         began_s = time.monotonic()
         for task in self._submit(kind, chosen, terms):
             accepted |= await asyncio.shield(task)
-        refused = {}
-        for partition, spans in chosen.items():
-            taken = normalize((first, last) for first, last, _ in accepted.get(partition, ()))
-            if rest := subtract(spans, taken):
-                refused[partition] = rest
+        refused = {
+            partition: rest
+            for partition, spans in chosen.items()
+            if (rest := subtract(spans, accepted.get(partition, ())))
+        }
         if refused:
             failed |= {
                 record: self._why_not(record)
@@ -587,30 +582,30 @@ class ShareConsumer:
         :param keep: go on holding them
         """
         failed: dict[Record, str] = {}
-        offsets: dict[TopicIdPartition, list[int]] = {}
-        last: TopicIdPartition | None = None
-        for record in records:  # mostly of the same partition
-            if last is None or record.partition != last[1] or record.topic_id is not last[0]:
-                last = _partition_of(record)
-                held, of_partition = self._held[last], offsets.setdefault(last, [])
-            offset = record.offset
-            entry = held.get(offset)
-            # Another delivery of this record, which is not in hand, has another object.
-            if entry is None or entry[0] is not record:
-                failed[record] = self._why_not(record)
-                continue
-            of_partition.append(offset)
+        offsets: defaultdict[TopicIdPartition, list[int]] = defaultdict(list)
+        for partition, group in groupby(records, _partition_of):
+            of_partition = list(group)
+            held = self._held.get(partition, {})
+            take = held.get if keep else held.pop
+            taken = list(map(take, map(id, of_partition), repeat(None)))
+            if not all(taken):
+                pairs = zip(of_partition, taken, strict=True)
+                failed |= {record: self._why_not(record) for record, own in pairs if own is None}
+            chosen = [record for record in taken if record is not None]
+            offsets[partition] += map(offset_of, chosen)
             if not keep:
-                del held[offset]
-                self._held_records -= 1
-                self._held_bytes -= entry[1]
-        self._ended.set()
-        self._changed_at_s = time.monotonic()
+                self._let_go(chosen)
         return {
-            partition: runs(sorted(of_partition))
+            partition: runs(of_partition)
             for partition, of_partition in offsets.items()
             if of_partition
         }, failed
+
+    def _let_go(self, records: Sequence[Record]) -> None:
+        self._held_records -= len(records)
+        self._held_bytes -= sum(map(size_of, records))
+        self._changed_at_s = time.monotonic()
+        self._ended.set()
 
     def _why_not(self, record: Record) -> str:
         partition = _partition_of(record)
@@ -621,7 +616,7 @@ class ShareConsumer:
 
     def _submit(
         self, kind: AcknowledgeType, outcomes: _Outcomes, terms: tuple[tuple[str, Any], ...] = ()
-    ) -> set[asyncio.Task[Batches]]:
+    ) -> set[asyncio.Task[_Outcomes]]:
         """Add outcomes to the next requests; those of many calls travel together.
 
         :returns: the tasks of these requests, which go on if the caller is cancelled
@@ -633,18 +628,27 @@ class ShareConsumer:
                 together: _Outcomes = {}
                 self._unsettled[id(together)] = together
                 self._outgoing[key] = together, self._run(self._send(key, together))
+                if self._arrived:  # while the broker works
+                    asyncio.get_running_loop().call_soon(self._arrived[0].read_ahead)
             together, task = self._outgoing[key]
             together.setdefault(partition, []).extend(spans)
             tasks.add(task)
         return tasks
 
-    async def _send(self, key: _Terms, outcomes: _Outcomes) -> Batches:
+    async def _send(self, key: _Terms, outcomes: _Outcomes) -> _Outcomes:
+        """Return what the broker has accepted, of all calls, for whom a linear pass each would be
+        too much.
+        """
         node_id, kind, terms = key
         try:
             async with self._turns[node_id]:
                 del self._outgoing[key]
                 by_kind = {(partition, kind): spans for partition, spans in outcomes.items()}
-                return await self._ranges.settle(by_kind, **dict(terms))
+                accepted = await self._ranges.settle(by_kind, **dict(terms))
+                return {
+                    partition: normalize((first, last) for first, last, _ in batches)
+                    for partition, batches in accepted.items()
+                }
         except (ClientError, asyncio.CancelledError) as error:  # a close cancels, not the caller
             reason = str(error) or "the consumer was closed"
             self._losses += ((p, normalize(spans), reason) for p, spans in outcomes.items())
@@ -696,14 +700,14 @@ class ShareConsumer:
             # the next delivery may be in hand
             if partition in outcomes:
                 outcomes[partition][:] = subtract(normalize(outcomes[partition]), spans)
-        held = self._held[partition]
-        lost = [held.pop(offset) for offset in list(held) if contains(spans, offset)]
-        if not lost:
+        held = self._held.get(partition, {})
+        records = [record for record in held.values() if contains(spans, record.offset)]
+        if not records:
             return
-        self._held_records -= len(lost)
-        self._held_bytes -= sum(size for _, size in lost)
-        self._ended.set()
-        records = self._withdraw([record for record, _ in lost])
+        for record in records:
+            del held[id(record)]
+        self._let_go(records)
+        records = self._withdraw(records)
         if self._tracing is not None:
             self._tracing.lost(records)
         if records and self._on_lock_lost is not None:
@@ -755,10 +759,6 @@ class ShareConsumer:
         return nullcontext() if self._tracing is None else self._tracing.processing(record)
 
 
-def _partition_of(record: Record) -> TopicIdPartition:
-    return record.topic_id, record.partition  # type: ignore[return-value]  # it has one here
-
-
 def _listed(records: Records) -> Sequence[Record]:
     """Return records, each once.
 
@@ -766,10 +766,13 @@ def _listed(records: Records) -> Sequence[Record]:
     """
     if isinstance(records, Record):
         return [records]
-    listed = list({id(record): record for record in _items(records)}.values())
-    for record in listed:
-        if not isinstance(record, Record):
-            raise ClientError(f"{type(record).__name__} is not a record: pass what poll() returned")
+    listed = list(_items(records))
+    if not all(map(isinstance, listed, repeat(Record))):
+        other = next(item for item in listed if not isinstance(item, Record))
+        raise ClientError(f"{type(other).__name__} is not a record: pass what poll() returned")
+    by_id = {id(record): record for record in listed}
+    if len(by_id) < len(listed):
+        return list(by_id.values())
     return listed
 
 

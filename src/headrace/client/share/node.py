@@ -125,8 +125,6 @@ class ShareNode:
         :returns: what the broker has accepted
         """
         accepted: Batches = {}
-        if not self._of_held(outcomes):
-            return accepted
         async with self._lock:
             # The request before this one may have acknowledged some of them, or lost all.
             parts = deque([self._of_held(outcomes)])

@@ -415,16 +415,24 @@ class RangeConsumer:
         :param terms: headrace's fields of ``ShareAcknowledgeRequest``
         :returns: the accepted ones
         """
+        calls = [
+            node.acknowledge(outcomes, **terms)
+            for node in self._nodes.values()
+            if any(node.held.spans(partition) for partition, _ in outcomes)
+        ]
+        if len(calls) == 1:  # as usual: no tasks
+            return await calls[0]
         accepted: Batches = {}
-        for answer in await asyncio.gather(
-            *(node.acknowledge(outcomes, **terms) for node in self._nodes.values())
-        ):
+        for answer in await asyncio.gather(*calls):
             accepted |= answer
         return accepted
 
     def holder(self, partition: TopicIdPartition) -> int:
         """Return the id of the broker that has the locks of a partition; -1 if there are none."""
-        return next((i for i, node in self._nodes.items() if node.held.spans(partition)), -1)
+        for node_id, node in self._nodes.items():
+            if node.held.spans(partition):
+                return node_id
+        return -1
 
     async def release_unprocessed(self, ranges: Iterable[AcquiredRange]) -> None:
         """Release those of acquired records that are still held, and were not processed.

@@ -44,7 +44,8 @@ def _intersect(left: Sequence[Span], right: Sequence[Span]) -> Iterator[Span]:
 def subtract(left: Sequence[Span], right: Sequence[Span]) -> list[Span]:
     """Return the offsets of ``left`` not in ``right``; each argument is sorted and disjoint."""
     rest: list[Span] = []
-    j = 0
+    # Few of many runs need not pass by all of them.
+    j = max(bisect_right(right, left[0]) - 1, 0) if left else 0
     for first, last in left:
         while j < len(right) and right[j][1] < first:
             j += 1
