@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
-from operator import attrgetter
+from operator import itemgetter
 
 from headrace.client.records import Record, UnreadableBatch, decode_lists
 from headrace.protocol.partitions import TopicIdPartition
@@ -14,8 +14,9 @@ from headrace.protocol.partitions import TopicIdPartition
 from .spans import Span, contains, normalize, subtract
 from .types import AcquiredRange
 
-size_of = attrgetter("size_bytes")
-offset_of = attrgetter("offset")
+# Faster than attrgetter().
+offset_of = itemgetter(Record._fields.index("offset"))
+size_of = itemgetter(Record._fields.index("size_bytes"))
 
 _AHEAD = 500
 

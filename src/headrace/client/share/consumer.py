@@ -19,7 +19,7 @@ from collections.abc import (
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from itertools import groupby, repeat
-from operator import attrgetter
+from operator import attrgetter, is_
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -231,6 +231,10 @@ class ShareConsumer:
         """The records that were handed out, by ``id()``: another delivery of a record, which is not
         in hand, is another object.
         """
+        self._latest: list[tuple[TopicIdPartition, list[Record]]] = []
+        """Those of the latest hand-out, until others follow or some of them end: mostly all end in
+        one call.
+        """
         self._held_records = self._held_bytes = 0
         self._changed_at_s = 0.0
         """When records were last handed out or ended."""
@@ -387,6 +391,7 @@ class ShareConsumer:
 
     def _take(self, max_records: int) -> list[Record]:
         """Hand out records that have arrived."""
+        self._hold_each()
         taken: list[Record] = []
         while self._arrived and len(taken) < max_records:
             if self._held_bytes >= self._max_held_bytes:
@@ -416,10 +421,16 @@ class ShareConsumer:
         return taken
 
     def _hold(self, partition: TopicIdPartition, records: list[Record]) -> None:
-        self._held[partition].update(zip(map(id, records), records, strict=True))
+        self._latest.append((partition, records))
         self._held_records += len(records)
         self._held_bytes += sum(map(size_of, records))
         self._changed_at_s = time.monotonic()
+
+    def _hold_each(self) -> None:
+        """Hold the latest records one by one: they do not end together."""
+        for partition, records in self._latest:
+            self._held[partition].update(zip(map(id, records), records, strict=True))
+        self._latest = []
 
     def _decode(self, record: Record) -> Record | None:
         key, value = record.key, record.value
@@ -583,6 +594,14 @@ class ShareConsumer:
         """
         failed: dict[Record, str] = {}
         offsets: defaultdict[TopicIdPartition, list[int]] = defaultdict(list)
+        latest = [record for _, some in self._latest for record in some]
+        if not keep and len(records) == len(latest) and all(map(is_, records, latest)):
+            for partition, some in self._latest:
+                offsets[partition] += map(offset_of, some)
+            self._latest = []
+            self._let_go(records)
+            records = ()
+        self._hold_each()
         for partition, group in groupby(records, _partition_of):
             of_partition = list(group)
             held = self._held.get(partition, {})
@@ -700,6 +719,7 @@ class ShareConsumer:
             # the next delivery may be in hand
             if partition in outcomes:
                 outcomes[partition][:] = subtract(normalize(outcomes[partition]), spans)
+        self._hold_each()
         held = self._held.get(partition, {})
         records = [record for record in held.values() if contains(spans, record.offset)]
         if not records:
