@@ -159,8 +159,7 @@ async def test_an_outcome_of_a_record_that_is_not_held_hurts_no_other(
         assert set(failed(error)) == {0, 2}
         with pytest.raises(OutcomesFailed):
             await queue.accept([records[2]._replace(value=b"forged")])
-        with pytest.raises(OutcomesFailed, match="1 of 2"):
-            await queue.accept([records[2], records[2]])
+        await queue.accept([records[2], records[2]])
         with pytest.raises(ClientError, match="str is not a record"):
             await queue.accept("x")  # type: ignore[arg-type]
         await queue.accept(records[4:])
