@@ -238,7 +238,7 @@ async def test_a_broker_that_does_not_answer_does_not_hold_back_the_records_of_a
     consumer: RangeConsumer, monkeypatch: pytest.MonkeyPatch
 ):
     consumer._membership.assignment = frozenset({(TOPIC_ID, 0), (TOPIC_ID, 1)})
-    consumer._node(1).lock_timeout_ms = 60
+    consumer._node(1).lock_timeout_ms = 60_000
     answers, asked = asyncio.Event(), []
 
     async def fetch(node: ShareNode, *_: object) -> Any:

@@ -234,3 +234,30 @@ async def test_partitions_of_another_type(brokers: Brokers) -> None:
 def test_options_of_another_type(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ClientError, match=message):
         ShareConsumer(**{"conf": CONF, "topics": ["orders"], **options})
+
+
+@pytest.mark.parametrize("is_accepting", [False, True])
+@story
+async def test_records_that_are_lost_together_are_logged_in_one_line(
+    brokers: Brokers, caplog: pytest.LogCaptureFixture, is_accepting: bool
+) -> None:
+    brokers.move_leader("orders", 1)
+    async with consumer() as queue:
+        records: list[Record] = []
+        for number in (0, 1):
+            brokers.produce("orders", number, 2)
+            records += await queue.poll()
+        caplog.clear()
+        if is_accepting:
+            brokers.lose_answer(1)
+            with pytest.raises(OutcomesFailed):
+                await queue.accept(records[0])
+        else:
+            brokers.cut(1)
+            await asyncio.sleep(2)
+        assert len(await queue.poll()) == 3 + (not is_accepting)
+    (line,) = caplog.messages
+    assert line.startswith(
+        "share group g: lost 4 records of orders-0, orders-1, which are delivered again: "
+    )
+    assert line.count("node1:1") == 1

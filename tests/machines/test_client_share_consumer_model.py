@@ -98,6 +98,17 @@ class Worker:
     def member_id(self) -> str:
         return self.queue._ranges.member_id
 
+    @property
+    def arriving(self) -> int:
+        """The number of records in answers that no call has taken. All requests are answered."""
+        ranges = self.queue._ranges
+        return sum(
+            run.count
+            for node_id, fetch in ranges._fetches.items()
+            if fetch.exception() is None
+            for run in ranges._still_held(node_id, fetch.result().ranges)
+        )
+
     def _lose(self, records: list[Record]) -> None:
         for record in records:
             if self.in_hand.pop(place_of(record), None) is not record:
@@ -425,8 +436,7 @@ class Consumers(RuleBasedStateMachine):
             held = self.brokers.held_by(worker.member_id)
             assert worker.in_hand.keys() <= held
             queue = worker.queue
-            arriving = [run for f in queue._ranges._fetches.values() for run in f.result().ranges]
-            assert len(held) == queue.held + sum(run.count for run in arriving)
+            assert len(held) == queue.held + worker.arriving
             unraised = [p.record for p in queue._problems if isinstance(p, Undecodable)]
             records = (*worker.in_hand.values(), *unraised)
             assert queue._held_records == len(records)
@@ -472,7 +482,7 @@ class Consumers(RuleBasedStateMachine):
             assert not self.brokers.held_by(worker.member_id)
         self._finish_calls(self.calls.copy())
         assert not self.brokers.connections
-        self._run(asyncio.sleep(10 + 2 * LOCK_MS / 1000))  # delayed releases, and stalled requests
+        self._run(asyncio.sleep(CALM_S))  # delayed releases, and requests that stand still
         running = asyncio.all_tasks(self.loop)
         assert not running, f"{running} have not ended"
         if TOPIC not in self.brokers.topics:

@@ -162,14 +162,11 @@ class ShareNode:
             request = self._share_acknowledge(self._connection, self.session.epoch, batches, terms)
             response = await self._request(self._connection, request, self._cluster.timeout_ms)
         except ClientError as failure:
-            self._lose(batches, f"{failure}; the broker may have applied it before")
-            await self._connection_lost(failure)
+            await self._connection_lost(failure, batches)
             return {}
-        code = int(response.error_code)
-        if code:
-            self._lose(batches, error_name(code))
-            await self._refused(code, "ShareAcknowledge")  # the next fetch raises it
-            return {}
+        if response.error_code:
+            await self._refused(int(response.error_code), "ShareAcknowledge", batches)
+            return {}  # the next fetch raises it
         self.session.acknowledged()
         return self._settle(response, batches, accepted)
 
@@ -249,8 +246,14 @@ class ShareNode:
         for partition, spans in batches.items():
             self.lose(partition, _spans(spans), reason)
 
-    async def _connection_lost(self, failure: ClientError) -> None:
-        self._report(failure)
+    async def _connection_lost(self, failure: ClientError, sent: Batches | None = None) -> None:
+        """Lose the session and its records.
+
+        :param sent: outcomes without an answer
+        """
+        if not self.held.partitions():  # else the loss says it
+            self._report(failure)
+        self._lose(sent or {}, f"{failure}; the broker may have applied it before")
         self._forget(str(failure))
         await self._pause()
 
@@ -258,13 +261,19 @@ class ShareNode:
         pause_ms, self._pause_ms = self._pause_ms, min(2 * self._pause_ms, _RETRY_PAUSES_MS[1])
         await asyncio.sleep(pause_ms / 1000)
 
-    async def _refused(self, code: int, what: str) -> RequestRefused | None:
+    async def _refused(
+        self, code: int, what: str, sent: Batches | None = None
+    ) -> RequestRefused | None:
         """Lose the session, so that the next call opens another.
 
+        :param sent: refused outcomes, whose records are lost
         :returns: the refusal if the user may not read with this group
         """
-        self._report(f"{what}: {error_name(code)}")
-        if code == ErrorCode.SHARE_SESSION_NOT_FOUND:
+        is_gone = code == ErrorCode.SHARE_SESSION_NOT_FOUND
+        if not (sent or (is_gone and self.held.partitions())):  # else the loss says it
+            self._report(f"{what}: {error_name(code)}")
+        self._lose(sent or {}, error_name(code))
+        if is_gone:
             self._forget(error_name(code))
         self.session.lost()
         if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:

@@ -41,6 +41,8 @@ _log = get_logger(__name__)
 T = TypeVar("T")
 
 _RETRY_PAUSE_MS = 100
+_MAX_NAMES = 10
+"""The limit of partitions that a log line names."""
 _CLOSE_TIMEOUT_MS = 3000
 _RENEWAL_INTERVALS_MS = (20, 250)
 """The shortest and the longest interval of looking for locks to renew."""
@@ -102,6 +104,8 @@ class RangeConsumer:
         self._nodes: Mapping[int, ShareNode] = {}
         """Replaced, never changed: calls that wait iterate over it."""
         self._paused: set[TopicPartition] = set()
+        self._losses: list[tuple[str, int, str]] = []
+        """(partition, records, reason) of what was lost in this turn of the event loop."""
         self._reported: dict[str, str] = {}
         """What was last logged, by what it is about."""
 
@@ -605,16 +609,31 @@ class RangeConsumer:
         return node
 
     def _lose(self, partition: TopicIdPartition, spans: Sequence[Span], reason: str) -> None:
-        if not self._is_closed:
-            _log.warning(
-                "share group %s: lost %d records of %s-%d, which are delivered again: %s",
-                self.group_id,
-                count(spans),
-                self._topics[partition[0]].name,
-                partition[1],
-                reason,
-            )
-            self._on_lost(partition, spans, reason)
+        if self._is_closed:
+            return
+        if not self._losses:
+            asyncio.get_running_loop().call_soon(self._log_losses)
+        name = f"{self._topics[partition[0]].name}-{partition[1]}"
+        self._losses.append((name, count(spans), reason))
+        self._on_lost(partition, spans, reason)
+
+    def _log_losses(self) -> None:
+        """Log what was lost together, such as the records of a session, in one line."""
+        names, counts, reasons = zip(*self._losses, strict=True)
+        self._losses.clear()
+        partitions = list(dict.fromkeys(names))
+        more = len(partitions) - _MAX_NAMES
+        _log.warning(
+            "share group %s: lost %d records of %s, which are delivered again: %s",
+            self.group_id,
+            sum(counts),
+            ", ".join(partitions[:_MAX_NAMES]) + (f" and {more} partitions more" * (more > 0)),
+            "; ".join(
+                reason
+                for reason in dict.fromkeys(reasons)
+                if not any(other != reason and other.startswith(reason) for other in reasons)
+            ),
+        )
 
     def report(self, about: str, problem: object) -> None:
         """Log a problem once for as long as it lasts, and its end."""
