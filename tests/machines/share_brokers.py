@@ -55,7 +55,8 @@ class JumpingLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._now_s = 1000.0
         self._turns = self._readings = 0
-        self._after: list[tuple[int, Callable[[], object]]] = []
+        self.plans: list[tuple[int, Callable[[], object]]] = []
+        """(turns until then, what is called)"""
         self._selector = self
         self.failures: list[dict[str, Any]] = []
         """Contexts of exceptions in callbacks and tasks, as asyncio describes them."""
@@ -79,13 +80,13 @@ class JumpingLoop(asyncio.BaseEventLoop):
 
     def after(self, turns: int, call: Callable[[], object]) -> None:
         """Call a function after so many turns of the loop."""
-        self._after.append((turns, call))
+        self.plans.append((turns, call))
 
     def select(self, timeout_s: float | None) -> list[Any]:
         """Stand for the selector: begin a turn."""
         self._readings = 0
-        due = [call for turns, call in self._after if turns <= 0]
-        self._after = [(turns - 1, call) for turns, call in self._after if turns > 0]
+        due = [call for turns, call in self.plans if turns <= 0]
+        self.plans = [(turns - 1, call) for turns, call in self.plans if turns > 0]
         for call in due:
             call()
         if due:
@@ -311,10 +312,10 @@ class Brokers:
 
     @property
     def is_well(self) -> bool:
-        """True if nothing is wrong now."""
+        """True if nothing is wrong, and nothing is going to happen."""
         is_stalled = self.loop.now_ms() < max(self.stalled_until_ms.values())
         troubles = (*self.lost_answers.values(), *self.refusals.values())
-        return not (is_stalled or self.is_down or any(troubles))
+        return not (is_stalled or self.is_down or any(troubles) or self.loop.plans)
 
     # Connections
 

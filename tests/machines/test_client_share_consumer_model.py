@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -45,9 +46,10 @@ from .share_brokers import (
 ACCEPT, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.REJECT
 TOPIC, PARTITIONS, MAX_TOPICS = "orders", 3, 4
 MAX_HELD, MAX_HELD_BYTES = 12, 20
-CONF = {"bootstrap.servers": "node1:1,node2:1", "group.id": "g", "socket.timeout.ms": 5000}
+CONF = {"bootstrap.servers": "node1:1,node2:1", "group.id": "g", "socket.timeout.ms": 2000}
 REJECTER, RAISER = WORKERS = ("ann", "bob")
-CALM_S = 20 + 3 * LOCK_MS / 1000
+LONGEST_STALL_MS = 5000
+CALM_S = (LONGEST_STALL_MS + 2 * LOCK_MS) / 1000
 """After so long without faults, all that was lost is told."""
 CALL_S = 120.0
 """The longest time of a call, on the loop's clock."""
@@ -207,7 +209,6 @@ class Consumers(RuleBasedStateMachine):
         self.brokers = Brokers(self.loop, self.rng, self._check_outcome)
         on_jumping_loop(self.brokers, self.patches)
         self.brokers.delays = delays
-        self.brokers.create(TOPIC, PARTITIONS)
         self.calls: list[asyncio.Task[Any]] = []
         self.of_member: dict[str, Worker] = {}
         self.workers: dict[str, Worker] = {}
@@ -221,8 +222,17 @@ class Consumers(RuleBasedStateMachine):
         return self.loop.run_until_complete(asyncio.wait_for(call, CALL_S))
 
     def _open(self, name: str) -> None:
-        worker = self._worker(name)
-        self._run(worker.queue.open())
+        """Open a consumer, again if something happens meanwhile."""
+        for _ in range(10):
+            self.brokers.heal()
+            if TOPIC not in self.brokers.topics:
+                self.brokers.create(TOPIC, PARTITIONS)
+            worker = self._worker(name)
+            try:
+                return self._run(worker.queue.open())  # type: ignore[no-any-return]
+            except ClientError:
+                assert worker.queue.is_closed
+        raise AssertionError(f"{name} cannot open a consumer")
 
     def _worker(self, name: str) -> Worker:
         async def create() -> Worker:
@@ -245,6 +255,10 @@ class Consumers(RuleBasedStateMachine):
         self.calls.append(task)
         if waits:
             self._finish_calls([task])
+
+    async def _try_to_open(self, worker: Worker) -> None:
+        with suppress(ClientError):
+            await worker.queue.open()
 
     def _finish_calls(self, calls: list[asyncio.Task[Any]]) -> None:
         if calls:
@@ -278,7 +292,7 @@ class Consumers(RuleBasedStateMachine):
         name=st.sampled_from(WORKERS),
         kind=st.sampled_from((ACCEPT, ACCEPT, RELEASE, RELEASE, REJECT, RENEW)),
         most=st.sampled_from((1, 3, 100)),
-        delay=st.sampled_from((0.0, 0.0, 0.5, 2.0, 10.0)),
+        delay=st.sampled_from((0.0, 0.0, 0.5, 2.0, 6.0)),
         cancel_after=cancellations,
         waits=st.booleans(),
     )
@@ -312,22 +326,21 @@ class Consumers(RuleBasedStateMachine):
     def reopen(self, name: str, cancel_close: int | None, cancel_open: int | None) -> None:
         """Close a consumer, also while its calls and another one that opens go on."""
         worker = self.workers[name]
-        self._call(worker.queue.close(), cancel_close)
         is_well = self.brokers.is_well
+        self._call(worker.queue.close(), cancel_close)
         self._run(worker.queue.close())
         assert worker.queue.is_closed
         with pytest.raises(ClientError, match="closed"):
             self._run(worker.queue.poll())
         if is_well:
             assert not self.brokers.held_by(worker.member_id)
-        self.brokers.heal()
-        if TOPIC not in self.brokers.topics:
-            self.brokers.create(TOPIC, PARTITIONS)
         if cancel_open is not None:
             worker = self._worker(name)
-            self._call(worker.queue.open(), cancel_open)
+            is_well = self.brokers.is_well
+            self._call(self._try_to_open(worker), cancel_open)
             self._run(worker.queue.close())
-            assert worker.member_id not in self.brokers.members
+            if is_well:
+                assert worker.member_id not in self.brokers.members
         self._open(name)
 
     # What happens elsewhere
@@ -342,7 +355,7 @@ class Consumers(RuleBasedStateMachine):
     def produce(self, number: int, count: int, codec: int, skipped: int) -> None:
         self.brokers.produce(TOPIC, number, count, codec, skipped)
 
-    @rule(ms=st.sampled_from((1, 10, 100, 1000, LOCK_MS // 2, LOCK_MS, 3 * LOCK_MS)))
+    @rule(ms=st.sampled_from((1, 10, 100, 1000, LOCK_MS // 2, 2 * LOCK_MS)))
     def wait(self, ms: int) -> None:
         self._run(asyncio.sleep(ms / 1000))
 
@@ -363,7 +376,7 @@ class Consumers(RuleBasedStateMachine):
 
     @rule(
         node_id=st.sampled_from(NODES),
-        ms=st.sampled_from((50, 1000, 2 * LOCK_MS, 20_000)),
+        ms=st.sampled_from((50, 1000, LONGEST_STALL_MS)),
         after=turns,
     )
     def stall(self, node_id: int, ms: int, after: int) -> None:
@@ -503,7 +516,7 @@ class Consumers(RuleBasedStateMachine):
 TestConsumers = Consumers.TestCase
 TestConsumers.settings = settings(
     deadline=None,
-    max_examples=25,
+    max_examples=20,
     stateful_step_count=30,
     suppress_health_check=list(HealthCheck),
 )
