@@ -20,7 +20,7 @@ from headrace.cli.librdkafka import (
     partition_count,
     reason,
 )
-from headrace.cli.nouns import Lazy, arg, command, one_of, repeated, switch
+from headrace.cli.nouns import Lazy, arg, command, one_of, switch
 from headrace.times import time_ms
 
 from .json_records import Headers, MalformedLine, NewRecord, read_record
@@ -70,7 +70,16 @@ def _header(text: str) -> tuple[str, bytes]:
         ),
     ),
     arg("-k", "--key", metavar="TEXT", help="the key of all records"),
-    repeated("-H", "NAME=VALUE", "a header of all records", dest="headers", type=_header),
+    arg(
+        "-H",
+        "--header",
+        dest="headers",
+        action="append",
+        default=[],
+        type=_header,
+        metavar="NAME=VALUE",
+        help="a header of all records; may be repeated",
+    ),
     arg("-p", "--partition", type=int, metavar="N", help="the partition of all records"),
     switch("--keep-partitions", "with --json: use the field partition"),
     arg("--timestamp", type=time_ms, metavar="TIME", help="the timestamp of all records"),
