@@ -1,7 +1,8 @@
-"""Imports that leave out what only tests of libraries need."""
+"""Imports that leave out what only tests of libraries need, and that are not collected."""
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,3 +23,14 @@ def without_hypothesis() -> Iterator[None]:
     finally:
         if hidden:
             del sys.modules["hypothesis"]
+
+
+@contextmanager
+def never_collected() -> Iterator[None]:
+    """Exempt what is imported meanwhile from garbage collection: the process never frees it."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,31 +107,30 @@ def must_answer(config: Mapping[str, str]) -> None:
     """
     import asyncio
 
+    from headrace.client.cluster import parse_bootstrap
     from headrace.client.config import check_access, read_config
     from headrace.client.errors import UnsupportedSetting
-
-    try:
-        read = read_config(config)
-    except UnsupportedSetting:
-        _must_listen(config)  # librdkafka may support it
-        return
-    connect_timeout_ms = min(read.connect_timeout_ms, int(_CONNECT_TIMEOUT_S * 1000))
-    asyncio.run(check_access(replace(read, connect_timeout_ms=connect_timeout_ms)))
-
-
-def _must_listen(config: Mapping[str, str]) -> None:
-    """Check that a bootstrap server accepts connections.
-
-    :raises Failure: none does
-    :raises BadUsage: they are malformed
-    """
-    from headrace.client.cluster import parse_bootstrap
-    from headrace.client.errors import error_line
 
     try:
         servers = parse_bootstrap(config["bootstrap.servers"])
     except ValueError as error:
         raise BadUsage(str(error)) from error
+    try:
+        read = read_config(config)
+    except UnsupportedSetting:
+        _must_listen(servers)  # librdkafka may support it
+        return
+    connect_timeout_ms = min(read.connect_timeout_ms, int(_CONNECT_TIMEOUT_S * 1000))
+    asyncio.run(check_access(replace(read, connect_timeout_ms=connect_timeout_ms)))
+
+
+def _must_listen(servers: Sequence[tuple[str, int]]) -> None:
+    """Check that a bootstrap server accepts connections.
+
+    :raises Failure: none does
+    """
+    from headrace.client.errors import error_line
+
     problems = []
     for host, port in servers:
         try:

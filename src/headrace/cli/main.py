@@ -6,7 +6,6 @@ Exit status: 0; 1 for a failure; 2 for bad usage. Both print one line on stderr.
 from __future__ import annotations
 
 import errno
-import gc
 import os
 import re
 import sys
@@ -15,14 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from headrace import __version__
-from headrace.imports import without_hypothesis
+from headrace.imports import never_collected, without_hypothesis
 
 from .commands import COMMANDS, SECTIONS, load
 from .errors import BadUsage, Failure, as_failure, one_line_error
 from .tables import one_line
 
 if TYPE_CHECKING:
-    from .nouns import Noun, Verb
+    from .nouns import Verb
 
 _HELP = ("-h", "--help")
 
@@ -39,17 +38,6 @@ class _Parser(ArgumentParser):
         self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
 
 
-def _load(name: str) -> Verb | Noun:
-    # Imported objects live as long as the process: exempt them from garbage collection.
-    gc.disable()
-    try:
-        with without_hypothesis():
-            return load(name)
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
 def command_of(words: Sequence[str]) -> tuple[str, Verb, Sequence[str]]:
     """Return the name of the command that a command line names, the command, and its arguments.
 
@@ -61,7 +49,8 @@ def command_of(words: Sequence[str]) -> tuple[str, Verb, Sequence[str]]:
         _explain("", first, {name: entry.summary for name, entry in COMMANDS.items()})
     from .nouns import Verb  # not for a help, nor for bad usage: it imports the options
 
-    noun = _load(first)
+    with never_collected():
+        noun = load(first)
     if isinstance(noun, Verb):
         return first, noun, words[1:]
     is_option = not second or second.startswith("-")
@@ -148,7 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         name, command, words = command_of(sys.argv[1:] if arguments is None else list(arguments))
         prog = f"headrace {name}"
-        status = command.run(parsed(name, command, words))
+        with without_hypothesis():
+            status = command.run(parsed(name, command, words))
         sys.stdout.flush()
         return status
     except SystemExit as end:  # argparse has printed its message

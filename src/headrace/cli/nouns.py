@@ -25,8 +25,6 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.imports import without_hypothesis
-
 from .client_options import call_options
 from .options import DEFAULT_DATA_DIR, Address, page_address, positive_seconds
 from .output import Output, output_option
@@ -221,5 +219,4 @@ class Lazy:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        with without_hypothesis():
-            return getattr(import_module(self._name), attribute)
+        return getattr(import_module(self._name), attribute)

@@ -6,6 +6,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import NoReturn
 
+from headrace.imports import never_collected
+
 from .metrics_access import METRICS_ACCESS
 from .nouns import allow_host_option, arg, command, file_option, one_of, repeated, switch
 from .options import (
@@ -90,6 +92,7 @@ def run(options: Namespace) -> NoReturn:
 
     :raises Failure: it cannot start
     """
-    from .broker_process import run_broker  # a help does not import the broker
+    with never_collected():
+        from .broker_process import run_broker  # a help does not import the broker
 
     run_broker(options)
