@@ -21,7 +21,7 @@ from headrace.security.acls import (
 )
 
 from .errors import BadUsage
-from .nouns import DRY_RUN, YES, Declaration, Lazy, Noun, arg, one_of, repeated, switch
+from .nouns import DRY_RUN, YES, Declaration, Lazy, Noun, arg, one_of, repeatable, switch
 from .output import Output, Row
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _resource(resource_type: ResourceType, name: str) -> tuple[ResourceType, str
 
 
 _RESOURCES = [
-    repeated(
+    repeatable(
         f"--{resource_type.name.lower().replace('_', '-')}",
         "NAME",
         f"a {resource_type.name.lower().replace('_', ' ')}; * for all",
@@ -78,14 +78,14 @@ _RESOURCES = [
     )
 ]
 _ENTRIES = (
-    repeated(
+    repeatable(
         "--operation",
         "OPERATION",
         "read, write, create, describe, alter, delete, all …",
         dest="operations",
         type=_operation,
     ),
-    repeated("--host", "ADDRESS", "an address of clients", dest="hosts"),
+    repeatable("--host", "ADDRESS", "an address of clients", dest="hosts"),
 )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import BadUsage
-from .nouns import DRY_RUN, YES, Declaration, Lazy, Noun, arg, repeated, switch
+from .nouns import DRY_RUN, YES, Declaration, Lazy, Noun, arg, repeatable, switch
 from .options import properties_file, setting
 from .output import Output, Row
 
@@ -27,7 +27,7 @@ _KIND = arg(
 SETTINGS: Declaration = arg(
     "settings", nargs="*", type=setting, metavar="CONFIG=VALUE", help="configs to set"
 )
-UNSET = repeated("--delete", "CONFIG", "a config to delete, so that its default holds")
+UNSET = repeatable("--delete", "CONFIG", "a config to delete, so that its default holds")
 _DEFAULT = "default"
 """The name that stands for the dynamic defaults of all brokers."""
 

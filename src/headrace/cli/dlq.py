@@ -16,7 +16,7 @@ from headrace.positions import Position, position
 
 from .client_options import client_config, client_options, must_answer
 from .errors import BadUsage
-from .nouns import DRY_RUN, YES, Lazy, Noun, arg, repeated, switch
+from .nouns import DRY_RUN, YES, Lazy, Noun, arg, repeatable, switch
 from .options import pattern, positive_number
 from .output import Output, Row, confirm, output_option
 from .progress import count_progress
@@ -42,8 +42,8 @@ _ENDED_BY_SIGNAL = 128
 _CONNECTION = (output_option, client_options)
 _FILTERS = (
     arg("queue", metavar="QUEUE", help="the topic with the letters"),
-    repeated("--source", "TOPIC", "letters of this topic's records"),
-    repeated("--group", "GROUP", "letters of this share group"),
+    repeatable("--source", "TOPIC", "letters of this topic's records"),
+    repeatable("--group", "GROUP", "letters of this share group"),
     arg("--reason", type=pattern, metavar="REGEX", help="letters whose reason has a match"),
     arg("--key", metavar="TEXT", help="letters of records with this key"),
     arg(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli.client_options import client_options, must_answer
 from headrace.cli.errors import BadUsage
-from headrace.cli.nouns import Lazy, repeated
+from headrace.cli.nouns import Lazy, repeatable
 from headrace.cli.options import setting
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ else:
 
 LIBRDKAFKA_OPTIONS = (
     client_options,
-    repeated(
+    repeatable(
         "-X",
         "NAME=VALUE",
         "a client config of librdkafka; overrides the file",

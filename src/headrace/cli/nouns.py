@@ -64,7 +64,7 @@ def file_option(name: str, help_text: str) -> Declaration:
     return arg(name, type=Path, metavar="FILE", help=help_text)
 
 
-def repeated(name: str, metavar: str, help_text: str, **settings: Any) -> Declaration:
+def repeatable(name: str, metavar: str, help_text: str, **settings: Any) -> Declaration:
     """Return the declaration of an option that may be given several times: a list."""
     help_text += "; may be repeated"
     return arg(name, action="append", default=[], metavar=metavar, help=help_text, **settings)
@@ -89,7 +89,7 @@ def listen_option(default: Address, what: str) -> Declaration:
 
 def allow_host_option(what: str) -> Declaration:
     """Return the declaration of further names under which a port is served."""
-    return repeated("--allow-host", "NAME", f"another name of this machine under which {what}")
+    return repeatable("--allow-host", "NAME", f"another name of this machine under which {what}")
 
 
 def data_dir_option(help_text: str) -> Declaration:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.security.quota_entities import CLIENT_ID, IP, USER, Entity, entity_of
 
 from .errors import BadUsage
-from .nouns import DRY_RUN, YES, Lazy, Noun, arg, repeated
+from .nouns import DRY_RUN, YES, Lazy, Noun, arg, repeatable
 from .output import Output, Row
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _ENTITY = [
     declaration
     for kind, what in ((USER, "a user"), (CLIENT_ID, "a client id"), (IP, "an address"))
     for declaration in (
-        repeated(f"--{kind}", "NAME", what, dest="entity", type=partial(_named, kind)),
+        repeatable(f"--{kind}", "NAME", what, dest="entity", type=partial(_named, kind)),
         arg(
             f"--{kind}-default",
             dest="entity",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.uuid_text import uuid_text
 
 from .errors import BadUsage, Failure
-from .nouns import DRY_RUN, YES, command, data_dir_option, repeated
+from .nouns import DRY_RUN, YES, command, data_dir_option, repeatable
 from .options import setting
 from .output import Output, confirm, output_option
 from .tables import json_line, one_line
@@ -40,7 +40,7 @@ _GIVEN_UP = (
     data_dir_option("the broker's data directory"),
     DRY_RUN,
     YES,
-    repeated(
+    repeatable(
         "-c",
         "KEY=VALUE",
         "a config that the broker is started with, for the internal topics",

@@ -9,7 +9,7 @@ from typing import NoReturn
 from headrace.imports import never_collected
 
 from .metrics_access import METRICS_ACCESS
-from .nouns import allow_host_option, arg, command, file_option, one_of, repeated, switch
+from .nouns import allow_host_option, arg, command, file_option, one_of, repeatable, switch
 from .options import (
     DEFAULT_DATA_DIR,
     DEFAULT_LISTEN,
@@ -49,7 +49,9 @@ from .options import (
         ),
         switch("--ephemeral", "keep the state in a temporary directory, deleted at the end"),
     ),
-    repeated("-c", "KEY=VALUE", "a broker config under Kafka's name", dest="configs", type=setting),
+    repeatable(
+        "-c", "KEY=VALUE", "a broker config under Kafka's name", dest="configs", type=setting
+    ),
     arg(
         "--config",
         dest="config_file",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .client_options import call_options
 from .cluster_run import on_cluster
-from .lag.show import QUERY_OPTIONS, View, display, duration, footer, lag_query, snapshots
+from .lag.show import QUERY_OPTIONS, View, display, duration, footer, lag_query, repeated
 from .nouns import arg, command, seconds_option
 from .options import positive_number
 from .output import Output, Row, output_option
@@ -68,7 +68,7 @@ async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
         return View([_row(group) for group in groups], [footer(seen)])
 
     watch = LagWatch(cluster, query, _WINDOW_S)
-    await display(snapshots(watch.snapshot, options.every, options.iterations), view, output)
+    await display(repeated(watch.snapshot, options.every, options.iterations), view, output)
 
 
 def sort_groups(groups: Sequence[GroupLag], order: str) -> list[GroupLag]:

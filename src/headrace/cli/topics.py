@@ -12,7 +12,7 @@ from headrace.errors import ErrorCode
 from headrace.patterns import matches
 from headrace.uuid_text import uuid_text
 
-from .nouns import DRY_RUN, YES, Declaration, Lazy, Noun, arg, repeated, switch
+from .nouns import DRY_RUN, YES, Declaration, Lazy, Noun, arg, repeatable, switch
 from .options import MAX_PARTITION, number_up_to, pattern, setting
 from .output import Output, Row
 from .progress import in_steps
@@ -190,7 +190,7 @@ _PARTITIONS = {"type": number_up_to(MAX_PARTITION), "metavar": "N"}
         metavar="N",
         help="replicas (default: the broker's)",
     ),
-    repeated("--config", "NAME=VALUE", "a config", type=setting),
+    repeatable("--config", "NAME=VALUE", "a config", type=setting),
     switch("--if-not-exists", "leave alone what exists"),
     DRY_RUN,
     examples="headrace topics create orders --partitions 12 --config retention.ms=86400000",

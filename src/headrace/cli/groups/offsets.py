@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli.errors import BadUsage, Failure
-from headrace.cli.nouns import DRY_RUN, YES, Lazy, arg, one_of, repeated, switch
+from headrace.cli.nouns import DRY_RUN, YES, Lazy, arg, one_of, repeatable, switch
 from headrace.cli.options import MAX_PARTITION, topic_and_partitions
 from headrace.cli.output import Output
 from headrace.cli.tables import one_line
@@ -64,7 +64,7 @@ _GROUP = arg("group_id", metavar="GROUP", help="id of the group")
         ),
         required=True,
     ),
-    repeated(
+    repeatable(
         "--topic",
         "TOPIC",
         "a topic, or some of its partitions as TOPIC:0,1,2",
@@ -181,7 +181,7 @@ async def _is_share(
     :raises UnknownGroup: it does not exist, and has no new type
     :raises Failure: it is of another type, or has members and must not
     """
-    await cluster.connection()  # without a broker, questions to coordinators are repeated
+    await cluster.connection()  # without a broker, questions to coordinators are repeatable
     group = await groups.describe_group(cluster, group_id)
     if group is None:
         if new_type is None:
@@ -258,7 +258,7 @@ async def _plan(
     "delete-offsets",
     "delete the offsets of a group in topics that it does not read any more",
     _GROUP,
-    repeated(
+    repeatable(
         "--topic",
         "TOPIC",
         "a topic; of a consumer group also some of its partitions, as TOPIC:0,1,2",

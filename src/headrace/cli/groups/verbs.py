@@ -126,7 +126,7 @@ async def _described(
         listed = await _listed(cluster, types)
         group_ids = [group.group_id for group in listed.groups]
         problems += map(str, listed.errors)
-    await cluster.connection()  # without a broker, questions to coordinators are repeated
+    await cluster.connection()  # without a broker, questions to coordinators are repeatable
     answers = await in_steps(
         group_ids,
         _GROUPS_AT_ONCE,

@@ -18,7 +18,7 @@ from headrace.cli.nouns import (
     command,
     file_option,
     listen_option,
-    repeated,
+    repeatable,
     seconds_option,
 )
 from headrace.cli.options import Address
@@ -47,7 +47,7 @@ _GRPC_OPTIONS = (
     "serve KEDA's external scaler: scale workers by the lag of their group",
     client_options,
     listen_option(DEFAULT_LISTEN, "gRPC"),
-    repeated(
+    repeatable(
         "--allow-bootstrap",
         "HOST:PORT,…",
         "servers that ScaledObjects may name as bootstrapServers, in exactly these words",

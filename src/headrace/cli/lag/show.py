@@ -15,7 +15,7 @@ from headrace.amounts import count_of, long_duration
 from headrace.cli.client_options import call_options
 from headrace.cli.cluster_run import on_cluster
 from headrace.cli.errors import BadUsage, Failure
-from headrace.cli.nouns import arg, command, repeated, switch
+from headrace.cli.nouns import arg, command, repeatable, switch
 from headrace.cli.options import GROUP_TYPES, group_types, pattern, positive_seconds
 from headrace.cli.output import Output, Row, output_option
 from headrace.cli.tables import one_line
@@ -32,7 +32,7 @@ _FEWEST_LINES = 3
 
 QUERY_OPTIONS = (
     arg("groups", nargs="*", metavar="GROUP", help="groups to show (default: all)"),
-    repeated("--topic", "TOPIC", "a topic"),
+    repeatable("--topic", "TOPIC", "a topic"),
     *(
         arg(name, type=pattern, metavar="REGEX", help=help_text)
         for name, help_text in (
@@ -132,7 +132,7 @@ async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
         return await snapshot(cluster, query)
 
     if options.watch is not None:
-        await display(snapshots(take, options.watch), view, output)
+        await display(repeated(take, options.watch), view, output)
         return
     seen = await take()
     _print(view(seen), output)
@@ -140,7 +140,7 @@ async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
         raise Failure("; ".join(_shortened(seen.warnings)))
 
 
-async def snapshots(
+async def repeated(
     take: Callable[[], Awaitable[Snapshot]], every_s: float, times: int | None = None
 ) -> AsyncIterator[Snapshot]:
     """Yield snapshots. While the cluster does not answer, yield the last one again, with the
@@ -186,13 +186,13 @@ def _print(view: View, output: Output) -> None:
 
 
 async def display(
-    series: AsyncIterator[Snapshot], view_of: Callable[[Snapshot], View], output: Output
+    snapshots: AsyncIterator[Snapshot], view_of: Callable[[Snapshot], View], output: Output
 ) -> None:
     """Show snapshots until Ctrl-C; on a terminal, one in the place of the other."""
     on_terminal = sys.stdout.isatty() and not output.is_json
     screen: Any = None
     with ExitStack() as stack, suppress(asyncio.CancelledError):  # Ctrl-C
-        async for seen in series:
+        async for seen in snapshots:
             view = view_of(seen)
             view = view._replace(below=[*view.below, *_shortened(seen.warnings)])
             if on_terminal:
