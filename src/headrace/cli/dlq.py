@@ -302,8 +302,8 @@ def redrive_letters(
             continue
         with _calls(options) as (config, stop):
             run = run or redrive.Redrive(config, queue, selection, limits)
-            what = f"redriving {queue}" if executes else f"reading {queue}"
-            with count_progress(what, "letters") as progress:
+            what = f"{'redriving' if executes else 'reading'} letters of {queue}"
+            with count_progress(what) as progress:
                 counts = (run.run if executes else run.plan)(stop, progress)
             _print_counts(Output(output), counts, executes=executes)
         if stop.status:

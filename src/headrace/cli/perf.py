@@ -83,11 +83,10 @@ def share_consume(
                 size_bytes += sum(len(r.key or b"") + len(r.value or b"") for r in records)
                 await queue.accept(records)
                 last_s = time.monotonic()
-                if progress is not None:
-                    progress(count, max)
+                progress(count, max)
 
     async def run() -> None:
-        with count_progress(f"consuming {topic}", "records") as progress:
+        with count_progress(f"consuming records of {topic}") as progress:
             async with asyncio.TaskGroup() as tasks:
                 for number in range(members):
                     tasks.create_task(member(number + 1, progress))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 K = TypeVar("K")
@@ -13,70 +14,55 @@ V = TypeVar("V")
 _WORTH_SHOWING = 2
 
 
+@contextmanager
+def _bar(
+    what: str, total: int | None, *columns: str, is_worth: bool = True
+) -> Iterator[Callable[..., None]]:
+    """Yield rich's function that updates a bar, which is shown if stderr is a terminal.
+
+    :param what: the label of the bar
+    :param columns: names of rich's columns behind it
+    """
+    if not is_worth or not sys.stderr.isatty():
+        yield lambda **_: None
+        return
+    from rich import progress  # slow to import, and rarely needed
+    from rich.console import Console
+
+    shown = (
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        *(getattr(progress, name)() for name in columns),
+    )
+    with progress.Progress(*shown, console=Console(stderr=True), transient=True) as bars:
+        yield partial(bars.update, bars.add_task(what, total=total))
+
+
 async def in_steps(
     items: Sequence[K], step: int, what: str, ask: Callable[[Sequence[K]], Awaitable[Mapping[K, V]]]
 ) -> dict[K, V]:
     """Return the answers about all items, which are asked for in slices of ``step``.
 
-    Show a progress bar if there are more than a few slices and stderr is a terminal.
-
-    :param what: the label of the bar
+    Show a bar if there are more than a few slices.
     """
-    pieces: Iterable[Sequence[K]] = [
-        items[start : start + step] for start in range(0, len(items), step)
-    ]
-    if len(items) > _WORTH_SHOWING * step and sys.stderr.isatty():
-        from rich.console import Console  # slow to import, and rarely needed
-        from rich.progress import track
-
-        pieces = track(pieces, what, console=Console(stderr=True), transient=True)
     answers: dict[K, V] = {}
-    for piece in pieces:
-        answers |= await ask(piece)
+    is_worth = len(items) > _WORTH_SHOWING * step
+    with _bar(what, len(items), "MofNCompleteColumn", is_worth=is_worth) as update:
+        for start in range(0, len(items), step):
+            answers |= await ask(items[start : start + step])
+            update(advance=step)
     return answers
 
 
 @contextmanager
 def byte_progress(what: str, total_bytes: int) -> Iterator[Callable[[int], object]]:
-    """Yield a function that takes numbers of bytes; show their sum if stderr is a terminal.
-
-    :param what: the label of the bar
-    """
-    if not sys.stderr.isatty():
-        yield lambda size_bytes: None
-        return
-    from rich.console import Console  # slow to import
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total_bytes)
-        yield lambda size_bytes: progress.advance(task, size_bytes)
+    """Yield a function that takes numbers of bytes, and show their sum."""
+    with _bar(what, total_bytes, "DownloadColumn", "TransferSpeedColumn") as update:
+        yield lambda size_bytes: update(advance=size_bytes)
 
 
 @contextmanager
-def count_progress(what: str, unit: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a function that takes what is done and the total; None if stderr is no terminal.
-
-    :param what: the label of the bar
-    :param unit: what is counted
-    """
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console  # slow to import
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None)
-
-        def update(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
-
-        yield update
+def count_progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that takes what is done and the total, and show them."""
+    with _bar(what, None, "MofNCompleteColumn") as update:
+        yield lambda done, total: update(completed=done, total=total)
