@@ -324,6 +324,35 @@ class LimitedLog:
         self._logger.log(level, message, *values, exc_info=error)
 
 
+class FewLines:
+    """A logger of warnings that writes some in each second, and then how many more there were. It
+    is used on an event loop.
+
+    :param about: what the lines are about
+    :param limit: of the lines in a second
+    """
+
+    def __init__(self, logger: logging.Logger, about: str, limit: int = 10) -> None:
+        self._logger, self._about, self._limit = logger, about, limit
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def warning(self, message: str, *values: object) -> None:
+        """Log a warning, or count it."""
+        self._count += 1
+        if self._count <= self._limit:
+            self._logger.warning(message, *values)
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(LIMITED_LINE_INTERVAL_S, self._tell)
+
+    def _tell(self) -> None:
+        self._timer = None
+        more, self._count = self._count - self._limit, 0
+        if more > 0:
+            self._logger.warning("%d more warnings like this about %s", more, self._about)
+
+
 _unhandled = LimitedLog(get_logger("headrace"))
 
 

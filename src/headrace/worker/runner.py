@@ -17,10 +17,10 @@ from headrace.client.config import read_config
 from headrace.client.configs import ConfigType, alter_configs, describe_configs, share_group_config
 from headrace.client.errors import ClientError, RequestRefused
 from headrace.client.groups import SHARE, GroupDescription, describe_group
-from headrace.client.records import Record
+from headrace.client.records import Record, UnreadableBatch
 from headrace.client.share.consumer import OutcomesFailed, ShareConsumer, is_setting
 from headrace.client.topics import NewTopic, ensure_topic
-from headrace.log_lines import get_logger
+from headrace.log_lines import FewLines, get_logger
 from headrace.protocol.partitions import TopicPartition
 
 from .attempts import Waiting, attempt_of, origin_of, terms_of
@@ -46,6 +46,10 @@ _log = get_logger(__name__)
 
 _POLL_S = 1.0
 _MAX_POLL_RECORDS = 500
+_AHEAD_S = 0.05
+"""Records that are expected to begin in this time are taken from the broker before."""
+_STALLED_S = 1.0
+"""The time after which records that were taken ahead go back."""
 _RETRY_PAUSES_S = (1.0, 30.0)
 """The first and the longest pause after which a consumer that has failed is opened again."""
 _CANCEL_GRACE_S = 5.0
@@ -113,6 +117,7 @@ class Runner:
         self.busy_s = 0.0
         """The sum of all times for which slots were busy."""
         self.breaker = None if task.breaker is None else task.breaker.new()
+        self._failure_lines = FewLines(_log, str(self))
         self.failures: deque[tuple[float, Record, int, str]] = deque(maxlen=20)
         """The last failures: (time, record, attempt, reason)."""
         self._conf = {
@@ -124,6 +129,8 @@ class Runner:
         self._queue: ShareConsumer | None = None
         self._ready: deque[Record] = deque()
         self._slots, self._is_starting = 0, False
+        self._ended = self._counted = self._taken_ahead = 0
+        self._counted_at_s = 0.0
         self._slot_free = asyncio.Event()
         self._endings = Endings(task, worker, self.counts, self._slot_free.set)
         self._waiting = Waiting()
@@ -301,13 +308,17 @@ class Runner:
     def abandon(self) -> None:
         """Cancel what runs; its records are released."""
         for running in list(self.running.values()):
-            self._give_up(running, Outcome(Ending.RETRY, 0.0, "the worker stops"))
+            if not running.is_given_up:
+                running.is_given_up = True
+                if not self.task.at_most_once:
+                    self._endings.put_back([running.record])
             if running.slot is not None and self._backend.is_cancellable:
                 running.slot.cancel()
 
     async def _take(self, queue: ShareConsumer) -> None:
         """Hand the next records to slots."""
-        room = self.concurrency - self._slots - len(self._ready) - self._endings.stuck
+        room = self.concurrency + self._ahead() - self._slots - len(self._ready)
+        room -= self._endings.stuck
         if self.breaker is not None:
             state = self.breaker.state(time.monotonic())
             if state is BreakerState.OPEN:
@@ -318,8 +329,7 @@ class Runner:
             if state is BreakerState.PROBING:
                 room = min(room, 1 - len(self.running) - len(self._ready))
         if room <= 0:
-            self._slot_free.clear()
-            await self._slot_free.wait()
+            await self._wait_for_room()
             return
         records = self._waiting.take_due(time.time(), room)
         if not records:
@@ -327,7 +337,12 @@ class Runner:
             if due_s is not None:
                 wait_s = min(max(due_s - time.time(), 0.01), wait_s)
             self._resume_later()
-            polled = await queue.poll(min(room, _MAX_POLL_RECORDS), wait_s)
+            try:
+                polled = await queue.poll(min(room, _MAX_POLL_RECORDS), wait_s)
+            except UnreadableBatch as error:  # its records are released
+                _log.error("%s: %s", self, error)
+                await asyncio.sleep(_POLL_S)
+                return
             records = [record for record in polled if not self._ends_before(record)]
         if not records:
             return
@@ -335,6 +350,31 @@ class Runner:
             records = await self._accept_first(queue, records)
         self._ready.extend(records)
         self._start_slot()
+
+    def _ahead(self) -> int:
+        """Return how many records are taken before there are slots for them: as many as end in a
+        moment, so that short functions need not wait for the broker.
+        """
+        now_s = time.monotonic()
+        past_s = now_s - self._counted_at_s
+        if past_s >= _AHEAD_S:
+            per_s = (self._ended - self._counted) / past_s
+            self._taken_ahead = min(int(per_s * _AHEAD_S), _MAX_POLL_RECORDS)
+            self._counted, self._counted_at_s = self._ended, now_s
+        return 0 if self.task.at_most_once else self._taken_ahead
+
+    async def _wait_for_room(self) -> None:
+        """Wait until a slot is free. Records that wait long for one go back, for others."""
+        self._slot_free.clear()
+        if not self._ready or self.task.at_most_once:
+            await self._slot_free.wait()
+            return
+        try:
+            async with asyncio.timeout(_STALLED_S):
+                await self._slot_free.wait()
+        except TimeoutError:
+            self._endings.put_back(self._ready)
+            self._ready.clear()
 
     def _ends_before(self, record: Record) -> bool:
         """Return False for a record of which an attempt is to be made now; see to another one."""
@@ -411,8 +451,9 @@ class Runner:
                 record = self._ready.popleft()
                 self._start_slot()
                 await self._process(record, slot)
-                if copy_context() != context:
-                    return  # what a function has set must not reach the next one
+                # What a function has set, or a cancellation of it, must not reach the next one.
+                if copy_context() != context or (slot is not None and slot.cancelling()):
+                    return
         finally:
             self._slots -= 1
             self._start_slot()
@@ -431,6 +472,9 @@ class Runner:
                 result = None
         except BaseException as error:  # also SystemExit: it ends the function, not the worker
             result = error
+        self._ended += 1
+        if self._taken_ahead and len(self._ready) == self._taken_ahead // 2:
+            self._slot_free.set()
         self.busy_s += time.monotonic() - began_s
         del self.running[id(running)]
         if running.is_given_up:
@@ -573,7 +617,7 @@ class Runner:
             if self.task.dead_letters
             else "rejected: there is no dead-letter queue",
         }[outcome.ending]
-        _log.warning(
+        self._failure_lines.warning(
             "%s failed on %s, attempt %d of %d: %s; %s",
             self,
             where,
