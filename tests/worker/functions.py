@@ -72,6 +72,20 @@ def die(how: str) -> NoReturn:
 
 
 @app.task(run_in="process")
+def die_first(delivery: headrace.Delivery, how: str) -> None:
+    """Die in the first attempt."""
+    if delivery.attempt == 1:
+        die(how)
+
+
+@app.task(run_in="process")
+def sleep_first(delivery: headrace.Delivery, text: str) -> None:
+    """Sleep in the first attempt."""
+    if delivery.attempt == 1:
+        time.sleep(600)
+
+
+@app.task(run_in="process")
 def sleep_with_a_child(path: str) -> None:
     """Write both process ids, and sleep."""
     child = subprocess.Popen(["sleep", "600"])

@@ -1,0 +1,266 @@
+"""Functions that misbehave: what becomes of their records, and of the records of others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import headrace
+from headrace.client.errors import ClientError
+from headrace.worker.task import Task
+from tests.clients.confluent import consumer
+from tests.support import story, unique
+
+from . import functions
+from .support import runner, until, working
+
+RETRY = headrace.Retry(2, first=0.01, jitter=0)
+
+
+def raise_it(error: BaseException) -> None:
+    raise error
+
+
+async def cancel_own_task() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+
+
+MISDEEDS: dict[str, Callable[[], Any]] = {
+    "exits": lambda: sys.exit(3),
+    "interrupts": lambda: raise_it(KeyboardInterrupt()),
+    "ends its generator": lambda: raise_it(GeneratorExit()),
+    "raises a BaseException": lambda: raise_it(BaseException("base")),
+    "raises what has no text": lambda: raise_it(type("Mute", (Exception,), {"__str__": None})()),
+    "stops an iteration": lambda: raise_it(StopIteration()),
+    "cancels": lambda: raise_it(asyncio.CancelledError()),
+}
+
+
+@pytest.mark.parametrize("place", ["loop", "thread"])
+def test_whatever_a_function_raises_fails_its_own_record_only(
+    bootstrap_servers: str, place: str
+) -> None:
+    app = headrace.App(bootstrap_servers)
+    done: list[str] = []
+
+    def process(misdeed: str) -> None:
+        if misdeed in MISDEEDS:
+            MISDEEDS[misdeed]()
+        done.append(misdeed)
+
+    async def process_on_the_loop(misdeed: str) -> None:
+        process(misdeed)
+
+    name = unique("misdeeds")
+    task: Task[Any, Any] = app.task(name=name, retry=RETRY, concurrency=1, breaker=None)(
+        process if place == "thread" else process_on_the_loop
+    )
+
+    @story
+    async def run() -> None:
+        await task.send_many([*MISDEEDS, *"abc"])
+        async with working(app) as worker:
+            counts = runner(worker, name).counts
+            await until(lambda: len(done) == 3 and counts["dead_letters"] == len(MISDEEDS))
+
+    run()
+    assert sorted(done) == ["a", "b", "c"]
+
+
+@story
+async def test_a_cancelled_task_and_tasks_that_are_left_hurt_no_other_record(
+    bootstrap_servers: str,
+) -> None:
+    app = headrace.App(bootstrap_servers)
+    done: list[int] = []
+    left: list[asyncio.Task[None]] = []
+    name = unique("cancels")
+
+    @app.task(name=name, concurrency=1)
+    async def process(number: int) -> None:
+        if number < 2:
+            await cancel_own_task()
+        elif number == 2:
+            left.append(asyncio.create_task(asyncio.sleep(3600)))
+        else:
+            await asyncio.sleep(0)
+            async with asyncio.timeout(60):
+                await asyncio.sleep(0)
+        done.append(number)
+
+    await process.send_many(range(10))
+    async with working(app) as worker:
+        await until(lambda: set(done) >= set(range(10)))
+        counts = runner(worker, name).counts
+    # The function that has cancelled itself has returned all the same.
+    assert not counts["failed"]
+    assert sorted(done) == list(range(10))
+    assert not left[0].done()
+
+
+@pytest.mark.parametrize("kind", ["ends", "swallows", "thread"])
+def test_a_function_that_takes_too_long_is_told_and_its_record_goes_on(
+    bootstrap_servers: str,
+    kind: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headrace.worker.runner._CANCEL_GRACE_S", 0.1)
+    app = headrace.App(bootstrap_servers)
+    name, attempts, may_end = unique("late"), [], threading.Event()
+
+    async def on_the_loop(delivery: headrace.Delivery, text: str) -> None:
+        attempts.append(delivery.attempt)
+        while delivery.attempt == 1 and not may_end.is_set():
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                if kind == "ends":
+                    raise
+
+    def in_a_thread(delivery: headrace.Delivery, text: str) -> None:
+        attempts.append(delivery.attempt)
+        if delivery.attempt == 1:
+            may_end.wait(60)
+
+    task: Task[Any, Any] = app.task(name=name, timeout=0.2, retry=RETRY, concurrency=2)(
+        in_a_thread if kind == "thread" else on_the_loop
+    )
+
+    @story
+    async def run() -> None:
+        await task.send("x")
+        async with working(app) as worker:
+            one = runner(worker, name)
+            await until(lambda: attempts == [1, 2] and one.counts["accepted"] == 1)
+            # the slot of a function that goes on is busy
+            assert len(one.running) == (kind != "ends")
+            may_end.set()
+            await until(lambda: not one.running)
+            assert one.counts["late"] == (kind != "ends")
+
+    run()
+    lines = "\n".join(record.getMessage() for record in caplog.records)
+    assert "attempt 1 of 2: TimedOut: not done in 0.2 s" in lines
+    assert ("its record was given up: the result is not used" in lines) == (kind != "ends")
+
+
+@pytest.mark.parametrize("place", ["loop", "thread"])
+def test_a_function_that_forks_ends_its_record_once(bootstrap_servers: str, place: str) -> None:
+    app = headrace.App(bootstrap_servers)
+    name, done = unique("forks"), []
+
+    def fork(number: int) -> None:
+        if os.fork():
+            done.append(number)
+
+    async def fork_on_the_loop(number: int) -> None:
+        fork(number)
+
+    task: Task[Any, Any] = app.task(name=name)(fork if place == "thread" else fork_on_the_loop)
+
+    @story
+    async def run() -> None:
+        await task.send_many(range(3))
+        async with working(app) as worker:
+            counts = runner(worker, name).counts
+            await until(lambda: counts["accepted"] == 3)
+            await task.send(3)
+            await until(lambda: counts["accepted"] == 4)
+
+    run()
+    assert sorted(done) == [0, 1, 2, 3]
+
+
+def process_app(bootstrap: str, task: Task[Any, Any], **options: Any) -> headrace.App:
+    """Return an app with a task whose function is that of :mod:`tests.worker.functions`."""
+    app = headrace.App(bootstrap)
+    app.task(name=unique(task.name), run_in="process", **options)(task.function)
+    return app
+
+
+@story
+async def test_records_of_a_process_that_dies_go_on_at_once(
+    bootstrap_servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The pause of the policy is for failures of the function.
+    app = process_app(
+        bootstrap_servers, functions.die_first, retry=headrace.Retry(3, first=3600), concurrency=1
+    )
+    ((name, task),) = app.tasks.items()
+    await task.send("segv")
+    async with working(app) as worker:
+        counts = runner(worker, name).counts
+        await until(lambda: counts["accepted"] == 1)
+    assert counts["failed"] == 1
+    lines = "\n".join(record.getMessage() for record in caplog.records)
+    assert f"task '{name}': process " in lines
+    assert "has ended: killed by SIGSEGV; another begins in 0.1 s" in lines
+    assert "attempt 1 of 3: ProcessDied: its process has ended: killed by SIGSEGV" in lines
+
+
+@story
+async def test_a_timeout_ends_the_process(bootstrap_servers: str) -> None:
+    app = process_app(
+        bootstrap_servers, functions.sleep_first, timeout=1, retry=RETRY, concurrency=1
+    )
+    ((name, task),) = app.tasks.items()
+    await task.send("x")
+    async with working(app) as worker:
+        one = runner(worker, name)
+        await until(lambda: one.counts["accepted"] == 1)
+        assert (one.counts["failed"], one.counts["late"]) == (1, 0)
+
+
+@story
+async def test_two_tasks_in_one_group_are_refused(bootstrap_servers: str) -> None:
+    group = unique("group")
+    names = unique("first"), unique("second")
+    apps = [headrace.App(bootstrap_servers) for _ in names]
+    for app, name in zip(apps, names, strict=True):
+
+        @app.task(name=name, group=group)
+        async def process(number: int) -> None: ...
+
+    first, second = apps
+    async with working(first) as worker:
+        await first.tasks[names[0]].send(1)
+        await until(lambda: runner(worker, names[0]).counts["accepted"])
+        with pytest.raises(ClientError) as caught:
+            await second.worker().run()
+        async with working(first):  # another worker of the same task
+            pass
+    assert str(caught.value) == (
+        f"task '{names[1]}' and task '{names[0]}' of worker {worker.name} have one group, "
+        f"'{group}', whose records go to either: give one another group, or stop that worker"
+    )
+    await second.worker().runners[0].prepare()  # the first one has ended
+
+
+@story
+async def test_a_group_of_another_type_is_refused(bootstrap_servers: str) -> None:
+    app = headrace.App(bootstrap_servers)
+    name = unique("task")
+
+    @app.task(name=name)
+    async def process(number: int) -> None: ...
+
+    await process.send(1)
+    with consumer(bootstrap_servers, name) as member:
+        member.subscribe([name])
+        while member.poll(0.1) is None:
+            pass
+        with pytest.raises(ClientError) as caught:
+            await app.worker().run()
+    assert str(caught.value) == (
+        f"task '{name}' needs a share group, and '{name}' is a classic group: give the task "
+        "another group"
+    )
