@@ -84,6 +84,8 @@ def kill_steps(options: argparse.Namespace) -> Iterator[Step]:
     rounds = {"HEADRACE_TEST_STEADY_KILLS": str(options.kills)}
     steady = "tests/faults/test_steady_clients.py::test_kills_with_all_clients"
     yield Step("kills", "all clients", pytest(steady), rounds)
+    workers = {"HEADRACE_TEST_WORKER_KILLS": str(max(50, options.kills // 3))}
+    yield Step("kills", "workers", pytest("tests/faults/test_worker_kill.py"), workers)
     for suite in (
         "kill",
         "share_kill",

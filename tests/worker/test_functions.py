@@ -84,7 +84,7 @@ async def test_a_cancelled_task_and_tasks_that_are_left_hurt_no_other_record(
     left: list[asyncio.Task[None]] = []
     name = unique("cancels")
 
-    @app.task(name=name, concurrency=1)
+    @app.task(name=name, partitions=1)
     async def process(number: int) -> None:
         if number < 2:
             await cancel_own_task()
