@@ -19,14 +19,14 @@ from tests.support import HANG_S, ROOT, HeadraceProcess, wait_until
 
 @asynccontextmanager
 async def working(app: headrace.App, *, drain_timeout: float = 5) -> AsyncIterator[Worker]:
-    """Have a worker of all tasks of an app meanwhile."""
+    """Have a worker of all tasks of an app meanwhile; its failure is that of the block."""
     worker = app.worker(drain_timeout=drain_timeout)
-    run = asyncio.create_task(worker.run())
-    try:
-        yield worker
-    finally:
-        worker.stop()
-        await run
+    async with asyncio.TaskGroup() as group:
+        group.create_task(worker.run())
+        try:
+            yield worker
+        finally:
+            worker.stop()
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -43,7 +43,7 @@ async def send(bootstrap: str, name: str, count: int) -> None:
 
 @pytest.mark.parametrize("kind", ["sleep", "swallow", "other_thread", "thread", "process"])
 def test_what_does_not_end_in_time_goes_back_and_the_process_ends(
-    bootstrap_servers: str, kind: str
+    bootstrap_servers: str, target: str, kind: str
 ) -> None:
     prefix = unique("drain")
     name = f"{prefix}-{kind}"
@@ -54,7 +54,8 @@ def test_what_does_not_end_in_time_goes_back_and_the_process_ends(
         assert worker.wait() == 0
         assert worker.count("2 functions have not ended: their records are released") == 1
     records = asyncio.run(take(bootstrap_servers, name, 2))
-    assert sorted(record.delivery_count for record in records)[-1] <= 2
+    # The deliveries to this worker do not count; Apache Kafka counts each.
+    assert {record.delivery_count for record in records} == {1 if target == "headrace" else 2}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
