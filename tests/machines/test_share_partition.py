@@ -9,7 +9,16 @@ from dataclasses import replace
 import pytest
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
+from headrace.share.acknowledgement import (
+    ACCEPT,
+    GAP,
+    REJECT,
+    RELEASE,
+    RENEW,
+    AcknowledgementBatch,
+)
+from headrace.share.acquisition_locks import AcquisitionLock
+from headrace.share.ended_locks import MAX_ENDED_LOCKS, EndedLocks
 from headrace.share.records import (
     ACQUIRED,
     ARCHIVED,
@@ -19,6 +28,7 @@ from headrace.share.records import (
     StateBatch,
 )
 from headrace.share.share_partition import SharePartition
+from headrace.share.spans import Spans
 from tests.machines.share_shelf import Shelf
 
 
@@ -254,7 +264,7 @@ def test_records_given_up_without_a_dead_letter_queue_are_counted_and_logged_onc
     give_up()
     s.produce(2)
     s.fetch()
-    assert s.ack((2, 2, REJECT)) is None  # whoever rejects a record knows of it
+    assert s.ack((2, 2, REJECT)) is None
     s.close()
     give_up()
     (line,) = caplog.messages
@@ -263,8 +273,23 @@ def test_records_given_up_without_a_dead_letter_queue_are_counted_and_logged_onc
     s.wait(60_000)
     s.produce(1)
     give_up()
-    assert "since the broker started: 4, " in caplog.messages[1]
-    assert s.coordinators.share.dead_letters.counts["g"].given_up == 4
+    assert "since the broker started: 5, " in caplog.messages[1]
+    assert s.coordinators.share.dead_letters.counts["g"].given_up == 5
+
+
+# --- late acknowledgements ---
+
+
+def test_few_ended_locks_are_remembered():
+    ended = EndedLocks()
+    for number in range(1000):
+        lock = AcquisitionLock(f"m{number % 3}", number, 1)
+        ended.add([(2 * number, 2 * number, lock)])
+    assert len(ended) == MAX_ENDED_LOCKS
+    batches = [AcknowledgementBatch(0, 2000, [ACCEPT])]
+    late = [ended.take(f"m{number}", batches, Spans(), 1000) for number in range(3)]
+    assert sum(each.records for each in late if each is not None) == MAX_ENDED_LOCKS
+    assert len(ended) == 0
 
 
 def test_a_member_delays_what_it_releases():

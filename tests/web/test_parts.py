@@ -149,7 +149,7 @@ def test_the_course_of_a_group_has_rates_between_its_views() -> None:
     courses = Courses()
 
     def viewed(now_ms: int, released: int, archived: int) -> list[Outcomes]:
-        state = SharePartitionState(0, 0, (), 0, released, archived)
+        state = SharePartitionState(0, 0, (), 0, released, archived, 0)
         return courses.outcomes("g", {("t", 0): state}, now_ms)
 
     assert viewed(1000, 5, 1) == []
@@ -263,7 +263,7 @@ def test_a_filter_compares_without_case() -> None:
 
 def test_where_a_record_stands() -> None:
     spans = (Span(5, 6, SpanState.LOCKED, 1, "m", 1000),)
-    state = SharePartitionState(5, 3, spans, 7, 0, 0)
+    state = SharePartitionState(5, 3, spans, 7, 0, 0, 0)
     assert standing("g", state, 4).kind == "done"
     assert standing("g", state, 6).text == "held by m for 1.0 s more, delivered 1 time"
     assert standing("g", state, 7).kind == "ahead"

@@ -63,6 +63,7 @@ class SharePartitionState:
     :param end_offset: the offset after the last span
     :param released_count: records released since the broker loaded the share-partition
     :param archived_count: records archived since then that were not accepted
+    :param late_count: records acknowledged after the end of their lock, since the broker started
     :param is_cut: whether more spans may follow
     """
 
@@ -72,6 +73,7 @@ class SharePartitionState:
     end_offset: int | None
     released_count: int | None
     archived_count: int | None
+    late_count: int | None
     is_cut: bool = False
 
 
@@ -133,6 +135,7 @@ def _state(answer: Any, spans_limit: int) -> SharePartitionState:
         end_offset if tells else None,
         answer.released_count if tells else None,
         answer.archived_count if tells else None,
+        answer.late_count if tells else None,
         tells and len(answer.in_flight) >= spans_limit,
     )
 

@@ -96,7 +96,8 @@ class DeadLetterCounts:
     :ivar records: records written to the dead-letter queue
     :ivar writes: batches, including those that failed
     :ivar failed_writes: batches that could not be written
-    :ivar given_up: records that reached the delivery limit while the group had no queue
+    :ivar given_up: records that were rejected, or reached the delivery limit, while the group had
+        no queue
     :ivar complained_ms: when the last error or warning was logged; None if none was
     """
 
@@ -346,9 +347,7 @@ class DeadLetters:
     def archived(self, key: SharePartitionKey, topic: str, archived: Sequence[Archived]) -> None:
         """Count records that have been given up without a dead-letter queue, and warn of them."""
         given_up = sum(
-            last - first + 1
-            for first, last, _, reason, _ in archived
-            if reason is ArchiveReason.DELIVERY_LIMIT
+            last - first + 1 for first, last, _, reason, _ in archived if reason in MESSAGES
         )
         if not given_up or self._queue_name(key.group_id):
             return
@@ -357,9 +356,9 @@ class DeadLetters:
         if self._may_complain(counts):
             log.warning(
                 "records that share group %s has given up since the broker started: %d, the last "
-                "of %s-%d. They reached share.delivery.count.limit, and the group has no "
-                "dead-letter queue. Set errors.deadletterqueue.topic.name of the group to keep "
-                "such records",
+                "of %s-%d. They were rejected or reached share.delivery.count.limit, and the group "
+                "has no dead-letter queue. Set errors.deadletterqueue.topic.name of the group to "
+                "keep such records",
                 key.group_id,
                 counts.given_up,
                 topic,

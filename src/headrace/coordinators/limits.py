@@ -28,6 +28,9 @@ built in the thread that opens large batches.
 DEAD_LETTER_COMPLAINT_MS = 60_000
 """The least time between two log lines about records of one group that have no dead letter."""
 
+LATE_COMPLAINT_MS = 60_000
+"""The least time between two log lines about late acknowledgements of one group."""
+
 TURN_MS = 10
 """The time of one turn of the event loop in which commands are decided and written, and the time in
 which requests are answered. It takes 500 offset commits together, as many small turns would write

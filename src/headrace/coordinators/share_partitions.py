@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
 from operator import attrgetter
@@ -25,6 +25,7 @@ from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Outcome
 from headrace.protocol.record_batch import OPEN_ON_LOOP
 from headrace.share.acknowledgement import AcknowledgementBatch, AcknowledgeTerms
+from headrace.share.ended_locks import EndedLocks, LateRecords
 from headrace.share.records import (
     ARCHIVED,
     AVAILABLE,
@@ -40,13 +41,14 @@ from headrace.share.share_state import FENCED_STATE_EPOCH, NOT_HOSTED, ReadState
 
 from .dead_letters import DeadLetters, LettersPending
 from .environment import Environment
-from .limits import SHARE_PARTITIONS_AT_ONCE
+from .limits import LATE_COMPLAINT_MS, SHARE_PARTITIONS_AT_ONCE
 from .runtime import CoordinatorRuntime
 
 if TYPE_CHECKING:
     from headrace.log.partition_log import PartitionLog
 
-log = LimitedLog(get_logger("headrace.share"))
+_logger = get_logger("headrace.share")
+log = LimitedLog(_logger)
 
 LEADER_EPOCH = 0
 """The only leader epoch: a single node leads every partition."""
@@ -82,6 +84,7 @@ class LoadedPartition:
         earlier; None if not scheduled
     :ivar released_count: records that were released since it was loaded, by a member or a timeout
     :ivar archived_count: records that were archived without having been accepted, likewise
+    :ivar ended_locks: those that have timed out, whose acknowledgements come late
     """
 
     key: SharePartitionKey
@@ -95,6 +98,7 @@ class LoadedPartition:
     scheduled_ms: int | None = None
     released_count: int = 0
     archived_count: int = 0
+    ended_locks: EndedLocks = field(default_factory=EndedLocks)
 
 
 class SharePartitions:
@@ -124,6 +128,8 @@ class SharePartitions:
         # group id -> (the configs they were read from, the settings)
         self._settings: dict[str, tuple[Mapping[str, str], ShareSettings]] = {}
         self._fenced: dict[str, set[tuple[UUID, int]]] = {}
+        self._late_told_ms: dict[str, int] = {}
+        """Group id → when late acknowledgements were last logged."""
         # A heap of (scheduled_ms, serial, share-partition). Outdated entries are skipped.
         self._deadlines: list[tuple[int, int, LoadedPartition]] = []
         self._serial = 0
@@ -254,6 +260,12 @@ class SharePartitions:
                 else Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             )
         now_ms = self.clock.now_ms()
+        if loaded.ended_locks and (
+            late := loaded.ended_locks.take(
+                session.member_id, batches, loaded.partition.locks.spans, now_ms
+            )
+        ):
+            self._count_late(loaded, late, settings, now_ms)
         outcome = loaded.partition.acknowledge(
             session.member_id,
             batches,
@@ -268,6 +280,31 @@ class SharePartitions:
                 records=tuple(_with_details(u, terms.reject_reason) for u in outcome.records)
             )
         return outcome.reply or self.apply(loaded, outcome)
+
+    def _count_late(
+        self, loaded: LoadedPartition, late: LateRecords, settings: ShareSettings, now_ms: int
+    ) -> None:
+        """Count acknowledgements that come after the end of their locks, and say so."""
+        group_id = loaded.key.group_id
+        total = self._meters.share.late(loaded.key, late.records)
+        told_ms = self._late_told_ms.get(group_id)
+        if told_ms is not None and now_ms - told_ms < LATE_COMPLAINT_MS:
+            return
+        self._late_told_ms[group_id] = now_ms
+        _logger.warning(
+            "share group %s: an acknowledgement of %d records of %s-%d came %.1f s after the end "
+            "of their acquisition lock, which lasts %.1f s: others get these records again, so "
+            "work is done twice (%d records since the broker started). Renew locks while work "
+            "goes on, acquire fewer records at once, or raise share.record.lock.duration.ms of "
+            "the group",
+            group_id,
+            late.records,
+            loaded.log.topic,
+            loaded.key.partition,
+            late.longest_ms / 1000,
+            settings.lock_duration_ms / 1000,
+            total,
+        )
 
     def in_flight(self, key: SharePartitionKey) -> list[InFlight]:
         """Return the records in flight of a share-partition. One that is not in memory has the
@@ -452,12 +489,14 @@ class SharePartitions:
             loaded.scheduled_ms = None
             not_before_ms = 0
             try:
+                ended = loaded.partition.locks.expired(now_ms)
                 outcome = loaded.partition.expire(now_ms, self.settings(group_id))
                 if outcome.reply:
                     self._notify(("share", *loaded.key))
                 if self.apply(loaded, outcome) is None:
                     timeouts = sum(map(_changed_records, outcome.records))
                     if timeouts:
+                        loaded.ended_locks.add(ended)
                         self._meters.share.locks_timed_out(loaded.key, timeouts)
             except LettersPending as pending:
                 pending.written.add_done_callback(partial(self._expire_again, loaded))
@@ -508,6 +547,7 @@ class SharePartitions:
         """Forget a group whose share state is deleted."""
         self._settings.pop(group_id, None)
         self._fenced.pop(group_id, None)
+        self._late_told_ms.pop(group_id, None)
         self.dead_letters.group_deleted(group_id)
         self._meters.share.group_deleted(group_id)
 

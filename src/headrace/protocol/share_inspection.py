@@ -32,8 +32,8 @@ from kio.static.primitive import i16, i32, i32Timedelta, i64
 FIRST_TAG = 10_000
 """Far from the tags that Kafka uses."""
 
-_TELL, _END, _RELEASES, _RELEASED, _ARCHIVED, _UNCOUNTED, _DELAY, _REASON = range(
-    FIRST_TAG, FIRST_TAG + 8
+_TELL, _END, _RELEASES, _RELEASED, _ARCHIVED, _UNCOUNTED, _DELAY, _REASON, _LATE = range(
+    FIRST_TAG, FIRST_TAG + 9
 )
 
 
@@ -94,6 +94,7 @@ class DescribeShareGroupOffsetsResponsePartition:
     :ivar in_flight_end: the offset after the last span; -1 if the broker does not tell
     :ivar released_count: records released since the broker loaded the share-partition
     :ivar archived_count: records archived since then without having been accepted
+    :ivar late_count: records acknowledged after the end of their lock, since the broker started
     """
 
     __type__: ClassVar = EntityType.nested
@@ -111,6 +112,7 @@ class DescribeShareGroupOffsetsResponsePartition:
     in_flight_end: i64 = field(metadata={"kafka_type": "int64", "tag": _END}, default=i64(-1))
     released_count: i64 = field(metadata={"kafka_type": "int64", "tag": _RELEASED}, default=i64(0))
     archived_count: i64 = field(metadata={"kafka_type": "int64", "tag": _ARCHIVED}, default=i64(0))
+    late_count: i64 = field(metadata={"kafka_type": "int64", "tag": _LATE}, default=i64(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

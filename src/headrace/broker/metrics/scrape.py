@@ -309,6 +309,13 @@ class MetricsScrape:
             for group_id, group in list(counted.groups.items()):
                 page.histogram(getattr(group, attribute), labels(group=group_id))
                 await page.end_slice_if_full()
+        page.family(
+            "headrace_share_group_late_acknowledgements_total",
+            "Records that were acknowledged after the end of their acquisition lock.",
+        )
+        for group_id, group in list(counted.groups.items()):
+            page.sample(group.late.total(), labels(group=group_id))
+            await page.end_slice_if_full()
         share = self._broker.coordinators.loaded_share
         dead_letters = [] if share is None else list(share.dead_letters.counts.items())
         for attribute, name, meaning in (
@@ -330,7 +337,8 @@ class MetricsScrape:
             (
                 "given_up",
                 "headrace_share_group_given_up_records_total",
-                "Records at the delivery limit of a group without a dead-letter queue.",
+                "Records that a group without a dead-letter queue has rejected, or given up at the "
+                "delivery limit.",
             ),
         ):
             page.family(name, meaning)

@@ -39,15 +39,17 @@ class ShareGroupMetrics:
     :ivar batch_records: number of records in each acquired batch
     :ivar lock_timeouts: number of records whose acquisition lock timed out, by topic id and
         partition
+    :ivar late: number of records that were acknowledged after their lock, likewise
     """
 
-    __slots__ = ("acquire_ms", "batch_records", "fetch_percent", "lock_timeouts")
+    __slots__ = ("acquire_ms", "batch_records", "fetch_percent", "late", "lock_timeouts")
 
     def __init__(self) -> None:
         self.acquire_ms = Histogram(DURATION_BOUNDS_MS)
         self.fetch_percent = Histogram(PERCENT_BOUNDS)
         self.batch_records = Histogram(RECORDS_BOUNDS)
         self.lock_timeouts: Counter[tuple[UUID, int]] = Counter()
+        self.late: Counter[tuple[UUID, int]] = Counter()
 
 
 class ShareMetrics:
@@ -163,6 +165,22 @@ class ShareMetrics:
         group = self.groups.get(key.group_id)
         return 0 if group is None else group.lock_timeouts[key.topic_id, key.partition]
 
+    def late(self, key: SharePartitionKey, records: int) -> int:
+        """Count records that were acknowledged after their lock.
+
+        :returns: the number of the group's
+        """
+        counts = self._group(key.group_id).late
+        counts[key.topic_id, key.partition] += records
+        return counts.total()
+
+    def late_count(self, key: SharePartitionKey) -> int:
+        """Return the number of a share-partition's records that were acknowledged after their
+        lock.
+        """
+        group = self.groups.get(key.group_id)
+        return 0 if group is None else group.late[key.topic_id, key.partition]
+
     def group_deleted(self, group_id: str) -> None:
         """Drop the counters of a group."""
         self.groups.pop(group_id, None)
@@ -172,6 +190,7 @@ class ShareMetrics:
         for topic_id in topic_ids:
             self.topics.pop(topic_id, None)
         for group in list(self.groups.values()):
-            for key in [key for key in group.lock_timeouts if key[0] in topic_ids]:
-                del group.lock_timeouts[key]
+            for counts in (group.lock_timeouts, group.late):
+                for key in [key for key in counts if key[0] in topic_ids]:
+                    del counts[key]
             yield
