@@ -21,7 +21,7 @@ import pytest
 from headrace.client import connection as connections
 from headrace.client.errors import ConnectionFailed
 from headrace.client.share import consumer, node
-from headrace.client.share.types import AcknowledgeType
+from headrace.client.share.types import AcknowledgeType, AcquireMode
 from headrace.errors import ErrorCode
 from headrace.protocol import record_batch
 
@@ -491,6 +491,7 @@ class Brokers:
     def _acquire(self, node_id: int, session: Session, request: Any) -> list[Any]:
         self._expire()
         left = request.max_records
+        takes_batches = request.share_acquire_mode == AcquireMode.BATCH_OPTIMIZED
         responses = []
         for topic_id, number in sorted(session.partitions):
             partition = self.partition(topic_id, number)
@@ -504,9 +505,10 @@ class Brokers:
             else:
                 begin = 0
                 for last, batch in partition.batches:
-                    taken = []
+                    taken: list[tuple[int, int]] = []
                     for at in range(begin, last + 1):
-                        if left > 0 and self._is_available(partition.offsets[at]):
+                        has_room = left > 0 or (takes_batches and taken)
+                        if has_room and self._is_available(partition.offsets[at]):
                             taken.append((at, self._lock(partition.offsets[at], request)))
                             left -= 1
                     if taken:

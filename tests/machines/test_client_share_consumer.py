@@ -261,3 +261,18 @@ async def test_records_that_are_lost_together_are_logged_in_one_line(
         "share group g: lost 4 records of orders-0, orders-1, which are delivered again: "
     )
     assert line.count("node1:1") == 1
+
+
+@pytest.mark.parametrize("delays", [False, True])
+@story
+async def test_a_delayed_release_that_is_cancelled_goes_on(brokers: Brokers, delays: bool) -> None:
+    """The record would be renewed for ever: its caller believes to have released it."""
+    brokers.delays = delays
+    async with consumer() as queue:
+        brokers.produce("orders", 0, 1)
+        (record,) = await queue.poll()
+        releasing = asyncio.create_task(queue.release(record, delay=2))
+        await asyncio.sleep(0)
+        releasing.cancel()
+        assert await queue.poll() == []
+        assert [record.delivery_count for record in await queue.poll(timeout=5)] == [2]

@@ -91,7 +91,8 @@ OnUndecodable = Literal["reject", "raise"] | Callable[[Record, Exception], Recor
 Start = Literal["earliest", "latest"] | timedelta | float | None
 
 _Outcomes = dict[TopicIdPartition, list[Span]]
-_Terms = tuple[int, AcknowledgeType, tuple[tuple[str, Any], ...]]
+_Fields = tuple[tuple[str, Any], ...]
+_Terms = tuple[int, AcknowledgeType, _Fields]
 """(node id, outcome, headrace's fields of ShareAcknowledgeRequest): what one request has of."""
 
 _partition_of: Callable[[Record], TopicIdPartition] = attrgetter("topic_id", "partition")
@@ -524,13 +525,18 @@ class ShareConsumer:
         :raises OutcomesFailed: the broker has not accepted the outcome of some records
         """
         _check_seconds("delay", delay, _MAX_DELAY_S)
-        terms: tuple[tuple[str, Any], ...] = () if counted else (("uncounted_release", True),)
-        if delay and not await self.broker_delays():
-            self._release_later(records, delay)
-            return
-        if delay:
+        terms: _Fields = () if counted else (("uncounted_release", True),)
+        if delay:  # also if the caller is cancelled, as other outcomes
+            await asyncio.shield(self._run(self._release_delayed(records, delay, terms)))
+        else:
+            await self._end(records, AcknowledgeType.RELEASE, terms)
+
+    async def _release_delayed(self, records: Records, delay: float, terms: _Fields) -> None:
+        if await self.broker_delays():
             terms += (("release_delay_ms", math.ceil(delay * 1000)),)
-        await self._end(records, AcknowledgeType.RELEASE, terms)
+            await self._end(records, AcknowledgeType.RELEASE, terms)
+        else:
+            self._release_later(records, delay)
 
     async def reject(self, records: Records, *, reason: str = "") -> None:
         """End records that cannot be processed: they go to the group's dead-letter queue, if it has
@@ -557,9 +563,7 @@ class ShareConsumer:
             )
         await self._end(records, AcknowledgeType.RENEW)
 
-    async def _end(
-        self, records: Records, kind: AcknowledgeType, terms: tuple[tuple[str, Any], ...] = ()
-    ) -> None:
+    async def _end(self, records: Records, kind: AcknowledgeType, terms: _Fields = ()) -> None:
         self._check()
         listed = _listed(records)
         chosen, failed = self._choose(listed, keep=kind is AcknowledgeType.RENEW)
@@ -634,7 +638,7 @@ class ShareConsumer:
         return "it is not held: it was ended, or came from elsewhere"
 
     def _submit(
-        self, kind: AcknowledgeType, outcomes: _Outcomes, terms: tuple[tuple[str, Any], ...] = ()
+        self, kind: AcknowledgeType, outcomes: _Outcomes, terms: _Fields = ()
     ) -> set[asyncio.Task[_Outcomes]]:
         """Add outcomes to the next requests; those of many calls travel together.
 
@@ -677,7 +681,7 @@ class ShareConsumer:
 
     async def broker_delays(self) -> bool:
         """Return whether the broker is headrace's, which keeps released records for a while, and
-        does not count some releases.
+        does not count some releases. False if it does not answer.
         """
         if self._delays_at_broker is None:
             try:
@@ -687,6 +691,8 @@ class ShareConsumer:
                 self._delays_at_broker = bool(configs)
             except RequestRefused:
                 self._delays_at_broker = False
+            except ClientError:
+                return False
         return self._delays_at_broker
 
     def _release_later(self, records: Records, delay: float) -> None:
