@@ -432,17 +432,17 @@ def test_letters_of_any_writer_are_redriven(seen_world: World, page: Page) -> No
         {"what": what, "before": "", "after": after}
         for what, after in (
             (source, "1 redriven"),
-            (source, f"1 of them {UNCOMPARED}"),
+            (source, f"1 of these: {UNCOMPARED}"),
             (f"{source}-0@2", f"key 'k2', value 'v2' ({UNCOMPARED})"),
         )
     ]
-    assert done["outcome"] == f"1 redriven; 1 of them {UNCOMPARED}"
+    assert done["outcome"] == f"1 redriven; 1 of these: {UNCOMPARED}"
     shown, done = act(page, "redrive", **fields, max=1)
     assert done["outcome"].startswith("1 redriven; ")
     shown, done = act(page, "redrive", **fields, rate=1000)
     assert [one["after"] for one in shown["changes"] if one["what"] == source] == [
         "2 redriven",
-        f"2 of them {UNCOMPARED}",
+        f"2 of these: {UNCOMPARED}",
         "1 skipped: redriven 3 times before",
     ]
     assert done["outcome"].endswith("; 1 skipped: redriven 3 times before")
