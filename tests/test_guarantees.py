@@ -11,7 +11,7 @@ from tests.support import ROOT
 
 TEXT = (ROOT / "docs" / "guarantees.md").read_text()
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", TEXT)))
-HEADERS = ("promise", "---")
+HEADERS = ("promise", "event", "---")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
