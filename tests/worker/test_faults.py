@@ -24,6 +24,8 @@ from tests.support import COMMON_CONFIGS, HeadraceProcess, story, unique
 from . import functions
 from .support import runner, until, working
 
+pytestmark = pytest.mark.broker
+
 POLLS_PER_S = 30
 LOCKS = {  # that end never
     "group.share.record.lock.duration.ms": "3600000",

@@ -28,6 +28,8 @@ from tests.support import HANG_S, ROOT, HeadraceProcess, story, wait_until
 
 from . import functions
 
+pytestmark = pytest.mark.slow  # each starts an interpreter or two
+
 RECORD = Record("orders", 1, 42, None, b"{}", (), 0, 0, 1, None)
 
 
