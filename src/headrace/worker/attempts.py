@@ -115,12 +115,14 @@ class Waiting:
         """Return (due time, record) of all."""
         return [(due_s, record) for due_s, _, record in self._heap]
 
-    def remove(self, records: Iterable[Record]) -> None:
-        """Remove records, as far as they wait."""
-        removed = set(map(id, records))
-        self._heap = [entry for entry in self._heap if id(entry[2]) not in removed]
+    def remove(self, records: Iterable[Record]) -> list[Record]:
+        """Remove and return records, as far as they wait."""
+        chosen = set(map(id, records))
+        removed = [record for _, _, record in self._heap if id(record) in chosen]
+        self._heap = [entry for entry in self._heap if id(entry[2]) not in chosen]
         heapify(self._heap)
         self.size_bytes = sum(_size(record) for _, _, record in self._heap)
+        return removed
 
     def clear(self) -> list[Record]:
         """Remove and return all."""

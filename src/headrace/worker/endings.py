@@ -82,7 +82,7 @@ class Endings:
         self._refused: dict[asyncio.TimerHandle, _Copy] = {}
         """Copies that wait to be written again."""
         self._problem = ""
-        self._is_stopping = False
+        self._is_stopping, self._all_count = False, True
         self._sending: asyncio.Task[None] | None = None
         self._writing: asyncio.Task[None] | None = None
         self._unconfirmed: OrderedDict[Place, None] = OrderedDict()
@@ -100,9 +100,12 @@ class Endings:
         """The number of records whose copies the broker has refused."""
         return len(self._refused)
 
-    def begin(self, queue: ShareConsumer) -> None:
-        """Have outcomes sent by a consumer."""
-        self.queue, self._is_stopping = queue, False
+    def begin(self, queue: ShareConsumer, *, is_counted: bool) -> None:
+        """Have outcomes sent by a consumer.
+
+        :param is_counted: whether the broker counts every delivery
+        """
+        self.queue, self._is_stopping, self._all_count = queue, False, is_counted
 
     def stop(self) -> None:
         """Release records whose copies the broker refuses, from now on."""
@@ -188,7 +191,8 @@ class Endings:
         self._counts["retried"] += is_counted
         # A crash in the last delivery would be the end of the record.
         is_last = record.delivery_count >= self.max_deliveries - 1
-        if is_last or (is_counted and delay_s > HELD_S):
+        uses_delivery = is_counted or self._all_count
+        if (is_last and uses_delivery) or (is_counted and delay_s > HELD_S):
             self.write_again(record, earlier, time.time() + delay_s if delay_s else 0.0)
             return
         self._released[_rounded(delay_s), is_counted].append(record)

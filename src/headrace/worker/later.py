@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from headrace.client.cluster import Cluster
 from headrace.client.configs import ConfigType, describe_configs, share_group_config
 from headrace.client.errors import ClientError, raised
-from headrace.client.offsets import LATEST, list_offsets, share_offsets
+from headrace.client.offsets import LATEST, ShareOffset, list_offsets, share_offsets
 from headrace.client.records import Record
+from headrace.protocol.partitions import TopicPartition
 
 _LEAST_RECORD_LOCKS = 100
 """The smallest ``share.partition.max.record.locks``."""
@@ -45,24 +46,24 @@ async def crowded(cluster: Cluster, group_id: str, waiting: Sequence[Record]) ->
 
     :raises ClientError: a broker refuses or does not answer
     """
-    partitions = {(record.topic, record.partition) for record in waiting}
+    firsts: dict[TopicPartition, int] = {}
+    for record in waiting:
+        partition = record.topic, record.partition
+        firsts[partition] = min(record.offset, firsts.get(partition, record.offset))
     locks = await share_group_config(cluster, group_id, "share.partition.max.record.locks")
     room = int(locks or _LEAST_RECORD_LOCKS) // 2
-    starts = raised(await share_offsets(cluster, {group_id: sorted(partitions)}))[group_id]
-    ends = raised(await list_offsets(cluster, dict.fromkeys(partitions, LATEST)))
+    offsets = raised(await share_offsets(cluster, {group_id: sorted(firsts)}))[group_id]
+    for partition, offset in offsets.items():
+        # Until a record has ended, the broker may not know where the group has begun.
+        if isinstance(offset, ShareOffset) and offset.start_offset is not None:
+            firsts[partition] = min(firsts[partition], offset.start_offset)
+    ends = raised(await list_offsets(cluster, dict.fromkeys(firsts, LATEST)))
     old_ms = time.time() * 1000 - _MAX_AGE_MS
     behind = []
     for record in waiting:
         partition = record.topic, record.partition
-        start, end = starts.get(partition), ends[partition].offset
-        is_crowded = (
-            start is not None
-            and not isinstance(start, ClientError)
-            and start.start_offset is not None
-            and end is not None
-            and end - start.start_offset > room
-            and record.offset < end - room
-        )
+        end = ends[partition].offset or 0
+        is_crowded = end - firsts[partition] > room and record.offset < end - room
         if is_crowded or record.timestamp_ms < old_ms:
             behind.append(record)
     return behind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from traceback import format_exception
 
 from headrace.client.records import Record
-from headrace.log_lines import printable
+from headrace.log_lines import printable, shown
 from headrace.protocol import dead_letters
 
 from .sending import NewRecord
@@ -40,10 +40,9 @@ def letter(
         (dead_letters.WORKER, worker.encode()),
     ]
     if error is not None:
-        lines = format_exception(error, limit=-_MAX_FRAMES)
         headers += [
             (dead_letters.EXCEPTION, type(error).__qualname__.encode(errors="backslashreplace")),
-            (dead_letters.TRACEBACK, _tail("".join(lines), _MAX_TRACEBACK_CHARS)),
+            (dead_letters.TRACEBACK, _tail(_traceback(error), _MAX_TRACEBACK_CHARS)),
         ]
     return NewRecord(queue, record.value, record.key, headers)
 
@@ -53,6 +52,13 @@ def without_content(copy: NewRecord, record: Record) -> NewRecord:
     The topic still has it for a while.
     """
     return NewRecord(copy.topic, None, None, copy.headers[len(record.headers) :])
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return "".join(format_exception(error, limit=-_MAX_FRAMES))
+    except Exception as failure:  # an exception may have attributes of any kind
+        return f"the traceback of {type(error).__name__} cannot be told: {shown(failure)}"
 
 
 def _text(text: str, max_chars: int) -> bytes:

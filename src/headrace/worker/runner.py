@@ -253,7 +253,7 @@ class Runner:
             max_held_records=self.concurrency + _MAX_HELD_RECORDS,
         ) as queue:
             self._queue, self._is_later_paused = queue, False
-            self._endings.begin(queue)
+            self._endings.begin(queue, is_counted=not await queue.broker_delays())
             care = asyncio.create_task(self._care(), name=f"headrace-care-{self.task.name}")
             try:
                 while not self._stopping.is_set():
@@ -271,6 +271,8 @@ class Runner:
                     await self._slot_free.wait()
 
     def _lose(self, records: list[Record]) -> None:
+        lost = set(map(id, records))
+        self._ready = deque(record for record in self._ready if id(record) not in lost)
         self._waiting.remove(records)
         self._endings.lose(records)
 
@@ -293,8 +295,7 @@ class Runner:
                             if self._is_later_paused
                             else await crowded(cluster, self.task.group, waiting)
                         )
-                        self._waiting.remove(behind)
-                        for record in behind:
+                        for record in self._waiting.remove(behind):
                             terms = terms_of(record)
                             self._endings.write_again(record, terms.earlier, terms.due_s)
             except ClientError as error:
@@ -331,7 +332,8 @@ class Runner:
         if room <= 0:
             await self._wait_for_room()
             return
-        records = self._waiting.take_due(time.time(), room)
+        due = self._waiting.take_due(time.time(), room)
+        records = [record for record in due if not self._ends_before(record)]
         if not records:
             due_s, wait_s = self._waiting.next_due_s(), _POLL_S
             if due_s is not None:
