@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import (
     TYPE_CHECKING,
@@ -27,6 +28,8 @@ from .task import Middleware, Task
 from .worker import Worker
 
 if TYPE_CHECKING:
+    from headrace.client.tracing import Tracing
+
     from .testing import InlineTrial, WorkerTrial
 
 _log = get_logger(__name__)
@@ -62,16 +65,21 @@ class App:
     ``headrace worker shop:app`` calls them.
 
     :param conf: the addresses of some brokers; or librdkafka's names and values, such as
-        ``bootstrap.servers`` and the settings of TLS and login. None runs a broker in this process,
-        for development: its records end with it
+        ``bootstrap.servers`` and the settings of TLS and login. None takes the addresses in the
+        environment variable ``HEADRACE_BOOTSTRAP_SERVERS``; without it, a broker runs in this
+        process, for development: its records end with it
+    :param tracing: spans and metrics of OpenTelemetry: :class:`headrace.client.tracing.Tracing`
     """
 
-    def __init__(self, conf: str | Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, conf: str | Mapping[str, Any] | None = None, *, tracing: Tracing | None = None
+    ) -> None:
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.middlewares: list[Middleware] = []
+        conf = conf or os.environ.get("HEADRACE_BOOTSTRAP_SERVERS")
         self._conf = {"bootstrap.servers": conf} if isinstance(conf, str) else conf
         self._broker: Any = None
-        self._sender = Sender(lambda: self.conf)
+        self._sender = Sender(lambda: self.conf, tracing)
 
     @property
     def conf(self) -> Mapping[str, Any]:
@@ -87,6 +95,12 @@ class App:
                 self._broker.bootstrap_servers,
             )
         return self._conf
+
+    def connect_to(self, bootstrap_servers: str) -> None:
+        """Use these brokers instead of those that the app was created with. Call it before the
+        first record is sent.
+        """
+        self._conf = {**(self._conf or {}), "bootstrap.servers": bootstrap_servers}
 
     def close(self) -> None:
         """Wait for the records on their way, and end the embedded broker if there is one."""

@@ -20,6 +20,7 @@ from headrace.client.groups import SHARE, GroupDescription, describe_group
 from headrace.client.records import Record, UnreadableBatch
 from headrace.client.share.consumer import OutcomesFailed, ShareConsumer, is_setting
 from headrace.client.topics import NewTopic, ensure_topic
+from headrace.client.workers import MAX_FAILURES, Failure, shortened
 from headrace.log_lines import FewLines, get_logger
 from headrace.protocol.partitions import TopicPartition
 
@@ -29,6 +30,7 @@ from .breaker import BreakerState
 from .delivery import Delivery, RecordLog
 from .endings import HELD_S, Endings
 from .later import crowded, largest_records
+from .meter import Meter
 from .outcomes import (
     ACCEPTED,
     Ending,
@@ -111,15 +113,14 @@ class Runner:
         self.running: dict[int, Running] = {}
         """By id; in the order of their beginning."""
         self.counts: dict[str, int] = defaultdict(int)
-        """accepted, retried, written_again, dead_letters, rejected, failed, late, expired,
+        """done, accepted, retried, written_again, dead_letters, rejected, failed, late, expired,
         undecodable → records.
         """
-        self.busy_s = 0.0
-        """The sum of all times for which slots were busy."""
+        self.meter = Meter(concurrency, self.counts)
         self.breaker = None if task.breaker is None else task.breaker.new()
         self._failure_lines = FewLines(_log, str(self))
-        self.failures: deque[tuple[float, Record, int, str]] = deque(maxlen=20)
-        """The last failures: (time, record, attempt, reason)."""
+        self.failures: deque[Failure] = deque(maxlen=MAX_FAILURES)
+        """The last ones, the newest last."""
         self._conf = {
             **conf,
             "group.id": task.group,
@@ -127,6 +128,7 @@ class Runner:
         }
         self._backend = backend(task.function, task.run_in, task.name, concurrency, conf)
         self._queue: ShareConsumer | None = None
+        self._problem = "it has not joined its group yet"
         self._ready: deque[Record] = deque()
         self._slots, self._is_starting = 0, False
         self._ended = self._counted = self._taken_ahead = 0
@@ -219,6 +221,20 @@ class Runner:
             )
         self._endings.max_deliveries = int(limit or 2)
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it takes no more records."""
+        return self._stopping.is_set()
+
+    @property
+    def problem(self) -> str | None:
+        """Why it gets no records; None while it is a member of its group."""
+        if self._stopping.is_set():
+            return "it stops"
+        if self._queue is None or self._queue.is_closed:
+            return self._problem
+        return self._queue.problem
+
     async def run(self) -> None:
         """Work until :meth:`stop`; then end what runs.
 
@@ -234,6 +250,7 @@ class Runner:
                 except ClientError as error:
                     if is_first and self._queue is None:
                         raise
+                    self._problem = str(error)
                     _log.warning("%s: %s; it goes on in %.0f s", self, error, pause_s)
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._stopping.wait(), pause_s)
@@ -251,6 +268,7 @@ class Runner:
             topics,
             on_lock_lost=self._lose,
             max_held_records=self.concurrency + _MAX_HELD_RECORDS,
+            tracing=self.task.sender.tracing,
         ) as queue:
             self._queue, self._is_later_paused = queue, False
             self._endings.begin(queue, is_counted=not await queue.broker_delays())
@@ -463,13 +481,20 @@ class Runner:
 
     async def _process(self, record: Record, slot: asyncio.Task[None] | None) -> None:
         task = self.task
-        attempt = attempt_of(record)
+        terms = terms_of(record)
+        attempt = terms.earlier + record.delivery_count
         running = Running(record, attempt, slot)
         self.running[id(running)] = running
         began_s = time.monotonic()
+        self.meter.begin(began_s)
+        if attempt == 1:
+            since_s = terms.due_s or record.timestamp_ms / 1000
+            self.meter.started_after.observe(max(running.since_s - since_s, 0.0))
         result: object
+        assert self._queue is not None
         try:
-            result = await self.call(running)
+            with self._queue.processing(record):  # its span tells what is raised
+                result = await self.call(running)
             if not isinstance(result, Reject | Retry):
                 result = None
         except BaseException as error:  # also SystemExit: it ends the function, not the worker
@@ -477,7 +502,7 @@ class Runner:
         self._ended += 1
         if self._taken_ahead and len(self._ready) == self._taken_ahead // 2:
             self._slot_free.set()
-        self.busy_s += time.monotonic() - began_s
+        self.meter.end(began_s, time.monotonic())
         del self.running[id(running)]
         if running.is_given_up:
             self._tell_late(running, result)
@@ -488,6 +513,7 @@ class Runner:
             else:
                 result = RuntimeError("the function was cancelled")
         if not isinstance(result, BaseException):
+            self.counts["done"] += 1
             self._end(record, attempt, ACCEPTED)
         else:
             self._end(record, attempt, decide(result, attempt, task.retry, random.random))
@@ -628,7 +654,19 @@ class Runner:
             outcome.reason,
             fate,
         )
-        self.failures.append((time.time(), record, attempt, outcome.reason))
+        self.failures.append(
+            Failure(
+                time.time_ns() // 1_000_000,
+                record.topic,
+                record.partition,
+                record.offset,
+                attempt,
+                shortened(outcome.reason),
+                shortened(fate),
+            )
+        )
+        if outcome.ending in (Ending.RETRY, Ending.PUT_BACK):
+            self.meter.retry_in(outcome.delay_s)
         if outcome.is_failure:
             self.counts["failed"] += 1
             if isinstance(outcome.error, Undecodable):

@@ -6,7 +6,8 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -14,6 +15,9 @@ from headrace.client.config import librdkafka_config, read_config
 from headrace.client.errors import ClientError, error_line
 from headrace.client.loop_thread import LoopThread
 from headrace.client.topics import NewTopic, ensure_topic
+
+if TYPE_CHECKING:
+    from headrace.client.tracing import Tracing
 
 Headers = Sequence[tuple[str, bytes | None]]
 Report = Callable[[KafkaError | None, Message | None], None]
@@ -66,10 +70,14 @@ class Sender:
     threads and event loops; both begin with the first record.
 
     :param conf: returns librdkafka's names and values
+    :ivar tracing: gives each record a span, and puts its context into the headers; None for none
     """
 
-    def __init__(self, conf: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(
+        self, conf: Callable[[], Mapping[str, Any]], tracing: Tracing | None = None
+    ) -> None:
         self._conf = conf
+        self.tracing = tracing
         self._topics: set[str] = set()
         """Those that are there."""
         self._loop_thread = LoopThread("headrace-topics")
@@ -140,11 +148,13 @@ class Sender:
     def _produce(self, record: NewRecord, report: Report) -> bool:
         """Return False if the queue is full."""
         try:
-            self._running().produce(
+            producer, tracing = self._running(), self.tracing
+            produce = producer.produce if tracing is None else partial(tracing.produce, producer)
+            produce(
                 record.topic,
                 record.value,
                 record.key,
-                headers=list(record.headers) or None,
+                headers=list(record.headers),
                 on_delivery=report,
             )
         except BufferError:

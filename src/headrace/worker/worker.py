@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.log_lines import get_logger
 
+from .reporter import Reporter
 from .runner import Runner
 from .task import Task
 from .watch import LoopWatch
@@ -45,6 +46,7 @@ class Worker:
         self.runners = [
             Runner(task, conf, self.name, concurrency or task.concurrency) for task in tasks
         ]
+        self.reporter = Reporter(self.name, self.runners, tasks[0].sender)
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._is_overdue = False
@@ -67,11 +69,15 @@ class Worker:
             await runner.prepare()
         runs = [asyncio.create_task(runner.run()) for runner in self.runners]
         stop = asyncio.create_task(self._stop.wait())
+        report = asyncio.create_task(self.reporter.run())
         try:
             await asyncio.wait((stop, *runs), return_when=asyncio.FIRST_COMPLETED)
         finally:
             stop.cancel()
             await self._drain(runs)
+            report.cancel()
+            await self.reporter.end()
+            self._tell_totals()
         for run in runs:
             if not run.cancelled() and (error := run.exception()) is not None:
                 raise error
@@ -103,6 +109,15 @@ class Worker:
         for run in runs:
             run.cancel()
         await asyncio.gather(*runs, return_exceptions=True)
+
+    def _tell_totals(self) -> None:
+        for runner in self.runners:
+            counts = (
+                f"{count} {name.replace('_', ' ')}"
+                for name in ("done", "failed", "retried", "dead_letters", "expired", "late")
+                if (count := runner.counts[name])
+            )
+            _log.info("%s has ended: %s", runner, ", ".join(counts) or "no records")
 
     def stop(self) -> None:
         """Take no more records, and end. The second call does not wait for functions that run."""

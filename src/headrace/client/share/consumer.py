@@ -754,6 +754,11 @@ class ShareConsumer:
     # -- flow
 
     @property
+    def problem(self) -> str | None:
+        """Why this is not a member of the group now; None while it is one."""
+        return "it is closed" if self._is_closed else self._ranges.problem
+
+    @property
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that the group assigns to this member."""
         return self._ranges.assignment

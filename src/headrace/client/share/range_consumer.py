@@ -195,6 +195,13 @@ class RangeConsumer:
         )
 
     @property
+    def problem(self) -> str | None:
+        """Why this is not a member of the group now; None while it is one."""
+        if self._ended is not None:
+            return str(self._ended)
+        return self._reported.get(f"heartbeat of group {self.group_id}") or None
+
+    @property
     def can_renew(self) -> bool:
         """True if the brokers support lock renewal (ShareAcknowledge v2, Kafka 4.2)."""
         return all(node.can_renew for node in self._nodes.values())

@@ -1,0 +1,247 @@
+"""What workers tell of themselves in the topic ``headrace-workers``, and its reading.
+
+A worker writes one record, with its name as key: a JSON object of :class:`WorkerState`, when that
+has changed, at most every 2 s and at least every 15 s; without a value when it has ended. Whoever
+may write to the topic may write anything: what does not fit the types below is left out.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from headrace.log_lines import printable
+from headrace.protocol.partitions import TopicPartition
+
+from .cluster import Cluster
+from .errors import ClientError, raised
+from .offsets import LATEST, list_offsets
+from .partition_reader import PartitionReader
+from .records import Record
+
+WORKERS_TOPIC = "headrace-workers"
+GONE_MS = 60_000
+"""The age of a state after which its worker counts as gone: it was killed, or reaches no broker."""
+MAX_RUNNING, MAX_FAILURES = 50, 10
+"""The running records and the last failures in one state."""
+MAX_TEXT_CHARS = 300
+MAX_TASKS, MAX_TOPICS = 200, 100
+MAX_STATE_BYTES = 256 * 1024
+MAX_WORKERS = 500
+"""Workers whose states are kept; the one with the oldest is forgotten first."""
+
+_FORGOTTEN_MS = 600_000
+_FIRST_MS = 2 * GONE_MS
+"""The age of the oldest records that are read."""
+_MAX_PARTITIONS = 16
+_MAX_READS = 16
+"""Reads of up to 1 MiB in one look; the next look continues."""
+_RECORDS_AT_ONCE = 2_000
+
+Text = Annotated[str, Meta(max_length=MAX_TEXT_CHARS)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Rate = Annotated[float, Meta(ge=0, le=1e12)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningRecord:
+    """A record whose function runs.
+
+    :param attempt: from 1
+    :param since_ms: when it began, since the epoch
+    """
+
+    topic: Text
+    partition: Count
+    offset: Count
+    attempt: Count
+    since_ms: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A record that could not be processed.
+
+    :param attempt: the number of the attempt that has failed
+    :param reason: the exception, or why the record was rejected
+    :param fate: what becomes of the record
+    """
+
+    time_ms: Count
+    topic: Text
+    partition: Count
+    offset: Count
+    attempt: Count
+    reason: Text
+    fate: Text
+
+
+@dataclass(frozen=True, slots=True)
+class TaskState:
+    """A task of a worker. Counts are of records since the worker's start, rates of the last 15 s.
+
+    :param run_in: loop, thread or process
+    :param slots: how many records it processes at once
+    :param running: how many it processes now
+    :param occupancy: the busy share of the slots over the last 15 s
+    :param done: whose functions have returned
+    :param late: whose functions have ended after their records were given up
+    :param waiting: that it has given back, and are due later
+    :param breaker: closed: it works; open: it pauses, as most records fail; probing: one is tried
+    :param breaker_reason: the last failure, unless closed
+    :param records: those that have run longest
+    :param failures: the newest first
+    """
+
+    task: Text
+    group_id: Text
+    topics: Annotated[tuple[Text, ...], Meta(max_length=MAX_TOPICS)]
+    dead_letter_queue: Text | None
+    run_in: Text
+    slots: Count
+    running: Count
+    occupancy: Share
+    done: Count
+    failed: Count
+    retried: Count
+    dead_letters: Count
+    late: Count
+    expired: Count
+    waiting: Count
+    done_per_s: Rate
+    failed_per_s: Rate
+    retried_per_s: Rate
+    breaker: Literal["closed", "open", "probing"]
+    breaker_reason: Text
+    records: Annotated[tuple[RunningRecord, ...], Meta(max_length=MAX_RUNNING)]
+    failures: Annotated[tuple[Failure, ...], Meta(max_length=MAX_FAILURES)]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """A worker.
+
+    :param worker: its name
+    :param is_stopping: it takes no more records
+    """
+
+    worker: Text
+    started_ms: Count
+    is_stopping: bool
+    tasks: Annotated[tuple[TaskState, ...], Meta(max_length=MAX_TASKS)]
+
+
+@dataclass(frozen=True, slots=True)
+class SeenWorker:
+    """The newest state of a worker.
+
+    :param seen_ms: when it was written
+    :param is_gone: that is longer ago than :data:`GONE_MS`
+    """
+
+    state: WorkerState
+    seen_ms: int
+    is_gone: bool = False
+
+
+def shortened(text: str) -> str:
+    """Return a text as a state may have it: printable, and not too long."""
+    text = printable(text, MAX_TEXT_CHARS)
+    return text if len(text) <= MAX_TEXT_CHARS else f"{text[: MAX_TEXT_CHARS - 3]}..."
+
+
+_DECODER = msgspec.json.Decoder(WorkerState)
+
+
+def encode(state: WorkerState) -> bytes:
+    """Return the value of a worker's record."""
+    return msgspec.json.encode(state)
+
+
+def decode(record: Record) -> WorkerState | None:
+    """Return the state in a record; None if it has none."""
+    if record.value is None or len(record.value) > MAX_STATE_BYTES:
+        return None
+    try:
+        state = _DECODER.decode(record.value)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return state if state.worker.encode() == record.key else None
+
+
+class WorkerWatch:
+    """The workers of a cluster, as they tell in their topic.
+
+    Each look reads what was written since the last one, and bounded amounts of it.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._reader: PartitionReader | None = None
+        self._workers: dict[bytes, SeenWorker] = {}
+        """By name; in the order of their newest states."""
+
+    async def look(self) -> list[SeenWorker]:
+        """Return the workers, by name; none if there is no topic.
+
+        :raises ClientError: the topic cannot be read; the next look tries it anew
+        """
+        now_ms = time.time_ns() // 1_000_000
+        try:
+            await self._read(now_ms)
+        except ClientError:
+            self._reader = None
+            raise
+        seen = []
+        for name, worker in list(self._workers.items()):
+            age_ms = now_ms - worker.seen_ms
+            if age_ms > _FORGOTTEN_MS:
+                del self._workers[name]
+            else:
+                seen.append(SeenWorker(worker.state, worker.seen_ms, age_ms > GONE_MS))
+        return sorted(seen, key=lambda worker: worker.state.worker)
+
+    async def _read(self, now_ms: int) -> None:
+        if self._reader is None:
+            positions = await self._positions(now_ms)
+            if not positions:
+                self._workers.clear()
+                return
+            self._reader = PartitionReader(self._cluster, positions, {}, 0)
+        for _ in range(_MAX_READS):
+            records = await self._reader.read(_RECORDS_AT_ONCE, 0)
+            if not records:
+                return
+            for record in records:
+                self._take(record, now_ms)
+
+    async def _positions(self, now_ms: int) -> dict[TopicPartition, int]:
+        topics = await self._cluster.existing_topics([WORKERS_TOPIC])
+        partitions = [
+            (name, number) for name, topic in topics.items() for number in sorted(topic.leaders)
+        ][:_MAX_PARTITIONS]
+        ends = raised(await list_offsets(self._cluster, dict.fromkeys(partitions, LATEST)))
+        recent = raised(
+            await list_offsets(self._cluster, dict.fromkeys(partitions, now_ms - _FIRST_MS))
+        )
+        positions = {}
+        for partition in partitions:
+            offset = recent[partition].offset
+            positions[partition] = (ends[partition].offset or 0) if offset is None else offset
+        return positions
+
+    def _take(self, record: Record, now_ms: int) -> None:
+        name = record.key or b""
+        if record.value is None:
+            self._workers.pop(name, None)
+        elif (state := decode(record)) is not None:
+            self._workers.pop(name, None)
+            # A producer may choose the time of its record.
+            self._workers[name] = SeenWorker(state, min(record.timestamp_ms, now_ms))
+            if len(self._workers) > MAX_WORKERS:
+                del self._workers[next(iter(self._workers))]
