@@ -35,6 +35,9 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "verify": Entry(".verify", "verify all batches of a data directory"),
         "recover": Entry(".recover", "rebuild the lost catalog of a data directory"),
     },
+    "tasks": {
+        "worker": Entry(".worker.command", "run the tasks of an app"),
+    },
     "progress": {
         "lag": Entry(".lag", "show the lag of groups of all types, or report past lag and rates"),
         "top": Entry(".top", "show groups with lag and rates, live"),

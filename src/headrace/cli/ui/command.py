@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import sys
 import tempfile
-import threading
 from argparse import Namespace
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -20,7 +18,7 @@ from headrace.cli.metrics_access import server_tls
 from headrace.cli.nouns import allow_host_option, command, file_option, listen_option, switch
 from headrace.cli.options import Address
 from headrace.cli.secret_files import passwords, secret_file
-from headrace.cli.signals import stopping_event
+from headrace.cli.signals import at_end_of_stdin, stopping_event
 from headrace.open_ports import is_loopback, warn_if_open
 
 if TYPE_CHECKING:
@@ -107,7 +105,7 @@ def run(options: Namespace) -> None:
 
         stopping = stopping_event()
         if options.stop_with_stdin:
-            _stop_at_end_of_stdin(stopping)
+            at_end_of_stdin(stopping.set)
         try:
             await serve(site, hosts, options.listen, stopping, tls=tls, ready=ready)
         except OSError as error:
@@ -142,18 +140,6 @@ def check_page(options: Namespace) -> None:
             f"other machines reach the page on {host}: give {' and '.join(missing)}, or --open to "
             "show it to whoever reaches it"
         )
-
-
-def _stop_at_end_of_stdin(stopping: asyncio.Event) -> None:
-    """Set ``stopping`` when the program that started this one has ended."""
-    loop = asyncio.get_running_loop()
-
-    def wait() -> None:
-        while os.read(0, 1024):
-            pass
-        loop.call_soon_threadsafe(stopping.set)
-
-    threading.Thread(target=wait, name="stdin", daemon=True).start()
 
 
 def credentials_of_files(options: Namespace) -> tuple[Credentials, str | None]:

@@ -685,12 +685,7 @@ class ShareConsumer:
         """
         if self._delays_at_broker is None:
             try:
-                configs = await describe_config(
-                    self._ranges.cluster, ConfigType.GROUP, self.group_id, [_BACKOFF]
-                )
-                self._delays_at_broker = bool(configs)
-            except RequestRefused:
-                self._delays_at_broker = False
+                self._delays_at_broker = await delays_releases(self._ranges.cluster, self.group_id)
             except ClientError:
                 return False
         return self._delays_at_broker
@@ -873,6 +868,17 @@ def _reset(start: Start) -> str | None:
     if not 0 <= seconds < _MAX_START_S:
         raise ClientError(f"start is {start!r}, not 'earliest', 'latest', or seconds ago")
     return f"by_duration:PT{seconds:.3f}S"
+
+
+async def delays_releases(cluster: Cluster, group_id: str) -> bool:
+    """Return whether the broker is headrace's, which keeps released records for a while.
+
+    :raises ClientError: no broker answers
+    """
+    try:
+        return bool(await describe_config(cluster, ConfigType.GROUP, group_id, [_BACKOFF]))
+    except RequestRefused:
+        return False
 
 
 async def _begin_group(cluster: Cluster, group_id: str, reset: str) -> None:

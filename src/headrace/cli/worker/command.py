@@ -1,0 +1,198 @@
+"""``headrace worker``: run the tasks of an app until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from typing import TYPE_CHECKING
+
+from headrace import __version__
+from headrace.cli.errors import Failure, one_line_error
+from headrace.cli.log_output import log_to_stderr
+from headrace.cli.options import (
+    DEFAULT_LISTEN,
+    Address,
+    flag,
+    page_address,
+    port_number,
+    positive_number,
+    seconds_option,
+)
+from headrace.cli.output import Output, Row
+from headrace.cli.signals import at_end_of_stdin
+from headrace.cli.tables import one_line
+
+from .loading import chosen_tasks, load_app
+
+if TYPE_CHECKING:
+    from headrace.client.cluster import Cluster
+    from headrace.worker.app import App
+    from headrace.worker.runner import Runner
+    from headrace.worker.worker import Worker
+
+_DRAIN_S = 30.0
+_RENEWING = 2
+"""The version of ShareAcknowledge that renews locks (KIP-1222, Kafka 4.2)."""
+_EPILOG = """\
+examples:
+  headrace worker shop:app
+  headrace worker shop:app --tasks pack,ship --concurrency 50
+  headrace worker shop:app --reload
+  headrace worker shop:app -b broker:9092 --health-port :8080 --metrics-port :9090
+"""
+
+
+def declare(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = (
+        "Run the tasks of an app until SIGTERM or Ctrl-C; a second one ends it at once."
+    )
+    parser.epilog = _EPILOG
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.add_argument(
+        "app", metavar="MODULE:APP", help="a headrace.App; the working directory is searched first"
+    )
+    parser.add_argument(
+        "--tasks", type=_names, metavar="TASK,…", help="only these tasks (default: all)"
+    )
+    parser.add_argument(
+        "--concurrency",
+        type=positive_number,
+        metavar="N",
+        help="how many records of each task are processed at once (default: that of the task)",
+    )
+    flag(parser, "--reload", "restart when a .py file below the working directory changes")
+    for name, what in (
+        ("--health-port", "health: 200 while the tasks get records, else 503"),
+        ("--metrics-port", "the metrics for Prometheus"),
+    ):
+        parser.add_argument(
+            name,
+            type=_port_address,
+            metavar="[[HOST]:]PORT",
+            help=f"port of {what}; :PORT: all addresses, 0: a free port",
+        )
+    seconds_option(
+        parser, "--drain-timeout", "time that running functions have to end when told to", _DRAIN_S
+    )
+    parser.add_argument(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT,…",
+        help="bootstrap brokers, instead of those of the app",
+    )
+    parser.add_argument("--stop-with-stdin", action="store_true", help=SUPPRESS)
+
+
+def _names(text: str) -> list[str]:
+    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _port_address(text: str) -> Address:
+    """Parse ``PORT``, ``:PORT`` or ``HOST:PORT``.
+
+    :raises ArgumentTypeError: it is none of them
+    """
+    return page_address(text) if ":" in text else Address(DEFAULT_LISTEN.host, port_number(text))
+
+
+def run(options: Namespace) -> int:
+    """Execute the command.
+
+    :returns: the exit status
+    :raises Failure: the app or a port cannot be used, no broker answers, or it refuses
+    """
+    if options.reload:
+        from .reload import run_reloaded
+
+        return run_reloaded(options.drain_timeout)
+    log_to_stderr()
+    # The worker's own lines, and those of the app; an embedded broker and clients warn only.
+    logging.getLogger("headrace").setLevel(logging.WARNING)
+    logging.getLogger("headrace.worker").setLevel(logging.INFO)
+    app = load_app(options.app)
+    if options.bootstrap_server is not None:
+        app.connect_to(options.bootstrap_server)
+    from headrace.client.errors import ClientError
+
+    try:
+        with app:
+            worker = app.worker(
+                chosen_tasks(app, options.tasks),
+                concurrency=options.concurrency,
+                drain_timeout=options.drain_timeout,
+            )
+            with asyncio.Runner(loop_factory=_new_loop) as runner:
+                runner.run(_work(app, worker, options))
+    except ClientError as error:
+        raise Failure(str(error)) from error
+    return 0
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """Return uvloop's event loop, or asyncio's where uvloop is not available."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+async def _work(app: App, worker: Worker, options: Namespace) -> None:
+    """Run a worker until a signal.
+
+    :raises ClientError: no broker answers, or it refuses
+    :raises Failure: a port cannot be used
+    """
+    from headrace.client.config import read_config
+
+    from .ports import WorkerPorts
+
+    async with read_config(app.conf).cluster() as cluster:
+        broker = await _broker_text(cluster, worker.runners[0].task.group)
+    servers = one_line(str(app.conf["bootstrap.servers"]))
+    print(f"headrace {__version__}, worker {worker.name}, broker {servers}: {broker}")
+    print(Output().table([_row(runner) for runner in worker.runners]), flush=True)
+    if options.stop_with_stdin:
+        at_end_of_stdin(worker.stop)
+    ports = WorkerPorts(worker)
+    try:
+        for name in ("health", "metrics"):
+            if (at := getattr(options, f"{name}_port")) is not None:
+                port = await ports.open(at)
+                print(f"{name}: http://{Address(at.host, port)}/{name}", flush=True)
+        await worker.run_until_signal()
+    except OSError as error:
+        raise Failure(f"cannot listen on {at}: {one_line_error(error)}") from error
+    finally:
+        await ports.close()
+
+
+async def _broker_text(cluster: Cluster, group_id: str) -> str:
+    """Return what the broker is, and what it can do for workers.
+
+    :raises ClientError: no broker answers
+    """
+    from headrace.client.share.consumer import delays_releases
+
+    connection = await cluster.connection()
+    renews = connection.version("share_acknowledge") >= _RENEWING
+    texts = ["renews locks" if renews else "does not renew locks: a task must end within its lock"]
+    if await delays_releases(cluster, group_id):
+        return ", ".join(["headrace", *texts, "keeps delayed records"])
+    return ", ".join(["Apache Kafka", *texts, "leaves delayed records to the worker"])
+
+
+def _row(runner: Runner) -> Row:
+    task = runner.task
+    return {
+        "task": task.name,
+        "topics": task.topics,
+        "group_id": task.group,
+        "runs_in": task.run_in,
+        "concurrency": runner.concurrency,
+        "retries": task.retry.attempts - 1,
+        "timeout": None if task.timeout_s is None else f"{task.timeout_s:g}s",
+        "dead_letters": task.dead_letters,
+    }

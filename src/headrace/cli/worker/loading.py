@@ -1,0 +1,75 @@
+"""The app that a command line names, and its tasks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from traceback import extract_tb
+from typing import TYPE_CHECKING
+
+from headrace.cli.errors import BadUsage, Failure
+
+if TYPE_CHECKING:
+    from headrace.worker.app import App
+
+
+def load_app(name: str) -> App:
+    """Import an app.
+
+    :param name: ``MODULE:APP``; modules of the working directory come first
+    :raises BadUsage: there is no such module or app
+    :raises Failure: the module fails
+    """
+    module_name, _, attribute = name.partition(":")
+    if not attribute or not all(part.isidentifier() for part in module_name.split(".")):
+        raise BadUsage(f"'{name}' is not of the form MODULE:APP, such as shop:app")
+    if "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise Failure(f"cannot import {module_name}: {_where(error)}") from error
+        raise BadUsage(f"there is no module '{error.name}' in {os.getcwd()} or sys.path") from error
+    except (Exception, SystemExit) as error:
+        raise Failure(f"cannot import {module_name}: {_where(error)}") from error
+    from headrace.worker.app import App
+
+    apps = [key for key, value in vars(module).items() if isinstance(value, App)]
+    app = getattr(module, attribute, None)
+    if not isinstance(app, App):
+        what = "is no headrace.App" if hasattr(module, attribute) else "does not exist"
+        raise BadUsage(f"{module_name}:{attribute} {what}: {_hint(attribute, apps, 'app')}")
+    return app
+
+
+def chosen_tasks(app: App, names: Sequence[str] | None) -> Sequence[str] | None:
+    """Return the tasks that a command line names; None for all.
+
+    :raises BadUsage: there is no such task
+    """
+    for name in names or ():
+        if name not in app.tasks:
+            raise BadUsage(f"the app has no task '{name}': {_hint(name, app.tasks, 'task')}")
+    return names
+
+
+def _hint(name: str, names: Iterable[str], kind: str) -> str:
+    names = list(names)
+    if near := get_close_matches(name, names, 1):
+        return f"did you mean {near[0]}?"
+    if not names:
+        return f"there is no {kind}"
+    return f"the {kind}{'' if len(names) == 1 else 's'}: {', '.join(names)}"
+
+
+def _where(error: BaseException) -> str:
+    """Return an exception, and the line that has raised it."""
+    reason = f"{type(error).__name__}: {error}".rstrip(": ")
+    if isinstance(error, SyntaxError):
+        return reason
+    last = extract_tb(error.__traceback__)[-1]
+    return f"{reason} ({last.filename}, line {last.lineno})"
