@@ -8,7 +8,7 @@ may write to the topic may write anything: what does not fit the types below is 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import msgspec
@@ -29,10 +29,10 @@ GONE_MS = 60_000
 MAX_RUNNING, MAX_FAILURES = 50, 10
 """The running records and the last failures in one state."""
 MAX_TEXT_CHARS = 300
-MAX_TASKS, MAX_TOPICS = 200, 100
-MAX_STATE_BYTES = 256 * 1024
-MAX_WORKERS = 500
-"""Workers whose states are kept; the one with the oldest is forgotten first."""
+MAX_TASKS, MAX_TOPICS = 100, 20
+MAX_STATE_BYTES = 64 * 1024
+MAX_STATES_BYTES = 8 * 1024 * 1024
+"""The states that are kept, as they were written; the oldest one is forgotten first."""
 
 _FORGOTTEN_MS = 600_000
 _FIRST_MS = 2 * GONE_MS
@@ -141,11 +141,13 @@ class SeenWorker:
     """The newest state of a worker.
 
     :param seen_ms: when it was written
+    :param size_bytes: as it was written
     :param is_gone: that is longer ago than :data:`GONE_MS`
     """
 
     state: WorkerState
     seen_ms: int
+    size_bytes: int
     is_gone: bool = False
 
 
@@ -185,6 +187,7 @@ class WorkerWatch:
         self._reader: PartitionReader | None = None
         self._workers: dict[bytes, SeenWorker] = {}
         """By name; in the order of their newest states."""
+        self._states_bytes = 0
 
     async def look(self) -> list[SeenWorker]:
         """Return the workers, by name; none if there is no topic.
@@ -201,16 +204,17 @@ class WorkerWatch:
         for name, worker in list(self._workers.items()):
             age_ms = now_ms - worker.seen_ms
             if age_ms > _FORGOTTEN_MS:
-                del self._workers[name]
+                self._forget(name)
             else:
-                seen.append(SeenWorker(worker.state, worker.seen_ms, age_ms > GONE_MS))
+                seen.append(replace(worker, is_gone=age_ms > GONE_MS))
         return sorted(seen, key=lambda worker: worker.state.worker)
 
     async def _read(self, now_ms: int) -> None:
         if self._reader is None:
             positions = await self._positions(now_ms)
             if not positions:
-                self._workers.clear()
+                for name in list(self._workers):
+                    self._forget(name)
                 return
             self._reader = PartitionReader(self._cluster, positions, {}, 0)
         for _ in range(_MAX_READS):
@@ -238,10 +242,17 @@ class WorkerWatch:
     def _take(self, record: Record, now_ms: int) -> None:
         name = record.key or b""
         if record.value is None:
-            self._workers.pop(name, None)
+            self._forget(name)
         elif (state := decode(record)) is not None:
-            self._workers.pop(name, None)
+            self._forget(name)
             # A producer may choose the time of its record.
-            self._workers[name] = SeenWorker(state, min(record.timestamp_ms, now_ms))
-            if len(self._workers) > MAX_WORKERS:
-                del self._workers[next(iter(self._workers))]
+            seen_ms = min(record.timestamp_ms, now_ms)
+            self._workers[name] = SeenWorker(state, seen_ms, len(record.value))
+            self._states_bytes += len(record.value)
+            while self._states_bytes > MAX_STATES_BYTES:
+                self._forget(next(iter(self._workers)))
+
+    def _forget(self, name: bytes) -> None:
+        worker = self._workers.pop(name, None)
+        if worker is not None:
+            self._states_bytes -= worker.size_bytes

@@ -19,7 +19,7 @@ from headrace.client.errors import (
 from headrace.http.messages import Headers, Request, Response
 from headrace.log_lines import LimitedLog, get_logger
 
-from . import groups, lists, record_views, topics
+from . import groups, lists, record_views, tasks, topics
 from .actions import ACTIONS, Action
 from .errors import BadRequest, NotAllowed, NotSeen, NotThere, PageError, WrongMethod, WrongType
 from .limits import MAX_API_VALUE_BYTES, MAX_URL_BYTES, SHOWN_VALUE_BYTES
@@ -82,6 +82,7 @@ VIEWS = (
     View(groups.group),
     View(lists.topics),
     View(topics.topic),
+    View(tasks.tasks),
     View(record_views.records, {"max_value_bytes": str(SHOWN_VALUE_BYTES)}, reads=True),
     View(record_views.record, {"max_value_bytes": str(MAX_API_VALUE_BYTES)}, reads=True),
     View(lists.actions),

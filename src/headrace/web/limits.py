@@ -47,6 +47,9 @@ MAX_COURSES = 100
 ROWS_OF_PAGE = 50
 """Rows of a table of groups or topics."""
 
+MAX_RUNNING_OF_PAGE, MAX_FAILURES_OF_PAGE, MAX_WORKERS_OF_PAGE = 50, 50, 200
+"""Rows below the table of tasks."""
+
 PARTITIONS_OF_PAGE = 50
 """Partitions of a group or topic on one page."""
 

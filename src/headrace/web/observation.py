@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from headrace.amounts import count_of
 from headrace.client.share_state import SharePartitionState
+from headrace.client.workers import SeenWorker
 from headrace.protocol.partitions import TopicPartition
 
 from .limits import HISTORY_POINTS, MAX_COURSES, MAX_HISTORIES
@@ -21,7 +22,7 @@ STALLED_MS = 30_000
 
 _LEAST_STEP_MS = 1000
 """The least time between two points of a course."""
-_WORST_FIRST = ("stalled", "letters", "idle", "growing")
+_WORST_FIRST = ("paused", "stalled", "letters", "idle", "growing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Observation:
     :param topics_of: group id → its topics
     :param queues: group id → its dead-letter queue
     :param warnings: what could not be determined, one line each
+    :param workers: by name
     """
 
     time_ms: int
@@ -45,6 +47,7 @@ class Observation:
     queues: Mapping[str, str]
     notes: Sequence[Note]
     warnings: Sequence[str]
+    workers: Sequence[SeenWorker] = ()
 
     def readers(self, topic: str, kind: str = "") -> list[GroupSummary]:
         """Return the groups that have read a topic, by name.
@@ -130,6 +133,7 @@ def notes(
     groups: Iterable[GroupSummary],
     histories: Histories,
     letters: Mapping[str, tuple[str, int, int]],
+    workers: Iterable[SeenWorker] = (),
 ) -> list[Note]:
     """Return a sentence about each group that needs attention, the worst first.
 
@@ -137,7 +141,7 @@ def notes(
     :param letters: group id → its dead-letter queue, the records that came to it, and the time in
         ms in which they came
     """
-    lines = []
+    lines = _pauses(workers)
     for group in groups:
         note = _progress_note(group, histories)
         if note is not None:
@@ -147,6 +151,17 @@ def notes(
             came = f"{count_of(count, 'record')} came to {queue} in the last {duration(over_ms)}"
             lines.append(Note("letters", group.group_id, f"dead-letters: {came}"))
     return sorted(lines, key=lambda note: (_WORST_FIRST.index(note.kind), note.group_id))
+
+
+def _pauses(workers: Iterable[SeenWorker]) -> list[Note]:
+    """Return a sentence about each task that pauses, because most of its records fail."""
+    reasons = {
+        task.group_id: f"task {task.task} pauses, as most records fail: {task.breaker_reason}"
+        for worker in workers
+        for task in worker.state.tasks
+        if task.breaker != "closed" and not worker.is_gone
+    }
+    return [Note("paused", group_id, reason) for group_id, reason in reasons.items()]
 
 
 def _progress_note(group: GroupSummary, histories: Histories) -> Note | None:

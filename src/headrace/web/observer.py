@@ -26,6 +26,7 @@ from headrace.client.lag.model import summary
 from headrace.client.lag.watch import LagWatch
 from headrace.client.loop_thread import LoopThread
 from headrace.client.offsets import LATEST, list_offsets
+from headrace.client.workers import WORKERS_TOPIC, SeenWorker, WorkerWatch
 from headrace.log_lines import LimitedLog, get_logger
 
 from .observation import Histories, Observation, notes
@@ -167,10 +168,11 @@ class Observer:
     async def _observe_repeatedly(self) -> None:
         async with self._config.cluster() as cluster:
             watch = LagWatch(cluster, window=WINDOW_MS / 1000)
+            workers = WorkerWatch(cluster)
             while True:
                 self._wake.clear()
                 started_s = time.monotonic()
-                await self._try_to_observe(cluster, watch)
+                await self._try_to_observe(cluster, watch, workers)
                 now_s = time.monotonic()
                 took_s = now_s - started_s
                 pause = pause_s(took_s, attended=now_s < self._watched_until_s)
@@ -179,12 +181,14 @@ class Observer:
                     async with asyncio.timeout(pause):
                         await self._wake.wait()
 
-    async def _try_to_observe(self, cluster: Cluster, watch: LagWatch) -> None:
+    async def _try_to_observe(
+        self, cluster: Cluster, watch: LagWatch, workers: WorkerWatch
+    ) -> None:
         """Observe once; a failure becomes :attr:`problem`."""
         # It creates many objects and no cycles: a search for cycles would take a third of its time.
         gc.disable()
         try:
-            observation = await self._observe(cluster, watch)
+            observation = await self._observe(cluster, watch, workers)
         except ClientError as error:
             self.problem = str(error)
             log.warning("", "cannot look at the cluster: %s", error)
@@ -199,7 +203,9 @@ class Observer:
             gc.enable()
         self.tried.set()
 
-    async def _observe(self, cluster: Cluster, watch: LagWatch) -> Observation:
+    async def _observe(
+        self, cluster: Cluster, watch: LagWatch, workers: WorkerWatch
+    ) -> Observation:
         started_s = time.monotonic()
         now_ms = time.time_ns() // 1_000_000
         lags = await watch.snapshot()
@@ -212,6 +218,12 @@ class Observer:
             await self._observe_topics(cluster, now_ms, warnings),
             Counter(topic for group in lags.groups for topic in group.topics),
         )
+        seen_workers: list[SeenWorker] = []
+        if WORKERS_TOPIC in topics:
+            try:
+                seen_workers = await workers.look()
+            except ClientError as error:
+                warnings.append(f"the workers are unknown: {error}")
         self.groups.add({group_id: _point(now_ms, group) for group_id, group in groups.items()})
         self.topics.add(
             {
@@ -233,8 +245,9 @@ class Observer:
             topics=topics,
             topics_of={group.group_id: tuple(group.topics) for group in lags.groups},
             queues=self._queues,
-            notes=notes(groups.values(), self.groups, letters),
+            notes=notes(groups.values(), self.groups, letters, seen_workers),
             warnings=warnings,
+            workers=seen_workers,
         )
 
     def _summaries(

@@ -15,6 +15,7 @@ from headrace.log_lines import printable
 
 from . import pictures, texts
 from .errors import NotThere
+from .limits import MAX_WORKERS_OF_PAGE
 from .observer import Observer
 from .requests import url
 
@@ -59,6 +60,7 @@ class Pages:
             moment=texts.moment,
             size=size,
             short=texts.short,
+            percent=lambda share: texts.UNKNOWN if share is None else f"{share:.0%}",
             rendered=texts.rendered,
             shown=lambda text: printable(str(text), _MAX_NAME_CHARS),
         )
@@ -70,6 +72,7 @@ class Pages:
             group_charts=pictures.group_charts,
             topic_chart=pictures.topic_chart,
             in_flight=pictures.in_flight,
+            max_workers=MAX_WORKERS_OF_PAGE,
         )
 
     def render(self, name: str, values: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from headrace.client.configs import Config
 from headrace.client.share_state import SharePartitionState
+from headrace.client.workers import Failure, RunningRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Outcomes:
 class Note:
     """A sentence about a group."""
 
-    kind: Literal["stalled", "letters", "idle", "growing"]
+    kind: Literal["paused", "stalled", "letters", "idle", "growing"]
     group_id: str
     text: str
 
@@ -356,6 +357,100 @@ class Records:
     partitions: int
     groups: Sequence[str]
     warnings: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOfTasks:
+    """A worker, as it tells of itself.
+
+    :param status: gone: it has not told anything for a minute
+    :param started_ms: since the epoch
+    :param seen_ms: when it last told something
+    """
+
+    worker: str
+    status: Literal["working", "stopping", "gone"]
+    tasks: Sequence[str]
+    started_ms: int
+    seen_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task, over all workers that are not gone.
+
+    :param workers: their number
+    :param slots: how many records they process at once
+    :param running: how many they process now
+    :param occupancy: the busy share of the slots, from 0 to 1; null without workers
+    :param done: records whose functions have returned, since the workers' start
+    :param waiting: records that were given back to be tried again later
+    :param breaker: open: it pauses, as most records fail; probing: one record is tried
+    :param breaker_reason: the last failure, unless the breaker is closed
+    """
+
+    task: str
+    group_id: str
+    topics: Sequence[str]
+    dead_letter_queue: str | None
+    workers: int
+    slots: int
+    running: int
+    occupancy: float | None
+    done: int
+    failed: int
+    retried: int
+    dead_letters: int
+    late: int
+    expired: int
+    waiting: int
+    done_per_s: float
+    failed_per_s: float
+    retried_per_s: float
+    breaker: Literal["closed", "open", "probing"]
+    breaker_reason: str
+    lag: int | None
+    time_lag_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunningOfTask:
+    """A record that a worker processes."""
+
+    task: str
+    worker: str
+    record: RunningRecord
+
+
+@dataclass(frozen=True, slots=True)
+class FailureOfTask:
+    """A record that a worker could not process."""
+
+    task: str
+    worker: str
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """A page of the tasks, and what their workers do.
+
+    :param time_ms: when the cluster was seen, since the epoch
+    :param count: of the tasks on all pages
+    :param page: from 1
+    :param running: of the tasks on the page, the longest first
+    :param failures: of the tasks on the page, the newest first
+    :param workers: all of the cluster
+    """
+
+    time_ms: int
+    count: int
+    page: int
+    pages: int
+    tasks: Sequence[Task]
+    running: Sequence[RunningOfTask]
+    failures: Sequence[FailureOfTask]
+    workers: Sequence[WorkerOfTasks]
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,9 +119,9 @@ class Reporter:
                     await self._send(None)
 
     async def _publish(self, value: bytes) -> None:
-        if len(value) > MAX_STATE_BYTES:
-            return
         try:
+            if len(value) > MAX_STATE_BYTES:
+                raise ClientError(f"its state has {len(value):,} bytes")
             await self._sender.ensure_topic(_TOPIC)
             await self._send(value)
         except ClientError as error:
