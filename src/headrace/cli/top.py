@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .client_options import call_options
@@ -17,6 +18,7 @@ from .output import Output, Row, output_option
 if TYPE_CHECKING:
     from headrace.client import Cluster
     from headrace.client.lag.model import GroupLag, LagQuery, Snapshot
+    from headrace.client.workers import TaskState, WorkerWatch
 
 _WINDOW_S = 30.0
 _SORTS: dict[str, Callable[[GroupLag], float | None]] = {
@@ -57,18 +59,73 @@ def run(options: Namespace) -> None:
 async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
     from headrace.client.lag.model import summary
     from headrace.client.lag.watch import LagWatch
+    from headrace.client.workers import WorkerWatch
 
     output = Output(options.output)
+    tasks: dict[str, tuple[int, TaskState]] = {}
+    """Group → what its workers do."""
 
     def view(seen: Snapshot) -> View:
         groups = sort_groups(seen.groups, options.sort)
         if output.is_json:
-            objects = {"groups": [summary(group) for group in groups], "warnings": seen.warnings}
-            return View([{"time_ms": seen.at_ms, **objects}], [])
-        return View([_row(group) for group in groups], [footer(seen)])
+            lines = [summary(group) | _told(tasks.get(group.group_id)) for group in groups]
+            seen_at = {"time_ms": seen.at_ms, "groups": lines, "warnings": seen.warnings}
+            return View([seen_at], [])
+        rows = [
+            {**_row(group), **(_cells(tasks.get(group.group_id)) if tasks else {})}
+            for group in groups
+        ]
+        return View(rows, [footer(seen)])
 
-    watch = LagWatch(cluster, query, _WINDOW_S)
-    await display(repeated(watch.snapshot, options.every, options.iterations), view, output)
+    watch, workers = LagWatch(cluster, query, _WINDOW_S), WorkerWatch(cluster)
+
+    async def take() -> Snapshot:
+        tasks.clear()
+        warnings = await _look(workers, tasks)
+        seen = await watch.snapshot()
+        return replace(seen, warnings=[*seen.warnings, *warnings])
+
+    await display(repeated(take, options.every, options.iterations), view, output)
+
+
+async def _look(workers: WorkerWatch, tasks: dict[str, tuple[int, TaskState]]) -> list[str]:
+    """Learn what workers do, and return why not, if so."""
+    from headrace.client import ClientError
+    from headrace.client.workers import by_task, summed
+
+    try:
+        states = by_task(await workers.look())
+    except ClientError as error:
+        return [f"the workers are unknown: {error}"]
+    tasks.update({group_id: summed(seen) for (_, group_id), seen in states.items()})
+    return []
+
+
+def _told(task: tuple[int, TaskState] | None) -> dict[str, object]:
+    """Return what the workers of a group tell; unknown for a group without tasks."""
+    if task is None:
+        return dict.fromkeys(
+            ("workers", "running", "slots", "occupancy", "failed_per_s", "breaker")
+        )
+    workers, total = task
+    return {
+        "workers": workers,
+        "running": total.running,
+        "slots": total.slots,
+        "occupancy": round(total.occupancy, 2),
+        "failed_per_s": round(total.failed_per_s, 1),
+        "breaker": total.breaker,
+    }
+
+
+def _cells(task: tuple[int, TaskState] | None) -> Row:
+    told = _told(task)
+    if task is not None:
+        told |= {
+            "occupancy": f"{task[1].occupancy:.0%}",
+            "failed_per_s": _rate(task[1].failed_per_s),
+        }
+    return told
 
 
 def sort_groups(groups: Sequence[GroupLag], order: str) -> list[GroupLag]:

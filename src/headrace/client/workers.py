@@ -8,8 +8,9 @@ may write to the topic may write anything: what does not fit the types below is 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -17,7 +18,7 @@ from msgspec import Meta
 from headrace.log_lines import printable
 from headrace.protocol.partitions import TopicPartition
 
-from .cluster import Cluster
+from .cluster import Cluster, TopicMetadata
 from .errors import ClientError, raised
 from .offsets import LATEST, list_offsets
 from .partition_reader import PartitionReader
@@ -42,6 +43,8 @@ _MAX_READS = 16
 """Reads of up to 1 MiB in one look; the next look continues."""
 _RECORDS_AT_ONCE = 2_000
 
+TaskKey = tuple[str, str]
+"""The names of a task and its group."""
 Text = Annotated[str, Meta(max_length=MAX_TEXT_CHARS)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Rate = Annotated[float, Meta(ge=0, le=1e12)]
@@ -157,6 +160,11 @@ def shortened(text: str) -> str:
     return text if len(text) <= MAX_TEXT_CHARS else f"{text[: MAX_TEXT_CHARS - 3]}..."
 
 
+_WORST_FIRST = ("open", "probing", "closed")
+_SUMMED = (
+    *("slots", "running", "done", "failed", "retried", "dead_letters", "late", "expired"),
+    *("waiting", "done_per_s", "failed_per_s", "retried_per_s"),
+)
 _DECODER = msgspec.json.Decoder(WorkerState)
 
 
@@ -174,6 +182,35 @@ def decode(record: Record) -> WorkerState | None:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return state if state.worker.encode() == record.key else None
+
+
+def by_task(workers: Iterable[SeenWorker]) -> dict[TaskKey, list[tuple[SeenWorker, TaskState]]]:
+    """Return the workers of each task, and what they do of it."""
+    states: dict[TaskKey, list[tuple[SeenWorker, TaskState]]] = {}
+    for worker in workers:
+        for state in worker.state.tasks:
+            states.setdefault((state.task, state.group_id), []).append((worker, state))
+    return states
+
+
+def summed(states: Sequence[tuple[SeenWorker, TaskState]]) -> tuple[int, TaskState]:
+    """Return how many workers of a task are not gone, and the sums over these.
+
+    Its breaker is the worst one; records and failures are left out.
+    """
+    live = [state for worker, state in states if not worker.is_gone]
+    sums: dict[str, Any] = {name: sum(getattr(state, name) for state in live) for name in _SUMMED}
+    slots = sums["slots"]
+    worst = min(live, key=lambda state: _WORST_FIRST.index(state.breaker), default=None)
+    return len(live), replace(
+        states[-1][1],
+        **sums,
+        occupancy=sum(state.occupancy * state.slots for state in live) / slots if slots else 0.0,
+        breaker="closed" if worst is None else worst.breaker,
+        breaker_reason="" if worst is None else worst.breaker_reason,
+        records=(),
+        failures=(),
+    )
 
 
 class WorkerWatch:
@@ -225,10 +262,10 @@ class WorkerWatch:
                 self._take(record, now_ms)
 
     async def _positions(self, now_ms: int) -> dict[TopicPartition, int]:
-        topics = await self._cluster.existing_topics([WORKERS_TOPIC])
-        partitions = [
-            (name, number) for name, topic in topics.items() for number in sorted(topic.leaders)
-        ][:_MAX_PARTITIONS]
+        topic = (await self._cluster.metadata([WORKERS_TOPIC])).get(WORKERS_TOPIC)
+        if not isinstance(topic, TopicMetadata):  # a cluster hides topics from who may not see them
+            return {}
+        partitions = [(WORKERS_TOPIC, number) for number in sorted(topic.leaders)][:_MAX_PARTITIONS]
         ends = raised(await list_offsets(self._cluster, dict.fromkeys(partitions, LATEST)))
         recent = raised(
             await list_offsets(self._cluster, dict.fromkeys(partitions, now_ms - _FIRST_MS))

@@ -60,7 +60,6 @@ class Pages:
             moment=texts.moment,
             size=size,
             short=texts.short,
-            percent=lambda share: texts.UNKNOWN if share is None else f"{share:.0%}",
             rendered=texts.rendered,
             shown=lambda text: printable(str(text), _MAX_NAME_CHARS),
         )

@@ -12,7 +12,7 @@ from typing import Literal
 
 from headrace.client.configs import Config
 from headrace.client.share_state import SharePartitionState
-from headrace.client.workers import Failure, RunningRecord
+from headrace.client.workers import Failure, RunningRecord, TaskState
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,40 +377,17 @@ class WorkerOfTasks:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task, over all workers that are not gone.
+    """A task.
 
-    :param workers: their number
-    :param slots: how many records they process at once
-    :param running: how many they process now
-    :param occupancy: the busy share of the slots, from 0 to 1; null without workers
-    :param done: records whose functions have returned, since the workers' start
-    :param waiting: records that were given back to be tried again later
-    :param breaker: open: it pauses, as most records fail; probing: one record is tried
-    :param breaker_reason: the last failure, unless the breaker is closed
+    :param workers: the number of those that are not gone
+    :param lag: of its group
+    :param total: the sums over these workers, without records and failures
     """
 
-    task: str
-    group_id: str
-    topics: Sequence[str]
-    dead_letter_queue: str | None
     workers: int
-    slots: int
-    running: int
-    occupancy: float | None
-    done: int
-    failed: int
-    retried: int
-    dead_letters: int
-    late: int
-    expired: int
-    waiting: int
-    done_per_s: float
-    failed_per_s: float
-    retried_per_s: float
-    breaker: Literal["closed", "open", "probing"]
-    breaker_reason: str
     lag: int | None
     time_lag_ms: int | None
+    total: TaskState
 
 
 @dataclass(frozen=True, slots=True)
