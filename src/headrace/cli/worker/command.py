@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from headrace.worker.worker import Worker
 
 _DRAIN_S = 30.0
+_LOG_LEVELS = {
+    "headrace": logging.WARNING,
+    "headrace.worker": logging.INFO,
+    "headrace.broker": logging.ERROR,  # an embedded one, for development
+}
 _RENEWING = 2
 """The version of ShareAcknowledge that renews locks (KIP-1222, Kafka 4.2)."""
 _EPILOG = """\
@@ -108,9 +113,8 @@ def run(options: Namespace) -> int:
 
         return run_reloaded(options.drain_timeout)
     log_to_stderr()
-    # The worker's own lines, and those of the app; an embedded broker and clients warn only.
-    logging.getLogger("headrace").setLevel(logging.WARNING)
-    logging.getLogger("headrace.worker").setLevel(logging.INFO)
+    for name, level in _LOG_LEVELS.items():
+        logging.getLogger(name).setLevel(level)
     app = load_app(options.app)
     if options.bootstrap_server is not None:
         app.connect_to(options.bootstrap_server)
