@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +17,19 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headrace.client import RangeConsumer
 from headrace.client.cluster import Cluster
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
+from headrace.client.workers import (
+    WORKERS_TOPIC,
+    Failure,
+    RunningRecord,
+    TaskState,
+    WorkerState,
+    encode,
+)
 from headrace.http.messages import Request
 from headrace.web.app import App
 from headrace.web.site import Site
@@ -176,12 +185,46 @@ def world(bootstrap_servers: str) -> Iterator[World]:
     values = [HOSTILE, b'{"sku": "A-1", "count": 3}', b"\xff\x00\x01"]
     produce(bootstrap_servers, topic, values + [b"plain %d" % n for n in range(7)], partition=0)
     commit(bootstrap_servers, consumers, topic, 4)
+    tell(bootstrap_servers, group, topic)
     kinds = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
     outcomes = [Acknowledgement(topic, 0, 2 * n, 2 * n, kind) for n, kind in enumerate(kinds)]
     with holding(
         bootstrap_servers, group, topic, 10, outcomes, client_id="<b>worker</b>"
     ) as member_id:
         yield World(bootstrap_servers, topic, group, consumers, member_id)
+
+
+def tell(bootstrap_servers: str, group: str, topic: str) -> None:
+    """Say what a worker says of itself."""
+    evil, now_ms = HOSTILE.decode(), time.time_ns() // 1_000_000
+    task = TaskState(
+        task=f"{group}-task",
+        group_id=group,
+        topics=(topic,),
+        dead_letter_queue=None,
+        run_in="loop",
+        slots=10,
+        running=4,
+        occupancy=0.5,
+        done=100,
+        failed=3,
+        retried=2,
+        dead_letters=1,
+        late=0,
+        expired=0,
+        waiting=1,
+        done_per_s=5.0,
+        failed_per_s=0.1,
+        retried_per_s=0.1,
+        breaker="open",
+        breaker_reason=f"ValueError: {evil}",
+        records=(RunningRecord(topic, 0, 7, 1, now_ms),),
+        failures=(Failure(now_ms, topic, 0, 6, 2, f"ValueError: {evil}", "next try in 2.0 s"),),
+    )
+    state = WorkerState(unique("worker"), now_ms, False, (task,))
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 2})
+    producer.produce(WORKERS_TOPIC, encode(state), state.worker)
+    assert producer.flush(60) == 0
 
 
 @contextmanager

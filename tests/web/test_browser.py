@@ -118,6 +118,7 @@ def addresses(world: World) -> dict[str, str]:
         "topic": f"/topic?topic={world.topic}",
         "records": f"/records?topic={world.topic}&start=earliest",
         "record": f"/record?topic={world.topic}&partition=0&offset=1",
+        "tasks": "/tasks",
         "actions": "/actions",
         "api": "/api",
         "login": "/login",
