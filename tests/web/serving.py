@@ -210,6 +210,7 @@ def tell(bootstrap_servers: str, group: str, topic: str) -> None:
         failed=3,
         retried=2,
         dead_letters=1,
+        rejected=0,
         late=0,
         expired=0,
         waiting=1,

@@ -139,7 +139,9 @@ def test_every_view_is_json_as_described(
     assert {one["group_id"] for one in detail["groups"]} == {world.group, world.consumers}
     got(api, "/api/actions")
     told = got(api, "/api/tasks", filter=world.group)
-    assert [(task["lag"], task["total"]["running"]) for task in told["tasks"]] == [(summary["lag"], 4)]
+    assert [(task["lag"], task["total"]["running"]) for task in told["tasks"]] == [
+        (summary["lag"], 4)
+    ]
 
 
 def test_records_by_offset_time_and_filters(

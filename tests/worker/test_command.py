@@ -84,8 +84,8 @@ class Running:
 
     def url(self, name: str) -> str:
         self.wait_for("out", f"{name}: http://")
-        (url,) = re.findall(rf"^{name}: (http://\S+)$", self.text("out"), re.M)
-        return url
+        urls: list[str] = re.findall(rf"^{name}: (http://\S+)$", self.text("out"), re.M)
+        return urls[0]
 
     def stop(self) -> int:
         self.process.terminate()

@@ -49,6 +49,7 @@ TASK = TaskState(
     failed=3,
     retried=2,
     dead_letters=1,
+    rejected=0,
     late=0,
     expired=0,
     waiting=1,

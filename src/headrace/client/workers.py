@@ -93,6 +93,7 @@ class TaskState:
     :param running: how many it processes now
     :param occupancy: the busy share of the slots over the last 15 s
     :param done: whose functions have returned
+    :param rejected: that could not be processed, and have no dead-letter queue
     :param late: whose functions have ended after their records were given up
     :param waiting: that it has given back, and are due later
     :param breaker: closed: it works; open: it pauses, as most records fail; probing: one is tried
@@ -113,6 +114,7 @@ class TaskState:
     failed: Count
     retried: Count
     dead_letters: Count
+    rejected: Count
     late: Count
     expired: Count
     waiting: Count
@@ -162,7 +164,8 @@ def shortened(text: str) -> str:
 
 _WORST_FIRST = ("open", "probing", "closed")
 _SUMMED = (
-    *("slots", "running", "done", "failed", "retried", "dead_letters", "late", "expired"),
+    *("slots", "running", "done", "failed", "retried", "dead_letters", "rejected"),
+    *("late", "expired"),
     *("waiting", "done_per_s", "failed_per_s", "retried_per_s"),
 )
 _DECODER = msgspec.json.Decoder(WorkerState)

@@ -156,6 +156,7 @@ def _task_state(runner: Runner, oldest: Sequence[Running], failures: int) -> Tas
         failed=counts["failed"],
         retried=counts["retried"],
         dead_letters=counts["dead_letters"],
+        rejected=counts["rejected"],
         late=counts["late"],
         expired=counts["expired"],
         waiting=meter.waiting,

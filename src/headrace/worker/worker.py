@@ -114,7 +114,15 @@ class Worker:
         for runner in self.runners:
             counts = (
                 f"{count} {name.replace('_', ' ')}"
-                for name in ("done", "failed", "retried", "dead_letters", "expired", "late")
+                for name in (
+                    "done",
+                    "failed",
+                    "retried",
+                    "dead_letters",
+                    "rejected",
+                    "expired",
+                    "late",
+                )
                 if (count := runner.counts[name])
             )
             _log.info("%s has ended: %s", runner, ", ".join(counts) or "no records")

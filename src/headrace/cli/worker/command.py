@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.cli.errors import Failure, one_line_error
 from headrace.cli.log_output import log_to_stderr
+from headrace.cli.nouns import Declaration, arg, command, seconds_option, switch
 from headrace.cli.options import (
     DEFAULT_LISTEN,
     Address,
-    flag,
     page_address,
     port_number,
     positive_number,
-    seconds_option,
 )
 from headrace.cli.output import Output, Row
 from headrace.cli.signals import at_end_of_stdin
@@ -31,63 +30,14 @@ if TYPE_CHECKING:
     from headrace.worker.runner import Runner
     from headrace.worker.worker import Worker
 
-_DRAIN_S = 30.0
 _LOG_LEVELS = {
-    "headrace": logging.WARNING,
+    "headrace": logging.ERROR,  # an embedded broker is for development
+    "headrace.client": logging.WARNING,
+    "headrace.ports": logging.WARNING,
     "headrace.worker": logging.INFO,
-    "headrace.broker": logging.ERROR,  # an embedded one, for development
 }
 _RENEWING = 2
 """The version of ShareAcknowledge that renews locks (KIP-1222, Kafka 4.2)."""
-_EPILOG = """\
-examples:
-  headrace worker shop:app
-  headrace worker shop:app --tasks pack,ship --concurrency 50
-  headrace worker shop:app --reload
-  headrace worker shop:app -b broker:9092 --health-port :8080 --metrics-port :9090
-"""
-
-
-def declare(parser: ArgumentParser) -> None:
-    """Declare the command's options."""
-    parser.description = (
-        "Run the tasks of an app until SIGTERM or Ctrl-C; a second one ends it at once."
-    )
-    parser.epilog = _EPILOG
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.add_argument(
-        "app", metavar="MODULE:APP", help="a headrace.App; the working directory is searched first"
-    )
-    parser.add_argument(
-        "--tasks", type=_names, metavar="TASK,…", help="only these tasks (default: all)"
-    )
-    parser.add_argument(
-        "--concurrency",
-        type=positive_number,
-        metavar="N",
-        help="how many records of each task are processed at once (default: that of the task)",
-    )
-    flag(parser, "--reload", "restart when a .py file below the working directory changes")
-    for name, what in (
-        ("--health-port", "health: 200 while the tasks get records, else 503"),
-        ("--metrics-port", "the metrics for Prometheus"),
-    ):
-        parser.add_argument(
-            name,
-            type=_port_address,
-            metavar="[[HOST]:]PORT",
-            help=f"port of {what}; :PORT: all addresses, 0: a free port",
-        )
-    seconds_option(
-        parser, "--drain-timeout", "time that running functions have to end when told to", _DRAIN_S
-    )
-    parser.add_argument(
-        "-b",
-        "--bootstrap-server",
-        metavar="HOST:PORT,…",
-        help="bootstrap brokers, instead of those of the app",
-    )
-    parser.add_argument("--stop-with-stdin", action="store_true", help=SUPPRESS)
 
 
 def _names(text: str) -> list[str]:
@@ -102,11 +52,45 @@ def _port_address(text: str) -> Address:
     return page_address(text) if ":" in text else Address(DEFAULT_LISTEN.host, port_number(text))
 
 
+def _port_option(name: str, what: str) -> Declaration:
+    help_text = f"port of {what}; :PORT: all addresses, 0: a free port"
+    return arg(name, type=_port_address, metavar="[[HOST]:]PORT", help=help_text)
+
+
+@command(
+    "run the tasks of an app until SIGTERM or Ctrl-C; a second one ends it at once",
+    arg("app", metavar="MODULE:APP", help="a headrace.App; the working directory comes first"),
+    arg("--tasks", type=_names, metavar="TASK,…", help="only these tasks (default: all)"),
+    arg(
+        "--concurrency",
+        type=positive_number,
+        metavar="N",
+        help="how many records of each task are processed at once (default: that of the task)",
+    ),
+    switch("--reload", "restart when a .py file below the working directory changes"),
+    _port_option("--health-port", "health: 200 while the tasks get records, else 503"),
+    _port_option("--metrics-port", "the metrics for Prometheus"),
+    seconds_option("--drain-timeout", "time that running functions have to end", 30.0),
+    arg(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT,…",
+        help="bootstrap brokers, instead of those of the app",
+    ),
+    switch(
+        "--stop-with-stdin", "stop at the end of the standard input, as a part of another program"
+    ),
+    examples="headrace worker shop:app\n"
+    "headrace worker shop:app --tasks pack,ship --concurrency 50\n"
+    "headrace worker shop:app --reload\n"
+    "headrace worker shop:app -b broker:9092 --health-port :8080 --metrics-port :9090",
+)
 def run(options: Namespace) -> int:
     """Execute the command.
 
     :returns: the exit status
-    :raises Failure: the app or a port cannot be used, no broker answers, or it refuses
+    :raises ClientError: no broker answers, or it refuses
+    :raises Failure: the app or a port cannot be used
     """
     if options.reload:
         from .reload import run_reloaded
@@ -115,22 +99,16 @@ def run(options: Namespace) -> int:
     log_to_stderr()
     for name, level in _LOG_LEVELS.items():
         logging.getLogger(name).setLevel(level)
-    app = load_app(options.app)
-    if options.bootstrap_server is not None:
-        app.connect_to(options.bootstrap_server)
-    from headrace.client.errors import ClientError
-
-    try:
-        with app:
-            worker = app.worker(
-                chosen_tasks(app, options.tasks),
-                concurrency=options.concurrency,
-                drain_timeout=options.drain_timeout,
-            )
-            with asyncio.Runner(loop_factory=_new_loop) as runner:
-                runner.run(_work(app, worker, options))
-    except ClientError as error:
-        raise Failure(str(error)) from error
+    with load_app(options.app) as app:
+        if options.bootstrap_server is not None:
+            app.connect_to(options.bootstrap_server)
+        worker = app.worker(
+            chosen_tasks(app, options.tasks),
+            concurrency=options.concurrency,
+            drain_timeout=options.drain_timeout,
+        )
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
+            runner.run(_work(app, worker, options))
     return 0
 
 

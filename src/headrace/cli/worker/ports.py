@@ -26,6 +26,7 @@ _FAMILIES: Sequence[tuple[str, str, Callable[[Runner], float]]] = (
             ("failed", "attempts that have raised, and records that do not decode"),
             ("retried", "records that were given back to be tried again"),
             ("dead_letters", "records that became dead letters"),
+            ("rejected", "records that could not be processed, and have no dead-letter queue"),
             ("expired", "records that were not processed, because they came too late"),
             ("late", "functions that have ended after their records were given up"),
         )
