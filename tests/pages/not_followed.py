@@ -31,6 +31,9 @@ NOT_FOLLOWED: Mapping[str, Mapping[str, str]] = {
             "it needs an authorizer: tests/security/test_dead_letter_queues.py has one"
         ),
     },
+    "docs/how-to/worker.md": {
+        "headrace worker shop:app": "it works until it is stopped: tests/worker/test_command.py",
+    },
     "docs/spark.md": {
         "PYSPARK_PYTHON=./environment/bin/python spark-submit": (
             "it needs a cluster: tests/spark/test_cluster.py submits with this command"
