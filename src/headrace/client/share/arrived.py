@@ -18,8 +18,6 @@ from .types import AcquiredRange
 offset_of = itemgetter(Record._fields.index("offset"))
 size_of = itemgetter(Record._fields.index("size_bytes"))
 
-_AHEAD = 500
-
 
 class Arrived:
     """The acquired records of one partition in one answer. They are decoded when they are taken.
@@ -41,8 +39,6 @@ class Arrived:
         self._lists = decode_lists(data, ranges)
         self._records: list[Record] = []
         self._taken = 0
-        self._unreadable: UnreadableBatch | None = None
-        """What is wrong with the records after the decoded ones."""
         self._has_lost = False
 
     def take(self, max_records: int, max_bytes: int) -> list[Record]:
@@ -54,11 +50,12 @@ class Arrived:
         """
         while True:
             if self._taken == len(self._records):
-                self.read_ahead()
-                if self._unreadable is not None:
-                    error, self._unreadable = self._unreadable, None
+                try:
+                    self._records, self._taken = next(self._lists, []), 0
+                except UnreadableBatch as error:
+                    self._records, self._taken = [], 0
                     self._lists = decode_lists(self._data, self._after(error.last_offset))
-                    raise error
+                    raise
                 if not self._records:
                     return []
             records = self._records[self._taken : self._taken + max_records]
@@ -71,15 +68,6 @@ class Arrived:
             if records:
                 self.left = subtract(self.left, runs(list(map(offset_of, records))))
                 return records
-
-    def read_ahead(self) -> None:
-        """Decode some hundred records more, unless there are so many that are not taken yet."""
-        rest = self._records[self._taken :]
-        if self._unreadable is None and len(rest) < _AHEAD:
-            try:
-                self._records, self._taken = rest + next(self._lists, []), 0
-            except UnreadableBatch as error:  # raised when it is its turn
-                self._records, self._taken, self._unreadable = rest, 0, error
 
     def lose(self, spans: Sequence[Span]) -> None:
         """Leave out records that :meth:`take` has not returned."""

@@ -651,8 +651,6 @@ class ShareConsumer:
                 together: _Outcomes = {}
                 self._unsettled[id(together)] = together
                 self._outgoing[key] = together, self._run(self._send(key, together))
-                if self._arrived:  # while the broker works
-                    asyncio.get_running_loop().call_soon(self._arrived[0].read_ahead)
             together, task = self._outgoing[key]
             together.setdefault(partition, []).extend(spans)
             tasks.add(task)
