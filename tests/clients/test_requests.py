@@ -63,7 +63,7 @@ from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.partitions import TopicPartition
 from headrace.secure_broker import SecureBroker
 from headrace.security.acls import Acl, AclFilter, PatternType, Permission, ResourceType
-from tests.clients.confluent import consumer, produce, take
+from tests.clients.confluent import PATIENCE_S, consumer, produce, take
 from tests.clients.confluent import create_topic as topic_of
 from tests.support import story, unique
 
@@ -86,14 +86,12 @@ async def test_the_life_of_a_topic(bootstrap_servers: str, topic_name: str) -> N
         await create_partitions(cluster, topic_name, 3)
 
         async def partitions() -> int:
-            described = raised(await describe_topics(cluster, [topic_name]))
-            return len(described[topic_name].partitions)
+            described = (await describe_topics(cluster, [topic_name]))[topic_name]
+            return 0 if isinstance(described, ClientError) else len(described.partitions)
 
-        for _ in range(100):  # metadata follows the controller
-            if await partitions() == 3:
-                break
-            await asyncio.sleep(0.05)
-        assert await partitions() == 3
+        async with asyncio.timeout(PATIENCE_S):
+            while await partitions() != 3:  # metadata follows the controller
+                await asyncio.sleep(0.05)
         missing = unique("missing")
         deleted = await delete_topics(cluster, [topic_name, missing])
         assert deleted[topic_name] is None
