@@ -18,7 +18,7 @@ from .client_options import client_config, client_options, must_answer
 from .errors import BadUsage
 from .nouns import DRY_RUN, YES, Lazy, Noun, arg, repeatable, switch
 from .options import pattern, positive_number
-from .output import Output, Row, confirm, output_option
+from .output import Output, Row, confirm, output_option, signals_handled
 from .progress import count_progress
 from .tables import one_line
 
@@ -80,13 +80,8 @@ def _calls(options: dict[str, Any]) -> Iterator[tuple[dict[str, Any], _Stop]]:
     config = client_config(Namespace(**options))
     must_answer(config)
     stop = _Stop()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, stop.on_signal) for number in numbers}
-    try:
+    with signals_handled(stop.on_signal, signal.SIGINT, signal.SIGTERM):
         yield config, stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @NOUN.verb(

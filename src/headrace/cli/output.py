@@ -15,8 +15,8 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import contextmanager
-from typing import TypeVar
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
 
 from .errors import BadUsage, Failure, fail_with
 from .tables import as_json, json_line, one_line, table
@@ -137,13 +137,19 @@ def _cell(value: object) -> object:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Let Ctrl-C end a wait for an answer at once, also inside of an event loop."""
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+def signals_handled(handler: Callable[[int, Any], object], *numbers: int) -> Iterator[None]:
+    """Have a function handle signals while the block runs."""
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def interruptible() -> AbstractContextManager[None]:
+    """Let Ctrl-C end a wait for an answer at once, also inside of an event loop."""
+    return signals_handled(signal.default_int_handler, signal.SIGINT)
 
 
 def confirm(question: str, lines: Sequence[str], *, yes: bool) -> None:

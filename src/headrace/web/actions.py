@@ -15,7 +15,7 @@ from headrace.amounts import count_of
 from headrace.client.cluster import Cluster
 from headrace.client.configs import ConfigType, alter_configs, describe_config
 from headrace.client.dead_letters.letters import LetterFilter
-from headrace.client.dead_letters.redrive import RedriveOptions
+from headrace.client.dead_letters.redrive import Redrive, RedriveOptions
 from headrace.client.errors import ClientError, UnknownGroup, raised
 from headrace.client.offsets import (
     alter_share_offsets,
@@ -359,7 +359,7 @@ async def redrive(
         groups=(group_id,) if group_id else (),
         key=key.encode() or None,
     )
-    work = tools.redrives.redrive(queue, chosen, options)
+    work = Redrive(tools.producer_config, queue, chosen, options)
     changes = redrive_changes(await tools.redrives.plan(work))
     if not changes:
         raise BadRequest("No such dead letters are pending in this queue.")

@@ -6,10 +6,8 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Mapping
 
-from headrace.client.dead_letters.letters import LetterFilter
-from headrace.client.dead_letters.redrive import Redrive, RedriveCounts, RedriveOptions
+from headrace.client.dead_letters.redrive import Redrive, RedriveCounts
 from headrace.client.errors import ClientError
 from headrace.log_lines import get_logger
 
@@ -21,18 +19,10 @@ log = get_logger("headrace.ui")
 
 
 class Redrives:
-    """The redrives that run.
+    """The redrives that run."""
 
-    :param config: of librdkafka
-    """
-
-    def __init__(self, config: Mapping[str, str]) -> None:
-        self._config = config
+    def __init__(self) -> None:
         self._running: dict[asyncio.Task[RedriveCounts], threading.Event] = {}
-
-    def redrive(self, queue: str, letters: LetterFilter, options: RedriveOptions) -> Redrive:
-        """Return a redrive, which does nothing yet."""
-        return Redrive(self._config, queue, letters, options)
 
     async def plan(self, redrive: Redrive) -> RedriveCounts:
         """Return what a redrive would do. For a large queue, stop after a time limit.

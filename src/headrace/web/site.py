@@ -52,7 +52,7 @@ class Site:
         self.cluster = config.cluster()
         self.pages = Pages(observer)
         self.plans = Plans()
-        self.redrives = Redrives(producer_config)
+        self.redrives = Redrives()
         self.tools = Tools(self.cluster, producer_config, self.redrives)
         self._courses = Courses()
 

@@ -18,6 +18,7 @@ from headrace.cli.errors import BadUsage, one_line_error
 from headrace.cli.librdkafka import LIBRDKAFKA_OPTIONS
 from headrace.cli.nouns import Lazy, arg, command, section, switch
 from headrace.cli.options import pattern
+from headrace.cli.output import signals_handled
 from headrace.patterns import occurs
 from headrace.positions import EARLIEST, LATEST, Position, position
 from headrace.times import duration_ms
@@ -35,7 +36,6 @@ else:
 _RECORDS_AT_ONCE = 500
 _WAIT_S = 0.2
 _ENDED_BY_SIGNAL = 128
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _NOT_WITH = {
     "group": ("share_group", "partition", "end", "tail"),
     "share_group": ("partition", "end", "tail", "exit", "grep", "read_committed"),
@@ -178,16 +178,14 @@ def run(options: Namespace) -> int:
         except OSError as error:
             raise BadUsage(f"cannot write to {one_line_error(error)}") from error
     reader = Reader(options, output)
-    before = {number: signal.signal(number, reader.stop) for number in _SIGNALS}
     try:
-        source = sources.source(options, config)
-        must_answer(config)
-        reader.run(source)
+        with signals_handled(reader.stop, signal.SIGINT, signal.SIGTERM):
+            source = sources.source(options, config)
+            must_answer(config)
+            reader.run(source)
     except KeyboardInterrupt:
         pass  # the broker had not answered yet
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         if reader.is_reading:
             print("1 record" if reader.count == 1 else f"{reader.count} records", file=sys.stderr)
     return reader.status
