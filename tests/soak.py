@@ -107,6 +107,7 @@ def fault_steps(options: argparse.Namespace) -> Iterator[Step]:
     failing = "tests/faults/test_failing_disk.py"
     yield Step("faults", "failing calls", pytest(f"{failing}::test_calls_that_fail"))
     yield Step("faults", "failing device", pytest(f"{failing}::test_a_device_that_fails"))
+    yield Step("faults", "workers", pytest("tests/worker/test_faults.py"))
     others = ("corrupt_state", "full_disk", "pruned_state", "stop_and_start")
     names = [f"tests/faults/test_{name}.py" for name in others]
     yield Step("faults", "others", pytest(*names))

@@ -86,6 +86,11 @@ def sleep_first(delivery: headrace.Delivery, text: str) -> None:
 
 
 @app.task(run_in="process")
+def sleep_for(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@app.task(run_in="process")
 def sleep_with_a_child(path: str) -> None:
     """Write both process ids, and sleep."""
     child = subprocess.Popen(["sleep", "600"])
@@ -93,6 +98,11 @@ def sleep_with_a_child(path: str) -> None:
         file.write(f"{os.getpid()} {child.pid}")
     os.rename(path + ".new", path)
     time.sleep(600)
+
+
+@app.task(run_in="process")
+def close_everything() -> None:
+    os.closerange(3, 100)
 
 
 @app.task(run_in="process")

@@ -14,7 +14,7 @@ import pytest
 import headrace
 from headrace.client.errors import ClientError
 from headrace.worker.task import Task
-from tests.clients.confluent import consumer
+from tests.clients.confluent import consumer, share_from_earliest
 from tests.support import story, unique
 
 from . import functions
@@ -151,6 +151,35 @@ def test_a_function_that_takes_too_long_is_told_and_its_record_goes_on(
     lines = "\n".join(record.getMessage() for record in caplog.records)
     assert "attempt 1 of 2: TimedOut: not done in 0.2 s" in lines
     assert ("its record was given up: the result is not used" in lines) == (kind != "ends")
+
+
+@pytest.mark.parametrize("place", ["loop", "thread", "process"])
+def test_a_function_keeps_its_record_for_longer_than_a_lock(
+    bootstrap_servers: str, place: str
+) -> None:
+    app = headrace.App(bootstrap_servers)
+    name = share_from_earliest(
+        bootstrap_servers, unique("long"), share_record_lock_duration_ms="2000"
+    )
+    sleep = functions.sleep_for.function
+
+    async def sleep_on_the_loop(seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    task: Task[Any, Any] = app.task(name=name, run_in=place)(
+        sleep_on_the_loop if place == "loop" else sleep
+    )
+
+    @story
+    async def run() -> None:
+        async with working(app) as worker, working(app) as other:
+            await task.send(5.0)
+            counts = [runner(each, name).counts for each in (worker, other)]
+            await until(lambda: sum(each["accepted"] for each in counts))
+        assert sum(each["accepted"] for each in counts) == 1
+        assert not any(each["late"] for each in counts)
+
+    run()
 
 
 @pytest.mark.parametrize("place", ["loop", "thread"])

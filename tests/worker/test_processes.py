@@ -188,6 +188,13 @@ async def test_a_function_that_forks_has_one_result() -> None:
 
 
 @story
+async def test_a_function_that_closes_the_connection_ends_its_process() -> None:
+    async with running(functions.close_everything) as backend:
+        with pytest.raises(ProcessDied):
+            await backend.run(((), {}))
+
+
+@story
 async def test_a_process_knows_the_delivery() -> None:
     log = RecordLog(logging.getLogger("tests"), {"record": "orders-1 offset 42"})
 

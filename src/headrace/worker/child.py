@@ -133,7 +133,10 @@ def main(file_descriptor: int) -> None:
         return reader.read(LENGTH.unpack(head)[0])
 
     def send(message: bytes) -> None:
-        connection.sendall(LENGTH.pack(len(message)) + message)
+        try:
+            connection.sendall(LENGTH.pack(len(message)) + message)
+        except OSError as error:
+            sys.exit(f"the function has closed the connection of its process: {error}")
 
     try:
         function = _function(pickle.loads(receive()))
