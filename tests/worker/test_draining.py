@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from pathlib import Path
 
 import pytest
 
 import headrace
 from headrace.client.share.consumer import ShareConsumer
-from tests.support import unique
+from tests.support import COMMON_CONFIGS, HeadraceProcess, unique
 
 from .support import WorkerProcess
 
@@ -96,3 +97,24 @@ def test_functions_that_end_in_time_are_accepted(bootstrap_servers: str) -> None
         assert worker.count("returned") == 1
     # the others are there for others
     assert len(asyncio.run(take(bootstrap_servers, name, 7 - ended))) == 7 - ended
+
+
+def test_a_worker_ends_while_its_broker_is_away(tmp_path: Path) -> None:
+    prefix = unique("drain")
+    with HeadraceProcess(tmp_path / "data", COMMON_CONFIGS) as server:
+        asyncio.run(send(server.bootstrap_servers, f"{prefix}-short", 2))
+        with WorkerProcess(SCRIPT, server.bootstrap_servers, prefix, "short", 3) as worker:
+            worker.wait_for("begins")
+            server.kill()
+            worker.process.send_signal(signal.SIGTERM)
+            assert worker.wait() == 0
+
+
+def test_a_worker_ends_while_it_waits_for_a_broker_that_does_not_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with WorkerProcess(SCRIPT, address, unique("drain"), "sleep", 3600) as worker:
+            silent.accept()[0].recv(1)
+            worker.process.send_signal(signal.SIGTERM)
+            assert worker.wait() == 0
+            assert worker.count("returned") == 1

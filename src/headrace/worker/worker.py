@@ -65,8 +65,8 @@ class Worker:
             watch.close()
 
     async def _run(self) -> None:
-        for runner in self.runners:
-            await runner.prepare()
+        if not await self._prepare():
+            return
         runs = [asyncio.create_task(runner.run()) for runner in self.runners]
         stop = asyncio.create_task(self._stop.wait())
         report = asyncio.create_task(self.reporter.run())
@@ -81,6 +81,25 @@ class Worker:
         for run in runs:
             if not run.cancelled() and (error := run.exception()) is not None:
                 raise error
+
+    async def _prepare(self) -> bool:
+        """Return True when all tasks can begin, False if it is told to stop before."""
+
+        async def prepare() -> None:
+            for runner in self.runners:
+                await runner.prepare()
+
+        preparing = asyncio.create_task(prepare())
+        stop = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait((preparing, stop), return_when=asyncio.FIRST_COMPLETED)
+            if preparing.done():
+                await preparing
+            return preparing.done()
+        finally:
+            preparing.cancel()
+            stop.cancel()
+            await asyncio.gather(preparing, stop, return_exceptions=True)
 
     async def _drain(self, runs: list[asyncio.Task[None]]) -> None:
         """Have functions end, then cancel them."""
