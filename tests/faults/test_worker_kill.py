@@ -69,16 +69,19 @@ class Witness:
 class WorkerUnderLoad:
     """A process with a worker, and the lines that it has printed."""
 
-    def __init__(self, witness: Witness, bootstrap_servers: str, prefix: str, seed: str) -> None:
+    def __init__(
+        self, witness: Witness, bootstrap_servers: str, prefix: str, seed: str, log: Path
+    ) -> None:
         script = ROOT / "tests" / "faults" / "worker_load.py"
         self._witness = witness
-        self.process = subprocess.Popen(
-            [sys.executable, str(script), bootstrap_servers, prefix, seed],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=HeadraceProcess.environment(),
-        )
+        with log.open("a") as lines:
+            self.process = subprocess.Popen(
+                [sys.executable, str(script), bootstrap_servers, prefix, seed],
+                stdout=subprocess.PIPE,
+                stderr=lines,
+                text=True,
+                env=HeadraceProcess.environment(),
+            )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -166,7 +169,13 @@ def test_nothing_is_lost_and_nothing_done_again_after_its_end_was_confirmed(tmp_
     def start_workers(seed_of_round: str) -> None:
         while len(workers) < 2:
             workers.append(
-                WorkerUnderLoad(witness, server.bootstrap_servers, prefix, seed_of_round)
+                WorkerUnderLoad(
+                    witness,
+                    server.bootstrap_servers,
+                    prefix,
+                    seed_of_round,
+                    tmp_path / "workers.log",
+                )
             )
 
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import random
 import sys
 import time
@@ -122,4 +123,5 @@ async def accept_and_say(queue: ShareConsumer, records: Record | Iterable[Record
 ShareConsumer.accept = accept_and_say  # type: ignore[method-assign]
 
 if __name__ == "__main__":
+    logging.basicConfig(format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
     app.run()
