@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import headrace
-from tests.clients.confluent import PATIENCE_S, consumer
-from tests.support import ROOT, HeadraceProcess, unique, wait_until
+from tests.clients.confluent import consumer
+from tests.support import HANG_S, ROOT, HeadraceProcess, unique, wait_until
 
 from .rounds import rounds, seed
 from .test_share_kill import CONFIGS, lags
@@ -98,10 +98,8 @@ class WorkerUnderLoad:
         processes = children.read_text().split() if children.exists() else []
         self.process.kill()
         self.process.wait()
-        wait_until(
-            lambda: not any(map(_is_alive, processes)), PATIENCE_S, "the ends of its processes"
-        )
-        self._reader.join(PATIENCE_S)
+        wait_until(lambda: not any(map(_is_alive, processes)), HANG_S, "the ends of its processes")
+        self._reader.join(HANG_S)
 
 
 def _is_alive(process_id: str) -> bool:
@@ -148,7 +146,7 @@ def dead_letters(server: HeadraceProcess, prefix: str, kind: str, count: int) ->
     numbers: set[str] = set()
     with consumer(server.bootstrap_servers, unique("reader")) as reader:
         reader.subscribe([f"dlq.{prefix}-{kind}"])
-        deadline_s = time.monotonic() + PATIENCE_S
+        deadline_s = time.monotonic() + HANG_S
         while len(numbers) < count and time.monotonic() < deadline_s:
             message = reader.poll(0.2)
             if message is not None and not message.error():
@@ -186,7 +184,7 @@ def test_nothing_is_lost_and_nothing_done_again_after_its_end_was_confirmed(tmp_
             start_workers(f"{rng.random()}")
             before = witness.counts.copy()
             sender.send()
-            wait_until(partial(witness.worked_since, before), PATIENCE_S, "work of all kinds")
+            wait_until(partial(witness.worked_since, before), HANG_S, "work of all kinds")
             time.sleep(rng.uniform(0, 0.5))
             if victim != "the broker":
                 workers.pop(rng.randrange(2)).kill()
@@ -204,7 +202,7 @@ def test_nothing_is_lost_and_nothing_done_again_after_its_end_was_confirmed(tmp_
             lambda: all(
                 lags(server, f"{prefix}-{kind}", f"{prefix}-{kind}", 2) == [0] * 2 for kind in KINDS
             ),
-            PATIENCE_S,
+            HANG_S,
             "a lag of 0",
             0.2,
         )
@@ -214,7 +212,7 @@ def test_nothing_is_lost_and_nothing_done_again_after_its_end_was_confirmed(tmp_
         rejected = {key for key in everything if int(key[1]) % 50 == 0}
         wait_until(
             lambda: witness.ended >= everything - rejected and witness.rejected >= rejected,
-            PATIENCE_S,
+            HANG_S,
             "the ends of all records",
         )
         for kind in KINDS:
