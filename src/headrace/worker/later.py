@@ -8,13 +8,15 @@ being looked at. So while there are more than fit, those in front are written ag
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headrace.client.cluster import Cluster
 from headrace.client.configs import ConfigType, describe_configs, share_group_config
-from headrace.client.errors import ClientError, raised
+from headrace.client.errors import ClientError, RequestRefused, has_code, raised
 from headrace.client.offsets import LATEST, ShareOffset, list_offsets, share_offsets
 from headrace.client.records import Record
+from headrace.client.topics import NewTopic, ensure_topic
+from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 
 _LEAST_RECORD_LOCKS = 100
@@ -38,6 +40,21 @@ async def largest_records(cluster: Cluster, topics: Sequence[str]) -> dict[str, 
         if config.name == _LARGEST_RECORD and config.value and config.is_dynamic
     ]
     return {_LARGEST_RECORD: str(max(sizes))} if sizes else {}
+
+
+async def ensure_queue(cluster: Cluster, topic: str, configs: Mapping[str, str]) -> None:
+    """Create a topic for dead letters, unless there is one of its name.
+
+    :raises ClientError: the broker refuses or does not answer
+    """
+    try:
+        allowed = {"errors.deadletterqueue.group.enable": "true"}
+        await ensure_topic(cluster, NewTopic(topic, configs={**configs, **allowed}))
+    except RequestRefused as refusal:
+        if not has_code(refusal, ErrorCode.INVALID_CONFIG):
+            raise
+        # Brokers before Kafka 4.4 write no dead letters.
+        await ensure_topic(cluster, NewTopic(topic, configs=configs))
 
 
 async def crowded(cluster: Cluster, group_id: str, waiting: Sequence[Record]) -> list[Record]:

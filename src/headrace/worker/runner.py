@@ -19,7 +19,7 @@ from headrace.client.errors import ClientError, RequestRefused
 from headrace.client.groups import SHARE, GroupDescription, describe_group
 from headrace.client.records import Record, UnreadableBatch
 from headrace.client.share.consumer import OutcomesFailed, ShareConsumer, is_setting
-from headrace.client.topics import NewTopic, ensure_topic
+from headrace.client.topics import ensure_topic
 from headrace.client.workers import MAX_FAILURES, Failure, shortened
 from headrace.log_lines import FewLines, get_logger
 from headrace.protocol.partitions import TopicPartition
@@ -29,7 +29,7 @@ from .backends import backend
 from .breaker import BreakerState
 from .delivery import Delivery, RecordLog
 from .endings import HELD_S, Endings
-from .later import crowded, largest_records
+from .later import crowded, ensure_queue, largest_records
 from .meter import Meter
 from .outcomes import (
     ACCEPTED,
@@ -155,10 +155,7 @@ class Runner:
             later = task.new_later
             await ensure_topic(cluster, replace(later, configs={**later.configs, **largest}))
             if task.dead_letters is not None:
-                enabled = {"errors.deadletterqueue.group.enable": "true"}
-                await ensure_topic(
-                    cluster, NewTopic(task.dead_letters, configs={**enabled, **largest})
-                )
+                await ensure_queue(cluster, task.dead_letters, largest)
             group = await describe_group(cluster, task.group)
             if group is None:
                 await self._configure_group(cluster)
