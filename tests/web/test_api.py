@@ -9,10 +9,11 @@ from typing import Any
 
 import httpx
 import pytest
+from confluent_kafka import Producer
 
 from headrace.client import RangeConsumer
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
-from headrace.protocol.dead_letters import REDRIVE_COUNT
+from headrace.protocol.dead_letters import HEADERS, REDRIVE_COUNT, WORKER_HEADERS
 from tests.clients.confluent import create_topic, gone_records, produce, share_from_earliest
 from tests.clients.test_dlq import UNCOMPARED, Queue
 from tests.support import unique, wait_until
@@ -179,6 +180,32 @@ def test_records_by_offset_time_and_filters(
         if is_kafka
         else {0: ["done"], 1: ["held"], 2: ["available"], 4: ["done"]}
     )
+
+
+def test_a_dead_letter_of_a_worker_tells_its_exception(
+    seen_world: World, api: httpx.Client
+) -> None:
+    queue = create_topic(seen_world.bootstrap_servers, unique("dlq"))
+    traceback = "Traceback (most recent call last):\n  in pack\nValueError: <b>\x1b[31m"
+    values = ("orders", "0", "7", "packers", "2", "ValueError: no")
+    values += ("4", "host-1", "ValueError", traceback)
+    names = (*HEADERS, *WORKER_HEADERS)
+    headers = [(name, value.encode()) for name, value in zip(names, values, strict=True)]
+    producer = Producer({"bootstrap.servers": seen_world.bootstrap_servers})
+    producer.produce(queue, b"x", headers=headers)
+    assert producer.flush(60) == 0
+    letter = got(api, "/api/record", topic=queue, partition=0, offset=0)["letter"]
+    assert (letter["source"], letter["source_offset"], letter["group_id"]) == (
+        "orders",
+        7,
+        "packers",
+    )
+    assert (letter["attempt"], letter["worker"], letter["exception"]) == (4, "host-1", "ValueError")
+    assert letter["traceback"] == traceback
+    html = api.get("/record", params={"topic": queue, "partition": 0, "offset": 0}).text
+    assert "Traceback (most recent call last):\n  in pack\nValueError: &lt;b&gt;" in html
+    assert "\x1b" not in html
+    assert ", worker host-1, after attempt 4" in html
 
 
 @pytest.mark.parametrize(

@@ -468,7 +468,6 @@ def test_letters_are_shown_and_redriven_records_begin_anew(
         task.group,
         share_auto_offset_reset="earliest",
         share_delivery_count_limit="3",
-        errors_deadletterqueue_topic_name=queue,
     )
 
     async def fail() -> str:

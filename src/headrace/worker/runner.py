@@ -157,10 +157,9 @@ class Runner:
             if task.dead_letters is not None:
                 await ensure_queue(cluster, task.dead_letters, largest)
             group = await describe_group(cluster, task.group)
-            if group is None:
-                await self._configure_group(cluster)
-            else:
+            if group is not None:
                 self._check_group(group)
+            await self._configure_group(cluster, is_new=group is None)
             await self._read_limit(cluster)
 
     def _check_group(self, group: GroupDescription) -> None:
@@ -179,12 +178,11 @@ class Runner:
                     "stop that worker"
                 )
 
-    async def _configure_group(self, cluster: Any) -> None:
-        task = self.task
-        configs = {
-            "share.auto.offset.reset": task.start,
-            "share.delivery.count.limit": str(_MAX_DELIVERIES),
-        }
+    async def _configure_group(self, cluster: Cluster, *, is_new: bool) -> None:
+        task, configs = self.task, dict[str, str]()
+        if is_new:
+            configs["share.auto.offset.reset"] = task.start
+            configs["share.delivery.count.limit"] = str(_MAX_DELIVERIES)
         if task.dead_letters is not None:  # for records whose workers died at each delivery
             configs["errors.deadletterqueue.topic.name"] = task.dead_letters
             configs["errors.deadletterqueue.copy.record.enable"] = "true"
@@ -196,7 +194,7 @@ class Runner:
             for config in answer:
                 if config.is_dynamic:
                     configs.pop(config.name, None)
-        for name, value in configs.items():
+        for name, value in configs.items():  # a broker may know some of them only
             try:
                 await alter_configs(cluster, ConfigType.GROUP, task.group, {name: value})
             except RequestRefused as refusal:
