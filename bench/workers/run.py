@@ -110,7 +110,7 @@ def ours(bench: Bench, bootstrap: str, scale: float) -> dict[str, float]:
 def our_worker(
     bench: Bench, bootstrap: str, name: str, **variables: str
 ) -> Iterator[tuple[Counter, int]]:
-    command = [sys.executable, "-c", "from bench.workers.headrace_app import app; app.run()"]
+    command = [sys.executable, "-m", "headrace", "worker", "bench.workers.headrace_app:app"]
     names = {"BENCH_BOOTSTRAP": bootstrap, "BENCH_TASK": name, **variables}
     with bench.worker(command, {**HeadraceProcess.environment(), **names}) as started:
         yield started
@@ -239,14 +239,18 @@ def of_peer(
             f" for _ in range({number}): await task.kiq({ORDER})\n"
             " await broker.shutdown()\nasyncio.run(go())"
         )
-    subprocess.run(
-        [python, "-c", f"{imports}\n{loop}"],
-        check=True,
-        env={**os.environ, **variables},
-        stdout=subprocess.DEVNULL,
-    )
-    with bench.worker(command, variables, HERE) as (counter, _):
-        return bench.rate(counter, number)
+    try:
+        subprocess.run(
+            [python, "-c", f"{imports}\n{loop}"],
+            check=True,
+            env={**os.environ, **variables},
+            stdout=subprocess.DEVNULL,
+        )
+        with bench.worker(command, variables, HERE) as (counter, _):
+            return bench.rate(counter, number)
+    except (TimeoutError, subprocess.CalledProcessError) as error:
+        print(f"{' '.join(command)}: {error}", file=sys.stderr)
+        return float("nan")
 
 
 @contextlib.contextmanager
