@@ -117,7 +117,7 @@ class OrderedOptions:
                 "set the option kafka.group.id: startingOffsets=committed starts at that group's "
                 "committed offsets"
             )
-        metadata_age_ms = user_options.number("kafka.metadata.max.age.ms")
+        metadata_age_ms = user_options.number("kafka.metadata.max.age.ms", lowest=0)
         return cls(
             kafka=kafka,
             subscription=user_options.subscription(),
@@ -130,7 +130,9 @@ class OrderedOptions:
             fail_on_data_loss=user_options.boolean("failOnDataLoss", default=True),
             include_headers=user_options.boolean("includeHeaders"),
             read_committed=kafka.read_committed,
-            metadata_age_ms=metadata_age_ms or _DEFAULT_METADATA_AGE_MS,
+            metadata_age_ms=_DEFAULT_METADATA_AGE_MS
+            if metadata_age_ms is None
+            else metadata_age_ms,
         )
 
 
