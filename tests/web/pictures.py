@@ -1,17 +1,20 @@
 """The pictures of the documentation: ``python -m tests.web.pictures`` makes them anew, in a minute.
 
 They show a small world at work: orders that two packers share, a slow consumer of bills, a report
-that nobody writes any more, and a scanner that holds its records and finishes none.
+that nobody writes any more, and a scanner that holds its records and finishes none; and, on a
+broker of its own, the tasks of a shop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from confluent_kafka import Consumer, Producer
 from headrace.client import RangeConsumer
 from headrace.client.cluster import Cluster
 from headrace.client.share.types import Acknowledgement, AcknowledgeType, AcquireMode
+from tests.cli.command import ENVIRONMENT, HEADRACE
 from tests.clients.confluent import create_topic, share_from_earliest
 from tests.support import ROOT, HeadraceProcess, wait_until
 from tests.web.serving import Page, browsing, commit, served, show_whole
@@ -150,6 +154,71 @@ class World:
                 await member.renew(older_than_ms=10_000)
 
 
+SHOP = """
+import asyncio, random
+import headrace
+
+app = headrace.App({servers!r})
+
+@app.task(retry=8, timeout=60)
+async def pack(order: int) -> None:
+    await asyncio.sleep(random.uniform(0.5, 4))
+    if random.random() < 0.04:
+        raise ValueError(f"no box is large enough for order {{order}}")
+
+@app.task(retry=3, concurrency=4)
+async def send_mail(order: int) -> None:
+    await asyncio.sleep(random.uniform(1, 3))
+    if random.random() < 0.1:
+        raise ConnectionError("mail.example.org does not answer")
+
+@app.task(retry=5)
+async def charge(order: int) -> None:
+    await asyncio.sleep(0.1)
+    raise TimeoutError("the bank has not answered in 5 s")
+
+async def main() -> None:
+    for order in range(10_000):
+        await pack.send(order)
+        await send_mail.send(order)
+        await charge.send(order) if order % 5 == 0 else None
+        await asyncio.sleep(0.4)
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+def picture_tasks() -> None:
+    """Make the picture of tasks."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        HeadraceProcess() as broker,
+        served(Path(folder), "--bootstrap-server", broker.bootstrap_servers) as page,
+        browsing() as browser,
+        ExitStack() as stack,
+    ):
+        (Path(folder) / "shop.py").write_text(SHOP.format(servers=broker.bootstrap_servers))
+        worker = (*HEADRACE, "worker", "shop:app")
+        for words in ((HEADRACE[0], "shop.py"), worker, worker):
+            process = subprocess.Popen(
+                words,
+                cwd=folder,
+                env=ENVIRONMENT,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        time.sleep(WATCHED_S / 2)
+        browser.get(f"{page.base}/tasks")
+        wait_until(lambda: "charge pauses" in browser.page_source, 60, "a task that pauses", 0.5)
+        show_whole(browser, 1320)
+        assert browser.save_screenshot(str(FOLDER / "tasks.png"))
+        print(FOLDER / "tasks.png")
+        browser.get("about:blank")
+
+
 def _is_shown(browser: Any, page: Page) -> bool:
     """Return whether the page of the group shows what is in flight."""
     browser.get(f"{page.base}/group?group_id=packers")
@@ -158,6 +227,7 @@ def _is_shown(browser: Any, page: Page) -> bool:
 
 def main() -> None:
     """Make the pictures."""
+    picture_tasks()
     with (
         tempfile.TemporaryDirectory() as folder,
         HeadraceProcess() as broker,
