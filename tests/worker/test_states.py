@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +16,9 @@ from confluent_kafka import Producer
 
 from headrace.client import workers
 from headrace.client.cluster import Cluster
+from headrace.client.errors import ClientError
 from headrace.client.records import Record
+from headrace.client.topics import NewTopic
 from headrace.client.workers import (
     MAX_STATE_BYTES,
     MAX_TEXT_CHARS,
@@ -32,7 +36,10 @@ from headrace.client.workers import (
     summed,
 )
 from headrace.worker import meter as meter_module
+from headrace.worker import reporter as reporter_module
 from headrace.worker.meter import WINDOW_S, Meter
+from headrace.worker.reporter import Reporter
+from headrace.worker.sending import NewRecord, Sender, Sent
 from tests.support import HeadraceProcess, story
 
 NOW_MS = 1_700_000_000_000
@@ -246,3 +253,45 @@ class Later:
 
     def time_ns(self) -> int:
         return self._now_ms * 1_000_000
+
+
+class Refusing(Sender):
+    """A sender whose topic may not be written, until it may."""
+
+    def __init__(self) -> None:
+        super().__init__(dict)
+        self.sent: list[NewRecord] = []
+        self.is_refused = True
+
+    async def ensure_topic(self, topic: NewTopic) -> None:
+        if self.is_refused:
+            raise ClientError("creating topic 'headrace-workers': it needs CREATE")
+
+    async def send(self, records: Sequence[NewRecord]) -> list[Sent]:
+        self.sent += records
+        return []
+
+
+@story
+async def test_missing_rights_are_said_once_and_may_come_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reporter_module, "_EVERY_S", 0.01)
+    monkeypatch.setattr(reporter_module, "_REFUSED_PAUSE_S", 0.01)
+    monkeypatch.setattr(reporter_module, "_AT_LEAST_EVERY_S", 0.02)
+    sender = Refusing()
+    reporter = Reporter("host-1", [], sender)
+    run = asyncio.create_task(reporter.run())
+    await asyncio.sleep(0.5)
+    assert [record.getMessage() for record in caplog.records] == [
+        "the page does not show this worker: creating topic 'headrace-workers': it needs CREATE"
+    ]
+    assert sender.sent == []
+    await reporter.end()
+    assert sender.sent == []
+    sender.is_refused = False
+    while not sender.sent:
+        await asyncio.sleep(0.01)
+    run.cancel()
+    await reporter.end()
+    assert (sender.sent[-1].key, sender.sent[-1].value) == (b"host-1", None)
