@@ -35,6 +35,12 @@ class Meters:
     def locks_timed_out(self, key: object, records: int) -> None:
         pass
 
+    def archived(self, key: object, records: int) -> None:
+        pass
+
+    def late(self, key: object, records: int) -> int:
+        return records
+
     def group_deleted(self, group_id: str) -> None:
         pass
 

@@ -62,7 +62,7 @@ class SharePartitionState:
     :param spans: the records in flight, ascending
     :param end_offset: the offset after the last span
     :param released_count: records released since the broker loaded the share-partition
-    :param archived_count: records archived since then that were not accepted
+    :param archived_count: records archived that were not accepted, since the broker started
     :param late_count: records acknowledged after the end of their lock, since the broker started
     :param is_cut: whether more spans may follow
     """

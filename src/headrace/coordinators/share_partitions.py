@@ -83,7 +83,6 @@ class LoadedPartition:
     :ivar scheduled_ms: when to call ``expire``: at the end of the first lock or backoff, or
         earlier; None if not scheduled
     :ivar released_count: records that were released since it was loaded, by a member or a timeout
-    :ivar archived_count: records that were archived without having been accepted, likewise
     :ivar ended_locks: those that have timed out, whose acknowledgements come late
     """
 
@@ -97,7 +96,6 @@ class LoadedPartition:
     record_bytes: int = _ASSUMED_RECORD_BYTES
     scheduled_ms: int | None = None
     released_count: int = 0
-    archived_count: int = 0
     ended_locks: EndedLocks = field(default_factory=EndedLocks)
 
 
@@ -447,7 +445,8 @@ class SharePartitions:
                 moved = True
             if moved or update.not_before_ms or update.archived:
                 loaded.released_count += _released_records(update)
-                loaded.archived_count += _archived_records(update)
+                if archived := _archived_records(update):
+                    self._meters.share.archived(key, archived)
             if update.archived:
                 self.dead_letters.archived(key, loaded.log.topic, update.archived)
             if moved:

@@ -181,13 +181,14 @@ def _partition(
 ) -> DescribeShareGroupOffsetsResponsePartition:
     summary: StateSummary | Refusal = StateSummary()
     in_flight: tuple[InFlightSpan, ...] | None = () if spans.wanted else None
-    loaded, late = None, 0
+    loaded, archived, late = None, 0, 0
     if topic is not None:
         key = SharePartitionKey(group_id, topic.topic_id, partition)
         summary = broker.share_state.summary(key, topic.partitions)
         if spans.wanted:
             in_flight = spans.of(broker, key)
             loaded = broker.share.loaded(*key)
+            archived = broker.metrics.share.archived_count(key)
             late = broker.metrics.share.late_count(key)
     if isinstance(summary, Refusal):
         summary = StateSummary()
@@ -203,7 +204,7 @@ def _partition(
         in_flight=in_flight or (),
         in_flight_end=UNKNOWN if in_flight is None else _end(in_flight, summary),
         released_count=0 if loaded is None else loaded.released_count,
-        archived_count=0 if loaded is None else loaded.archived_count,
+        archived_count=archived,
         late_count=late,
     )
 

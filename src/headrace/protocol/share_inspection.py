@@ -93,7 +93,7 @@ class DescribeShareGroupOffsetsResponsePartition:
     :ivar in_flight: the spans from the start offset on, ascending
     :ivar in_flight_end: the offset after the last span; -1 if the broker does not tell
     :ivar released_count: records released since the broker loaded the share-partition
-    :ivar archived_count: records archived since then without having been accepted
+    :ivar archived_count: records archived without having been accepted, since the broker started
     :ivar late_count: records acknowledged after the end of their lock, since the broker started
     """
 

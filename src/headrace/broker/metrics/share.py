@@ -39,16 +39,25 @@ class ShareGroupMetrics:
     :ivar batch_records: number of records in each acquired batch
     :ivar lock_timeouts: number of records whose acquisition lock timed out, by topic id and
         partition
+    :ivar archived: number of records that were archived without having been accepted, likewise
     :ivar late: number of records that were acknowledged after their lock, likewise
     """
 
-    __slots__ = ("acquire_ms", "batch_records", "fetch_percent", "late", "lock_timeouts")
+    __slots__ = (
+        "acquire_ms",
+        "archived",
+        "batch_records",
+        "fetch_percent",
+        "late",
+        "lock_timeouts",
+    )
 
     def __init__(self) -> None:
         self.acquire_ms = Histogram(DURATION_BOUNDS_MS)
         self.fetch_percent = Histogram(PERCENT_BOUNDS)
         self.batch_records = Histogram(RECORDS_BOUNDS)
         self.lock_timeouts: Counter[tuple[UUID, int]] = Counter()
+        self.archived: Counter[tuple[UUID, int]] = Counter()
         self.late: Counter[tuple[UUID, int]] = Counter()
 
 
@@ -165,6 +174,17 @@ class ShareMetrics:
         group = self.groups.get(key.group_id)
         return 0 if group is None else group.lock_timeouts[key.topic_id, key.partition]
 
+    def archived(self, key: SharePartitionKey, records: int) -> None:
+        """Count records that are archived without having been accepted."""
+        self._group(key.group_id).archived[key.topic_id, key.partition] += records
+
+    def archived_count(self, key: SharePartitionKey) -> int:
+        """Return the number of a share-partition's records that were archived without having been
+        accepted.
+        """
+        group = self.groups.get(key.group_id)
+        return 0 if group is None else group.archived[key.topic_id, key.partition]
+
     def late(self, key: SharePartitionKey, records: int) -> int:
         """Count records that were acknowledged after their lock.
 
@@ -190,7 +210,7 @@ class ShareMetrics:
         for topic_id in topic_ids:
             self.topics.pop(topic_id, None)
         for group in list(self.groups.values()):
-            for counts in (group.lock_timeouts, group.late):
+            for counts in (group.lock_timeouts, group.archived, group.late):
                 for key in [key for key in counts if key[0] in topic_ids]:
                     del counts[key]
             yield
