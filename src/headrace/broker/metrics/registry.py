@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from headrace.broker.limits import MAX_LOOP_HOLDERS
-
-from .histogram import DURATION_BOUNDS_MS, Histogram
+from headrace.histogram import DURATION_BOUNDS_MS, Histogram
 
 if TYPE_CHECKING:
     from headrace.log.cleaner import Round

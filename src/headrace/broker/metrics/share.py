@@ -8,11 +8,10 @@ from time import perf_counter
 from uuid import UUID
 
 from headrace.errors import ErrorCode, Refusal
+from headrace.histogram import DURATION_BOUNDS_MS, Histogram
 from headrace.share.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW, AcknowledgementBatch
 from headrace.share.acquisition_locks import AcquiredRecords
 from headrace.share.records import SharePartitionKey
-
-from .histogram import DURATION_BOUNDS_MS, Histogram
 
 PERCENT_BOUNDS = (0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 100.0)
 """The bounds of histograms of percentages."""

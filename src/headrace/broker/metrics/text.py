@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from headrace.broker.limits import SCRAPE_SLICE_SAMPLES
-
-from .histogram import Histogram
+from headrace.histogram import Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
