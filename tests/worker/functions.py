@@ -11,6 +11,8 @@ from typing import NoReturn
 
 import headrace
 
+time.sleep(float(os.environ.get("HEADRACE_TEST_IMPORT_S", "0")))  # as of a large library
+
 
 class Odd(Exception):
     """An exception that pickles, and does not unpickle."""

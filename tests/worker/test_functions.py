@@ -236,17 +236,24 @@ async def test_records_of_a_process_that_dies_go_on_at_once(
     assert "attempt 1 of 3: ProcessDied: its process has ended: killed by SIGSEGV" in lines
 
 
-@story
-async def test_a_timeout_ends_the_process(bootstrap_servers: str) -> None:
+def test_a_timeout_ends_the_process_and_begins_when_there_is_one(
+    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_TEST_IMPORT_S", "3")
     app = process_app(
-        bootstrap_servers, functions.sleep_first, timeout=1, retry=RETRY, concurrency=1
+        bootstrap_servers, functions.sleep_first, timeout=2, retry=RETRY, concurrency=1
     )
     ((name, task),) = app.tasks.items()
-    await task.send("x")
-    async with working(app) as worker:
-        one = runner(worker, name)
-        await until(lambda: one.counts["accepted"] == 1)
-        assert (one.counts["failed"], one.counts["late"]) == (1, 0)
+
+    @story
+    async def run() -> None:
+        await task.send("x")
+        async with working(app) as worker:
+            counts = runner(worker, name).counts
+            await until(lambda: counts["accepted"] == 1)
+            assert (counts["failed"], counts["late"]) == (1, 0)
+
+    run()
 
 
 @story

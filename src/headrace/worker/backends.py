@@ -31,6 +31,9 @@ class Backend(Protocol):
         :raises ClientError: the function cannot run there
         """
 
+    async def ready(self) -> None:
+        """Wait until a function can begin; its timeout begins then."""
+
     async def run(self, arguments: Arguments) -> Any:
         """Return what the function returns, or raise what it raises."""
 
@@ -49,6 +52,9 @@ class LoopBackend:
         self._process_id = os.getpid()
 
     async def open(self) -> None:
+        pass
+
+    async def ready(self) -> None:
         pass
 
     async def run(self, arguments: Arguments) -> Any:
@@ -85,6 +91,9 @@ class ThreadBackend:
         """Whether the event loop will look for results."""
 
     async def open(self) -> None:
+        pass
+
+    async def ready(self) -> None:
         pass
 
     async def run(self, arguments: Arguments) -> Any:

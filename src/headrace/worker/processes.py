@@ -66,7 +66,7 @@ class ProcessBackend:
         self._concurrency = concurrency
         self._start = pickle.dumps(_start(function, name, conf))
         self._free: deque[_Process] = deque()
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._given_back = asyncio.Event()
         self._keepers: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
@@ -105,23 +105,22 @@ class ProcessBackend:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
 
+    async def ready(self) -> None:
+        """See :meth:`headrace.worker.backends.Backend.ready`."""
+        self._free.append(await self._next_free())
+
     async def _next_free(self) -> _Process:
         while True:
             while not self._free:
-                free = asyncio.get_running_loop().create_future()
-                self._waiting.append(free)
-                await free
+                self._given_back.clear()
+                await self._given_back.wait()
             process = self._free.pop()
             if process.is_ready:  # it may have died meanwhile
                 return process
 
     def _give_back(self, process: _Process) -> None:
         self._free.append(process)
-        while self._waiting:
-            free = self._waiting.popleft()
-            if not free.done():
-                free.set_result(None)
-                break
+        self._given_back.set()
 
     async def _keep(self, began: asyncio.Future[None]) -> None:
         """Have one process, another when it dies, until cancelled.

@@ -526,6 +526,7 @@ class Runner:
         call = task.signature.call(arguments, delivery)
         if task.timeout_s is None:
             return await self._call(call, delivery)
+        await self._backend.ready()
         loop = asyncio.get_running_loop()
         deadline = loop.call_later(task.timeout_s, self._time_out, running)
         try:
