@@ -115,7 +115,7 @@ class ProcessBackend:
                 self._given_back.clear()
                 await self._given_back.wait()
             process = self._free.pop()
-            if process.is_ready:  # it may have died meanwhile
+            if process.is_ready and process.is_alive():
                 return process
 
     def _give_back(self, process: _Process) -> None:
@@ -181,6 +181,10 @@ class _Process(asyncio.Protocol):
     def is_ready(self) -> bool:
         """False when it has ended, or is about to."""
         return self._reaping is None and not self.is_killed
+
+    def is_alive(self) -> bool:
+        """Return False when it has died, though the end of its connection is not seen yet."""
+        return self._popen is not None and self._popen.poll() is None
 
     async def start(self, start: bytes) -> str | None:
         """Start it.
