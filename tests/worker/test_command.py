@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import textwrap
 import time
@@ -254,6 +255,19 @@ def test_a_worker_from_its_banner_to_its_totals(
     )
     assert lines[-1].endswith(f"task '{name}-ship' has ended: 1 done")
     assert all(line.startswith("20") for line in lines), lines
+
+
+def test_a_port_that_is_taken_is_one_line(
+    bootstrap_servers: str, folder: Path, name: str, start: Callable[..., Running]
+) -> None:
+    write(folder, SHOP.format(address=bootstrap_servers, name=name))
+    taken = socket.create_server(("127.0.0.1", 0))
+    at = f"127.0.0.1:{taken.getsockname()[1]}"
+    worker = start("--health-port", at)
+    assert worker.process.wait(PATIENCE_S) == 1
+    assert worker.text("err") == (
+        f"headrace worker: cannot listen on {at}: Address already in use\n"
+    )
 
 
 def test_an_app_without_a_broker_has_one_line_about_it(

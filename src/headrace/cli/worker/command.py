@@ -8,7 +8,6 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from headrace import __version__
-from headrace.cli.errors import Failure, one_line_error
 from headrace.cli.log_output import log_to_stderr
 from headrace.cli.nouns import Declaration, arg, command, seconds_option, switch
 from headrace.cli.options import (
@@ -145,8 +144,6 @@ async def _work(app: App, worker: Worker, options: Namespace) -> None:
                 port = await ports.open(at)
                 print(f"{name}: http://{Address(at.host, port)}/{name}", flush=True)
         await worker.run_until_signal()
-    except OSError as error:
-        raise Failure(f"cannot listen on {at}: {one_line_error(error)}") from error
     finally:
         await ports.close()
 

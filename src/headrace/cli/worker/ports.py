@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from headrace.broker.limits import MAX_SCRAPE_CONNECTIONS
 from headrace.broker.metrics.text import CONTENT_TYPE, MetricsPage, labels
+from headrace.cli.errors import Failure, one_line_error
 from headrace.cli.options import Address
 from headrace.http.hosts import Hosts
 from headrace.http.messages import Request, Response
@@ -68,7 +69,7 @@ class WorkerPorts:
         """Listen, and return the port.
 
         :param at: port 0 picks a free port
-        :raises OSError: the address is in use or cannot be bound
+        :raises Failure: the address is in use or cannot be bound
         """
         server = HttpServer(
             self._answer,
@@ -76,7 +77,10 @@ class WorkerPorts:
             max_connections=MAX_SCRAPE_CONNECTIONS,
             max_requests=MAX_SCRAPE_CONNECTIONS // 2,
         )
-        await server.start(*at)
+        try:
+            await server.start(*at)
+        except OSError as error:
+            raise Failure(f"cannot listen on {at}: {one_line_error(error)}") from error
         self._servers.append(server)
         warn_if_open("the port of the worker's health and metrics", at.host, login=False)
         return server.port
