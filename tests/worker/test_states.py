@@ -237,9 +237,10 @@ async def test_a_watch_follows_the_topic_of_workers(
                 *((name.encode(), encode(replace(STATE, worker=name))) for name in names),
             )
             assert len(await watch.look()) == 3
-            for name in names:
-                tell(broker.bootstrap_servers, (name.encode(), None))
-            assert await watch.look() == []
+            tell(broker.bootstrap_servers, *((name.encode(), None) for name in names))
+            monkeypatch.setattr(workers, "_LOOK_BYTES", 250)  # three records without values
+            monkeypatch.setattr(workers, "_RECORDS_AT_ONCE", 1)
+            assert [len(await watch.look()), len(await watch.look())] == [2, 0]
             assert watch._states_bytes == 0
     finally:
         broker.stop()

@@ -39,9 +39,11 @@ _FORGOTTEN_MS = 600_000
 _FIRST_MS = 2 * GONE_MS
 """The age of the oldest records that are read."""
 _MAX_PARTITIONS = 16
-_MAX_READS = 16
-"""Reads of up to 1 MiB in one look; the next look continues."""
-_RECORDS_AT_ONCE = 2_000
+_LOOK_BYTES = 16 * 1024 * 1024
+"""What is read in one look; the next look continues."""
+_RECORD_BYTES = 100
+"""What a record counts besides its value."""
+_RECORDS_AT_ONCE = 200
 
 TaskKey = tuple[str, str]
 """The names of a task and its group."""
@@ -257,11 +259,10 @@ class WorkerWatch:
                     self._forget(name)
                 return
             self._reader = PartitionReader(self._cluster, positions, {}, 0)
-        for _ in range(_MAX_READS):
-            records = await self._reader.read(_RECORDS_AT_ONCE, 0)
-            if not records:
-                return
+        left_bytes = _LOOK_BYTES
+        while left_bytes > 0 and (records := await self._reader.read(_RECORDS_AT_ONCE, 0)):
             for record in records:
+                left_bytes -= _RECORD_BYTES + len(record.value or b"")
                 self._take(record, now_ms)
 
     async def _positions(self, now_ms: int) -> dict[TopicPartition, int]:
