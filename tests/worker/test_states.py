@@ -8,12 +8,15 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from confluent_kafka import Producer
 
+from headrace.cli.main import main
+from headrace.cli.worker.command import new_loop
 from headrace.client import workers
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
@@ -35,12 +38,14 @@ from headrace.client.workers import (
     shortened,
     summed,
 )
+from headrace.secure_broker import SecureBroker
 from headrace.worker import meter as meter_module
 from headrace.worker import reporter as reporter_module
+from headrace.worker.app import App
 from headrace.worker.meter import WINDOW_S, Meter
 from headrace.worker.reporter import Reporter
 from headrace.worker.sending import NewRecord, Sender, Sent
-from tests.support import HeadraceProcess, story
+from tests.support import HeadraceProcess, story, write_properties
 
 NOW_MS = 1_700_000_000_000
 TASK = TaskState(
@@ -296,3 +301,41 @@ async def test_missing_rights_are_said_once_and_may_come_later(
     run.cancel()
     await reporter.end()
     assert (sender.sent[-1].key, sender.sent[-1].value) == (b"host-1", None)
+
+
+@pytest.mark.broker
+def test_a_user_without_permissions_on_the_topic_of_workers_works(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with SecureBroker() as broker:
+        for kind, prefix in (("TOPIC", "pack"), ("TOPIC", "dlq.pack"), ("GROUP", "pack")):
+            broker.allow("alice", "ALL", kind, prefix, prefixed=True)
+        conf = broker.client_config("alice")
+        app = App(conf)
+        packed: list[int] = []
+
+        @app.task()
+        async def pack(number: int) -> None:
+            packed.append(number)
+
+        async def work() -> None:
+            worker = app.worker()
+            running = asyncio.create_task(worker.run())
+            await pack.send(7)
+            while not (packed and "does not show" in caplog.text):
+                await asyncio.sleep(0.05)
+            worker.stop()
+            await running
+
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(work())
+        app.close()
+        assert packed == [7]
+        (line,) = (r.getMessage() for r in caplog.records if "does not show" in r.getMessage())
+        assert f"DESCRIBE on topic '{WORKERS_TOPIC}'" in line
+        config = write_properties(tmp_path / "client.properties", conf)
+        words = ("--bootstrap-server", broker.bootstrap_servers, "--command-config", str(config))
+        assert main(["top", *words, "--iterations", "1", "-o", "jsonl"]) == 0
+        (seen,) = map(json.loads, capsys.readouterr().out.splitlines())
+        assert [group["group_id"] for group in seen["groups"]] == ["pack"]
+        assert seen["warnings"] == []

@@ -106,12 +106,12 @@ def run(options: Namespace) -> int:
             concurrency=options.concurrency,
             drain_timeout=options.drain_timeout,
         )
-        with asyncio.Runner(loop_factory=_new_loop) as runner:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(_work(app, worker, options))
     return 0
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
+def new_loop() -> asyncio.AbstractEventLoop:
     """Return uvloop's event loop, or asyncio's where uvloop is not available."""
     try:
         import uvloop
