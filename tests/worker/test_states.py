@@ -268,8 +268,10 @@ class Refusing(Sender):
         super().__init__(dict)
         self.sent: list[NewRecord] = []
         self.is_refused = True
+        self.attempts = 0
 
     async def ensure_topic(self, topic: NewTopic) -> None:
+        self.attempts += 1
         if self.is_refused:
             raise ClientError("creating topic 'headrace-workers': it needs CREATE")
 
@@ -288,7 +290,8 @@ async def test_missing_rights_are_said_once_and_may_come_later(
     sender = Refusing()
     reporter = Reporter("host-1", [], sender)
     run = asyncio.create_task(reporter.run())
-    await asyncio.sleep(0.5)
+    while sender.attempts < 3:
+        await asyncio.sleep(0.01)
     assert [record.getMessage() for record in caplog.records] == [
         "the page does not show this worker: creating topic 'headrace-workers': it needs CREATE"
     ]

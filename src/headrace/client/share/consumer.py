@@ -706,6 +706,8 @@ class ShareConsumer:
         assert self._loop is not None
         handle = self._loop.call_later(delay, release)
         self._delayed[handle] = chosen
+        if self._tracing is not None:  # the delivery has ended, whatever becomes of the release
+            self._tracing.ended(records, failed, "release", 0.0)
         if failed:
             raise OutcomesFailed(failed, len(records))
 
