@@ -10,13 +10,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import ResourceType
 
 import headrace
 from headrace import App, Delivery, Reject, Retry
 from headrace.cli.main import main
 from headrace.protocol import dead_letters
+from headrace.protocol.task_headers import DUE_MS
 from headrace.worker import endings, runner
 from headrace.worker.breaker import Breaker, BreakerState
 from headrace.worker.runner import Runner
@@ -333,6 +334,59 @@ async def test_at_most_once_processes_a_record_once(app: App, bootstrap_servers:
         await until(lambda: len(attempts) == 4, attempts)
     assert sorted(attempts) == [("bad", 1), ("good", 1), ("good", 1), ("retry", 1)]
     assert worker.counts["late"] == 0
+
+
+@story
+async def test_at_most_once_holds_for_a_record_that_is_written_again(
+    app: App, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "HELD_S", 1.0)
+    times: list[int] = []
+
+    @new_task(app, at_most_once=True)
+    async def task(number: int) -> None:
+        times.append(number)
+
+    async with working(app, task) as worker:
+        await task.send(1, delay=3)
+        await until(lambda: worker.counts["written_again"] == 1, dict(worker.counts))
+    async with working(app, task):
+        await task.send(2)
+        await until(lambda: sorted(times) == [1, 2], times)
+    assert length(bootstrap_servers, task.later) == 1
+
+
+@story
+async def test_records_too_large_to_be_written_again_leave_the_slots_to_others(
+    app: App, bootstrap_servers: str
+) -> None:
+    numbers: list[int] = []
+
+    @new_task(app, concurrency=2)
+    async def task(number: int) -> None:
+        numbers.append(number)
+
+    async with working(app, task) as worker:
+        await task.send(0)  # the topic is there
+        assert task.envelope is not None
+        due = (DUE_MS, b"%d" % ((time.time() + 3600) * 1000))
+        large = b'{"number": 1}' + b" " * 3_000_000
+        headers: list[Any] = [*task.envelope.headers, due]
+        # The broker's limit is one of compressed batches.
+        conf = {"compression.type": "gzip", "message.max.bytes": 20_000_000}
+        producer = Producer({"bootstrap.servers": bootstrap_servers, **conf})
+        for _ in range(4):
+            producer.produce(task.name, large, headers=headers)
+        assert await asyncio.to_thread(producer.flush, PATIENCE_S) == 0
+        await until(lambda: worker.counts["dead_letters"] == 4, dict(worker.counts))
+        await task.send(2)
+        await until(lambda: numbers == [0, 2], numbers)
+    letters = read(bootstrap_servers, str(task.dead_letters), 4)
+    reasons = {dict(letter.headers())[dead_letters.MESSAGE] for letter in letters}
+    assert reasons == {
+        b"too large to be written again: raise max.message.bytes of topic '%s', or set "
+        b"compression.type" % task.later.encode()
+    }
 
 
 @story

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from headrace.client.errors import ClientError
 from headrace.client.records import Record
 from headrace.client.share.consumer import OutcomesFailed, ShareConsumer
-from headrace.log_lines import get_logger
+from headrace.log_lines import FewLines, get_logger
 
-from .attempts import written_again
+from .attempts import attempt_of, written_again
 from .letters import letter, without_content
 from .outcomes import Ending, Outcome
 from .sending import NewRecord, SendFailed, Sent
@@ -31,14 +31,19 @@ _DELAY_STEPS_S = ((1.0, 0.05), (10.0, 0.5), (60.0, 1.0), (float("inf"), 10.0))
 _WRITE_PAUSES_S = (1.0, 30.0)
 """The first and the longest pause until a copy that was refused is written again."""
 
-Place = tuple[Any, int, int]
-"""Topic id, partition, offset."""
+_WRITTEN_AGAIN = "written_again"
+
+Place = tuple[Any, int, int, int]
+"""Topic id, partition, offset, timestamp: after a power cut or an unclean election, another record
+may have the offset.
+"""
 
 
 class _Copy(NamedTuple):
     """A record that ends when its dead letter, or the record itself, is written again.
 
     :param counted_as: the name of what is counted when it is written
+    :param is_held: False if the record was accepted before it was processed
     :param smaller: is written if the broker finds the copy too large; None if nothing is
     :param pause_s: until it is written again, if the broker refuses it
     """
@@ -46,6 +51,7 @@ class _Copy(NamedTuple):
     record: Record
     copy: NewRecord
     counted_as: str
+    is_held: bool = True
     smaller: NewRecord | None = None
     pause_s: float = _WRITE_PAUSES_S[0]
 
@@ -82,6 +88,7 @@ class Endings:
         self._refused: dict[asyncio.TimerHandle, _Copy] = {}
         """Copies that wait to be written again."""
         self._problem = ""
+        self._lines = FewLines(_log, repr(task))
         self._is_stopping, self._all_count = False, True
         self._sending: asyncio.Task[None] | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -147,7 +154,8 @@ class Endings:
         if outcome.ending is Ending.ACCEPT:
             self.accept(record)
         elif outcome.ending is Ending.LETTER:
-            self._end_without_success(record, attempt, outcome)
+            is_held = not self._task.at_most_once
+            self._end_without_success(record, attempt, outcome, is_held=is_held)
         elif outcome.ending is Ending.PUT_BACK:
             self._try_later(record, attempt - 1, outcome.delay_s, is_counted=False)
         else:
@@ -160,17 +168,19 @@ class Endings:
         :param due_s: the time before which it is not processed
         """
         copy = written_again(self._task.later, record, earlier, due_s)
-        self._write(_Copy(record, copy, "written_again"))
+        self._write(_Copy(record, copy, _WRITTEN_AGAIN))
 
     def put_back(self, records: Iterable[Record], delay_s: float = 0.0) -> None:
         """Have records released of which no attempt was made."""
         self._released[delay_s, False] += records
         self._start_sending()
 
-    def _end_without_success(self, record: Record, attempt: int, outcome: Outcome) -> None:
+    def _end_without_success(
+        self, record: Record, attempt: int, outcome: Outcome, *, is_held: bool
+    ) -> None:
         if self._task.dead_letters is None:
             self._counts["rejected"] += 1
-            if not self._task.at_most_once:
+            if is_held:
                 self._rejected[outcome.reason].append(record)
                 self._start_sending()
             return
@@ -183,7 +193,8 @@ class Endings:
             reason=outcome.reason,
             error=outcome.error,
         )
-        self._write(_Copy(record, copy, "dead_letters", without_content(copy, record)))
+        smaller = without_content(copy, record)
+        self._write(_Copy(record, copy, "dead_letters", is_held, smaller))
 
     def _try_later(
         self, record: Record, earlier: int, delay_s: float, *, is_counted: bool = True
@@ -271,7 +282,7 @@ class Endings:
                         continue
                     self._counts[copy.counted_as] += 1
                     self._problem = ""
-                    if not self._task.at_most_once:
+                    if copy.is_held:
                         self.accept(copy.record)
         finally:
             self._writing = None
@@ -279,8 +290,21 @@ class Endings:
 
     def _refuse(self, copy: _Copy, error: ClientError) -> None:
         """Have a copy written again, smaller or later."""
-        if copy.smaller is not None and isinstance(error, SendFailed) and error.is_too_large:
+        is_too_large = isinstance(error, SendFailed) and error.is_too_large
+        if is_too_large and copy.smaller is not None:
             self._copies.append(copy._replace(copy=copy.smaller, smaller=None))
+            return
+        if is_too_large and copy.counted_as == _WRITTEN_AGAIN:
+            # Anybody may write such records, and those that stay take the room of others.
+            reason = (
+                "too large to be written again: raise max.message.bytes of topic "
+                f"'{copy.copy.topic}', or set compression.type"
+            )
+            where = f"{copy.record.topic}-{copy.record.partition} offset {copy.record.offset}"
+            self._lines.warning("%s: %s is %s", self, where, reason)
+            outcome = Outcome(Ending.LETTER, reason=reason)
+            attempt = attempt_of(copy.record)
+            self._end_without_success(copy.record, attempt, outcome, is_held=True)
             return
         if str(error) != self._problem:
             self._problem = str(error)
@@ -300,7 +324,7 @@ class Endings:
         self._refused[handle] = copy
 
     def _give_up(self, copy: _Copy) -> None:
-        if not self._task.at_most_once:
+        if copy.is_held:
             self.put_back([copy.record])
 
     def __repr__(self) -> str:
@@ -308,7 +332,7 @@ class Endings:
 
 
 def _place(record: Record) -> Place:
-    return record.topic_id, record.partition, record.offset
+    return record.topic_id, record.partition, record.offset, record.timestamp_ms
 
 
 def _rounded(delay_s: float) -> float:

@@ -401,7 +401,7 @@ class Runner:
             self._endings.accept(record)
         elif terms.due_s > now_s and not self.hurries:
             self._wait(record, terms.due_s, terms.earlier)
-        elif record.delivery_count >= self._endings.max_deliveries:
+        elif not self.task.at_most_once and record.delivery_count >= self._endings.max_deliveries:
             # A crash in this delivery, which is the last one, would be the end of the record.
             attempt = attempt_of(record)
             if attempt > self.task.retry.attempts:
