@@ -257,6 +257,28 @@ def test_a_timeout_ends_the_process_and_begins_when_there_is_one(
 
 
 @story
+async def test_two_workers_share_the_partitions_of_a_task(bootstrap_servers: str) -> None:
+    name, begun = unique("shared"), set[int]()
+    apps = [headrace.App(bootstrap_servers) for _ in range(2)]
+    for number, app in enumerate(apps):
+
+        @app.task(name=name, partitions=2)
+        async def process(call: int, worker: int = number) -> None:
+            begun.add(worker)
+
+    first, second = apps
+    async with working(first) as worker:
+        await first.tasks[name].send(0)
+        await until(lambda: runner(worker, name).counts["accepted"])
+        async with working(second):
+            call = 0
+            while len(begun) < 2:
+                call += 1
+                await first.tasks[name].options(key=f"{call}").send(call)
+                await asyncio.sleep(0.1)
+
+
+@story
 async def test_two_tasks_in_one_group_are_refused(bootstrap_servers: str) -> None:
     group = unique("group")
     names = unique("first"), unique("second")

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 from headrace.client.errors import ClientError
 from headrace.client.records import Record
-from headrace.client.share.consumer import OutcomesFailed, ShareConsumer
+from headrace.client.share.consumer import OutcomesFailed
 from headrace.log_lines import FewLines, get_logger
 
 from .attempts import attempt_of, written_again
 from .letters import letter, without_content
+from .members import Members
 from .outcomes import Ending, Outcome
 from .sending import NewRecord, SendFailed, Sent
 from .task import Task
@@ -65,7 +66,7 @@ class Endings:
     :param worker: the worker's name, for dead letters
     :param counts: accepted, retried, dead_letters, rejected, late → records; is changed
     :param on_change: called when records have ended
-    :ivar queue: the consumer that holds the records
+    :ivar members: what holds the records
     :ivar max_deliveries: the group's limit of deliveries
     """
 
@@ -76,7 +77,7 @@ class Endings:
         counts: MutableMapping[str, int],
         on_change: Callable[[], object],
     ) -> None:
-        self.queue: ShareConsumer | None = None
+        self.members: Members | None = None
         self.max_deliveries = 2
         self._task, self._worker, self._counts = task, worker, counts
         self._on_change = on_change
@@ -107,12 +108,12 @@ class Endings:
         """The number of records whose copies the broker has refused."""
         return len(self._refused)
 
-    def begin(self, queue: ShareConsumer, *, is_counted: bool) -> None:
-        """Have outcomes sent by a consumer.
+    def begin(self, members: Members, *, is_counted: bool) -> None:
+        """Have outcomes sent by the members that hold the records.
 
         :param is_counted: whether the broker counts every delivery
         """
-        self.queue, self._is_stopping, self._all_count = queue, False, is_counted
+        self.members, self._is_stopping, self._all_count = members, False, is_counted
 
     def stop(self) -> None:
         """Release records whose copies the broker refuses, from now on."""
@@ -217,22 +218,25 @@ class Endings:
         """Send outcomes until there are no more."""
         try:
             while self._accepted or self._released or self._rejected:
-                queue = self.queue
-                assert queue is not None
+                assert self.members is not None
+                by_holder = self.members.by_holder
                 calls: list[Awaitable[None]] = []
                 if accepted := self._accepted:
                     self._accepted = []
                     self._counts["accepted"] += len(accepted)
-                    calls.append(self._confirm(queue.accept(accepted), is_end=True))
+                    for consumer, held in by_holder(accepted).items():
+                        calls.append(self._confirm(consumer.accept(held), is_end=True))
                 if self._rejected:
                     for reason, records in self._rejected.items():
-                        rejected = queue.reject(records, reason=reason)
-                        calls.append(self._confirm(rejected, is_end=True))
+                        for consumer, held in by_holder(records).items():
+                            rejected = consumer.reject(held, reason=reason)
+                            calls.append(self._confirm(rejected, is_end=True))
                     self._rejected = defaultdict(list)
                 if self._released:
                     for (delay_s, is_counted), records in self._released.items():
-                        released = queue.release(records, delay=delay_s, counted=is_counted)
-                        calls.append(self._confirm(released, is_end=False))
+                        for consumer, held in by_holder(records).items():
+                            released = consumer.release(held, delay=delay_s, counted=is_counted)
+                            calls.append(self._confirm(released, is_end=False))
                     self._released = defaultdict(list)
                 if len(calls) == 1:
                     await calls[0]

@@ -18,11 +18,10 @@ from headrace.client.configs import ConfigType, alter_configs, describe_configs,
 from headrace.client.errors import ClientError, RequestRefused
 from headrace.client.groups import SHARE, GroupDescription, describe_group
 from headrace.client.records import Record, UnreadableBatch
-from headrace.client.share.consumer import OutcomesFailed, ShareConsumer, is_setting
+from headrace.client.share.consumer import OutcomesFailed
 from headrace.client.topics import ensure_topic
 from headrace.client.workers import MAX_FAILURES, Failure, shortened
 from headrace.log_lines import FewLines, get_logger
-from headrace.protocol.partitions import TopicPartition
 
 from .attempts import Waiting, attempt_of, origin_of, terms_of
 from .backends import backend
@@ -30,6 +29,7 @@ from .breaker import BreakerState
 from .delivery import Delivery, RecordLog
 from .endings import HELD_S, Endings
 from .later import crowded, ensure_queue, largest_records
+from .members import Members
 from .meter import Meter
 from .outcomes import (
     ACCEPTED,
@@ -127,7 +127,7 @@ class Runner:
             "client.id": f"{task.name}@{worker}",
         }
         self._backend = backend(task.function, task.run_in, task.name, concurrency, conf)
-        self._queue: ShareConsumer | None = None
+        self._members: Members | None = None
         self._problem = "it has not joined its group yet"
         self._ready: deque[Record] = deque()
         self._slots, self._is_starting = 0, False
@@ -226,9 +226,9 @@ class Runner:
         """Why it gets no records; None while it is a member of its group."""
         if self._stopping.is_set():
             return "it stops"
-        if self._queue is None or self._queue.is_closed:
+        if self._members is None or self._members.is_closed:
             return self._problem
-        return self._queue.problem
+        return self._members.problem
 
     async def run(self) -> None:
         """Work until :meth:`stop`; then end what runs.
@@ -243,7 +243,7 @@ class Runner:
                     await self._work()
                     pause_s = _RETRY_PAUSES_S[0]
                 except ClientError as error:
-                    if is_first and self._queue is None:
+                    if is_first and self._members is None:
                         raise
                     self._problem = str(error)
                     _log.warning("%s: %s; it goes on in %.0f s", self, error, pause_s)
@@ -256,25 +256,23 @@ class Runner:
 
     async def _work(self) -> None:
         """Be a member of the group until :meth:`stop` or an error."""
-        conf = {name: value for name, value in self._conf.items() if is_setting(name)}
-        topics = [*self.task.topics, self.task.later]
-        async with ShareConsumer(
-            conf,
-            topics,
-            on_lock_lost=self._lose,
+        async with Members(
+            self.task,
+            self._conf,
             max_held_records=self.concurrency + _MAX_HELD_RECORDS,
-            tracing=self.task.sender.tracing,
-        ) as queue:
-            self._queue, self._is_later_paused = queue, False
-            self._endings.begin(queue, is_counted=not await queue.broker_delays())
+            on_lock_lost=self._lose,
+            on_arrival=self._slot_free.set,
+        ) as members:
+            self._members, self._is_later_paused = members, False
+            self._endings.begin(members, is_counted=not await members.broker_delays())
             care = asyncio.create_task(self._care(), name=f"headrace-care-{self.task.name}")
             try:
                 while not self._stopping.is_set():
-                    await self._take(queue)
+                    await self._take(members)
             finally:
                 # No new records; those that run end their own way, or are cancelled by the worker.
                 care.cancel()
-                self._endings.put_back(self._waiting.clear())
+                self._endings.put_back([*self._waiting.clear(), *members.stop()])
                 if not self.task.at_most_once:
                     self._endings.put_back(self._ready)
                     self._ready.clear()
@@ -329,8 +327,10 @@ class Runner:
             if running.slot is not None and self._backend.is_cancellable:
                 running.slot.cancel()
 
-    async def _take(self, queue: ShareConsumer) -> None:
+    async def _take(self, members: Members) -> None:
         """Hand the next records to slots."""
+        if arrived := members.arrived():
+            await self._begin(members, arrived)
         room = self.concurrency + self._ahead() - self._slots - len(self._ready)
         room -= self._endings.stuck
         if self.breaker is not None:
@@ -345,24 +345,27 @@ class Runner:
         if room <= 0:
             await self._wait_for_room()
             return
-        due = self._waiting.take_due(time.time(), room)
-        records = [record for record in due if not self._ends_before(record)]
+        records = self._waiting.take_due(time.time(), room)
         if not records:
             due_s, wait_s = self._waiting.next_due_s(), _POLL_S
             if due_s is not None:
                 wait_s = min(max(due_s - time.time(), 0.01), wait_s)
             self._resume_later()
             try:
-                polled = await queue.poll(min(room, _MAX_POLL_RECORDS), wait_s)
+                records = await members.poll(min(room, _MAX_POLL_RECORDS), wait_s)
             except UnreadableBatch as error:  # its records are released
                 _log.error("%s: %s", self, error)
                 await asyncio.sleep(_POLL_S)
                 return
-            records = [record for record in polled if not self._ends_before(record)]
+        await self._begin(members, records)
+
+    async def _begin(self, members: Members, records: list[Record]) -> None:
+        """Hand those records to slots of which an attempt is to be made now."""
+        records = [record for record in records if not self._ends_before(record)]
         if not records:
             return
         if self.task.at_most_once:
-            records = await self._accept_first(queue, records)
+            records = await self._accept_first(members, records)
         self._ready.extend(records)
         self._start_slot()
 
@@ -423,29 +426,26 @@ class Runner:
             self._endings.write_again(record, earlier, due_s)
             return
         waiting.add(record, due_s)
-        if is_full and self._queue is not None:
+        if is_full and self._members is not None:
             self._is_later_paused = True
-            self._queue.pause(self._later_partitions())
-
-    def _later_partitions(self) -> list[TopicPartition]:
-        assert self._queue is not None
-        return [
-            partition for partition in self._queue.assignment if partition[0] == self.task.later
-        ]
+            self._members.pause_later()
 
     def _resume_later(self) -> None:
         if self._is_later_paused and self._waiting.size_bytes < _MAX_WAITING_BYTES / 2:
             self._is_later_paused = False
-            assert self._queue is not None
-            self._queue.resume(self._later_partitions())
+            assert self._members is not None
+            self._members.resume_later()
 
-    async def _accept_first(self, queue: ShareConsumer, records: list[Record]) -> list[Record]:
+    async def _accept_first(self, members: Members, records: list[Record]) -> list[Record]:
         """Return the records that are accepted, and so are never delivered again."""
-        try:
-            await queue.accept(records)
-        except OutcomesFailed as error:
-            return [record for record in records if record not in error.failed]
-        return records
+        accepted: list[Record] = []
+        for consumer, held in members.by_holder(records).items():
+            try:
+                await consumer.accept(held)
+                accepted += held
+            except OutcomesFailed as error:
+                accepted += [record for record in held if record not in error.failed]
+        return accepted
 
     # -- slots
 
@@ -486,9 +486,9 @@ class Runner:
             since_s = terms.due_s or record.timestamp_ms / 1000
             self.meter.started_after.observe(max(running.since_s - since_s, 0.0))
         result: object
-        assert self._queue is not None
+        assert self._members is not None
         try:
-            with self._queue.processing(record):  # its span tells what is raised
+            with self._members.of(record).processing(record):  # its span tells what is raised
                 result = await self.call(running)
             if not isinstance(result, Reject | Retry):
                 result = None
@@ -550,8 +550,8 @@ class Runner:
         where = f"{task.name} {record.topic}-{record.partition} offset {record.offset}"
 
         async def renew() -> None:
-            assert self._queue is not None
-            await self._queue.renew(record)
+            assert self._members is not None
+            await self._members.of(record).renew(record)
 
         log = RecordLog(task.log, {"record": where})
         return Delivery(record, running.attempt, task.name, task.group, log, renew)
