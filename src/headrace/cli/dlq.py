@@ -20,7 +20,6 @@ from .nouns import DRY_RUN, YES, Lazy, Noun, arg, repeatable, switch
 from .options import pattern, positive_number
 from .output import Output, Row, confirm, output_option, signals_handled
 from .progress import count_progress
-from .tables import one_line
 
 if TYPE_CHECKING:
     from headrace.cli.console import json_records
@@ -201,7 +200,7 @@ def _print_traceback(letter: letters.DeadLetter) -> None:
     if letter.traceback is None:
         return
     print(
-        one_line(
+        printable(
             f"{letter.queue}-{letter.partition} offset {letter.offset}: {letter.exception} in "
             f"attempt {letter.attempt}, by worker {letter.worker}"
         )
