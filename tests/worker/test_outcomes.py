@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from uuid import UUID
 
 import pytest
 
-from headrace import Record, Reject, Retry
+from headrace import App, Record, Reject, Retry
 from headrace.client.errors import ClientError
 from headrace.protocol import dead_letters
 from headrace.worker.attempts import Terms, Waiting, attempt_of, terms_of, written_again
+from headrace.worker.endings import Endings
 from headrace.worker.letters import letter, without_content
 from headrace.worker.outcomes import ACCEPTED, Ending, TimedOut, Undecodable, decide
+from tests.support import story
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -185,3 +188,30 @@ def test_the_traceback_of_an_exception_whose_text_fails() -> None:
     )
     assert outcome.reason == "Rude: <Rude without text: RuntimeError>"
     assert dict(copy.headers)[dead_letters.EXCEPTION].endswith(b"Rude")  # type: ignore[union-attr]
+
+
+class _Closed:
+    """A consumer that is closed."""
+
+    async def accept(self, records: list[Record]) -> None:
+        raise ClientError("the consumer is closed")
+
+
+@story
+async def test_an_end_that_no_broker_has_confirmed_is_that_of_the_next_delivery() -> None:
+    app = App("127.0.0.1:1")
+
+    @app.task()
+    async def task() -> None: ...
+
+    counts: dict[str, int] = defaultdict(int)
+    ended = asyncio.Event()
+    endings = Endings(task, "w", counts, ended.set)
+    endings.begin(_Closed(), is_counted=True)  # type: ignore[arg-type]
+    endings.accept(record())
+    await ended.wait()
+    again = record(deliveries=2)
+    assert not endings.has_ended(Record(*again)._replace(offset=8))
+    assert endings.has_ended(again)
+    assert not endings.has_ended(again)
+    assert counts["late"] == 1

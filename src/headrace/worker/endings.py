@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
 from typing import Any, NamedTuple
 
 from headrace.client.errors import ClientError
@@ -225,18 +225,18 @@ class Endings:
                     self._accepted = []
                     self._counts["accepted"] += len(accepted)
                     for consumer, held in by_holder(accepted).items():
-                        calls.append(self._confirm(consumer.accept(held), is_end=True))
+                        calls.append(self._confirm(consumer.accept(held), held))
                 if self._rejected:
                     for reason, records in self._rejected.items():
                         for consumer, held in by_holder(records).items():
                             rejected = consumer.reject(held, reason=reason)
-                            calls.append(self._confirm(rejected, is_end=True))
+                            calls.append(self._confirm(rejected, held))
                     self._rejected = defaultdict(list)
                 if self._released:
                     for (delay_s, is_counted), records in self._released.items():
                         for consumer, held in by_holder(records).items():
                             released = consumer.release(held, delay=delay_s, counted=is_counted)
-                            calls.append(self._confirm(released, is_end=False))
+                            calls.append(self._confirm(released, ()))
                     self._released = defaultdict(list)
                 if len(calls) == 1:
                     await calls[0]
@@ -246,22 +246,20 @@ class Endings:
             self._sending = None
             self._on_change()
 
-    async def _confirm(self, call: Awaitable[None], *, is_end: bool) -> None:
+    async def _confirm(self, call: Awaitable[None], ended: Collection[Record]) -> None:
         """Wait for an answer, and remember what the broker has not taken.
 
-        :param is_end: these records have ended: if they are delivered again, they end at once
+        :param ended: the records that have ended: if they are delivered again, they end at once
         """
         try:
             await call
-        except OutcomesFailed as error:
-            if is_end:
-                self._counts["late"] += len(error.failed)
-                self._unconfirmed.update(dict.fromkeys(map(_place, error.failed)))
-                while len(self._unconfirmed) > _MAX_UNCONFIRMED:
-                    self._unconfirmed.popitem(last=False)
-            _log.warning("%s: %s; these records are delivered again", self, error)
         except ClientError as error:
-            _log.warning("%s: %s", self, error)
+            failed = error.failed if ended and isinstance(error, OutcomesFailed) else ended
+            self._counts["late"] += len(failed)
+            self._unconfirmed.update(dict.fromkeys(map(_place, failed)))
+            while len(self._unconfirmed) > _MAX_UNCONFIRMED:
+                self._unconfirmed.popitem(last=False)
+            _log.warning("%s: %s; these records are delivered again", self, error)
 
     # -- copies
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from headrace.client.cluster import Cluster
@@ -59,7 +60,9 @@ _CANCEL_GRACE_S = 5.0
 _MAX_DELIVERIES = 10
 """The largest ``share.delivery.count.limit`` of Apache Kafka."""
 _CARE_INTERVAL_S = 10.0
-"""The interval of looking after what is held for long, and of reading the group's configs."""
+"""The interval of looking after what is held for long."""
+_CARES_BETWEEN_LIMITS = 6
+"""The intervals after which the group's limit of deliveries is read again."""
 _MAX_WAITING = 1000
 """The limit of records of the task's topics that are held until they are due; those that come then
 wait in the topic for later records, so that others get past them.
@@ -289,16 +292,20 @@ class Runner:
 
     async def _care(self) -> None:
         """Look after records that wait for long, and the limits that others may change."""
-        while True:
+        for number in count(1):
             await asyncio.sleep(_CARE_INTERVAL_S)
+            waiting = [
+                record
+                for due_s, record in self._waiting.items()
+                if record.topic == self.task.later and due_s > time.time() + HELD_S
+            ]
+            reads_limit = number % _CARES_BETWEEN_LIMITS == 0
+            if not waiting and not reads_limit:
+                continue
             try:
                 async with read_config(self._conf).cluster() as cluster:
-                    await self._read_limit(cluster)
-                    waiting = [
-                        record
-                        for due_s, record in self._waiting.items()
-                        if record.topic == self.task.later and due_s > time.time() + HELD_S
-                    ]
+                    if reads_limit:
+                        await self._read_limit(cluster)
                     if waiting:
                         # When they fill the memory, those behind get no other turn.
                         behind = (
