@@ -153,3 +153,29 @@ def test_a_subscriber_takes_one_argument() -> None:
 def test_a_call_that_the_function_does_not_take_is_not_sent(args: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError):
         envelope(anything).encode(args, {"other": 1})
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Checked(pydantic.BaseModel):
+    text: str
+
+    @pydantic.field_validator("text")
+    @classmethod
+    def check(cls, text: str) -> str:
+        raise KeyError("x" * 1_000_000) if text == "long" else Silent
+
+
+@pytest.mark.parametrize("text", ["long", "silent"])
+def test_an_odd_exception_of_a_validator_says_that_the_record_does_not_decode(text: str) -> None:
+    def pack(label: Checked) -> None: ...
+
+    value = json.dumps({"label": {"text": text}}).encode()
+    with pytest.raises(Undecodable) as caught:
+        envelope(pack).decode(record(value))
+    assert 0 < len(str(caught.value)) < 1000
+    with pytest.raises(Undecodable):
+        Value(Signature(pack)).decode(record(json.dumps({"text": text}).encode()))

@@ -50,7 +50,7 @@ class Retry(Exception):
     :param attempts: the number of times that a record is tried; after the last failure it becomes a
         dead letter. ``retry=8`` of a task means ``Retry(9)``
     :param first: seconds until the first retry
-    :param factor: by which each next delay grows
+    :param factor: by which each next delay grows, from 1 to 1000
     :param max: the longest delay
     :param jitter: from 0 to 1
     :param on: the exceptions after which to try again; others make a dead letter at once
@@ -73,8 +73,8 @@ class Retry(Exception):
         super().__init__("to be tried again")
         if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
             raise ClientError(f"attempts is {attempts!r}, not a number from 1")
-        if not factor >= 1 or not 0 <= jitter <= 1:
-            raise ClientError(f"factor is {factor!r} and jitter {jitter!r}: at least 1, and 0 to 1")
+        if not 1 <= factor <= 1000 or not 0 <= jitter <= 1:
+            raise ClientError(f"factor is {factor!r} and jitter {jitter!r}: 1 to 1000, and 0 to 1")
         self.attempts = attempts
         self.first_s = seconds(first, "first")
         self.factor = factor

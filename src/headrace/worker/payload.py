@@ -16,6 +16,7 @@ import msgspec
 from headrace.client.deserializers import deserializer
 from headrace.client.errors import ClientError
 from headrace.client.records import Record
+from headrace.log_lines import shown
 from headrace.protocol.task_headers import ENVELOPE, TASK
 
 from .delivery import Delivery
@@ -124,8 +125,8 @@ class Envelope:
                 raise Undecodable(f"its {ENVELOPE} is {by_name.get(ENVELOPE)!r}, not {VERSION!r}")
         try:
             arguments = self._decoder.decode(record.value or b"")
-        except Exception as error:  # also what a model's validator raises
-            raise Undecodable(str(error)) from None
+        except Exception as error:  # also what a model's validator raises, with a text or without
+            raise Undecodable(shown(error)) from None
         return {
             name: value
             for name in arguments.__struct_fields__
@@ -157,7 +158,7 @@ class Value:
         try:
             return {self._name: None if record.value is None else self._read(record.value)}
         except Exception as error:
-            raise Undecodable(str(error)) from None
+            raise Undecodable(shown(error)) from None
 
 
 def _reader(annotation: Any, name: str) -> Callable[[bytes], Any]:
