@@ -25,6 +25,16 @@ class Odd(Exception):
         return f"{self.hint} ({self.code})"
 
 
+class Final(LookupError):
+    """An exception that has no classes below it, and does not pickle."""
+
+    def __init_subclass__(cls) -> None:
+        raise TypeError("it has no classes below it")
+
+    def __reduce__(self) -> str:
+        raise ValueError("it does not pickle")
+
+
 app = headrace.App("127.0.0.1:1")
 
 
@@ -58,6 +68,12 @@ def fail(kind: str) -> object:
         raise StopIteration("nothing")
     if kind == "generator":
         raise GeneratorExit
+    if kind == "final":
+        raise Final("no such item")
+    if kind == "huge":
+        raise ValueError("x" * 50_000_000)
+    if kind == "much":
+        return b"x" * 50_000_000
     if kind == "reject":
         raise headrace.Reject("no such item")
     if kind == "retry":

@@ -78,6 +78,13 @@ def test_jitter_spreads_delays_around_the_policys() -> None:
     assert [policy.delay_s(1, chance) for chance in (0, 0.5, 1)] == [5, 10, 15]
 
 
+def test_any_number_of_attempts_has_a_delay() -> None:
+    assert Retry(factor=1000, max=60, jitter=0).delay_s(10**15, 0.5) == 60
+    for factor in (1001.0, 0.5, float("inf"), float("nan")):
+        with pytest.raises(ClientError, match="factor is"):
+            Retry(factor=factor)
+
+
 @pytest.mark.parametrize("attempts", [0, -1, 1.5, True])
 def test_a_policy_without_an_attempt_is_refused(attempts: int) -> None:
     with pytest.raises(ClientError, match=f"attempts is {attempts}"):

@@ -77,6 +77,8 @@ async def test_calls_run_in_all_processes() -> None:
         ("interrupt", KeyboardInterrupt, ""),
         ("generator", GeneratorExit, ""),
         ("stop", Exception, "nothing"),
+        ("final", LookupError, "no such item"),
+        ("huge", ValueError, "x" * 10_000),
         ("reject", Reject, "no such item"),
     ],
 )
@@ -90,7 +92,7 @@ def test_exceptions_come_back_with_their_tracebacks(
                 await backend.run(((kind,), {}))
             assert str(caught.value) == text
             lines = "".join(format_exception(caught.value))
-            assert "functions.py" in lines and "in fail" in lines
+            assert ("functions.py" in lines and "in fail" in lines) or kind == "huge"
             # the process goes on
             with pytest.raises(ValueError):
                 await backend.run((("value",), {}))
@@ -114,9 +116,10 @@ async def test_a_retry_comes_back_with_its_delay() -> None:
 
 
 @story
-async def test_a_result_that_does_not_pickle_is_none() -> None:
+async def test_a_result_that_does_not_pickle_or_is_huge_is_none() -> None:
     async with running(functions.fail) as backend:
         assert await backend.run((("nothing",), {})) is None
+        assert await backend.run((("much",), {})) is None
 
 
 def test_a_policy_pickles() -> None:

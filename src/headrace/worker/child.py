@@ -22,6 +22,11 @@ LENGTH = struct.Struct(">Q")
 """Before each message of either side: the bytes of a pickled object."""
 
 _MAX_FRAMES = 40
+_MAX_TEXT_CHARS = 10_000
+_MAX_PICKLED_BYTES = 1 << 20
+"""The limit of results, which only middleware sees, and of exceptions: a worker has the ones of all
+its processes in memory.
+"""
 
 
 class Start(NamedTuple):
@@ -57,18 +62,21 @@ class Failure(NamedTuple):
     @classmethod
     def of(cls, error: BaseException) -> Failure:
         try:
-            message = str(error)
+            message = str(error)[:_MAX_TEXT_CHARS]
         except Exception as problem:
             message = f"no text: {type(problem).__name__}"
+        pickled: bytes | None = None
         try:
-            pickled = pickle.dumps(error)
-            pickle.loads(pickled)
+            copy = pickle.dumps(error)
+            if len(copy) <= _MAX_PICKLED_BYTES:
+                pickle.loads(copy)
+                pickled = copy
         except Exception:
-            pickled = None
+            pass
         return cls(
             tuple((kind.__module__, kind.__qualname__) for kind in type(error).__mro__),
             message,
-            "".join(format_exception(error, limit=-_MAX_FRAMES)),
+            "".join(format_exception(error, limit=-_MAX_FRAMES))[-_MAX_TEXT_CHARS:],
             pickled,
         )
 
@@ -89,17 +97,17 @@ class Failure(NamedTuple):
 
     def _substitute(self) -> BaseException:
         for module, qualname in self.classes:
-            try:
-                base = find(module, qualname)
-            except (ImportError, AttributeError):
-                continue
-            if base is StopIteration:  # no coroutine may raise it
-                continue
             name = self.classes[0][1]
             text = {"__str__": lambda _: self.message, "__init__": lambda *_: None}
-            kind: Any = type(name.rpartition(".")[2], (base,), {**text, "__qualname__": name})
-            substitute: BaseException = kind.__new__(kind, self.message)
-            return substitute
+            try:
+                base = find(module, qualname)
+                kind: Any = type(name.rpartition(".")[2], (base,), {**text, "__qualname__": name})
+                substitute = kind.__new__(kind, self.message)
+            except Exception:  # not every class can be imported here, or has others below it
+                continue
+            # No coroutine may raise StopIteration.
+            if isinstance(substitute, BaseException) and base is not StopIteration:
+                return substitute
         return RuntimeError(self.message)
 
 
@@ -162,9 +170,10 @@ def _call(function: Callable[..., Any], message: bytes) -> bytes:
     if result is None:
         return _NONE
     try:
-        return pickle.dumps(result)
+        pickled = pickle.dumps(result)
     except Exception:
         return _NONE  # only middleware would see it
+    return pickled if len(pickled) <= _MAX_PICKLED_BYTES else _NONE
 
 
 _NONE = pickle.dumps(None)
