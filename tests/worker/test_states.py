@@ -242,6 +242,17 @@ async def test_a_watch_follows_the_topic_of_workers(
                 *((name.encode(), encode(replace(STATE, worker=name))) for name in names),
             )
             assert len(await watch.look()) == 3
+            monkeypatch.setattr(workers, "MAX_WORKERS", 2)
+            tell(broker.bootstrap_servers, (b"host-1", encode(STATE)))
+            seen = [worker.state.worker for worker in await watch.look()]
+            assert seen == ["host-1", "many-4"]
+            for name in ("host-1", *names):
+                tell(broker.bootstrap_servers, (name.encode(), None))
+            assert await watch.look() == []
+            monkeypatch.setattr(workers, "MAX_WORKERS", 2000)
+            states = ((name.encode(), encode(replace(STATE, worker=name))) for name in names)
+            tell(broker.bootstrap_servers, *states)
+            assert len(await watch.look()) == 3
             tell(broker.bootstrap_servers, *((name.encode(), None) for name in names))
             monkeypatch.setattr(workers, "_LOOK_BYTES", 250)  # three records without values
             monkeypatch.setattr(workers, "_RECORDS_AT_ONCE", 1)

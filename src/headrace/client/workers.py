@@ -32,7 +32,7 @@ MAX_RUNNING, MAX_FAILURES = 50, 10
 MAX_TEXT_CHARS = 300
 MAX_TASKS, MAX_TOPICS = 100, 20
 MAX_STATE_BYTES = 64 * 1024
-MAX_STATES_BYTES = 8 * 1024 * 1024
+MAX_STATES_BYTES, MAX_WORKERS = 8 * 1024 * 1024, 2_000
 """The states that are kept, as they were written; the oldest one is forgotten first."""
 
 _FORGOTTEN_MS = 600_000
@@ -290,7 +290,7 @@ class WorkerWatch:
             seen_ms = min(record.timestamp_ms, now_ms)
             self._workers[name] = SeenWorker(state, seen_ms, len(record.value))
             self._states_bytes += len(record.value)
-            while self._states_bytes > MAX_STATES_BYTES:
+            while self._states_bytes > MAX_STATES_BYTES or len(self._workers) > MAX_WORKERS:
                 self._forget(next(iter(self._workers)))
 
     def _forget(self, name: bytes) -> None:
