@@ -7,6 +7,7 @@ from collections import defaultdict
 from uuid import UUID
 
 import pytest
+from confluent_kafka import KafkaError
 
 from headrace import App, Record, Reject, Retry
 from headrace.client.errors import ClientError
@@ -15,6 +16,7 @@ from headrace.worker.attempts import Terms, Waiting, attempt_of, terms_of, writt
 from headrace.worker.endings import Endings
 from headrace.worker.letters import letter, without_content
 from headrace.worker.outcomes import ACCEPTED, Ending, TimedOut, Undecodable, decide
+from headrace.worker.sending import SendFailed
 from tests.support import story
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -222,3 +224,10 @@ async def test_an_end_that_no_broker_has_confirmed_is_that_of_the_next_delivery(
     assert endings.has_ended(again)
     assert not endings.has_ended(again)
     assert counts["late"] == 1
+
+
+def test_a_refused_record_says_which_permission_is_missing() -> None:
+    refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    needs = "the user needs the permission WRITE on topic 'dlq.pack'"
+    assert str(SendFailed("dlq.pack", refused)).endswith(needs)
+    assert needs not in str(SendFailed("dlq.pack", KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from headrace.client.config import librdkafka_config, read_config
-from headrace.client.errors import ClientError, error_line
+from headrace.client.errors import ClientError, error_line, missing_permission
 from headrace.client.loop_thread import LoopThread
 from headrace.client.topics import NewTopic, ensure_topic
 
@@ -53,7 +53,9 @@ class SendFailed(ClientError):
     def __init__(self, topic: str, error: KafkaError) -> None:
         self.topic = topic
         self.is_too_large = error.code() in _TOO_LARGE
-        super().__init__(f"sending to topic '{topic}': {error_line(error)}")
+        text = f"sending to topic '{topic}': {error_line(error)}"
+        permission = missing_permission(error.code(), f"WRITE on topic '{topic}'")
+        super().__init__(f"{text}: {permission}" if permission else text)
 
 
 class NewRecord(NamedTuple):

@@ -120,8 +120,8 @@ class Worker:
         now.cancel()
         if not ended.done():
             self._is_overdue = True
-            running = sum(len(runner.running) for runner in self.runners)
-            _log.warning("%d functions have not ended: their records are released", running)
+            if running := sum(len(runner.running) for runner in self.runners):
+                _log.warning("%d functions have not ended: their records are released", running)
             for runner in self.runners:
                 runner.abandon()
             await asyncio.wait([ended], timeout=_CLOSE_GRACE_S)
