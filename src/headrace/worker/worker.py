@@ -66,6 +66,7 @@ class Worker:
 
     async def _run(self) -> None:
         if not await self._prepare():
+            self._tell_totals()
             return
         runs = [asyncio.create_task(runner.run()) for runner in self.runners]
         stop = asyncio.create_task(self._stop.wait())
