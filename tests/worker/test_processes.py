@@ -159,7 +159,8 @@ async def test_an_idle_process_that_is_killed_fails_no_call() -> None:
     async with running(functions.process_id) as backend:
         first = await backend.run(((), {}))
         os.kill(first, signal.SIGKILL)
-        os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)  # the loop has not seen it
+        # The loop does not see its end before the next call.
+        os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222
         assert await backend.run(((), {})) != first
 
 
