@@ -200,7 +200,10 @@ def test_the_traceback_of_an_exception_whose_text_fails() -> None:
 
 
 class _Closed:
-    """A consumer that is closed."""
+    """A member that is closed."""
+
+    def by_holder(self, records: list[Record]) -> dict[_Closed, list[Record]]:
+        return {self: records}
 
     async def accept(self, records: list[Record]) -> None:
         raise ClientError("the consumer is closed")
