@@ -158,6 +158,8 @@ async def pack(number: int) -> None: ...
         ("broken:app", 1, "cannot import broken: ZeroDivisionError: division by zero ("),
         ("syntax:app", 1, "cannot import syntax: SyntaxError: "),
         ("exits:app", 1, "cannot import exits: SystemExit: 3 ("),
+        ("wrong:app", 1, "cannot import wrong: retry is -1, not a whole number from 0 ("),
+        ("wrong:app", 1, "wrong.py, line 2)"),
     ],
 )
 def test_errors_are_one_line(folder: Path, words: str, status: int, complaint: str) -> None:
@@ -167,6 +169,7 @@ def test_errors_are_one_line(folder: Path, words: str, status: int, complaint: s
     write(folder, "1 / 0", "broken")
     write(folder, "def (", "syntax")
     write(folder, "raise SystemExit(3)", "exits")
+    write(folder, "import headrace\nheadrace.App().task(retry=-1)(print)", "wrong")
     done = subprocess.run(
         [*HEADRACE, "worker", *words.split()],
         cwd=folder,

@@ -122,3 +122,33 @@ def test_tasks_that_cannot_be_are_refused() -> None:
 
         @app.task(name="a/b")
         def slash() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"retry": -1}, "retry is -1, not a whole number from 0"),
+        ({"retry": "8"}, "retry is '8', not a whole number from 0"),
+        ({"concurrency": 0}, "concurrency is 0, not a whole number from 1"),
+        ({"concurrency": -3}, "concurrency is -3, not a whole number from 1"),
+        ({"partitions": 0}, "partitions is 0, not a whole number from 1"),
+        ({"breaker": 3}, "breaker is 3, not a headrace.worker.breaker.Breaker"),
+        ({"run_in": "proces"}, "run_in is 'proces'; an async function runs in 'loop'"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ClientError, match=complaint):
+        App("127.0.0.1:1").task(**options)(asyncio.sleep)
+
+
+def test_a_decorator_without_its_parentheses_or_topics_is_refused() -> None:
+    app = App("127.0.0.1:1")
+    with pytest.raises(ClientError, match=r"write @app.task\(\), with parentheses"):
+
+        @app.task
+        def pack(number: int) -> None: ...
+
+    with pytest.raises(ClientError, match="read: no topic given: name one"):
+
+        @app.subscriber()
+        def read(order: bytes) -> None: ...

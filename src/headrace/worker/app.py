@@ -22,7 +22,7 @@ from headrace.log_lines import get_logger
 from .backends import RunIn
 from .breaker import Breaker
 from .delivery import Delivery
-from .outcomes import Retry, Seconds, seconds
+from .outcomes import Retry, Seconds, seconds, whole_number
 from .sending import Sender
 from .task import Middleware, Task
 from .worker import Worker
@@ -121,7 +121,7 @@ class App:
 
     def task(
         self,
-        *,
+        *misplaced: object,
         name: str | None = None,
         group: str | None = None,
         dead_letters: str | bool = True,
@@ -153,6 +153,9 @@ class App:
         :param partitions: of the topic, when it is created
         :raises ClientError: a parameter makes no sense, or the name is taken
         """
+
+        if misplaced:
+            raise ClientError("write @app.task(), with parentheses, and name each option")
 
         def decorate(function: Any) -> Any:
             return self._add(
@@ -260,7 +263,7 @@ class App:
         return Worker(
             [self.tasks[name] for name in names],
             self.conf,
-            concurrency=concurrency,
+            concurrency=None if concurrency is None else whole_number(concurrency, "concurrency"),
             drain_timeout_s=seconds(drain_timeout, "drain_timeout"),
         )
 

@@ -29,6 +29,13 @@ def seconds(value: Seconds, name: str) -> float:
     return float(number)
 
 
+def whole_number(value: int, name: str, least: int = 1) -> int:
+    """:raises ClientError: it is something else, or less than ``least``"""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ClientError(f"{name} is {value!r}, not a whole number from {least}")
+    return value
+
+
 class Reject(Exception):
     """Raised or returned by a function: this record cannot be processed, now or later. It becomes a
     dead letter.
@@ -71,11 +78,9 @@ class Retry(Exception):
         after: Seconds | None = None,
     ) -> None:
         super().__init__("to be tried again")
-        if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
-            raise ClientError(f"attempts is {attempts!r}, not a number from 1")
         if not 1 <= factor <= 1000 or not 0 <= jitter <= 1:
             raise ClientError(f"factor is {factor!r} and jitter {jitter!r}: 1 to 1000, and 0 to 1")
-        self.attempts = attempts
+        self.attempts = whole_number(attempts, "attempts")
         self.first_s = seconds(first, "first")
         self.factor = factor
         self.max_s = seconds(max, "max")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, get_args, overload
 
 from headrace.client.errors import ClientError
 from headrace.client.records import Record
@@ -19,7 +19,7 @@ from headrace.topic_names import why_illegal
 from .backends import RunIn, default_place
 from .breaker import Breaker
 from .delivery import Delivery
-from .outcomes import Retry, Seconds, seconds
+from .outcomes import Retry, Seconds, seconds, whole_number
 from .payload import Envelope, Signature, Value
 from .sending import Headers, NewRecord, Sender, Sent
 
@@ -67,6 +67,13 @@ class Task(Generic[P, R]):
         partitions: int,
         start: str,
     ) -> None:
+        if not callable(function):
+            raise ClientError(f"{function!r} is not a function: decorate one with @app.task()")
+        if topics is not None and not topics:
+            raise ClientError(
+                f"{function.__qualname__}: no topic given: name one, such as "
+                "@app.subscriber('orders')"
+            )
         update_wrapper(self, function)
         self.function = function
         self.sender = sender
@@ -87,20 +94,27 @@ class Task(Generic[P, R]):
         for topic in (*self.topics, self.later, *filter(None, [self.dead_letters])):
             if problem := why_illegal(topic):
                 raise ClientError(f"{function.__qualname__}: '{topic}' names no topic: {problem}")
-        self.retry = retry if isinstance(retry, Retry) else Retry(retry + 1)
+        self.retry = _policy(retry)
         if at_most_once:
             self.retry = self.retry.once()
         self.timeout_s = None if timeout is None else seconds(timeout, "timeout")
         self.expires_s = None if expires is None else seconds(expires, "expires")
         self.run_in: RunIn = run_in or default_place(function)
-        if (self.run_in == "loop") != inspect.iscoroutinefunction(function):
+        if self.run_in not in get_args(RunIn) or (
+            self.run_in == "loop"
+        ) != inspect.iscoroutinefunction(function):
             raise ClientError(
                 f"{function.__qualname__}: run_in is {self.run_in!r}; an async function runs in "
                 "'loop', another one in 'thread' or 'process'"
             )
-        self.concurrency = concurrency or _DEFAULT_CONCURRENCY[self.run_in]
+        self.concurrency = _DEFAULT_CONCURRENCY[self.run_in]
+        if concurrency is not None:
+            self.concurrency = whole_number(concurrency, "concurrency")
+        if breaker is not None and not isinstance(breaker, Breaker):
+            raise ClientError(f"breaker is {breaker!r}, not a headrace.worker.breaker.Breaker")
         self.at_most_once = at_most_once
         self.breaker = breaker
+        partitions = -1 if topics else whole_number(partitions, "partitions")
         self.new_topic = NewTopic(self.topics[0], partitions)
         """The topic of its own."""
         self.new_later = NewTopic(
@@ -188,6 +202,13 @@ class Task(Generic[P, R]):
         names = ("delay", "at", "expires", "key", "headers")
         own = {parameter.name for parameter in self.signature.parameters}
         return tuple(name for name in names if name not in own)
+
+
+def _policy(retry: int | Retry) -> Retry:
+    """:raises ClientError: it is neither a number nor a policy"""
+    if isinstance(retry, Retry):
+        return retry
+    return Retry(whole_number(retry, "retry", 0) + 1)
 
 
 class Sending(Generic[P]):

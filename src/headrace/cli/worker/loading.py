@@ -10,10 +10,15 @@ from importlib import import_module
 from traceback import extract_tb
 from typing import TYPE_CHECKING
 
+import headrace
 from headrace.cli.errors import BadUsage, Failure
+from headrace.client.errors import ClientError
 
 if TYPE_CHECKING:
     from headrace.worker.app import App
+
+
+_HEADRACE = os.path.dirname(headrace.__file__) + os.sep
 
 
 def load_app(name: str) -> App:
@@ -67,9 +72,13 @@ def _hint(name: str, names: Iterable[str], kind: str) -> str:
 
 
 def _where(error: BaseException) -> str:
-    """Return an exception, and the line that has raised it."""
+    """Return an exception, and the line outside of headrace that has led to it."""
     reason = f"{type(error).__name__}: {error}".rstrip(": ")
+    if isinstance(error, ClientError):
+        reason = str(error)
     if isinstance(error, SyntaxError):
         return reason
-    last = extract_tb(error.__traceback__)[-1]
+    frames = extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((_HEADRACE, "<frozen "))]
+    last = (own or frames)[-1]
     return f"{reason} ({last.filename}, line {last.lineno})"
