@@ -160,6 +160,7 @@ async def pack(number: int) -> None: ...
         ("exits:app", 1, "cannot import exits: SystemExit: 3 ("),
         ("wrong:app", 1, "cannot import wrong: retry is -1, not a whole number from 0 ("),
         ("wrong:app", 1, "wrong.py, line 2)"),
+        ("runs:app", 1, "cannot import runs: the module calls app.run() when it is imported"),
     ],
 )
 def test_errors_are_one_line(folder: Path, words: str, status: int, complaint: str) -> None:
@@ -169,6 +170,7 @@ def test_errors_are_one_line(folder: Path, words: str, status: int, complaint: s
     write(folder, "1 / 0", "broken")
     write(folder, "def (", "syntax")
     write(folder, "raise SystemExit(3)", "exits")
+    write(folder, f"{GOOD}\napp.run()", "runs")
     write(folder, "import headrace\nheadrace.App().task(retry=-1)(print)", "wrong")
     done = subprocess.run(
         [*HEADRACE, "worker", *words.split()],

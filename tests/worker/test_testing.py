@@ -90,6 +90,8 @@ def test_arguments_that_the_function_does_not_take_are_refused() -> None:
             ship.send_sync()
         with pytest.raises(TypeError, match="unexpected keyword"):
             ship.send_sync(1, colour="red")
+        with pytest.raises(TypeError, match="no form for an argument of type object"):
+            ship.send_sync(object())
 
 
 def test_tasks_that_cannot_be_are_refused() -> None:

@@ -71,6 +71,9 @@ class App:
     :param tracing: spans and metrics of OpenTelemetry: :class:`headrace.client.tracing.Tracing`
     """
 
+    is_being_loaded = False
+    """Whether ``headrace worker`` imports its module now."""
+
     def __init__(
         self, conf: str | Mapping[str, Any] | None = None, *, tracing: Tracing | None = None
     ) -> None:
@@ -285,5 +288,13 @@ class App:
         return WorkerTrial(tasks) if worker else InlineTrial(tasks)
 
     def run(self) -> None:
-        """Be a worker of all tasks, until SIGTERM or Ctrl-C."""
+        """Be a worker of all tasks, until SIGTERM or Ctrl-C.
+
+        :raises ClientError: ``headrace worker`` imports the module, and is the worker
+        """
+        if App.is_being_loaded:
+            raise ClientError(
+                "the module calls app.run() when it is imported: put that below "
+                "if __name__ == '__main__':"
+            )
         asyncio.run(self.worker().run_until_signal())

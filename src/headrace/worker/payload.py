@@ -193,4 +193,4 @@ def _encoded(value: Any) -> Any:
     """Return what JSON describes, for an object that msgspec does not know."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
-    raise NotImplementedError(f"no way from {type(value)!r} to JSON")
+    raise TypeError(f"JSON has no form for an argument of type {type(value).__qualname__}")

@@ -33,6 +33,9 @@ def load_app(name: str) -> App:
         raise BadUsage(f"'{name}' is not of the form MODULE:APP, such as shop:app")
     if "" not in sys.path:
         sys.path.insert(0, os.getcwd())
+    from headrace.worker.app import App
+
+    App.is_being_loaded = True
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
@@ -41,8 +44,8 @@ def load_app(name: str) -> App:
         raise BadUsage(f"there is no module '{error.name}' in {os.getcwd()} or sys.path") from error
     except (Exception, SystemExit) as error:
         raise Failure(f"cannot import {module_name}: {_where(error)}") from error
-    from headrace.worker.app import App
-
+    finally:
+        App.is_being_loaded = False
     apps = [key for key, value in vars(module).items() if isinstance(value, App)]
     app = getattr(module, attribute, None)
     if not isinstance(app, App):
