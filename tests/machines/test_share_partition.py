@@ -292,6 +292,28 @@ def test_few_ended_locks_are_remembered():
     assert len(ended) == 0
 
 
+def test_ended_locks_of_many_members_are_counted_once(monkeypatch):
+    counted = 0
+    length = Spans.__len__
+
+    def count(spans):
+        nonlocal counted
+        counted += 1
+        return length(spans)
+
+    monkeypatch.setattr(Spans, "__len__", count)
+    ended = EndedLocks()
+    ended.add(
+        (2 * number, 2 * number, AcquisitionLock(f"m{number // 2}", 0, 1)) for number in range(2001)
+    )
+    assert counted < 5000
+    assert len(ended) == MAX_ENDED_LOCKS
+    assert not ended.take("m900", [AcknowledgementBatch(0, 3601, [ACCEPT])], Spans(), 1000)
+    late = ended.take("m900", [AcknowledgementBatch(3602, 3602, [ACCEPT])], Spans(), 1000)
+    assert late is not None and late.records == 1
+    assert late == ended.take("m1000", [AcknowledgementBatch(0, 4000, [ACCEPT])], Spans(), 1000)
+
+
 def test_a_member_delays_what_it_releases():
     s = shelf(4, release_backoff_ms=1000)
     s.fetch()

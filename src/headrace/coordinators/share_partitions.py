@@ -284,7 +284,7 @@ class SharePartitions:
     ) -> None:
         """Count acknowledgements that come after the end of their locks, and say so."""
         group_id = loaded.key.group_id
-        total = self._meters.share.late(loaded.key, late.records)
+        self._meters.share.late(loaded.key, late.records)
         told_ms = self._late_told_ms.get(group_id)
         if told_ms is not None and now_ms - told_ms < LATE_COMPLAINT_MS:
             return
@@ -301,7 +301,7 @@ class SharePartitions:
             loaded.key.partition,
             late.longest_ms / 1000,
             settings.lock_duration_ms / 1000,
-            total,
+            self._meters.share.late_total(group_id),
         )
 
     def in_flight(self, key: SharePartitionKey) -> list[InFlight]:

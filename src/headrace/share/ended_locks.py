@@ -48,11 +48,14 @@ class EndedLocks:
             of_member.setdefault(lock.member_id, []).append((first, last, lock.deadline_ms))
         for member_id, ends in of_member.items():
             self._ends.setdefault(member_id, Spans()).paint(ends)
-        while len(self) > MAX_ENDED_LOCKS:
+        excess = len(self) - MAX_ENDED_LOCKS
+        while excess > 0:
             member_id, spans = next(iter(self._ends.items()))
-            spans.drop_below(spans.lasts[0] + 1)
-            if not spans:
-                del self._ends[member_id]
+            if len(spans) > excess:
+                spans.drop_below(spans.lasts[excess - 1] + 1)
+                break
+            excess -= len(spans)
+            del self._ends[member_id]
 
     def take(
         self,

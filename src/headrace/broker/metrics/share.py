@@ -184,14 +184,15 @@ class ShareMetrics:
         group = self.groups.get(key.group_id)
         return 0 if group is None else group.archived[key.topic_id, key.partition]
 
-    def late(self, key: SharePartitionKey, records: int) -> int:
-        """Count records that were acknowledged after their lock.
+    def late(self, key: SharePartitionKey, records: int) -> None:
+        """Count records that were acknowledged after their lock."""
+        self._group(key.group_id).late[key.topic_id, key.partition] += records
 
-        :returns: the number of the group's
+    def late_total(self, group_id: str) -> int:
+        """Return the number of a group's records that were acknowledged after their lock. It takes
+        time by the number of share-partitions.
         """
-        counts = self._group(key.group_id).late
-        counts[key.topic_id, key.partition] += records
-        return counts.total()
+        return self._group(group_id).late.total()
 
     def late_count(self, key: SharePartitionKey) -> int:
         """Return the number of a share-partition's records that were acknowledged after their
