@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from uuid import UUID
 
@@ -13,9 +14,11 @@ from headrace import App, Record, Reject, Retry
 from headrace.client.errors import ClientError
 from headrace.protocol import dead_letters
 from headrace.worker.attempts import Terms, Waiting, attempt_of, terms_of, written_again
+from headrace.worker.breaker import Breaker
 from headrace.worker.endings import Endings
 from headrace.worker.letters import letter, without_content
 from headrace.worker.outcomes import ACCEPTED, Ending, TimedOut, Undecodable, decide
+from headrace.worker.runner import Runner
 from headrace.worker.sending import SendFailed
 from tests.support import story
 
@@ -228,6 +231,42 @@ async def test_an_end_that_no_broker_has_confirmed_is_that_of_the_next_delivery(
     assert endings.has_ended(again)
     assert not endings.has_ended(again)
     assert counts["late"] == 1
+
+
+class _Bringing(_Closed):
+    """A member whose poll has brought records meanwhile."""
+
+    def __init__(self, records: list[Record]) -> None:
+        self.records, self.released = records, list[Record]()
+
+    def arrived(self) -> list[Record]:
+        return self.records
+
+    async def release(self, records: list[Record], *, delay: float, counted: bool) -> None:
+        assert not counted
+        self.released += records
+
+
+@story
+async def test_what_arrives_during_a_pause_goes_back() -> None:
+    app = App("127.0.0.1:1")
+
+    @app.task()
+    async def task() -> None: ...
+
+    runner = Runner(task, app.conf, "w", 10)
+    assert runner.breaker is not None
+    for number in range(Breaker.MIN_OUTCOMES):
+        runner.breaker.failed(number, "no", time.monotonic())
+    assert runner.breaker.is_pausing
+    members = _Bringing([record()])
+    runner._endings.begin(members, is_counted=True)  # type: ignore[arg-type]
+    runner.stop()
+    await runner._take(members)  # type: ignore[arg-type]
+    while runner._endings.is_busy:
+        await asyncio.sleep(0)
+    assert members.released == members.records
+    assert not runner._ready and not runner.running
 
 
 def test_a_refused_record_says_which_permission_is_missing() -> None:

@@ -77,11 +77,16 @@ class Breaker:
         return 0.0 if self._probes_at_s is None else max(self._probes_at_s - now_s, 0.0)
 
     @property
+    def is_pausing(self) -> bool:
+        """True while it is not closed."""
+        return self._probes_at_s is not None
+
+    @property
     def is_doubtful(self) -> bool:
         """True while it is not closed, or is about to open: then a failure says more of what the
         function needs than of its record.
         """
-        return self._probes_at_s is not None or self._most_fail()
+        return self.is_pausing or self._most_fail()
 
     def _most_fail(self) -> bool:
         failed = self._failed.total()

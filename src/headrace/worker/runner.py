@@ -336,8 +336,11 @@ class Runner:
 
     async def _take(self, members: Members) -> None:
         """Hand the next records to slots."""
-        if arrived := members.arrived():
+        arrived = members.arrived()
+        if self.breaker is None or not self.breaker.is_pausing:
             await self._begin(members, arrived)
+        elif arrived:  # a poll from before has brought them
+            self._endings.put_back(arrived)
         room = self.concurrency + self._ahead() - self._slots - len(self._ready)
         room -= self._endings.stuck
         if self.breaker is not None:
