@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 from headrace import App, Record, Reject, Retry
 from headrace.client.errors import ClientError
 from headrace.protocol import dead_letters
-from headrace.worker.attempts import Terms, Waiting, attempt_of, terms_of, written_again
+from headrace.worker.attempts import Terms, Waiting, attempt_of, origin_of, terms_of, written_again
 from headrace.worker.breaker import Breaker
 from headrace.worker.endings import Endings
 from headrace.worker.letters import letter, without_content
@@ -122,6 +122,12 @@ def test_a_record_is_written_again_with_attempts_and_a_time() -> None:
     copy = record(tuple(first.headers))._replace(topic="g-later", offset=99)
     second = written_again("g-later", Record(*copy), 18)
     assert second.headers == [("a", b"1"), origin, ("headrace-attempts", b"18")]
+
+
+def test_an_origin_that_anybody_may_have_written_says_nothing() -> None:
+    forged = record((("headrace-origin", b"u/1/1"),))
+    assert origin_of(forged, "g-later") == b"t/0/7"
+    assert ("headrace-origin", b"t/0/7") in written_again("g-later", forged, 1).headers
 
 
 def test_records_wait_in_the_order_of_their_times() -> None:

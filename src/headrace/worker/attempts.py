@@ -51,27 +51,31 @@ def attempt_of(record: Record) -> int:
     return terms_of(record).earlier + record.delivery_count
 
 
-def origin_of(record: Record) -> bytes:
-    """Return the place of a record, before it was written again."""
-    for name, value in record.headers:
+def origin_of(record: Record, later: str) -> bytes:
+    """Return the place of a record, before it was written again.
+
+    :param later: the group's topic of later records: in others, anybody may have written the header
+    """
+    for name, value in record.headers if record.topic == later else ():
         if name == ORIGIN and value:
             return value[:_MAX_ORIGIN_BYTES]
     return f"{record.topic}/{record.partition}/{record.offset}".encode()
 
 
-def written_again(topic: str, record: Record, earlier: int, due_s: float = 0.0) -> NewRecord:
+def written_again(later: str, record: Record, earlier: int, due_s: float = 0.0) -> NewRecord:
     """Return a record as it is written again.
 
+    :param later: the group's topic of later records
     :param earlier: the attempts so far
     :param due_s: the time before which it is not processed, in seconds since the epoch
     """
     headers = [header for header in record.headers if header[0] not in OF_ATTEMPTS]
-    headers.append((ORIGIN, origin_of(record)))
+    headers.append((ORIGIN, origin_of(record, later)))
     if earlier:
         headers.append((ATTEMPTS, b"%d" % earlier))
     if due_s:
         headers.append((DUE_MS, b"%d" % (due_s * 1000)))
-    return NewRecord(topic, record.value, record.key, headers)
+    return NewRecord(later, record.value, record.key, headers)
 
 
 def _number(text: bytes | None) -> int:

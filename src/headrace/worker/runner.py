@@ -625,7 +625,7 @@ class Runner:
         if breaker is None or not outcome.is_failure:
             return outcome
         now_s = time.monotonic()
-        if breaker.failed(origin_of(record), outcome.reason, now_s):
+        if breaker.failed(origin_of(record, self.task.later), outcome.reason, now_s):
             _log.error(
                 "%s pauses for %.1f s, because most records fail: %s",
                 self,
