@@ -303,7 +303,7 @@ class ShareConsumer:
                 unseen = {(a.partition, AcknowledgeType.RELEASE): a.left for a in self._arrived}
                 await self._ranges.settle(unseen, uncounted_release=True)
         except (TimeoutError, ClientError) as problem:
-            _log.warning("releasing records of %s: %s", self, problem or "timed out")
+            _log.warning("releasing records of %s: %s", self, str(problem) or "timed out")
         finally:
             for task in filter(None, (self._keeper, *tasks)):
                 task.cancel()

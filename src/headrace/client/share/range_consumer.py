@@ -158,7 +158,9 @@ class RangeConsumer:
                         await step()
                 except (TimeoutError, ClientError) as problem:
                     if self._heartbeats is not None:  # else it tells why it has not begun
-                        _log.warning("leaving group %s: %s", self.group_id, problem or "timed out")
+                        _log.warning(
+                            "leaving group %s: %s", self.group_id, str(problem) or "timed out"
+                        )
         finally:
             for fetch in fetches:
                 fetch.cancel()
