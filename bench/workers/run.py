@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import datetime
 import os
 import shutil
 import statistics
@@ -35,6 +36,17 @@ HERE = Path(__file__).parent
 PATIENCE_S = 180.0
 ORDER = {"id": 1, "item": "three blue boxes", "count": 3}
 PEER_TASKS = 10_000
+RESULTS = """# Workers side by side
+
+`python -m bench.workers.run --write …` on {date}, one run on a machine of {cores} cores that the
+servers and the senders share. Each function is empty and gets a JSON object of three members; each
+worker is one process unless its row says otherwise. A rate is that of the last four fifths of the
+tasks; ours are confirmed one by one as always. Celery acknowledges late, with 100 tasks ahead.
+
+| | {columns} |
+|---|{line}
+{rows}
+"""
 
 
 class Bench:
@@ -311,6 +323,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--peers", metavar="PYTHON", help="a Python with the other workers")
     parser.add_argument("--kafka", action="store_true", help="ours on Apache Kafka, too")
+    parser.add_argument("--write", action="store_true", help="write bench/workers/RESULTS.md")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
         bench = Bench(Path(name))
@@ -322,11 +335,26 @@ def main() -> None:
                 columns["Apache Kafka"] = ours(bench, peer.bootstrap_servers, options.scale)
         if options.peers:
             columns["others"] = peers(bench, options.peers, options.scale)
+        rows = {
+            row: [
+                "" if (cell := cells.get(row)) is None else f"{cell:,.1f}"
+                for cells in columns.values()
+            ]
+            for row in dict.fromkeys(row for cells in columns.values() for row in cells)
+        }
         table = Table("", *columns)
-        for row in dict.fromkeys(row for rows in columns.values() for row in rows):
-            cells = (rows.get(row) for rows in columns.values())
-            table.add_row(row, *("" if cell is None else f"{cell:,.1f}" for cell in cells))
+        for row, cells in rows.items():
+            table.add_row(row, *cells)
         Console(width=110).print(table)
+        if options.write:
+            text = RESULTS.format(
+                date=datetime.date.today().isoformat(),
+                cores=os.cpu_count(),
+                columns=" | ".join(columns),
+                line="--:|" * len(columns),
+                rows="\n".join(f"| {row} | {' | '.join(cells)} |" for row, cells in rows.items()),
+            )
+            (HERE / "RESULTS.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
