@@ -385,16 +385,17 @@ def page_request(data: bytes) -> None:
     """Parse the parameters of a request for records."""
     from urllib.parse import parse_qsl
 
+    from headrace.times import time_ms
     from headrace.web.errors import BadRequest
     from headrace.web.limits import MAX_URL_BYTES
-    from headrace.web.record_views import positions_of, records, time_of
-    from headrace.web.schemas import parameters_of, parsed
+    from headrace.web.record_views import positions_of, records
+    from headrace.web.schemas import parameters_of, parsed, parsed_text
 
     with only(BadRequest):
         query = dict(parse_qsl(data[:MAX_URL_BYTES].decode("latin-1"), keep_blank_values=True))
         parameters = parsed(parameters_of(records), query)
         positions_of(parameters["positions"])
-        time_of(parameters["time"])
+        parsed_text(time_ms, parameters["time"])
 
 
 # Files --------------------------------------------------------------------------------------------

@@ -43,8 +43,8 @@ def called(page: str) -> list[list[str]]:
             words = list(parser)
             while "headrace" in words:
                 words = words[words.index("headrace") + 1 :]
-                ends = [words.index(sign) for sign in "|<>&" if sign in words]
-                found.append(words[: min(ends, default=len(words))])
+                signs = [index for index, word in enumerate(words) if set(word) <= set("|<>&")]
+                found.append(words[: min(signs, default=len(words))])
     return found
 
 

@@ -173,7 +173,7 @@ def test_clients(
     if source == "callback":
         return
     options = UserOptions({f"kafka.{name}": value for name, value in given.items()}, ()).kafka()
-    options.check()
+    options.check(lambda cluster: cluster.metadata())
     assert rows(options) == 10
     file = write_properties(tmp_path / "client.properties", given)
     servers = "--bootstrap-server", config["bootstrap.servers"]
