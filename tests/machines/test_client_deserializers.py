@@ -73,9 +73,3 @@ def test_bytes_in_another_form_are_an_error(form: Any, data: bytes) -> None:
 def test_what_reads_no_bytes(form: Any) -> None:
     with pytest.raises(ClientError, match="reads no bytes"):
         deserializer(form)
-
-
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "msgspec.json", None)
-    with pytest.raises(ClientError, match=r"Order.* needs the package msgspec"):
-        deserializer(Order)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
+from math import ceil
 from typing import NamedTuple
 
 from headrace.client.records import Record
@@ -74,7 +75,7 @@ def written_again(later: str, record: Record, earlier: int, due_s: float = 0.0) 
     if earlier:
         headers.append((ATTEMPTS, b"%d" % earlier))
     if due_s:
-        headers.append((DUE_MS, b"%d" % (due_s * 1000)))
+        headers.append((DUE_MS, b"%d" % ceil(due_s * 1000)))
     return NewRecord(later, record.value, record.key, headers)
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import update_wrapper
+from math import ceil
 from typing import Any, Generic, ParamSpec, TypeVar, get_args, overload
 
 from headrace.client.errors import ClientError
@@ -187,9 +188,9 @@ class Task(Generic[P, R]):
             raise ClientError(f"{self} takes the records of others: produce to {self.topics[0]}")
         own: list[tuple[str, bytes | None]] = [*self.envelope.headers]
         if at is not None:
-            own.append((DUE_MS, b"%d" % (at.timestamp() * 1000)))
+            own.append((DUE_MS, b"%d" % ceil(at.timestamp() * 1000)))
         elif delay is not None:
-            own.append((DUE_MS, b"%d" % ((time.time() + seconds(delay, "delay")) * 1000)))
+            own.append((DUE_MS, b"%d" % ceil((time.time() + seconds(delay, "delay")) * 1000)))
         expires_s = self.expires_s if expires is None else seconds(expires, "expires")
         if expires_s is not None:
             own.append((EXPIRES_MS, b"%d" % ((time.time() + expires_s) * 1000)))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import headrace
 from headrace.cli.errors import BadUsage, Failure
-from headrace.client.errors import ClientError
 
 if TYPE_CHECKING:
     from headrace.worker.app import App
@@ -76,6 +75,8 @@ def _hint(name: str, names: Iterable[str], kind: str) -> str:
 
 def _where(error: BaseException) -> str:
     """Return an exception, and the line outside of headrace that has led to it."""
+    from headrace.client.errors import ClientError
+
     reason = f"{type(error).__name__}: {error}".rstrip(": ")
     if isinstance(error, ClientError):
         reason = str(error)
