@@ -113,7 +113,12 @@ class Worker:
 
     def _lose(self, records: list[Record]) -> None:
         for record in records:
-            if self.in_hand.pop(place_of(record), None) is not record:
+            # An outcome may have been called for before this call, which is a task of its own.
+            delivery = place_of(record), record.delivery_count
+            is_ending = any((delivery, kind) in self.called for kind in (ACCEPT, RELEASE, REJECT))
+            if self.in_hand.get(delivery[0]) is record:
+                del self.in_hand[delivery[0]]
+            elif not is_ending:
                 self._brokers.loop.failures.append({"message": f"{record} was not in hand"})
 
     def _take(self, records: list[Record]) -> None:
@@ -155,7 +160,7 @@ class Worker:
         for record in records:
             self.called.add(((place_of(record), record.delivery_count), kind))
             if kind is not RENEW:
-                del self.in_hand[place_of(record)]
+                self.in_hand.pop(place_of(record), None)  # it may be lost by now
         call = getattr(self.queue, kind.name.lower())
         failed: dict[Record, str] = {}
         try:
