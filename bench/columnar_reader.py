@@ -16,11 +16,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.spark.option_parsing import KafkaOptions
-from headrace.spark.reader.log_reader import ARROW_SCHEMA, read
+from headrace.spark.reader.columns import SPARK_SCHEMA, arrow_schema
+from headrace.spark.reader.log_reader import read
 from headrace.spark.reader.ranges import OffsetRange
 from tests.support import HeadraceProcess, unique
 
 PARTITIONS = 4
+ARROW_SCHEMA = arrow_schema(SPARK_SCHEMA)
 ROUNDS = 3
 _CHUNK_RECORDS = 2000
 
