@@ -120,7 +120,7 @@ def sleep_with_a_child(path: str) -> None:
 
 @app.task(run_in="process")
 def close_everything() -> None:
-    os.closerange(3, 100)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
 
 
 @app.task(run_in="process")
