@@ -85,10 +85,11 @@ def is_soak() -> bool:
 
 def story(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Run an async test on its own loop."""
+    limit_s = HANG_S * (20 if is_soak() else 1)
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(asyncio.wait_for(function(*args, **kwargs), HANG_S))
+        asyncio.run(asyncio.wait_for(function(*args, **kwargs), limit_s))
 
     return run
 
