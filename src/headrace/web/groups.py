@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated
 
 from headrace.client.cluster import Cluster
@@ -18,7 +19,7 @@ from headrace.client.groups import ListedGroup
 from headrace.client.lag.model import GroupLag, LagQuery
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.lag.snapshot import (
-    GroupPositions,
+    GroupProgress,
     measure,
     read_positions,
     select_groups,
@@ -62,24 +63,25 @@ async def group(
     leaders = PartitionLeaders(cluster)
     query = LagQuery(groups=(group_id,), complete_counts=False)
     warnings: list[str] = []
-    positions = await _positions(query, leaders, seen, warnings)
-    if positions is None:
+    progress = await _progress(query, leaders, seen, warnings)
+    if progress is None:
         raise UnknownGroup(group_id)
-    kind = positions.type
-    partitions = sorted(positions.partitions())
+    kind = progress.type
+    partitions = sorted(progress.partitions)
     shown, page, pages = page_of(partitions, page, PARTITIONS_OF_PAGE)
     fair = MAX_SPANS_OF_PAGE // max(1, len(shown))
     spans_limit = min(max(LEAST_SPANS_OF_PARTITION, fair), SPANS_OF_PARTITION)
+    of_page = replace(progress, partitions={key: progress.partitions[key] for key in shown})
     (lag,), states, configs = await asyncio.gather(
-        measure(leaders, [positions.within(set(shown))], query, _now_ms(), RecordTimes()),
-        _share_states(cluster, positions, shown, spans_limit),
+        measure(leaders, [of_page], query, _now_ms(), RecordTimes()),
+        _share_states(cluster, progress, shown, spans_limit),
         configs_of(visit, ConfigType.GROUP, group_id, warnings),
     )
     others = tuple(f"{each}." for each in ("share", "consumer", "streams") if each != kind)
     return Group(
         group_id,
         kind,
-        positions.state,
+        progress.state,
         None if seen is None else seen.groups.get(group_id),
         [] if seen is None else [note for note in seen.notes if note.group_id == group_id],
         len(partitions),
@@ -88,7 +90,7 @@ async def group(
         _partitions(lag, states),
         any(state.spans is not None for state in states.values()) if states else None,
         spans_limit,
-        members_of(positions),
+        members_of(progress),
         configs and [config for config in configs if not config.name.startswith(others)],
         None if seen is None else seen.queues.get(group_id),
         visit.observer.groups.of(group_id),
@@ -126,17 +128,17 @@ async def group_lag(cluster: Cluster, group_id: str) -> GroupLag | None:
     return next(iter((await snapshot(cluster, query)).groups), None)
 
 
-async def _positions(
+async def _progress(
     query: LagQuery, leaders: PartitionLeaders, seen: Observation | None, warnings: list[str]
-) -> GroupPositions | None:
-    """Return the positions of the group of a query, or None if it does not exist."""
+) -> GroupProgress | None:
+    """Return the progress of the group of a query, or None if it does not exist."""
     (group_id,) = query.groups
     summary = None if seen is None else seen.groups.get(group_id)
     if summary is not None:  # saves listing all groups
         group = ListedGroup(group_id, summary.group_type, "", summary.group_state, _UNKNOWN_NODE)
-        positions = (await read_positions(leaders, [group], query))[group_id]
-        if isinstance(positions, GroupPositions):
-            return positions
+        progress = (await read_positions(leaders, [group], query))[group_id]
+        if isinstance(progress, GroupProgress):
+            return progress
         leaders.problems.clear()
     # The group may be new, or was created again with another type.
     listed, problems = await select_groups(leaders.cluster, query)
@@ -144,16 +146,16 @@ async def _positions(
     for group in listed:
         leaders.cluster.coordinators.assume(group.group_id, group.node_id)
     read = await read_positions(leaders, listed, query)
-    return next((at for at in read.values() if isinstance(at, GroupPositions)), None)
+    return next((group for group in read.values() if isinstance(group, GroupProgress)), None)
 
 
 async def _share_states(
-    cluster: Cluster, positions: GroupPositions, keys: Sequence[TopicPartition], spans_limit: int
+    cluster: Cluster, progress: GroupProgress, keys: Sequence[TopicPartition], spans_limit: int
 ) -> Mapping[TopicPartition, SharePartitionState]:
     """Return what is in flight; empty for other groups than share groups."""
-    if positions.type != "share" or not keys:
+    if progress.type != "share" or not keys:
         return {}
-    return await share_states(cluster, positions.group_id, keys, spans_limit)
+    return await share_states(cluster, progress.group_id, keys, spans_limit)
 
 
 async def configs_of(
@@ -171,11 +173,11 @@ async def configs_of(
         return None
 
 
-def members_of(positions: GroupPositions) -> list[MemberOfGroup]:
+def members_of(progress: GroupProgress) -> list[MemberOfGroup]:
     """Return the members of a group, by client id."""
     assigned: dict[str, dict[str, list[int]]] = {}
-    for (topic, number), holders in sorted(positions.holders.items()):
-        for member in holders:
+    for (topic, number), lag in sorted(progress.partitions.items()):
+        for member in lag.members:
             assigned.setdefault(member.member_id, {}).setdefault(topic, []).append(number)
     shown = [
         MemberOfGroup(
@@ -184,7 +186,7 @@ def members_of(positions: GroupPositions) -> list[MemberOfGroup]:
             member.host.removeprefix("/"),
             assigned.get(member.member_id, {}),
         )
-        for member in positions.members
+        for member in progress.members
     ]
     return sorted(shown, key=lambda member: (member.client_id, member.member_id))
 

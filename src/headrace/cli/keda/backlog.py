@@ -16,7 +16,7 @@ from headrace.client.errors import ClientError, UnknownTopic
 from headrace.client.groups import ListedGroup
 from headrace.client.lag.model import GroupLag, LagQuery, PartitionLag, records_left
 from headrace.client.lag.partition_leaders import PartitionLeaders
-from headrace.client.lag.snapshot import GroupPositions, measure, read_positions
+from headrace.client.lag.snapshot import GroupProgress, measure, read_positions
 from headrace.client.lag.times import RecordTimes
 
 SHARE, CONSUMER = "share", "consumer"
@@ -78,7 +78,7 @@ async def backlogs(
             some = groups[start : start + GROUPS_AT_ONCE]
             of_some = {group.group_id: topics[group.group_id] for group in some}
             read = await read_positions(leaders, some, _QUERY, of_some)
-            positions = [at for at in read.values() if isinstance(at, GroupPositions)]
+            positions = [at for at in read.values() if isinstance(at, GroupProgress)]
             for lag in await measure(leaders, positions, _QUERY, now_ms, times):
                 answers[kind, lag.group_id] = lag
             for group_id, at in read.items():

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from headrace.patterns import matches
+from headrace.protocol.partitions import TopicPartition
 
 if TYPE_CHECKING:
     from headrace.client.groups import GroupMember, ListedGroup
@@ -91,9 +92,10 @@ def _selects(names: Collection[str], pattern: str | None, excluded: str | None, 
     )
 
 
-class PartitionLag(NamedTuple):
-    """The progress of a group in one partition. A tuple, as a cluster has 100,000 of them: one is
-    made in a fraction of the time of a frozen dataclass.
+@dataclass(slots=True)
+class PartitionLag:
+    """The progress of a group in one partition, as far as it was read. Not frozen, as a cluster has
+    100,000 of them, which a snapshot fills in several steps.
 
     :param position: the committed offset; of a share group the share-partition start offset
         (KIP-932)
@@ -127,6 +129,11 @@ class PartitionLag(NamedTuple):
     members: Sequence[GroupMember] = ()
     held: int | None = None
     delivery_count: int | None = None
+
+    @property
+    def key(self) -> TopicPartition:
+        """Topic and partition."""
+        return self.topic, self.partition
 
     @property
     def time_lag_ms(self) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from headrace.client.cluster import Cluster, TopicMetadata
@@ -12,16 +12,16 @@ from headrace.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, list_offse
 from headrace.protocol.partitions import TopicPartition
 
 
-class PartitionLeaders:
+class PartitionLeaders(Leaders):
     """A cache of partition leaders. A topic is looked up once, and again if its leader has moved.
 
     :ivar problems: what could not be determined, one line each; an ordered set
     """
 
     def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
         self.cluster = cluster
         self.problems: dict[str, None] = {}
-        self._leaders = Leaders(cluster)
 
     async def learn(self, topics: Iterable[str]) -> None:
         """Look up those of the topics that are not cached.
@@ -29,33 +29,34 @@ class PartitionLeaders:
         :raises ClientError: no broker answers
         """
         names = set(topics)
-        await self._leaders.learn(names)
+        await super().learn(names)
         for name in sorted(names):
-            self._add_problem(self._leaders.topics[name])
+            self._add_problem(self.topics[name])
 
     def _add_problem(self, answer: object) -> None:
         if isinstance(answer, ClientError) and not isinstance(answer, UnknownTopic):
             self.problems[str(answer)] = None
 
-    def _topic(self, name: str) -> TopicMetadata | None:
-        topic = self._leaders.topics.get(name)
-        return topic if isinstance(topic, TopicMetadata) else None
-
     @property
     def topic_ids(self) -> dict[str, UUID]:
         """Topic name → id, of the topics that exist."""
-        topics = map(self._topic, self._leaders.topics)
-        return {topic.name: topic.topic_id for topic in topics if topic is not None}
+        topics = self.topics.values()
+        return {topic.name: topic.topic_id for topic in topics if isinstance(topic, TopicMetadata)}
+
+    def _leaders(self, topic: str) -> Mapping[int, int] | None:
+        """Return partition → node id; None if the topic is missing, or cannot be described."""
+        metadata = self.topics.get(topic)
+        return metadata.leaders if isinstance(metadata, TopicMetadata) else None
 
     def may_exist(self, partition: TopicPartition) -> bool:
         """Return False if the topic is known not to have the partition."""
-        topic = self._topic(partition[0])
-        return topic is None or partition[1] in topic.leaders
+        leaders = self._leaders(partition[0])
+        return leaders is None or partition[1] in leaders
 
     def partitions(self, topic: str) -> list[int] | None:
         """Return the partitions of a topic that was looked up; None if it is missing."""
-        metadata = self._topic(topic)
-        return None if metadata is None else sorted(metadata.leaders)
+        leaders = self._leaders(topic)
+        return None if leaders is None else sorted(leaders)
 
     def by_broker(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         """Group partitions by leader; leave out those that are missing or have none.
@@ -63,11 +64,10 @@ class PartitionLeaders:
         :returns: node id → partitions
         """
         led: dict[int, list[TopicPartition]] = {}
-        for partition in partitions:
-            topic = self._topic(partition[0])
-            leader = -1 if topic is None else topic.leaders.get(partition[1], -1)
+        for topic, number in partitions:
+            leader = (self._leaders(topic) or {}).get(number, -1)
             if leader >= 0:
-                led.setdefault(leader, []).append(partition)
+                led.setdefault(leader, []).append((topic, number))
         return led
 
     async def offsets(
@@ -79,13 +79,13 @@ class PartitionLeaders:
         :param read_committed: take the last stable offset as the end
         :raises ClientError: no broker answers a look-up of topics
         """
-        wanted = set(partitions)
-        await self.learn(topic for topic, _ in wanted)
+        keys = set(partitions)
+        await self.learn(topic for topic, _ in keys)
         answers = await list_offsets(
             self.cluster,
-            {key: timestamp for led in self.by_broker(wanted).values() for key in led},
+            {key: timestamp for led in self.by_broker(keys).values() for key in led},
             isolation_level=READ_COMMITTED if read_committed else READ_UNCOMMITTED,
-            leaders=self._leaders,
+            leaders=self,
             attempts=2,
         )
         offsets = {}

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError, UnknownGroup, has_code, is_missing_group
@@ -29,7 +30,6 @@ from headrace.client.groups import (
 from headrace.client.offsets import (
     EARLIEST,
     LATEST,
-    CommittedOffset,
     ShareOffset,
     committed_offsets,
     share_offsets,
@@ -50,46 +50,26 @@ ROWS_AT_ONCE = 100_000
 """The approximate limit of partitions in memory; the groups of one request may exceed it."""
 
 
-Position = CommittedOffset | ShareOffset
-
-
 @dataclass(slots=True)
-class GroupPositions:
-    """The positions and members of a group.
+class GroupProgress:
+    """The members of a group and its partitions, as :func:`read_positions` fills them, and then
+    :func:`measure`.
 
     :param members: those that hold a partition of the query, or all
-    :param holders: partition → the members that it is assigned to
-    :param positions: partition → position; None for a partition that the call has named
-    :param complete_counts: share groups: partition → delivery-complete count
-    :param held: share groups on headrace: partition → records that members hold, and the largest
-        delivery count
     """
 
     group_id: str
     type: str
     state: str
     members: list[GroupMember] = field(default_factory=list)
-    holders: dict[TopicPartition, list[GroupMember]] = field(default_factory=dict)
-    positions: dict[TopicPartition, Position | None] = field(default_factory=dict)
-    complete_counts: dict[TopicPartition, int] = field(default_factory=dict)
-    held: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    partitions: dict[TopicPartition, PartitionLag] = field(default_factory=dict)
 
-    @property
-    def size(self) -> int:
-        """The approximate number of partitions."""
-        return max(len(self.holders), len(self.positions))
-
-    def partitions(self) -> set[TopicPartition]:
-        """Return all partitions of the group."""
-        return self.holders.keys() | self.positions.keys()
-
-    def within(self, partitions: Collection[TopicPartition]) -> GroupPositions:
-        """Return the positions in some of the partitions."""
-        return replace(
-            self,
-            holders={key: held for key, held in self.holders.items() if key in partitions},
-            positions={key: at for key, at in self.positions.items() if key in partitions},
-        )
+    def partition(self, key: TopicPartition) -> PartitionLag:
+        """Return what is known of a partition, which is the group's from now on."""
+        lag = self.partitions.get(key)
+        if lag is None:
+            lag = self.partitions[key] = PartitionLag(*key)
+        return lag
 
 
 async def snapshot(cluster: Cluster, query: LagQuery = EVERYTHING) -> Snapshot:
@@ -151,17 +131,18 @@ async def parts(
     leaders = PartitionLeaders(cluster)
     times = times or RecordTimes()
     times.begin()
-    for group in groups:
-        cluster.coordinators.assume(group.group_id, group.node_id)
+    for listed in groups:
+        cluster.coordinators.assume(listed.group_id, listed.node_id)
     if cluster.cluster_id is None:
         await cluster.metadata()
-    read: list[GroupPositions] = []
+    read: list[GroupProgress] = []
     for start in range(0, len(groups), GROUPS_AT_ONCE):
         some = groups[start : start + GROUPS_AT_ONCE]
-        for positions in (await read_positions(leaders, some, query)).values():
-            if isinstance(positions, GroupPositions) and (positions.size or query.all_topics):
-                read.append(positions)
-        if start + GROUPS_AT_ONCE >= len(groups) or sum(at.size for at in read) >= ROWS_AT_ONCE:
+        for group in (await read_positions(leaders, some, query)).values():
+            if isinstance(group, GroupProgress) and (group.partitions or query.all_topics):
+                read.append(group)
+        row_count = sum(len(group.partitions) for group in read)
+        if start + GROUPS_AT_ONCE >= len(groups) or row_count >= ROWS_AT_ONCE:
             lags = await measure(leaders, read, query, at_ms, times)
             warnings = list(leaders.problems)
             yield Snapshot(
@@ -179,15 +160,15 @@ async def read_positions(
     groups: Sequence[ListedGroup],
     query: LagQuery,
     topics: Mapping[str, Collection[str]] | None = None,
-) -> dict[str, GroupPositions | ClientError]:
+) -> dict[str, GroupProgress | ClientError]:
     """Describe groups, and read their positions. Problems are added to ``leaders.problems``.
 
     :param topics: group id → topics of which all partitions are included, with a position or not
-    :returns: group id → positions, or why they are unknown
+    :returns: group id → progress, or why it is unknown
     """
     cluster = leaders.cluster
     read = {
-        group.group_id: GroupPositions(group.group_id, group.type, group.state) for group in groups
+        group.group_id: GroupProgress(group.group_id, group.type, group.state) for group in groups
     }
     errors: dict[str, ClientError] = {}
     ids = {kind: [group.group_id for group in groups if group.type == kind] for kind in TYPES}
@@ -198,10 +179,11 @@ async def read_positions(
     for group_id, offsets in committed.items():
         if isinstance(offsets, ClientError):
             errors[group_id] = offsets
-        else:
-            read[group_id].positions = {
-                key: at for key, at in offsets.items() if query.wants_topic(key[0])
-            }
+            continue
+        for key, commit in offsets.items():
+            if query.wants_topic(key[0]):
+                lag = read[group_id].partition(key)
+                lag.position, lag.leader_epoch, lag.metadata = commit
     await leaders.learn(
         topic
         for group_id in ids[STREAMS]
@@ -212,7 +194,7 @@ async def read_positions(
     for group_id, answer in descriptions.items():
         if not isinstance(answer, ClientError):
             _add_members(read[group_id], answer, query, leaders)
-        elif not read[group_id].positions:
+        elif not read[group_id].partitions:
             errors.setdefault(group_id, answer)
         elif not is_missing_group(answer):
             leaders.problems[f"group '{group_id}': {answer}"] = None
@@ -226,7 +208,7 @@ async def read_positions(
         for group_id, names in topics.items():
             for topic in names:
                 for number in leaders.partitions(topic) or ():
-                    read[group_id].positions.setdefault((topic, number))
+                    read[group_id].partition((topic, number))
     for group_id, error in errors.items():
         leaders.problems[f"group '{group_id}' is left out: {error}"] = None
     return {**read, **errors}
@@ -244,9 +226,10 @@ async def _describe(
 
 
 def _add_members(
-    group: GroupPositions, description: GroupDescription, query: LagQuery, leaders: PartitionLeaders
+    group: GroupProgress, description: GroupDescription, query: LagQuery, leaders: PartitionLeaders
 ) -> None:
     group.state = description.state
+    holders: defaultdict[TopicPartition, list[GroupMember]] = defaultdict(list)
     for member in description.members:
         partitions = [key for key in member.assignment if query.wants_topic(key[0])]
         if group.type == STREAMS:
@@ -254,13 +237,15 @@ def _add_members(
         if partitions or query.all_topics:
             group.members.append(member)
         for partition in partitions:
-            group.holders.setdefault(partition, []).append(member)
+            holders[partition].append(member)
+    for partition, members in holders.items():
+        group.partition(partition).members = members
 
 
 async def _add_share_offsets(
-    leaders: PartitionLeaders, groups: Sequence[GroupPositions], query: LagQuery
+    leaders: PartitionLeaders, groups: Sequence[GroupProgress], query: LagQuery
 ) -> dict[str, ClientError]:
-    """Add the positions of share groups, with their delivery-complete counts.
+    """Add the positions of share groups, their lags, and their delivery-complete counts.
 
     A broker reports the lag but not the delivery-complete count, which follows from the end offset
     that it used. So the end offsets are read before and after the lag: if they are equal, the
@@ -272,12 +257,14 @@ async def _add_share_offsets(
     errors: dict[str, ClientError] = {}
     before: dict[TopicPartition, int] = {}
     if query.complete_counts:  # of the partitions of the members first
-        before = await leaders.offsets({key for group in groups for key in group.holders}, LATEST)
+        before = await leaders.offsets(
+            {key for group in groups for key in group.partitions}, LATEST
+        )
     pending = list(groups)
     for is_retry in (False, True):
         answers = await share_offsets(leaders.cluster, [group.group_id for group in pending])
-        with_lag = [key for answer in answers.values() for key in _lags(answer)]
-        after = await leaders.offsets(with_lag, LATEST) if query.complete_counts else {}
+        told = [key for answer in answers.values() for key in _with_lag(answer)]
+        after = await leaders.offsets(told, LATEST) if query.complete_counts else {}
         moved = []
         for group in pending:
             answer = answers[group.group_id]
@@ -285,17 +272,10 @@ async def _add_share_offsets(
                 if not is_retry:
                     errors[group.group_id] = answer
                 continue
-            group.positions = {
-                key: None if isinstance(at, ClientError) else at
-                for key, at in answer.items()
-                if query.wants_topic(key[0])
-            }
-            group.complete_counts = {
-                key: max(0, after[key] - unfinished)
-                for key, unfinished in _lags(answer).items()
-                if key in after and after[key] == before.get(key)
-            }
-            if any(before.get(key) != after.get(key) for key in _lags(answer)):
+            for key, offset in answer.items():
+                if query.wants_topic(key[0]):
+                    _add_share_offset(group.partition(key), offset, before.get(key), after.get(key))
+            if any(before.get(key) != after.get(key) for key in _with_lag(answer)):
                 moved.append(group)
         before.update(after)
         pending = moved
@@ -304,102 +284,58 @@ async def _add_share_offsets(
     return errors
 
 
-def _lags(
+def _with_lag(
     answer: Mapping[TopicPartition, ShareOffset | ClientError] | ClientError,
-) -> dict[TopicPartition, int]:
-    """Return partition → start offset + lag, where the lag is known."""
-    return {
-        key: at.start_offset + at.lag
-        for key, at in ({} if isinstance(answer, ClientError) else answer).items()
-        if isinstance(at, ShareOffset) and at.start_offset is not None and at.lag is not None
-    }
+) -> list[TopicPartition]:
+    """Return the partitions whose lag is known."""
+    return [
+        key
+        for key, offset in ({} if isinstance(answer, ClientError) else answer).items()
+        if isinstance(offset, ShareOffset)
+        and offset.start_offset is not None
+        and offset.lag is not None
+    ]
 
 
-async def _add_held(leaders: PartitionLeaders, group: GroupPositions) -> None:
+def _add_share_offset(
+    lag: PartitionLag, offset: ShareOffset | ClientError, end_before: int | None, end: int | None
+) -> None:
+    lag.delivery_complete_count = None
+    if isinstance(offset, ClientError):
+        lag.position = lag.records = lag.leader_epoch = None
+        return
+    lag.position, lag.leader_epoch = offset.start_offset, offset.leader_epoch
+    lag.records = None if lag.position is None else offset.lag
+    if (
+        end is not None
+        and end == end_before
+        and lag.position is not None
+        and lag.records is not None
+    ):
+        lag.delivery_complete_count = max(0, end - lag.position - lag.records)
+
+
+async def _add_held(leaders: PartitionLeaders, group: GroupProgress) -> None:
     """Add what is in flight, as headrace's broker tells it."""
     try:
-        states = await share_states(leaders.cluster, group.group_id, group.partitions())
+        states = await share_states(leaders.cluster, group.group_id, group.partitions)
     except ClientError as error:
         leaders.problems[f"group '{group.group_id}': {error}"] = None
         return
     for key, state in states.items():
         if state.spans is not None and not state.is_cut:
             held = [span.record_count for span in state.spans if span.state is SpanState.LOCKED]
-            most = max((span.delivery_count for span in state.spans), default=0)
-            group.held[key] = sum(held), most
+            lag = group.partition(key)
+            lag.held = sum(held)
+            lag.delivery_count = max((span.delivery_count for span in state.spans), default=0)
 
 
 # Lags ---------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Place:
-    """Where a group reads on in a partition, and what is left there; None if unknown.
-
-    :param committed_only: True if records of open and aborted transactions are not looked for
-    :param start: the log start offset, where the group has no position, or one before the end
-    :param reads_from: the position, or the log start if that is later
-    """
-
-    group: GroupPositions
-    key: TopicPartition
-    end: int | None
-    stable: int | None
-    committed_only: bool
-    start: int | None = None
-    reads_from: int = 0
-    records: int | None = None
-    seconds: float | None = None
-
-    @property
-    def at(self) -> Position | None:
-        """What the group has stored."""
-        return self.group.positions.get(self.key)
-
-    @property
-    def offset(self) -> int | None:
-        """The committed offset, or the start offset of a share group."""
-        at = self.at
-        if isinstance(at, ShareOffset):
-            return at.start_offset
-        return None if at is None else at.offset
-
-    def count(self, read_committed: bool) -> None:
-        """Set the number of records that are left."""
-        at, offset = self.at, self.offset
-        end = self.stable if read_committed and self.committed_only else self.end
-        complete_count = self.group.complete_counts.get(self.key)
-        self.records = records_left(offset, self.start, end, complete_count or 0)
-        self.reads_from = max(offset or 0, self.start or 0)
-        if isinstance(at, ShareOffset) and offset is not None and complete_count is None:
-            # The broker's own number is older than the end.
-            lag = at.lag
-            self.records = None if self.records is None or lag is None else min(self.records, lag)
-
-    def lag(self) -> PartitionLag:
-        """Return what is known of the place."""
-        group, key, at = self.group, self.key, self.at
-        held, delivery_count = group.held.get(key, (None, None))
-        return PartitionLag(
-            *key,
-            position=self.offset,
-            records=self.records,
-            seconds=self.seconds,
-            log_start_offset=self.start,
-            end_offset=self.end,
-            last_stable_offset=self.stable,
-            delivery_complete_count=group.complete_counts.get(key),
-            leader_epoch=None if at is None else at.leader_epoch,
-            metadata=at.metadata if isinstance(at, CommittedOffset) else None,
-            members=group.holders.get(key, ()),
-            held=held,
-            delivery_count=delivery_count,
-        )
-
-
 async def measure(
     leaders: PartitionLeaders,
-    groups: Sequence[GroupPositions],
+    groups: Sequence[GroupProgress],
     query: LagQuery,
     at_ms: int,
     times: RecordTimes,
@@ -408,75 +344,108 @@ async def measure(
 
     :param at_ms: time of the snapshot, since the epoch
     """
-    partitions = {partition for group in groups for partition in group.partitions()}
+    keys = {key for group in groups for key in group.partitions}
     # After the positions, and in this order: no position can be beyond the end that is read last.
-    stable = await leaders.offsets(partitions, LATEST, read_committed=True)
-    end = await leaders.offsets(partitions, LATEST)
-    places = [
-        _Place(group, key, end.get(key), stable.get(key), group.type != SHARE)
-        for group in groups
-        for key in sorted(group.partitions())
-    ]
-    behind = [
-        place
-        for place in places
-        if place.end is not None and (place.offset is None or place.offset < place.end)
-    ]
-    start = await leaders.offsets({place.key for place in behind}, EARLIEST) if behind else {}
-    for place in behind:
-        place.start = start.get(place.key)
-    for place in places:
-        place.count(query.read_committed)
+    stable = await leaders.offsets(keys, LATEST, read_committed=True)
+    end = await leaders.offsets(keys, LATEST)
+    behind = set()
+    for group in groups:
+        for key, lag in group.partitions.items():
+            lag.end_offset, lag.last_stable_offset = end.get(key), stable.get(key)
+            if lag.end_offset is not None and (lag.position or 0) < lag.end_offset:
+                behind.add(key)
+    start = await leaders.offsets(behind, EARLIEST) if behind else {}
+    for group in groups:
+        for key, lag in group.partitions.items():
+            if lag.end_offset is not None and (lag.position or 0) < lag.end_offset:
+                lag.log_start_offset = start.get(key)
+            _count(lag, group.type == SHARE, query)
     if query.time_lag:
-        await _look_at_records(places, query, leaders, times, at_ms)
-    lags: dict[str, list[PartitionLag]] = {group.group_id: [] for group in groups}
-    for place in places:
-        lags[place.group.group_id].append(place.lag())
+        await _look_at_records(groups, query, leaders, times, at_ms)
     return [
-        group_lag(group.group_id, group.type, group.state, group.members, lags[group.group_id])
+        group_lag(
+            group.group_id,
+            group.type,
+            group.state,
+            group.members,
+            [lag for _, lag in sorted(group.partitions.items())],
+        )
         for group in groups
     ]
+
+
+def _count(lag: PartitionLag, is_share: bool, query: LagQuery) -> None:
+    """Set the number of records that are left."""
+    told, count = lag.records, lag.delivery_complete_count
+    end = lag.last_stable_offset if query.read_committed and not is_share else lag.end_offset
+    lag.records = records_left(lag.position, lag.log_start_offset, end, count or 0)
+    if is_share and lag.position is not None and count is None:
+        # The broker's own number is older than the end.
+        lag.records = None if lag.records is None or told is None else min(lag.records, told)
 
 
 async def _look_at_records(
-    places: Sequence[_Place],
+    groups: Sequence[GroupProgress],
     query: LagQuery,
     leaders: PartitionLeaders,
     times: RecordTimes,
     at_ms: int,
 ) -> None:
-    """Set the time lags of places. A lag of which no record is left becomes 0.
+    """Set the time lags. A lag of which no record is left becomes 0.
 
     Markers of transactions are no records, and neither are aborted records, except for share
     groups, which get them unless configured otherwise. Equal positions of several groups are looked
     up once.
     """
-    pending = [place for place in places if place.records != 0 and place.end is not None]
-    for committed_only in (True, False):
+
+    async def first_times(begins: Sequence[_Begin], *, committed: bool) -> list[int | None]:
         ends: dict[TopicPartition, int] = {}
-        positions: dict[TopicPartition, set[int]] = {}
-        searched = []
-        for place in pending:
-            end = place.stable if committed_only else place.end
-            if place.committed_only == committed_only and end is not None and place.records != 0:
-                ends[place.key] = end
-                positions.setdefault(place.key, set()).add(place.reads_from)
-                searched.append(place)
-        found = await times.search(
-            leaders, positions, ends, read_committed=committed_only, now_ms=at_ms
-        )
-        for place in searched:
-            first_ms = found[place.key].get(place.reads_from, NO_TIMESTAMP)
-            if first_ms is None and committed_only:
-                # What is left belongs to open transactions, and may still be committed.
-                place.committed_only = False
-                place.reads_from = max(place.reads_from, ends[place.key])
-                left = 0 if query.read_committed else max(0, (place.end or 0) - place.reads_from)
-                place.records = left if left == 0 or place.records is not None else None
-            elif first_ms is None:
-                place.records = 0
-            elif place.records is not None and first_ms != NO_TIMESTAMP:
-                place.seconds = max(0, at_ms - first_ms) / 1000
-    for place in places:
-        if place.records == 0:
-            place.seconds = 0.0
+        positions: defaultdict[TopicPartition, set[int]] = defaultdict(set)
+        for lag, begin in begins:
+            ends[lag.key] = (lag.last_stable_offset if committed else lag.end_offset) or 0
+            positions[lag.key].add(begin)
+        found = await times.search(leaders, positions, ends, read_committed=committed, now_ms=at_ms)
+        return [found[lag.key].get(begin, NO_TIMESTAMP) for lag, begin in begins]
+
+    committed: list[_Begin] = []
+    others: list[_Begin] = []
+    for group in groups:
+        for lag in group.partitions.values():
+            begin = lag, max(lag.position or 0, lag.log_start_offset or 0)
+            if lag.records == 0 or lag.end_offset is None:
+                continue
+            if group.type == SHARE:
+                others.append(begin)
+            elif lag.last_stable_offset is not None:
+                committed.append(begin)
+    for (lag, offset), first_ms in zip(
+        committed, await first_times(committed, committed=True), strict=True
+    ):
+        if first_ms is not None:
+            _set_age(lag, first_ms, at_ms)
+            continue
+        # What is left belongs to open transactions, and may still be committed.
+        offset = max(offset, lag.last_stable_offset or 0)
+        left = 0 if query.read_committed else max(0, (lag.end_offset or 0) - offset)
+        if left == 0 or lag.records is not None:
+            lag.records = left
+        if left:
+            others.append((lag, offset))
+    for (lag, _), first_ms in zip(others, await first_times(others, committed=False), strict=True):
+        if first_ms is None:
+            lag.records = 0
+        else:
+            _set_age(lag, first_ms, at_ms)
+    for group in groups:
+        for lag in group.partitions.values():
+            if lag.records == 0:
+                lag.seconds = 0.0
+
+
+_Begin = tuple[PartitionLag, int]
+"""A partition, and the offset from which the first record is looked for."""
+
+
+def _set_age(lag: PartitionLag, first_ms: int, at_ms: int) -> None:
+    if lag.records is not None and first_ms != NO_TIMESTAMP:
+        lag.seconds = max(0, at_ms - first_ms) / 1000
