@@ -22,9 +22,7 @@ from grpc_tools import protoc
 
 from headrace.admin import AdminClient
 from headrace.cli.keda.backlog import CONSUMER, SHARE, BacklogQuery, backlogs
-from headrace.cli.keda.clusters import Clusters
 from headrace.cli.keda.collector import BacklogCollector
-from headrace.cli.keda.scaled_object import parse
 from headrace.client import Cluster, Connection
 from headrace.client.config import read_config
 from headrace.client.lag.partition_leaders import PartitionLeaders
@@ -43,7 +41,14 @@ from tests.clients.confluent import (
     share_from_earliest,
     take,
 )
-from tests.support import HeadraceProcess, free_port_pair, story, unique, wait_until
+from tests.support import (
+    HeadraceProcess,
+    free_port_pair,
+    story,
+    unique,
+    wait_until,
+    write_properties,
+)
 
 UNREACHABLE = "the cluster cannot be reached: the scaler's log has the reason"
 PROTO = Path(__file__).with_name("externalscaler.proto")
@@ -304,14 +309,13 @@ def test_a_cluster_that_does_not_answer(keda: tuple[ModuleType, ModuleType]) -> 
 def test_whatever_keeps_a_connection_from_opening_is_told_in_the_same_words(
     keda: tuple[ModuleType, ModuleType],
 ) -> None:
-    """Callers cannot explore the network around the scaler; its log has the reasons."""
+    """Callers learn nothing of the network around the scaler; its log has the reasons."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         servers = [f"127.0.0.1:{free_port_pair()}", "no.such.host.invalid:9092"]
         servers += [f"127.0.0.1:{silent.getsockname()[1]}"]
-        allowed = [part for name in servers for part in ("--allow-bootstrap", name)]
-        with Scaler(keda, *allowed, "--timeout", "1") as scaler:
-            for name in servers:
-                code, why = scaler.refusal(group="g", topics="t", bootstrapServers=name)
+        for name in servers:
+            with Scaler(keda, "--bootstrap-server", name, "--timeout", "1") as scaler:
+                code, why = scaler.refusal(group="g", topics="t")
                 assert (code, why) == (grpc.StatusCode.UNAVAILABLE, UNREACHABLE), name
 
 
@@ -354,10 +358,8 @@ def is_refused(scaler: Scaler, metadata: Mapping[str, str]) -> bool:
         ({"group": "g", "offsetReset": "none"}, "offsetReset is 'none', not latest or earliest"),
         (
             {"group": "g", "bootstrapServers": "127.0.0.1:1"},
-            "bootstrapServers are not those of the scaler: start it with --allow-bootstrap for "
-            "these servers",
+            "bootstrapServers: a scaler serves its own cluster: run another for another",
         ),
-        ({"group": "g", "commandConfig": "x"}, "commandConfig needs a scaler with --config-dir"),
     ],
 )
 def test_wrong_metadata(scaler: Scaler, metadata: dict[str, str], complaint: str) -> None:
@@ -444,46 +446,20 @@ def test_many_scaled_objects_share_the_requests(
     assert second == 0, "the answers are younger than the interval"
 
 
-def test_calls_at_once_share_a_collector(bootstrap_servers: str) -> None:
-    """Another one, with connections of its own, is for another cluster only."""
-    wanted = parse({"group": "g"})
-    other = parse({"group": "g", "bootstrapServers": "127.0.0.1:1"})
-
-    async def open_all() -> int:
-        config = {"bootstrap.servers": bootstrap_servers}
-        clusters = Clusters(
-            config, None, allowed=["127.0.0.1:1"], interval_s=1, keep_s=1, timeout_ms=1000
-        )
-        try:
-            calls = [clusters.collector(one) for one in (wanted, other) * 5]
-            return len(set(await asyncio.gather(*calls)))
-        finally:
-            await clusters.close()
-
-    assert asyncio.run(open_all()) == 2
-
-
 def test_tls_and_logins(
     keda: tuple[ModuleType, ModuleType], tmp_path: Path, group_id: str, target: str
 ) -> None:
-    """gRPC over TLS with certificates of clients; Kafka's credentials from a mounted file, which no
-    ScaledObject can have sent elsewhere.
-    """
+    """gRPC over TLS with certificates of clients; Kafka's credentials from a mounted file."""
     if target == "kafka":
         pytest.skip("the connections are those of the exporter, tested on Apache Kafka there")
     ca = ThrowawayCA(tmp_path)
     server, client = ca.issue("server"), ca.issue("keda")
-    folder = tmp_path / "clusters"
-    folder.mkdir()
     with SecureBroker() as broker:
-        config = broker.client_config()
-        servers = config["bootstrap.servers"]
-        lines = "".join(f"{name}={value}\n" for name, value in config.items())
-        (folder / "main").write_text(lines)
+        config = write_properties(tmp_path / "client.properties", broker.client_config())
         with Scaler(
             keda,
-            *("--config-dir", str(folder), "--grpc-tls", str(server.both)),
-            *("--grpc-client-ca", str(ca.certificate)),
+            *("--command-config", str(config), "--bootstrap-server", broker.bootstrap_servers),
+            *("--grpc-tls", str(server.both), "--grpc-client-ca", str(ca.certificate)),
         ) as scaler:
             assert scaler.refusal(group=group_id)[0] is grpc.StatusCode.UNAVAILABLE, "plaintext"
             credentials = grpc.ssl_channel_credentials(
@@ -491,18 +467,8 @@ def test_tls_and_logins(
             )
             scaler.channel = grpc.secure_channel(scaler.address, credentials)
             scaler.stub = keda[1].ExternalScalerStub(scaler.channel)
-            metadata = {"group": group_id, "commandConfig": "main", "topics": "missing"}
-            code, why = scaler.refusal(**metadata)
+            code, why = scaler.refusal(group=group_id, topics="missing")
             assert code is grpc.StatusCode.NOT_FOUND, why
-            assert scaler.refusal(**metadata, bootstrapServers=servers)[0] is code
-            code, why = scaler.refusal(**metadata, bootstrapServers="127.0.0.1:1")
-            assert (code, why) == (
-                grpc.StatusCode.INVALID_ARGUMENT,
-                "bootstrapServers are not those that main is for",
-            )
-            for name in ("../main", "/etc/passwd", ".", "missing"):
-                code, why = scaler.refusal(group=group_id, commandConfig=name)
-                assert code is grpc.StatusCode.INVALID_ARGUMENT, name
 
 
 def test_a_port_in_use_is_one_line(scaler: Scaler) -> None:

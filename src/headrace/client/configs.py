@@ -12,6 +12,7 @@ from .cluster import Cluster
 from .errors import ClientError, InvalidResponse, check_answer, raised, refused
 
 _SET, _DELETE = 0, 1
+_NAMES_AT_ONCE = 1000
 
 
 class ConfigType(IntEnum):
@@ -126,6 +127,24 @@ async def describe_config(
         for config in described[name]
         if keys is None or config.name in keys
     }
+
+
+async def config_values(
+    cluster: Cluster, kind: ConfigType, names: Sequence[str], key: str
+) -> dict[str, str]:
+    """Return the values of one config of many resources, without those that lack it or may not be
+    described.
+
+    :raises ClientError: no broker answers
+    """
+    values = {}
+    for start in range(0, len(names), _NAMES_AT_ONCE):
+        some = names[start : start + _NAMES_AT_ONCE]
+        for name, configs in (await describe_configs(cluster, kind, some, keys=[key])).items():
+            for config in () if isinstance(configs, ClientError) else configs:
+                if config.name == key and config.value:
+                    values[name] = config.value
+    return values
 
 
 async def share_group_config(cluster: Cluster, group_id: str, name: str) -> str | None:

@@ -7,11 +7,11 @@ rejected or archived (KIP-1226).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from headrace.client.cluster import Cluster
-from headrace.client.configs import ConfigType, describe_configs
+from headrace.client.configs import ConfigType, config_values
 from headrace.client.errors import ClientError, UnknownTopic
 from headrace.client.groups import ListedGroup
 from headrace.client.lag.model import GroupLag, LagQuery, PartitionLag, records_left
@@ -58,68 +58,62 @@ class Backlog:
     partitions: int
 
 
+Backlogs = dict[BacklogQuery, Backlog | ClientError]
+"""The work of each group, or the reason why it is unknown."""
+
+
 async def backlogs(
-    leaders: PartitionLeaders, times: RecordTimes, queries: Iterable[BacklogQuery]
-) -> dict[BacklogQuery, Backlog | ClientError]:
-    """Return the work of each group, or the reason why it is unknown.
+    leaders: PartitionLeaders, times: RecordTimes, queries: Collection[BacklogQuery]
+) -> Backlogs:
+    """Return the work of groups.
 
     :param leaders: a cache, as is ``times``
     :raises ClientError: no broker answers
     """
-    now_ms = time.time_ns() // 1_000_000
-    answers: dict[tuple[str, str], GroupLag | ClientError] = {}
+    results: Backlogs = {}
     for kind in (SHARE, CONSUMER):
-        topics: dict[str, set[str]] = {}
-        for query in queries:
-            if query.kind == kind:
-                topics.setdefault(query.group_id, set()).update(query.topics)
-        groups = [ListedGroup(group_id, kind, "", "", -1) for group_id in topics]
-        for start in range(0, len(groups), GROUPS_AT_ONCE):
-            some = groups[start : start + GROUPS_AT_ONCE]
-            of_some = {group.group_id: topics[group.group_id] for group in some}
-            read = await read_positions(leaders, some, _QUERY, of_some)
-            positions = [at for at in read.values() if isinstance(at, GroupProgress)]
-            for lag in await measure(leaders, positions, _QUERY, now_ms, times):
-                answers[kind, lag.group_id] = lag
-            for group_id, at in read.items():
-                if isinstance(at, ClientError):
-                    answers[kind, group_id] = at
-    early = await _starting_early(
-        leaders.cluster,
-        [
-            lag.group_id
-            for (kind, _), lag in answers.items()
-            if kind == SHARE and isinstance(lag, GroupLag)
-            if any(partition.position is None for partition in lag.partitions)
-        ],
-    )
-    results: dict[BacklogQuery, Backlog | ClientError] = {}
-    for query in queries:
-        answer = answers[query.kind, query.group_id]
-        is_early = query.from_earliest
-        if is_early is None:
-            is_early = query.kind == SHARE and query.group_id in early
-        if isinstance(answer, GroupLag):
-            results[query] = backlog(query, answer, is_early)
-        else:
-            results[query] = answer
+        of_kind = [query for query in queries if query.kind == kind]
+        for start in range(0, len(of_kind), GROUPS_AT_ONCE):
+            some = of_kind[start : start + GROUPS_AT_ONCE]
+            results |= await _backlogs(leaders, times, kind, some)
     return results
 
 
-async def _starting_early(cluster: Cluster, group_ids: Sequence[str]) -> frozenset[str]:
-    """Return the share groups that begin before the newest record, as far as their configs are
-    known.
-    """
-    if not group_ids:
-        return frozenset()
-    configs = await describe_configs(cluster, ConfigType.GROUP, group_ids, keys=[_RESET])
-    return frozenset(
-        group_id
-        for group_id, of_group in configs.items()
-        if not isinstance(of_group, ClientError)
-        for config in of_group
-        if config.name == _RESET and config.value not in (None, "latest")
-    )
+async def _backlogs(
+    leaders: PartitionLeaders, times: RecordTimes, kind: str, queries: Sequence[BacklogQuery]
+) -> Backlogs:
+    topics: defaultdict[str, set[str]] = defaultdict(set)
+    for query in queries:
+        topics[query.group_id].update(query.topics)
+    groups = [ListedGroup(group_id, kind, "", "", -1) for group_id in topics]
+    read = await read_positions(leaders, groups, _QUERY, topics)
+    progress = [group for group in read.values() if isinstance(group, GroupProgress)]
+    now_ms = time.time_ns() // 1_000_000
+    lags: dict[str, GroupLag | ClientError] = {
+        group_id: error for group_id, error in read.items() if isinstance(error, ClientError)
+    }
+    for lag in await measure(leaders, progress, _QUERY, now_ms, times):
+        lags[lag.group_id] = lag
+    resets = {}
+    if kind == SHARE:
+        beginning = [
+            group.group_id
+            for group in progress
+            if any(lag.position is None for lag in group.partitions.values())
+        ]
+        resets = await config_values(leaders.cluster, ConfigType.GROUP, beginning, _RESET)
+    results: Backlogs = {}
+    for query in queries:
+        lag_or_error = lags[query.group_id]
+        is_early = query.from_earliest
+        if is_early is None:
+            is_early = resets.get(query.group_id, "latest") != "latest"
+        results[query] = (
+            backlog(query, lag_or_error, is_early)
+            if isinstance(lag_or_error, GroupLag)
+            else lag_or_error
+        )
+    return results
 
 
 def backlog(query: BacklogQuery, group: GroupLag, is_early: bool) -> Backlog | ClientError:

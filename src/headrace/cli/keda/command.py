@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +15,16 @@ from headrace.cli.errors import BadUsage, require
 from headrace.cli.log_output import log_to_stderr
 from headrace.cli.metrics_access import server_tls
 from headrace.cli.nouns import (
-    arg,
     command,
     file_option,
     listen_option,
-    repeatable,
     seconds_option,
 )
 from headrace.cli.options import Address
 from headrace.open_ports import warn_if_open
 
 if TYPE_CHECKING:
-    from .clusters import Clusters
-
+    from headrace.client.config import ClientConfig
 
 DEFAULT_LISTEN = Address("127.0.0.1", 6000)
 _GRACE_S = 2.0
@@ -47,17 +45,6 @@ _GRPC_OPTIONS = (
     "serve KEDA's external scaler: scale workers by the lag of their group",
     client_options,
     listen_option(DEFAULT_LISTEN, "gRPC"),
-    repeatable(
-        "--allow-bootstrap",
-        "HOST:PORT,…",
-        "servers that ScaledObjects may name as bootstrapServers, in exactly these words",
-    ),
-    arg(
-        "--config-dir",
-        type=Path,
-        metavar="DIR",
-        help="properties files of client configs that ScaledObjects may name as commandConfig",
-    ),
     seconds_option("--interval", "interval of queries about watched groups", 0.5),
     seconds_option("--keep-last", "time for which the last known lag is used if a query fails", 60),
     seconds_option("--timeout", "limit of one query", 5),
@@ -66,7 +53,7 @@ _GRPC_OPTIONS = (
         "--grpc-client-ca", "with --grpc-tls: clients need a certificate of this authority"
     ),
     examples="headrace keda-scaler --bootstrap-server broker:9092\n"
-    "headrace keda-scaler --command-config client.properties --config-dir /etc/headrace/clusters\n"
+    "headrace keda-scaler --command-config client.properties --interval 2\n"
     "headrace keda-scaler --listen 0.0.0.0:6000 --grpc-tls server.pem --grpc-client-ca ca.pem",
 )
 def run(options: Namespace) -> None:
@@ -77,26 +64,17 @@ def run(options: Namespace) -> None:
     """
     from headrace.client.config import read_config
 
-    config = client_config(options)
-    for servers in (config["bootstrap.servers"], *options.allow_bootstrap):
-        read_config({**config, "bootstrap.servers": servers})
+    timeout_ms = int(options.timeout * 1000)
+    settings = replace(
+        read_config(client_config(options)),
+        request_timeout_ms=timeout_ms,
+        connect_timeout_ms=timeout_ms,
+    )
     if options.grpc_client_ca is not None and options.grpc_tls is None:
         raise BadUsage("--grpc-client-ca needs --grpc-tls")
-    if options.config_dir is not None and not options.config_dir.is_dir():
-        raise BadUsage(f"--config-dir: {options.config_dir} is not a directory")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the command reports errors itself
     require("grpc", "keda")
     credentials = _credentials(options.grpc_tls, options.grpc_client_ca)
-    from .clusters import Clusters
-
-    clusters = Clusters(
-        config,
-        options.config_dir,
-        allowed=options.allow_bootstrap,
-        interval_s=options.interval,
-        keep_s=options.keep_last,
-        timeout_ms=int(options.timeout * 1000),
-    )
     log_to_stderr()
     # Without --grpc-client-ca, anybody who reaches it reads the lag of all groups.
     warn_if_open(
@@ -105,7 +83,7 @@ def run(options: Namespace) -> None:
         login=options.grpc_client_ca is not None,
         tls=credentials is not None,
     )
-    asyncio.run(_serve(clusters, options.listen, credentials))
+    asyncio.run(_serve(settings, options, credentials))
 
 
 def _credentials(tls: Path | None, client_ca: Path | None) -> Any:
@@ -126,13 +104,16 @@ def _credentials(tls: Path | None, client_ca: Path | None) -> Any:
     return grpc.ssl_server_credentials([(pem, pem)], roots, require_client_auth=roots is not None)
 
 
-async def _serve(clusters: Clusters, at: Address, credentials: Any) -> None:
+async def _serve(settings: ClientConfig, options: Namespace, credentials: Any) -> None:
     import grpc.aio
 
+    from .collector import BacklogCollector
     from .service import ExternalScaler
 
+    at = options.listen
+    collector = BacklogCollector(settings, options.interval, options.keep_last)
     server = grpc.aio.server(maximum_concurrent_rpcs=_MAX_CALLS, options=_GRPC_OPTIONS)
-    ExternalScaler(clusters).add_to(server)
+    ExternalScaler(collector).add_to(server)
 
     async def start() -> str:
         if credentials is None:
@@ -146,4 +127,4 @@ async def _serve(clusters: Clusters, at: Address, credentials: Any) -> None:
         await run_until_stopped(at, start)
     finally:
         await server.stop(_GRACE_S)
-        await clusters.close()
+        await collector.close()

@@ -11,21 +11,14 @@ from .backlog import CONSUMER, SHARE, Backlog, BacklogQuery
 DEFAULT_LAG_THRESHOLD = 10.0
 
 _KEYS = frozenset(
-    {
-        "bootstrapServers",
-        "commandConfig",
-        "group",
-        "groupType",
-        "topics",
-        "lagThreshold",
-        "activationLagThreshold",
-        "offsetReset",
-    }
+    {"group", "groupType", "topics", "lagThreshold", "activationLagThreshold", "offsetReset"}
 )
 _KEYS_OF_KEDA = frozenset(
     {"scalerAddress", "tlsCertFile", "caCert", "tlsClientCert", "tlsClientKey", "unsafeSsl"}
     | {"enableTLS", "metricType"}
 )
+_OTHER_CLUSTERS = frozenset({"bootstrapServers", "commandConfig"})
+"""With any address, whoever reaches the scaler could explore the network around it."""
 
 
 class InvalidMetadata(ValueError):
@@ -36,15 +29,11 @@ class InvalidMetadata(ValueError):
 class ScaledObject:
     """The metadata of a ScaledObject, checked.
 
-    :param bootstrap_servers: None for those of the scaler
-    :param command_config: the name of a file of client configs; None for that of the scaler
     :param lag_threshold: records for each replica
     :param activation: a group without members is activated by more records than this
     """
 
     query: BacklogQuery
-    bootstrap_servers: str | None
-    command_config: str | None
     lag_threshold: float
     activation: float
 
@@ -69,6 +58,8 @@ def parse(metadata: Mapping[str, str]) -> ScaledObject:
 
     :raises InvalidMetadata: it is wrong
     """
+    for key in sorted(metadata.keys() & _OTHER_CLUSTERS):
+        raise InvalidMetadata(f"{key}: a scaler serves its own cluster: run another for another")
     unknown = sorted(metadata.keys() - _KEYS - _KEYS_OF_KEDA)
     if unknown:
         raise InvalidMetadata(f"unknown metadata: {', '.join(unknown)}")
@@ -93,8 +84,6 @@ def parse(metadata: Mapping[str, str]) -> ScaledObject:
         raise InvalidMetadata("lagThreshold is 0")
     return ScaledObject(
         query,
-        metadata.get("bootstrapServers") or None,
-        metadata.get("commandConfig") or None,
         threshold,
         _number(metadata, "activationLagThreshold", 0.0),
     )

@@ -20,7 +20,6 @@ from headrace.client.errors import (
 
 from . import messages
 from .backlog import Backlog
-from .clusters import Clusters
 from .collector import BacklogCollector
 from .scaled_object import InvalidMetadata, ScaledObject, parse
 
@@ -40,8 +39,8 @@ class ExternalScaler:
     leaves the replicas as they are, or applies the fallback of the ScaledObject.
     """
 
-    def __init__(self, clusters: Clusters) -> None:
-        self._clusters = clusters
+    def __init__(self, collector: BacklogCollector) -> None:
+        self._collector = collector
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve the methods, and the health check."""
@@ -68,27 +67,26 @@ class ExternalScaler:
 
     async def is_active(self, ref: Any, context: _Context) -> Any:
         """Return whether there is work, or a member may hold records."""
-        async with self._opened(ref, context) as (scaled, collector):
-            backlog = await collector.backlog(scaled.query)
-            active = await _is_active(scaled, backlog, collector)
+        async with _scaled_object(ref, context) as scaled:
+            active = await self._is_active(scaled, await self._collector.backlog(scaled.query))
             return messages.IsActiveResponse(result=active)
 
     async def stream_is_active(self, ref: Any, context: _Context) -> AsyncIterator[Any]:
         """Yield whether there is work, first at once, and then whenever it changes."""
         told: bool | None = None
         async with (
-            self._opened(ref, context) as (scaled, collector),
-            aclosing(collector.watch(scaled.query)) as backlogs,
+            _scaled_object(ref, context) as scaled,
+            aclosing(self._collector.watch(scaled.query)) as backlogs,
         ):
             async for backlog in backlogs:
-                active = await _is_active(scaled, backlog, collector)
+                active = await self._is_active(scaled, backlog)
                 if active != told:
                     told = active
                     yield messages.IsActiveResponse(result=active)
 
     async def metric_spec(self, ref: Any, context: _Context) -> Any:
         """Return the metric and its target for one replica."""
-        async with self._opened(ref, context) as (scaled, _):
+        async with _scaled_object(ref, context) as scaled:
             spec = messages.MetricSpec(
                 metricName=scaled.metric_name,
                 targetSize=math.ceil(scaled.lag_threshold),
@@ -98,8 +96,8 @@ class ExternalScaler:
 
     async def metrics(self, request: Any, context: _Context) -> Any:
         """Return the records that the group still has to finish."""
-        async with self._opened(request.scaledObjectRef, context) as (scaled, collector):
-            value = scaled.metric(await collector.backlog(scaled.query))
+        async with _scaled_object(request.scaledObjectRef, context) as scaled:
+            value = scaled.metric(await self._collector.backlog(scaled.query))
             metric = messages.MetricValue(
                 metricName=request.metricName or scaled.metric_name,
                 metricValue=math.ceil(value),
@@ -107,29 +105,26 @@ class ExternalScaler:
             )
             return messages.GetMetricsResponse(metricValues=[metric])
 
-    @asynccontextmanager
-    async def _opened(
-        self, ref: Any, context: _Context
-    ) -> AsyncIterator[tuple[ScaledObject, BacklogCollector]]:
-        """Yield a scaled object and the collector of its cluster; errors end the call."""
-        try:
-            scaled = parse(dict(ref.scalerMetadata))
-            yield scaled, await self._clusters.collector(scaled)
-        except InvalidMetadata as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except ClientError as error:
-            await context.abort(*_status(error))
+    async def _is_active(self, scaled: ScaledObject, backlog: Backlog) -> bool:
+        """Return whether the workload must run.
+
+        The activation threshold applies to a group without members. Members may hold some of the
+        records that are left.
+        """
+        if not backlog.records or backlog.records > scaled.activation:
+            return backlog.records > 0
+        return await self._collector.has_members(scaled.query)
 
 
-async def _is_active(scaled: ScaledObject, backlog: Backlog, collector: BacklogCollector) -> bool:
-    """Return whether the workload must run.
-
-    The activation threshold applies to a group without members. Members may hold some of the
-    records that are left.
-    """
-    if not backlog.records or backlog.records > scaled.activation:
-        return backlog.records > 0
-    return await collector.has_members(scaled.query)
+@asynccontextmanager
+async def _scaled_object(ref: Any, context: _Context) -> AsyncIterator[ScaledObject]:
+    """Yield a scaled object; errors end the call."""
+    try:
+        yield parse(dict(ref.scalerMetadata))
+    except InvalidMetadata as error:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+    except ClientError as error:
+        await context.abort(*_status(error))
 
 
 def _status(error: ClientError) -> tuple[grpc.StatusCode, str]:

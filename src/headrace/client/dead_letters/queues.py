@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.client.cluster import Cluster
 from headrace.client.config import read_config
-from headrace.client.configs import ConfigType
+from headrace.client.configs import ConfigType, config_values
 from headrace.client.errors import RequestRefused
 from headrace.client.groups import GroupList
 
@@ -19,7 +19,7 @@ from .letters import DeadLetter
 from .positions import QueuePosition
 from .reading import Bounds, QueueReader
 from .redrive import position_group
-from .sources import config_values, queues_of_groups
+from .sources import queues_of_groups
 
 DEFAULT_PREFIX = "dlq."
 """The default of ``errors.deadletterqueue.topic.name.prefix``."""

@@ -8,11 +8,11 @@ name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.client.cluster import Cluster, TopicMetadata
-from headrace.client.configs import ConfigType, describe_configs
+from headrace.client.configs import ConfigType, config_values
 from headrace.client.errors import ClientError, RequestRefused
 from headrace.client.groups import GroupList, list_groups
 from headrace.client.offsets import ShareOffset, share_offsets
@@ -22,7 +22,6 @@ from .originals import NO_TOPIC
 
 TOPIC_NAME = "errors.deadletterqueue.topic.name"
 """The config of a share group that names its dead-letter queue."""
-_NAMES_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +96,3 @@ async def queues_of_groups(cluster: Cluster) -> tuple[dict[str, str], GroupList]
     listed = await list_groups(cluster, types=("share",))
     group_ids = [group.group_id for group in listed.groups]
     return await config_values(cluster, ConfigType.GROUP, group_ids, TOPIC_NAME), listed
-
-
-async def config_values(
-    cluster: Cluster, kind: ConfigType, names: Sequence[str], key: str
-) -> dict[str, str]:
-    """Return the values of a config, without resources that lack it or may not be described.
-
-    :raises ClientError: no broker answers
-    """
-    values = {}
-    for start in range(0, len(names), _NAMES_AT_ONCE):
-        some = names[start : start + _NAMES_AT_ONCE]
-        described = await describe_configs(cluster, kind, some, keys=[key])
-        for name, configs in described.items():
-            if isinstance(configs, ClientError):
-                continue
-            for config in configs:
-                if config.name == key and config.value:
-                    values[name] = config.value
-    return values
