@@ -152,7 +152,7 @@ def test_the_functions_of_verbs_take_the_options_that_are_declared(name: str, no
         parameters = inspect.signature(verb.function).parameters
         several = {
             "cluster": {"bootstrap_server", "command_config", "timeout"},
-            "output": {"output"},
+            "output": {"output", "dry_run", "yes"} & declared,
         }
         taken = set[str]().union(*(several.get(name, {name}) for name in parameters))
         is_open = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
@@ -180,6 +180,51 @@ def test_rows_in_each_form(capsys: pytest.CaptureFixture[str]) -> None:
     assert [json.loads(line) for line in printed("jsonl").splitlines()] == json.loads(
         json.dumps(ROWS)
     )
+
+
+GROUPS = [
+    {"group_id": "billing", "group_state": "Empty", "partition": 0, "lag": 0},
+    {"group_id": "packers", "group_state": "Stable", "partition": 12000, "lag": 12345},
+    {"group_id": "Dead", "group_state": "Stable", "partition": 1, "lag": None},
+    {"group_id": "audit", "group_state": "Dead", "partition": 2, "lag": 70000},
+]
+GREEN, RED, OFF = "\x1b[32m", "\x1b[31m", "\x1b[m"
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "no_color", "form", "lines"),
+    [
+        (False, False, "table", ["billing Empty 0 0", "packers Stable 12000 12345"]),
+        (True, True, "table", ["audit Dead 2 70,000", "packers Stable 12000 12,345"]),
+        (
+            True,
+            False,
+            "table",
+            [f"audit {RED}Dead{OFF} 2 70,000", f"packers {GREEN}Stable{OFF} 12000 12,345"],
+        ),
+        (True, True, "wide", ["audit Dead 2 70,000", "packers Stable 12000 12,345"]),
+    ],
+)
+def test_tables_on_a_terminal_are_for_people(
+    is_terminal: bool,
+    no_color: bool,
+    form: str,
+    lines: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The largest lag comes first, what has none is folded, and states have colors."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+    Output(form).rows(GROUPS)
+    out, err = capsys.readouterr()
+    rows = [" ".join(line.split()) for line in out.splitlines()[1:]]
+    assert rows[:2] == lines
+    is_folded = is_terminal and form == "table"
+    assert len(rows) == 4 - is_folded
+    assert err == ("and 1 without a lag: -o wide\n" if is_folded else "")
 
 
 def test_no_rows(capsys: pytest.CaptureFixture[str]) -> None:

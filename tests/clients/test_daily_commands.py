@@ -108,7 +108,7 @@ def test_the_life_of_a_topic(headrace: Headrace) -> None:
     created = headrace("topics create", name, "--partitions", "2", "--config", "retention.ms=77")
     assert created.splitlines()[1].split() == [name, "created"]
     assert name in names(headrace)
-    headrace("topics alter", name, "--partitions", "5")
+    headrace("topics alter", name, "--partitions", "5", "--yes")
     (topic,) = json.loads(headrace("topics describe", name, "-o", "json"))
     assert (topic["partition_count"], topic["configs"]["retention.ms"]) == (5, "77")
     listed = headrace("topics describe", name, "--partitions", "-o", "jsonl").splitlines()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from enum import IntEnum
-from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.protocol.authorized_operations import Operation
 from headrace.security.acls import (
@@ -20,14 +19,10 @@ from headrace.security.acls import (
     ResourceType,
 )
 
+from .clients import Cluster, acls
 from .errors import BadUsage
-from .nouns import DRY_RUN, YES, Declaration, Lazy, Noun, arg, one_of, repeatable, switch
+from .nouns import DRY_RUN, YES, Declaration, Noun, arg, one_of, repeatable, switch
 from .output import Output, Row
-
-if TYPE_CHECKING:
-    from headrace.client import Cluster, acls
-else:
-    acls = Lazy("headrace.client.acls")
 
 NOUN = Noun()
 Resources = Sequence[tuple[ResourceType, str]]
@@ -55,17 +50,13 @@ def _operation(text: str) -> Operation:
         raise ArgumentTypeError(f"{text!r} is not an operation: {names}") from None
 
 
-def _resource(resource_type: ResourceType, name: str) -> tuple[ResourceType, str]:
-    return resource_type, name
-
-
 _RESOURCES = [
     repeatable(
         f"--{resource_type.name.lower().replace('_', '-')}",
         "NAME",
         f"a {resource_type.name.lower().replace('_', ' ')}; * for all",
         dest="resources",
-        type=partial(_resource, resource_type),
+        type=lambda name, kind=resource_type: (kind, name),
     )
     for resource_type in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
 ] + [
@@ -231,9 +222,7 @@ async def list_acls(cluster: Cluster, output: Output, **conditions: Any) -> None
     examples="headrace acls remove User:alice --topic orders\n"
     "headrace acls remove --topic orders --dry-run",
 )
-async def remove_acls(
-    cluster: Cluster, output: Output, *, dry_run: bool, yes: bool, **conditions: Any
-) -> None:
+async def remove_acls(cluster: Cluster, output: Output, **conditions: Any) -> None:
     """Remove the ACLs that meet the conditions.
 
     :raises Failure: some are refused
@@ -246,6 +235,4 @@ async def remove_acls(
         rows,
         lambda: acls.delete_acls(cluster, list(rows)),
         "Remove these ACLs?",
-        dry_run=dry_run,
-        yes=yes,
     )

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from .clients import Cluster, configs, errors
 from .errors import BadUsage
-from .nouns import DRY_RUN, YES, Declaration, Lazy, Noun, arg, repeatable, switch
+from .nouns import DRY_RUN, YES, Declaration, Noun, arg, repeatable, switch
 from .options import properties_file, setting
 from .output import Output, Row
-
-if TYPE_CHECKING:
-    from headrace.client import Cluster, configs, errors
-    from headrace.client.configs import ConfigType
-else:
-    configs, errors = map(Lazy, ("headrace.client.configs", "headrace.client.errors"))
 
 NOUN = Noun()
 _KIND = arg(
@@ -72,7 +66,7 @@ async def describe_configs(
     )
 
 
-def _type(kind: str) -> ConfigType:
+def _type(kind: str) -> configs.ConfigType:
     return configs.ConfigType[kind.upper().replace("-", "_")]
 
 
@@ -86,7 +80,7 @@ def _checked(kind: str, name: str) -> str:
     return name
 
 
-async def _names(cluster: Cluster, config_type: ConfigType) -> Sequence[str]:
+async def _names(cluster: Cluster, config_type: configs.ConfigType) -> Sequence[str]:
     if config_type is configs.ConfigType.TOPIC:
         return list(await cluster.all_topics())
     if config_type in (configs.ConfigType.BROKER, configs.ConfigType.BROKER_LOGGER):
@@ -139,17 +133,14 @@ async def alter(
     settings: Sequence[tuple[str, str]],
     from_file: Path | None,
     delete: Sequence[str],
-    dry_run: bool,
-    yes: bool,
 ) -> None:
-    """Alter configs of one resource; with ``dry_run`` the broker only checks the changes.
+    """Alter configs of one resource; with ``--dry-run`` the broker only checks the changes.
 
     :raises ClientError: the broker refuses
     """
     from_path = {} if from_file is None else properties_file(from_file)
     changes = {**from_path, **dict(settings), **dict.fromkeys(delete)}
-    name = _checked(kind, name)
-    await alter_configs(cluster, output, kind, name, changes, dry_run=dry_run, yes=yes)
+    await alter_configs(cluster, output, kind, _checked(kind, name), changes)
 
 
 async def alter_configs(
@@ -158,9 +149,6 @@ async def alter_configs(
     kind: str,
     name: str,
     changes: Mapping[str, str | None],
-    *,
-    dry_run: bool,
-    yes: bool,
 ) -> None:
     """Set configs of one resource, and delete those whose value is None, after a question; print
     the changes.
@@ -191,7 +179,5 @@ async def alter_configs(
             for config, value in changes.items()
         },
         execute,
-        "Make these changes?",
-        dry_run=dry_run,
-        yes=yes or None not in changes.values(),
+        "Make these changes?" if None in changes.values() else None,
     )

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., object])
 Declaration = Callable[[Any], object]
 """Adds arguments to a parser, or to a group of one."""
-_CALL_OPTIONS = ("bootstrap_server", "command_config", "timeout", "output")
+_CALL_OPTIONS = ("bootstrap_server", "command_config", "timeout", "output", "dry_run", "yes")
 
 
 def arg(*names: str, **settings: Any) -> Declaration:
@@ -182,7 +182,8 @@ class Noun:
     ) -> Callable[[F], F]:
         """Decorate ``async function(cluster, output, *, option, …)``, which asks a cluster.
 
-        The options of the connection and of the output are declared, too.
+        The options of the connection and of the output are declared, too. The output knows
+        :data:`DRY_RUN` and :data:`YES`, if they are.
         """
 
         def add(function: F) -> F:
@@ -195,8 +196,14 @@ class Noun:
                     if name not in _CALL_OPTIONS
                 }
 
+                output = Output(
+                    options.output,
+                    dry_run=getattr(options, "dry_run", False),
+                    yes=getattr(options, "yes", False),
+                )
+
                 def work(cluster: object) -> Awaitable[object]:
-                    awaitable: Any = function(cluster, Output(options.output), **values)
+                    awaitable: Any = function(cluster, output, **values)
                     return awaitable
 
                 on_cluster(options, work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from argparse import ArgumentParser
@@ -19,7 +20,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 from .errors import BadUsage, Failure, fail_with
-from .tables import as_json, json_line, one_line, table
+from .tables import Colored, as_json, json_line, one_line, table
 
 K = TypeVar("K")
 
@@ -42,10 +43,17 @@ def output_option(parser: ArgumentParser) -> None:
 
 
 class Output:
-    """The output of a command in one of :data:`FORMS`."""
+    """The output of a command in one of :data:`FORMS`.
 
-    def __init__(self, form: str = "table") -> None:
+    :param dry_run: only print what would be changed
+    :param yes: do not ask before a change
+    """
+
+    def __init__(self, form: str = "table", *, dry_run: bool = False, yes: bool = False) -> None:
         self.form = form
+        self.dry_run = dry_run
+        self.yes = yes
+        self.is_for_people = sys.stdout.isatty()
 
     @property
     def is_json(self) -> bool:
@@ -60,7 +68,7 @@ class Output:
         nothing: str | None = None,
         problems: Iterable[object] = (),
     ) -> None:
-        """Print rows with the same fields, in their order.
+        """Print rows with the same fields, in their order; on a terminal, the largest lag first.
 
         :param wide: the fields that a table has only with ``-o wide``
         :param nothing: what to say on stderr instead of an empty table
@@ -74,35 +82,47 @@ class Output:
         elif self.form == "json":
             print(as_json(rows))
         elif rows:
-            print(self.table(rows, wide))
+            shown = self._by_lag(rows) if self.is_for_people and "lag" in rows[0] else rows
+            print(self.table(shown, wide))
+            if len(shown) < len(rows):
+                print(f"and {len(rows) - len(shown):,} without a lag: -o wide", file=sys.stderr)
         elif nothing is not None and not failures:
             print(nothing, file=sys.stderr)
         fail_with(failures)
+
+    def _by_lag(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Return rows with the largest lag first; unless wide, without those that have none."""
+
+        def lag(row: Row) -> float:
+            known: Any = row["lag"]
+            return 0.5 if known is None else -known
+
+        ordered = sorted(rows, key=lambda row: (lag(row) == 0, lag(row)))
+        behind = [row for row in ordered if row["lag"] != 0]
+        return ordered if self.form == "wide" else behind or ordered
 
     async def change(
         self,
         rows: Mapping[K, Row],
         execute: Callable[[], Awaitable[Mapping[K, object]]],
-        question: str,
+        question: str | None,
         *,
-        dry_run: bool,
-        yes: bool,
         problems: Iterable[object] = (),
     ) -> None:
         """Change something after a question, and print a row for each change.
 
         :param rows: key → row; its last field is ``result``, such as ``deleted``
         :param execute: makes the changes; returns the errors by key
-        :param dry_run: only print what would be done
-        :param yes: do not ask
+        :param question: None for changes that nobody regrets
         :param problems: why something else is not changed
         :raises Failure: the answer is no, or there are problems
         """
         planned = [{**row, "result": f"would be {row['result']}"} for row in rows.values()]
-        if dry_run or not rows:
+        if self.dry_run or not rows:
             self.rows(planned, nothing="nothing to do", problems=problems)
             return
-        confirm(question, Output().table(planned).splitlines(), yes=yes)
+        if question is not None:
+            confirm(question, Output().table(planned).splitlines(), yes=self.yes)
         outcomes = await execute()
         failures = {
             key: outcome for key, outcome in outcomes.items() if isinstance(outcome, Exception)
@@ -114,10 +134,39 @@ class Output:
         """Return a table of at least one row; the parameters are those of :meth:`rows`."""
         fields = [name for name in rows[0] if self.form == "wide" or name not in wide]
         titles = [name.upper().replace("_", "-") for name in fields]
-        return table(titles, [[_cell(row[name]) for name in fields] for row in rows])
+        cells = [[self._cell(name, row[name]) for name in fields] for row in rows]
+        if self.is_for_people and "NO_COLOR" not in os.environ:
+            titles = [Colored(title, _BOLD) for title in titles]
+        return table(titles, cells)
+
+    def _cell(self, name: str, value: object) -> object:
+        """Return a value as a table shows it; for people with separators and colors."""
+        text = _text(value)
+        if not self.is_for_people:
+            return text
+        sgr = _COLORS.get(str(value)) if name in _COLORED else None
+        if isinstance(value, int) and name in _COUNTS:
+            text, sgr = f"{value:,}", None if value else _DIM
+        return text if sgr is None or "NO_COLOR" in os.environ else Colored(str(text), sgr)
 
 
-def _cell(value: object) -> object:
+_BOLD, _DIM, _RED, _GREEN, _YELLOW = 1, 2, 31, 32, 33
+_COUNTS = ("lag", "held", "letters", "pending", "records", "size_bytes")
+"""The fields that have thousands separators. Offsets have none: people copy them."""
+_COLORED = ("group_state", "state", "result", "breaker", "zero_in")
+_COLORS = {
+    **dict.fromkeys(("Stable", "Active"), _GREEN),
+    **dict.fromkeys(("Empty", "NotReady", "waiting"), _DIM),
+    **dict.fromkeys(("Dead", "never", "refused", "open", "stuck"), _RED),
+    **dict.fromkeys(
+        ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "half-open"),
+        _YELLOW,
+    ),
+}
+"""Text of a cell → its color."""
+
+
+def _text(value: object) -> object:
     """Return a value as a table shows it: ``orders:0,1;returns:0``, ``a=1,b=2``, ``yes``."""
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -5,19 +5,13 @@ from __future__ import annotations
 import math
 from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
 
 from headrace.security.quota_entities import CLIENT_ID, IP, USER, Entity, entity_of
 
+from .clients import Cluster, errors, quotas
 from .errors import BadUsage
-from .nouns import DRY_RUN, YES, Lazy, Noun, arg, repeatable
+from .nouns import DRY_RUN, YES, Noun, arg, repeatable
 from .output import Output, Row
-
-if TYPE_CHECKING:
-    from headrace.client import Cluster, errors, quotas
-else:
-    errors, quotas = map(Lazy, ("headrace.client.errors", "headrace.client.quotas"))
 
 NOUN = Noun()
 Names = Sequence[tuple[str, str | None]]
@@ -25,15 +19,13 @@ Names = Sequence[tuple[str, str | None]]
 _DEFAULT = "<default>"
 
 
-def _named(kind: str, name: str) -> tuple[str, str]:
-    return kind, name
-
-
 _ENTITY = [
     declaration
     for kind, what in ((USER, "a user"), (CLIENT_ID, "a client id"), (IP, "an address"))
     for declaration in (
-        repeatable(f"--{kind}", "NAME", what, dest="entity", type=partial(_named, kind)),
+        repeatable(
+            f"--{kind}", "NAME", what, dest="entity", type=lambda name, kind=kind: (kind, name)
+        ),
         arg(
             f"--{kind}-default",
             dest="entity",
@@ -113,7 +105,7 @@ async def set_quotas(
 
     :raises Failure: the broker refuses
     """
-    await _alter(cluster, output, dict(values), entity, dry_run=False, yes=True)
+    await _alter(cluster, output, dict(values), entity, None)
 
 
 @NOUN.cluster_verb(
@@ -126,19 +118,13 @@ async def set_quotas(
     examples="headrace quotas remove producer_byte_rate --user alice",
 )
 async def remove_quotas(
-    cluster: Cluster,
-    output: Output,
-    *,
-    keys: Sequence[str],
-    entity: Names,
-    dry_run: bool,
-    yes: bool,
+    cluster: Cluster, output: Output, *, keys: Sequence[str], entity: Names
 ) -> None:
     """Remove quotas of an entity.
 
     :raises Failure: the broker refuses
     """
-    await _alter(cluster, output, dict.fromkeys(keys), entity, dry_run=dry_run, yes=yes)
+    await _alter(cluster, output, dict.fromkeys(keys), entity, "Remove these quotas?")
 
 
 async def _alter(
@@ -146,9 +132,7 @@ async def _alter(
     output: Output,
     changes: Mapping[str, float | None],
     entity: Names,
-    *,
-    dry_run: bool,
-    yes: bool,
+    question: str | None,
 ) -> None:
     if not entity:
         raise BadUsage("name a user, a client id, both, or an ip: --user alice, --ip-default")
@@ -169,7 +153,5 @@ async def _alter(
             for key, value in changes.items()
         },
         execute,
-        "Remove these quotas?",
-        dry_run=dry_run,
-        yes=yes,
+        question,
     )

@@ -5,23 +5,44 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
+
+
+class Colored(str):
+    """A text with a color on a terminal.
+
+    :ivar sgr: the number of ANSI's "select graphic rendition", such as 31 for red
+    """
+
+    sgr = 0
+
+    def __new__(cls, text: str, sgr: int) -> Self:
+        colored = super().__new__(cls, text)
+        colored.sgr = sgr
+        return colored
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Format the titles and the rows, each as one line without trailing blanks. None becomes ``-``.
 
-    The columns are as wide as their longest value.
+    The columns are as wide as their longest value. Those of :class:`Colored` have their colors.
     """
-    texts = [["-" if value is None else one_line(str(value)) for value in row] for row in rows]
-    lines = [list(titles), *texts]
-    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    lines = [[_painted(value) for value in row] for row in (titles, *rows)]
+    widths = [max(width for _, width in column) for column in zip(*lines, strict=True)]
     return "\n".join(
         " ".join(
-            text + " " * (width - _width(text)) for text, width in zip(line, widths, strict=True)
+            text + " " * (widest - width)
+            for (text, width), widest in zip(line, widths, strict=True)
         ).rstrip()
         for line in lines
     )
+
+
+def _painted(value: object) -> tuple[str, int]:
+    """Return a value with its color, and its width."""
+    text = "-" if value is None else one_line(str(value))
+    width = _width(text)
+    return (f"\x1b[{value.sgr}m{text}\x1b[m" if isinstance(value, Colored) else text), width
 
 
 def one_line(text: str) -> str:

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from headrace.errors import ErrorCode
 from headrace.patterns import matches
 from headrace.uuid_text import uuid_text
 
-from .nouns import DRY_RUN, YES, Declaration, Lazy, Noun, arg, repeatable, switch
+from .clients import Cluster, TopicMetadata, configs, errors, topics
+from .nouns import DRY_RUN, YES, Declaration, Noun, arg, repeatable, switch
 from .options import MAX_PARTITION, number_up_to, pattern, setting
 from .output import Output, Row
 from .progress import in_steps
 from .tables import one_line
-
-if TYPE_CHECKING:
-    from headrace.client import Cluster, TopicMetadata, configs, errors, topics
-else:
-    configs, errors, topics = map(
-        Lazy, ("headrace.client.configs", "headrace.client.errors", "headrace.client.topics")
-    )
 
 NOUN = Noun()
 _TOPICS_AT_ONCE = 500
@@ -204,26 +197,36 @@ async def create_topics(
     replication_factor: int | None,
     config: Sequence[tuple[str, str]],
     if_not_exists: bool,
-    dry_run: bool,
 ) -> None:
     """Create topics, if the broker accepts all of them.
 
     :raises RequestRefused: it does not
     """
-    missing: list[str] = []
-    for validate_only in (True, False)[: 2 - dry_run]:
-        for name in list(dict.fromkeys(names) if validate_only else missing):
-            topic = topics.NewTopic(
-                name, partitions or -1, replication_factor or -1, configs=dict(config)
-            )
-            try:
-                await topics.create_topic(cluster, topic, validate_only=validate_only)
-            except errors.RequestRefused as refusal:
-                if not if_not_exists or refusal.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                    raise
-            else:
-                missing += [name] * validate_only
-    _print_changed(output, missing, "created", dry_run)
+
+    async def create(name: str, *, validate_only: bool) -> bool:
+        topic = topics.NewTopic(
+            name, partitions or -1, replication_factor or -1, configs=dict(config)
+        )
+        try:
+            await topics.create_topic(cluster, topic, validate_only=validate_only)
+        except errors.RequestRefused as refusal:
+            if not if_not_exists or refusal.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            return False
+        return True
+
+    missing = [name for name in dict.fromkeys(names) if await create(name, validate_only=True)]
+
+    async def execute() -> dict[str, None]:
+        for name in missing:
+            await create(name, validate_only=False)
+        return {}
+
+    await output.change(_changes(missing, "created"), execute, None)
+
+
+def _changes(names: Iterable[str], result: str) -> dict[str, Row]:
+    return {name: {"topic": name, "result": result} for name in names}
 
 
 @NOUN.cluster_verb(
@@ -232,20 +235,29 @@ async def create_topics(
     _patterns("+"),
     arg("--partitions", **_PARTITIONS, required=True, help="number of partitions afterwards"),
     DRY_RUN,
+    YES,
     examples="headrace topics alter orders --partitions 24",
 )
 async def alter_topics(
-    cluster: Cluster, output: Output, *, patterns: Sequence[str], partitions: int, dry_run: bool
+    cluster: Cluster, output: Output, *, patterns: Sequence[str], partitions: int
 ) -> None:
     """Add partitions, if the broker accepts it for all topics.
 
     :raises RequestRefused: it does not
     """
     names = list(await _matching(cluster, patterns))
-    for validate_only in (True, False)[: 2 - dry_run]:
+
+    async def alter(*, validate_only: bool) -> dict[str, None]:
         for name in names:
             await topics.create_partitions(cluster, name, partitions, validate_only=validate_only)
-    _print_changed(output, names, "altered", dry_run)
+        return {}
+
+    await alter(validate_only=True)
+    await output.change(
+        _changes(names, "altered"),
+        partial(alter, validate_only=False),
+        f"Give these topics {partitions} partitions? They cannot have fewer afterwards.",
+    )
 
 
 @NOUN.cluster_verb(
@@ -258,13 +270,7 @@ async def alter_topics(
     examples="headrace topics delete orders\nheadrace topics delete 'test-.*' --dry-run",
 )
 async def delete_topics(
-    cluster: Cluster,
-    output: Output,
-    *,
-    patterns: Sequence[str],
-    if_exists: bool,
-    dry_run: bool,
-    yes: bool,
+    cluster: Cluster, output: Output, *, patterns: Sequence[str], if_exists: bool
 ) -> None:
     """Delete topics. A pattern does not reach the internal ones, which have to be named.
 
@@ -274,7 +280,7 @@ async def delete_topics(
     names = [name for name, topic in matching.items() if not topic.is_internal or name in patterns]
     what = "1 topic with its" if len(names) == 1 else f"{len(names)} topics with their"
     await output.change(
-        {name: {"topic": name, "result": "deleted"} for name in names},
+        _changes(names, "deleted"),
         lambda: in_steps(
             names,
             _TOPICS_AT_ONCE,
@@ -282,11 +288,4 @@ async def delete_topics(
             partial(topics.delete_topics, cluster),
         ),
         f"Delete {what} records?",
-        dry_run=dry_run,
-        yes=yes,
     )
-
-
-def _print_changed(output: Output, names: Sequence[str], done: str, dry_run: bool) -> None:
-    result = f"would be {done}" if dry_run else done
-    output.rows([{"topic": name, "result": result} for name in names], nothing="nothing to do")

@@ -6,21 +6,16 @@ import getpass
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from headrace.errors import ErrorCode
 from headrace.security.scram import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS
 
+from .clients import Cluster, errors, users
 from .errors import BadUsage, one_line_error
-from .nouns import DRY_RUN, YES, Lazy, Noun, arg
+from .nouns import DRY_RUN, YES, Noun, arg
 from .options import number_up_to
 from .output import Output, interruptible
 from .secret_files import secret_file
-
-if TYPE_CHECKING:
-    from headrace.client import Cluster, errors, users
-else:
-    errors, users = map(Lazy, ("headrace.client.errors", "headrace.client.users"))
 
 NOUN = Noun()
 _DEFAULT_MECHANISM = "SCRAM-SHA-512"
@@ -154,13 +149,7 @@ def _password(name: str, file: Path | None) -> str:
     examples="headrace users delete alice --command-config admin.properties",
 )
 async def delete_users(
-    cluster: Cluster,
-    output: Output,
-    *,
-    names: Sequence[str],
-    mechanism: str | None,
-    dry_run: bool,
-    yes: bool,
+    cluster: Cluster, output: Output, *, names: Sequence[str], mechanism: str | None
 ) -> None:
     """Delete credentials of users.
 
@@ -196,7 +185,5 @@ async def delete_users(
         },
         execute,
         "Delete the credentials of these users?",
-        dry_run=dry_run,
-        yes=yes,
         problems=problems,
     )

@@ -6,10 +6,10 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from headrace.cli.clients import Cluster, errors, groups, offsets
 from headrace.cli.errors import BadUsage, Failure
-from headrace.cli.nouns import DRY_RUN, YES, Lazy, arg, one_of, repeatable, switch
+from headrace.cli.nouns import DRY_RUN, YES, arg, one_of, repeatable, switch
 from headrace.cli.options import MAX_PARTITION, topic_and_partitions
 from headrace.cli.output import Output
 from headrace.cli.tables import one_line
@@ -17,18 +17,6 @@ from headrace.positions import LATEST, Position, position
 from headrace.protocol.partitions import TopicPartition
 
 from .verbs import NOUN
-
-if TYPE_CHECKING:
-    from headrace.client import Cluster, errors, groups, offsets
-else:
-    errors, groups, offsets = map(
-        Lazy,
-        (
-            "headrace.client.errors",
-            "headrace.client.groups",
-            "headrace.client.offsets",
-        ),
-    )
 
 Scope = Sequence[tuple[str, tuple[int, ...] | None]]
 """Topics, each with the numbers of partitions, or None for all."""
@@ -91,8 +79,6 @@ async def reset(
     topics: Scope,
     all_topics: bool,
     type: str | None,
-    dry_run: bool,
-    yes: bool,
 ) -> None:
     """Set the offsets of a group; an offset outside of the log becomes the nearest inside.
 
@@ -133,8 +119,6 @@ async def reset(
         },
         lambda: alter(cluster, group_id, plan),
         f"Reset these offsets of group '{group_id}'?",
-        dry_run=dry_run,
-        yes=yes,
         problems=problems,
     )
 
@@ -271,9 +255,7 @@ async def _plan(
     examples="headrace groups delete-offsets billing --topic orders:0,1\n"
     "headrace groups delete-offsets packers --topic orders",
 )
-async def delete_offsets(
-    cluster: Cluster, output: Output, *, group_id: str, topics: Scope, dry_run: bool, yes: bool
-) -> None:
+async def delete_offsets(cluster: Cluster, output: Output, *, group_id: str, topics: Scope) -> None:
     """Delete committed offsets (KIP-496), or the state of a share group in whole topics.
 
     :raises Failure: some are not deleted
@@ -310,7 +292,5 @@ async def delete_offsets(
         },
         execute,
         f"Delete these offsets of group '{group_id}'?",
-        dry_run=dry_run,
-        yes=yes,
         problems=problems,
     )

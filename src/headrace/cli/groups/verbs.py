@@ -5,33 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
+from headrace.cli.clients import Cluster, errors, groups, offsets, share_state
 from headrace.cli.configs import SETTINGS, UNSET, alter_configs
 from headrace.cli.errors import BadUsage
-from headrace.cli.nouns import DRY_RUN, YES, Lazy, Noun, arg, one_of, switch
+from headrace.cli.nouns import DRY_RUN, YES, Noun, arg, one_of, switch
 from headrace.cli.options import GROUP_TYPES, group_types, pattern
 from headrace.cli.output import Output, Row
 from headrace.cli.progress import in_steps
 from headrace.cli.tables import one_line
 from headrace.patterns import matches
 from headrace.protocol.partitions import TopicPartition, by_topic
-
-if TYPE_CHECKING:
-    from headrace.client import Cluster, errors, groups, offsets, share_state
-    from headrace.client.lag import model, snapshot
-else:
-    errors, groups, offsets, share_state, model, snapshot = map(
-        Lazy,
-        (
-            "headrace.client.errors",
-            "headrace.client.groups",
-            "headrace.client.offsets",
-            "headrace.client.share_state",
-            "headrace.client.lag.model",
-            "headrace.client.lag.snapshot",
-        ),
-    )
 
 NOUN = Noun()
 _GROUPS_AT_ONCE = 100
@@ -286,6 +270,8 @@ async def print_offsets(
 
     :raises Failure: some is unknown
     """
+    from headrace.client.lag import model, snapshot
+
     if all == bool(group_ids):
         raise BadUsage("name groups, or give --all")
     query = model.LagQuery(
@@ -322,15 +308,13 @@ async def set_configs(
     group_id: str,
     settings: Sequence[tuple[str, str]],
     delete: Sequence[str],
-    dry_run: bool,
-    yes: bool,
 ) -> None:
     """Set configs of a group, if the broker accepts all of them.
 
     :raises ClientError: it does not
     """
     changes = {**dict(settings), **dict.fromkeys(delete)}
-    await alter_configs(cluster, output, "group", group_id, changes, dry_run=dry_run, yes=yes)
+    await alter_configs(cluster, output, "group", group_id, changes)
 
 
 @NOUN.cluster_verb(
@@ -342,14 +326,7 @@ async def set_configs(
     examples="headrace groups delete packers\nheadrace groups delete --all --type share --dry-run",
 )
 async def delete_groups(
-    cluster: Cluster,
-    output: Output,
-    *,
-    group_ids: Sequence[str],
-    all: bool,
-    types: Sequence[str],
-    dry_run: bool,
-    yes: bool,
+    cluster: Cluster, output: Output, *, group_ids: Sequence[str], all: bool, types: Sequence[str]
 ) -> None:
     """Delete groups.
 
@@ -374,7 +351,5 @@ async def delete_groups(
             partial(groups.delete_groups, cluster),
         ),
         "Delete these groups with their offsets?",
-        dry_run=dry_run,
-        yes=yes,
         problems=problems,
     )
