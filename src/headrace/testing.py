@@ -35,6 +35,9 @@ def headrace_secure_broker() -> Iterator[SecureBroker]:
     ``admin`` may do everything, the others what ``headrace_secure_broker.allow("alice", "READ",
     "TOPIC", "orders")`` allows.
     """
+    from headrace.imports import require
+
+    require("cryptography", "security")
     from headrace.secure_broker import SecureBroker
 
     with SecureBroker() as broker:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import struct
 
 import pytest
 
 from headrace.protocol.compression import GZIP, LZ4, SNAPPY, ZSTD, compress
-from headrace.protocol.limits import MAX_OPENED_RECORDS, MAX_RECORD_HEADERS
+from headrace.protocol.limits import MAX_FRAMES, MAX_OPENED_RECORDS, MAX_RECORD_HEADERS
 from headrace.protocol.primitives import read_varint, varint
 from headrace.protocol.record_batch import (
     CorruptBatch,
@@ -92,6 +93,23 @@ def test_a_zstd_frame_with_a_larger_window_than_javas_is_refused():
     cost = cost_of("sum(1 for _ in records(bomb))", prepare)
     assert cost.result == "CorruptBatch"
     assert cost.grown_bytes < 8 * MIB, cost
+
+
+@pytest.mark.parametrize("codec", [GZIP, ZSTD])
+def test_a_batch_of_empty_frames_is_refused_by_their_number(codec: int) -> None:
+    """30,000 of them fit into what is opened at once, and would take a quarter of a second."""
+    empty, payload = compressed(codec, []), compressed(codec, [record()])
+    assert len(list(records(batch_of(empty * (MAX_FRAMES - 1) + payload, 1, codec)))) == 1
+    with pytest.raises(TooLargeToOpen):
+        list(records(batch_of(empty * MAX_FRAMES + payload, 1, codec)))
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
+def test_a_stream_that_ends_early_is_corrupt(codec: int) -> None:
+    payload = compressed(codec, [record(value=random.Random(0).randbytes(1000))])
+    for size in (len(payload) - 100, len(payload) // 2, 3):
+        with pytest.raises(CorruptBatch):
+            list(records(batch_of(payload[:size], 1, codec)))
 
 
 @pytest.mark.parametrize("claimed", [2**32 - 1, 1 << 30, 100_000])

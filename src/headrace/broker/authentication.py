@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from headrace.imports import require
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.security import jaas, plain, scram
 from headrace.security.conversation import Conversation
@@ -179,6 +180,7 @@ class SaslListener:
     def _oauthbearer(
         self, config: Config, handler: str, module: jaas.LoginModule | None
     ) -> Callable[[], Conversation]:
+        require("jwt", "security")
         # Imported here, as it takes 60 ms, and only this mechanism needs it.
         from headrace.security.oauthbearer import OAuthBearerServer
 

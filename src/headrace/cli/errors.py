@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.util import find_spec
+
+from headrace.imports import MissingPackage
 
 
 class Failure(Exception):
@@ -26,21 +27,16 @@ def one_line_error(error: BaseException) -> str:
 
 
 def as_failure(error: Exception) -> Failure | None:
-    """Return the failure for an error of :mod:`headrace.client`; None for any other error."""
+    """Return the failure for an error of :mod:`headrace.client`, or for a package of an extra; None
+    for any other error.
+    """
+    if isinstance(error, MissingPackage):
+        return Failure(str(error))
     from headrace.client.errors import ClientError, UnsupportedSetting
 
     if isinstance(error, UnsupportedSetting):
         return BadUsage(str(error))
     return Failure(str(error)) if isinstance(error, ClientError) else None
-
-
-def require(package: str, extra: str) -> None:
-    """Check that a package of one of headrace's extras is installed.
-
-    :raises Failure: it is not
-    """
-    if find_spec(package) is None:
-        raise Failure(f"{package} is not installed: pip install 'headrace[{extra}]'")
 
 
 def fail_with(reasons: Iterable[str]) -> None:

@@ -8,12 +8,14 @@ Batches are decompressed piece by piece, so a small batch cannot fill the memory
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any, Protocol
 
 from .limits import (
+    MAX_FRAMES,
     MAX_SNAPPY_BLOCK_BYTES,
     MAX_SNAPPY_RATIO,
     MAX_ZSTD_WINDOW_BYTES,
@@ -66,10 +68,12 @@ def _lz4() -> Any:
 
 
 @cache
-def _zstandard() -> Any:
-    import zstandard
-
-    return zstandard
+def _zstd() -> Any:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return zstd
 
 
 # Compressing --------------------------------------------------------------------------------------
@@ -129,7 +133,7 @@ _COMPRESSORS: Mapping[int, Callable[[], Compressor]] = {
     GZIP: lambda: zlib.compressobj(wbits=_GZIP_FORMAT),
     SNAPPY: _SnappyCompressor,
     LZ4: _Lz4Compressor,
-    ZSTD: lambda: _zstandard().ZstdCompressor().compressobj(),
+    ZSTD: lambda: _zstd().ZstdCompressor(),
 }
 
 
@@ -156,9 +160,10 @@ def _plain_pieces(data: memoryview) -> Iterator[Bytes]:
 
 def _gzip_pieces(data: memoryview) -> Iterator[Bytes]:
     """Decompress the members of a gzip stream; ignore rubbish after one of them, as Java does."""
-    position = 0
+    position, members = 0, 0
     while not position or position < len(data):
         stream = zlib.decompressobj(_GZIP_FORMAT)
+        members = _count_frame(members)
         is_first = not position
         try:
             while not stream.eof:
@@ -220,13 +225,32 @@ def _lz4_pieces(data: memoryview) -> Iterator[Bytes]:
 
 
 def _zstd_pieces(data: memoryview) -> Iterator[Bytes]:
-    stream = (
-        _zstandard()
-        .ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW_BYTES)
-        .stream_reader(data, read_size=_INPUT_BYTES, read_across_frames=True)
-    )
-    while piece := stream.read(PIECE_BYTES):
-        yield piece
+    """Decompress the frames of a zstd stream."""
+    largest_window = MAX_ZSTD_WINDOW_BYTES.bit_length() - 1
+    options = {_zstd().DecompressionParameter.window_log_max: largest_window}
+    position, frames = 0, 0
+    while position < len(data):
+        stream = _zstd().ZstdDecompressor(options=options)
+        frames = _count_frame(frames)
+        while not stream.eof:
+            given = data[position : position + _INPUT_BYTES] if stream.needs_input else b""
+            if stream.needs_input and not given:
+                raise BadCompression("the zstd frame is incomplete")
+            position += len(given)
+            piece = stream.decompress(given, PIECE_BYTES)
+            if piece:
+                yield piece
+        position -= len(stream.unused_data)
+
+
+def _count_frame(frames: int) -> int:
+    """Count a frame.
+
+    :raises TooLargeToDecompress: it is one too many
+    """
+    if frames == MAX_FRAMES:
+        raise TooLargeToDecompress(f"more than {MAX_FRAMES} compressed frames")
+    return frames + 1
 
 
 _DECOMPRESSORS: Mapping[int, Callable[[memoryview], Iterator[Bytes]]] = {
@@ -243,7 +267,7 @@ def _library_errors(codec: int) -> tuple[type[Exception], ...]:
     if codec == SNAPPY:
         return (_cramjam().DecompressionError, struct.error)
     if codec == ZSTD:
-        return (_zstandard().ZstdError,)
+        return (_zstd().ZstdError,)
     return (RuntimeError,) if codec == LZ4 else (zlib.error,)
 
 

@@ -30,6 +30,11 @@ MAX_ZSTD_WINDOW_BYTES = 128 * 1024 * 1024
 it at the compression levels 20 to 22.
 """
 
+MAX_FRAMES = 1000
+"""The frames of zstd, or members of gzip, above which a batch is not opened. Clients write one;
+each takes some ten microseconds, and an empty one has nine bytes.
+"""
+
 MAX_SNAPPY_BLOCK_BYTES = 64 * 1024 * 1024
 """The decompressed size above which a snappy block is not opened, because a block is decompressed
 whole. Java clients write blocks of 32 KiB, librdkafka one block for a batch.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ssl
 from collections.abc import Sequence
 
+from headrace.imports import require
+
 from .key_material import InvalidMaterial, Setting, key_store, load, trusted_certificates
 
 PROTOCOLS = {"TLSV1.2": ssl.TLSVersion.TLSv1_2, "TLSV1.3": ssl.TLSVersion.TLSv1_3}
@@ -27,7 +29,10 @@ def make_context(setting: Setting) -> ssl.SSLContext:
 
     :raises InvalidMaterial: when keys or certificates cannot be used, or the configuration asks
         for what OpenSSL does not have
+    :raises headrace.imports.MissingPackage: cryptography is not installed
     """
+    # Files in PEM need it only when they change: a broker that cannot follow then must not start.
+    require("cryptography", "security")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     _set_versions(context, setting)

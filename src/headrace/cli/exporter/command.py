@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from headrace.cli.client_options import client_config, client_options
 from headrace.cli.cluster_run import run_until_stopped
 from headrace.cli.descriptors import allow_all_descriptors
-from headrace.cli.errors import require
 from headrace.cli.lag.show import QUERY_OPTIONS, lag_query
 from headrace.cli.log_output import log_to_stderr
 from headrace.cli.metrics_access import METRICS_ACCESS, metrics_access
@@ -22,6 +21,7 @@ from headrace.cli.nouns import (
     switch,
 )
 from headrace.cli.options import Address
+from headrace.imports import require
 
 if TYPE_CHECKING:
     from headrace.broker.metrics.server import MetricsAccess

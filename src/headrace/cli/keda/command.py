@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli.client_options import client_config, client_options
 from headrace.cli.cluster_run import run_until_stopped
-from headrace.cli.errors import BadUsage, require
+from headrace.cli.errors import BadUsage
 from headrace.cli.log_output import log_to_stderr
 from headrace.cli.metrics_access import server_tls
 from headrace.cli.nouns import (
@@ -21,6 +21,7 @@ from headrace.cli.nouns import (
     seconds_option,
 )
 from headrace.cli.options import Address
+from headrace.imports import require
 from headrace.open_ports import warn_if_open
 
 if TYPE_CHECKING:

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.client_options import client_config, client_options, must_answer
-from headrace.cli.errors import BadUsage, Failure, require
+from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.nouns import arg, command
 from headrace.cli.options import pattern
 from headrace.cli.output import Output, output_option
+from headrace.imports import require
 from headrace.times import duration_ms, time_ms
 
 if TYPE_CHECKING:
