@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 import headrace
 from headrace.broker.config.broker_config import ConfigError
+from headrace.broker.embedded import LOGGERS
+from tests.support import ROOT
 
 pytestmark = pytest.mark.broker
 
@@ -112,3 +117,34 @@ def test_a_user_that_cannot_be_added_leaves_the_directory_free(tmp_path: Path) -
         headrace.Broker(tmp_path, users={"ann": "\udcff"}).start()
     with headrace.Broker(tmp_path) as broker:
         broker.produce("topic", [b"a"])
+
+
+def test_a_program_that_configured_no_logging_reads_nothing() -> None:
+    """Not of foreign bytes on the port, nor of delays under load."""
+    program = """if True:
+        import socket
+        import headrace
+        from headrace.broker.loop_watch import Holder, LoopWatch
+        from headrace.broker.metrics.registry import LoopMetrics
+
+        with headrace.Broker() as broker:
+            host, _, port = broker.bootstrap_servers.partition(":")
+            for foreign in (b"GET / HTTP/1.1\\r\\n\\r\\n", bytes(20), b"\\xff" * 20):
+                with socket.create_connection((host, int(port))) as client:
+                    client.sendall(foreign)
+                    assert client.recv(1) == b""
+            LoopWatch(LoopMetrics())._held(Holder("ShareFetch", "rdkafka"), 513)
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_every_logger_of_the_broker_is_quiet_in_such_a_program() -> None:
+    folders = ("broker", "coordinators", "handlers", "log")
+    files = [file for folder in folders for file in (ROOT / "src/headrace" / folder).rglob("*.py")]
+    names = {
+        name
+        for file in files
+        for name in re.findall(r"get_logger\(\"headrace\.(\w+)", file.read_text())
+    }
+    assert names <= set(LOGGERS)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-import subprocess
-import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -80,18 +78,6 @@ def test_an_import_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "looks_while_it_is_imported.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     assert importlib.import_module("looks_while_it_is_imported").holder == IMPORTS
-
-
-def test_a_program_that_configured_no_logging_reads_nothing_about_delays() -> None:
-    program = """if True:
-        from headrace.broker.loop_watch import COLLECTOR, Holder, LoopWatch
-        from headrace.broker.metrics.registry import LoopMetrics
-
-        for holder in (COLLECTOR, Holder("ShareFetch", "rdkafka")):
-            LoopWatch(LoopMetrics())._held(holder, 513)
-    """
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
-    assert (run.stdout, run.stderr) == (b"", b"")
 
 
 @story

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
@@ -18,6 +19,29 @@ from .server import Server, stop
 
 if TYPE_CHECKING:
     from .scram_users import NewUser
+
+LOGGERS = (
+    "authorizer",
+    "broker",
+    "cleaner",
+    "coordinators",
+    "dead_letters",
+    "http",
+    "log",
+    "loop",
+    "metadata",
+    "metrics",
+    "sasl",
+    "server",
+    "share",
+    "tls",
+    "transactions",
+)
+"""The loggers of the broker, below ``headrace``."""
+
+for _name in LOGGERS:
+    # Otherwise Python writes warnings to stderr in a program that has configured no logging.
+    logging.getLogger(f"headrace.{_name}").addHandler(logging.NullHandler())
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -35,7 +59,8 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 class EmbeddedBroker:
     """A Kafka-protocol broker in this process: ``with headrace.Broker() as broker:
-    broker.bootstrap_servers``.
+    broker.bootstrap_servers``. Its log lines go where the program's own go; without configured
+    logging it writes none, except that other machines can reach a port without a login.
 
     :param data_dir: the directory for all state, verified in the background as by ``headrace
         serve``; by default that of ``log.dirs`` in the configuration, or else a temporary directory

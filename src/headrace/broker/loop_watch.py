@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import logging
 import sys
 import threading
 from time import perf_counter
@@ -26,10 +25,7 @@ from headrace.protocol.frames import RequestHeader
 from .limits import LOOP_HELD_MS, LOOP_WATCH_MS
 from .metrics.registry import LoopMetrics
 
-logger = get_logger("headrace.loop")
-logger.addHandler(logging.NullHandler())
-"""A program that embeds the broker and has configured no logging gets no line about delays."""
-log = LimitedLog(logger)
+log = LimitedLog(get_logger("headrace.loop"))
 
 _HANDLERS = "headrace.handlers.api_"
 _OWN = "headrace."

@@ -92,7 +92,7 @@ class App:
 
             self._broker = EmbeddedBroker().start()
             self._conf = {"bootstrap.servers": self._broker.bootstrap_servers}
-            _log.warning(
+            _log.info(
                 "App() has no address: a broker runs in this process, at %s, and its records end "
                 "with it",
                 self._broker.bootstrap_servers,
