@@ -49,7 +49,7 @@ def test_every_requirement_is_pinned_and_not_below_its_floor() -> None:
 
 
 def test_workflows_name_actions_by_commit() -> None:
-    files = list((ROOT / ".github/workflows").glob("*.yml"))
+    files = [*(ROOT / ".github/workflows").glob("*.yml"), ROOT / "action.yml"]
     actions = [use for file in files for use in re.findall(r"uses: (\S+)", file.read_text())]
     assert actions
     assert [use for use in actions if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", use)] == []
