@@ -1,5 +1,5 @@
 """The pytest fixtures ``headrace_broker`` and ``headrace_secure_broker``, registered by the
-installed package.
+installed package; and :class:`HeadraceContainer` for tests that use testcontainers.
 """
 
 from __future__ import annotations
@@ -14,6 +14,54 @@ if TYPE_CHECKING:
     from .secure_broker import SecureBroker
 
 
+class HeadraceContainer:
+    """A broker with the methods of testcontainers' ``KafkaContainer``, in this process and without
+    Docker: ``with HeadraceContainer() as kafka: kafka.get_bootstrap_server()``.
+
+    :param image: ignored, as are further arguments
+    """
+
+    def __init__(self, image: str = "", **_: object) -> None:
+        self._broker: Broker | None = None
+
+    def with_kraft(self) -> HeadraceContainer:
+        """Change nothing."""
+        return self
+
+    def get_bootstrap_server(self) -> str:
+        """Return ``host:port`` for any Kafka client.
+
+        :raises RuntimeError: the broker is not running
+        """
+        if self._broker is None:
+            raise RuntimeError("the broker is not running: call start()")
+        return self._broker.bootstrap_servers
+
+    def start(self, timeout: float = 30) -> HeadraceContainer:
+        """Start, and return when clients can connect."""
+        self._broker = _broker().start()
+        return self
+
+    def stop(self, force: bool = True, delete_volume: bool = True) -> None:
+        """Stop, and delete all records."""
+        if self._broker is not None:
+            self._broker.stop()
+            self._broker = None
+
+    def __enter__(self) -> HeadraceContainer:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _broker() -> Broker:
+    """Return a broker whose new groups do not wait for further members."""
+    import headrace
+
+    return headrace.Broker(config={"group.initial.rebalance.delay.ms": 0})
+
+
 @pytest.fixture
 def headrace_broker() -> Iterator[Broker]:
     """Yield an empty broker for one test. Clients connect to ``headrace_broker.bootstrap_servers``.
@@ -21,9 +69,7 @@ def headrace_broker() -> Iterator[Broker]:
     New groups do not wait for further members: ``group.initial.rebalance.delay.ms`` is 0. A share
     group starts at the end of its topics unless its ``share.auto.offset.reset`` is ``earliest``.
     """
-    import headrace
-
-    with headrace.Broker(config={"group.initial.rebalance.delay.ms": 0}) as broker:
+    with _broker() as broker:
         yield broker
 
 
