@@ -47,7 +47,7 @@ CORE = {
 kio has typing-extensions.
 """
 
-MAX_INSTALLED_BYTES = 90 * 1024 * 1024
+MAX_INSTALLED_BYTES = 65 * 1024 * 1024
 """The size of all of it, without pip and without what Python compiles."""
 
 
