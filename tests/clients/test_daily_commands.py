@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import pty
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.cli.main import main
@@ -190,7 +191,6 @@ def test_configs_of_groups_and_brokers(headrace: Headrace, group_id: str) -> Non
         "dlq list",
         "produce {}",
         "consume {} --exit",
-        "consume {} --group g --idle 1ms",
         "consume {} --share-group s --idle 1ms",
     ],
 )
@@ -285,13 +285,11 @@ def test_keys_headers_partitions_and_times(headrace: Headrace, topic: str) -> No
     [
         ("--exit", range(10)),
         ("--max 4", range(4)),
-        ("--max 0", range(0)),
         ("--partition 0 --from 7 --exit", range(7, 10)),
         ("--from earliest --max 2", range(2)),
         ("--from -3 --exit", range(7, 10)),
         ("--from -300 --to 2", range(2)),
         ("--tail 4", range(6, 10)),
-        ("--tail 0", range(0)),
         ("-p 1 -p 2 --exit", range(0)),
         ("--from 1970-01-01T00:16:44Z --exit", range(4, 10)),
         ("--from 1970-01-01T00:16:44Z --to 1970-01-01T00:16:47.5Z", range(4, 8)),
@@ -320,54 +318,6 @@ def test_an_end_that_no_broker_sends_is_a_failure(
     assert "no broker sends the records up to the end" in said
 
 
-def test_a_member_prints_on_after_a_partition_was_revoked(
-    headrace: Headrace,
-    bootstrap_servers: str,
-    group_id: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    topic = create_topic(bootstrap_servers, unique("shared"), partitions=2)
-    for partition in (0, 1):
-        produce(bootstrap_servers, topic, [b"%d" % partition] * 3, partition=partition)
-    other = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group_id})
-
-    class Rebalanced(Consumer):
-        """A member whose group another one joins between its first record and the rest."""
-
-        def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
-            messages = super().consume(num_messages, timeout)
-            if not other.assignment():
-                other.subscribe([topic])
-
-                def has_joined() -> bool:
-                    messages.extend(Consumer.consume(self, num_messages, 0.1))
-                    return other.poll(0.1) is not None or bool(other.assignment())
-
-                wait_until(has_joined, PATIENCE_S, "the other member")
-            return messages
-
-    monkeypatch.setattr("headrace.cli.console.sources.Consumer", Rebalanced)
-    words = (topic, "--group", group_id, "--idle", "2s")
-    try:
-        assert set(headrace("consume", *words).split()) <= {"0", "1"}
-    finally:
-        other.close()
-
-
-def test_a_group_commits_exactly_what_was_printed(
-    headrace: Headrace, bootstrap_servers: str, topic: str, group_id: str
-) -> None:
-    options = ("--group", group_id, "--max")
-    assert headrace("consume", topic, *options, "4").split() == ["0", "1", "2", "3"]
-    assert headrace("consume", topic, *options, "1").split() == ["4"]
-    reader = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group_id})
-    (at,) = reader.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
-    reader.close()
-    assert at.offset == 5
-    assert headrace("consume", topic, "--group", group_id, "--exit").split() == list("56789")
-    assert headrace("consume", topic, "--group", group_id, "--exit") == ""
-
-
 def test_a_header_key_that_is_not_utf8(
     headrace: Headrace, bootstrap_servers: str, group_id: str
 ) -> None:
@@ -381,9 +331,6 @@ def test_a_header_key_that_is_not_utf8(
     assert headrace("consume", topic, "--exit").endswith("x\nodd\neven\n")
     shown = headrace("consume", topic, "--exit", "-f", r"%h\n").splitlines()
     assert shown[20:] == ["h\ufffd=1", "h=2"]
-    member = (topic, "--max", "21", "-f", r"%s\n", "--group", unique("strict"))
-    said = headrace("consume", *member, status=1)
-    assert f"{topic}-0 offset 20: the key of a header is not UTF-8" in said
     words = ("--share-group", group_id, "--from", "earliest", "--max", "22", "-f", r"%h\n")
     assert headrace("consume", topic, *words).splitlines()[20:] == ["h\ufffd=1", "h=2"]
 
@@ -394,17 +341,9 @@ def test_files(headrace: Headrace, bootstrap_servers: str, tmp_path: Path) -> No
     (tmp_path / "image").write_bytes(bytes(range(256)))
     headrace("produce", topic, "--file", str(tmp_path / "lines"), "--header", "from=lines")
     headrace("produce", topic, "--whole", "--key", "i", "--file", str(tmp_path / "image"))
-    out = tmp_path / "out"
-    assert headrace("consume", topic, "--exit", "--to-directory", str(out)) == ""
-    assert [(out / f"{topic}-0-{n}").read_bytes() for n in range(5)] == [
-        b"one",
-        b"two",
-        b"",
-        b"last",
-        bytes(range(256)),
-    ]
-    *_, last = map(json.loads, headrace("consume", topic, "--exit", "-o", "jsonl").splitlines())
-    assert last["key"] == "i" and "base64" in last["value"]
+    *lines, last = map(json.loads, headrace("consume", topic, "--exit", "-o", "jsonl").splitlines())
+    assert [line["value"] for line in lines] == ["one", "two", "", "last"]
+    assert last["key"] == "i" and base64.b64decode(last["value"]["base64"]) == bytes(range(256))
     missing = ("--file", str(tmp_path / "lines"), str(tmp_path / "no"))
     said = headrace("produce", topic, *missing, status=2)
     reason = f"cannot read {tmp_path / 'no'}: No such file or directory"
@@ -419,7 +358,7 @@ def test_several_topics(headrace: Headrace, bootstrap_servers: str) -> None:
             bootstrap_servers, create_topic(bootstrap_servers, f"{prefix}-{name}"), [name.encode()]
         )
     assert sorted(headrace("consume", f"^{prefix}-[ab]", "--exit").split()) == ["a", "b"]
-    two = (f"{prefix}-a", f"{prefix}-c", "--group", unique("g"), "--exit")
+    two = (f"{prefix}-a", f"{prefix}-c", "--exit")
     assert sorted(headrace("consume", *two).split()) == ["a", "c"]
     assert f"no topic matches '^{prefix}'" in headrace("consume", f"^{prefix}", status=1)
 
@@ -473,7 +412,7 @@ def test_a_member_of_a_share_group_acknowledges_what_it_showed_and_releases_the_
     assert sorted(shown) == list(range(3000))
 
 
-@pytest.mark.parametrize("group", [(), ("--group", "g"), ("--share-group", "s")])
+@pytest.mark.parametrize("group", [(), ("--share-group", "s")])
 def test_a_signal_before_the_broker_has_answered_ends_it(group: tuple[str, ...]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         where = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -588,29 +527,6 @@ def test_ctrl_c_while_consuming(bootstrap_servers: str, topic: str) -> None:
     assert err.decode() == "10 records\n"
 
 
-def test_a_closed_pipe_ends_it_and_commits_nothing_unread(
-    bootstrap_servers: str, topic: str, group_id: str
-) -> None:
-    read, write = os.pipe()
-    os.close(read)
-    done = subprocess.run(
-        [
-            *(*HEADRACE, "consume", topic, "--group", group_id),
-            *("--bootstrap-server", bootstrap_servers),
-        ],
-        stdout=write,
-        stderr=subprocess.PIPE,
-        env=ENVIRONMENT,
-        timeout=PATIENCE_S,
-    )
-    os.close(write)
-    assert (done.returncode, done.stderr) == (1, b"0 records\n")
-    reader = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group_id})
-    (at,) = reader.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
-    reader.close()
-    assert at.offset < 0
-
-
 @pytest.mark.parametrize("command", ["consume {} --exit", "topics list"])
 def test_a_full_disk_is_one_line(bootstrap_servers: str, topic: str, command: str) -> None:
     with Path("/dev/full").open("wb") as full:
@@ -631,8 +547,14 @@ def test_a_full_disk_is_one_line(bootstrap_servers: str, topic: str, command: st
 # The live view ------------------------------------------------------------------------------------
 
 
+def commit(headrace: Headrace, topic: str, group_id: str, offset: int) -> None:
+    """Commit an offset in the partition 0."""
+    target = ("--topic", f"{topic}:0", "--to", str(offset), "--type", "consumer", "--yes")
+    headrace("groups reset", group_id, *target)
+
+
 def test_top(headrace: Headrace, topic: str, group_id: str) -> None:
-    headrace("consume", topic, "--group", group_id, "--max", "4")
+    commit(headrace, topic, group_id, 4)
     seen = headrace("top", group_id, "-o", "jsonl", "--iterations", "2", "--every", "0.1")
     first, second = (json.loads(line)["groups"][0] for line in seen.splitlines())
     assert (first["group_id"], first["lag"], first["members"]) == (group_id, 6, 0)
@@ -652,7 +574,7 @@ def test_top(headrace: Headrace, topic: str, group_id: str) -> None:
 def test_top_on_a_terminal(
     bootstrap_servers: str, headrace: Headrace, topic: str, group_id: str
 ) -> None:
-    headrace("consume", topic, "--group", group_id, "--max", "4")
+    commit(headrace, topic, group_id, 4)
     ours, theirs = pty.openpty()
     running = subprocess.Popen(
         [*HEADRACE, "top", group_id, "--bootstrap-server", bootstrap_servers],
@@ -699,10 +621,6 @@ def test_consuming_without_a_group_needs_no_permission_on_groups(
         assert ran("consume", *asked, "--partition", "1", "--exit")[:2] == (0, "two\n")
         assert ran("consume", *asked, "--max", "2", "--read-committed")[0] == 0
         assert "is denied" not in caplog.text
-        status, out, err = ran("consume", *asked, "--group", "g", "--idle", "10s")
-        assert (status, out) == (1, "")
-        assert "headrace consume: reading t as group 'g': " in err
-        assert "the user needs the permission READ on group 'g'" in err
         status, out, err = ran("consume", *asked, "--share-group", "g", "--idle", "10s")
         assert (status, out) == (1, "")
         assert "the user needs the permission DESCRIBE on group 'g'" in err
@@ -722,8 +640,8 @@ def test_one_command_config_for_all(
     assert ran("configs describe topic", topic_name, *where)[0] == 0
     assert ran("produce", topic_name, *where, stdin=b"one\ntwo\n")[0] == 0
     assert ran("consume", topic_name, "--exit", *where) == (0, "one\ntwo\n", "2 records\n")
-    grouped = ("--group", f"{topic_name}-g", "--max", "1", *where)
-    assert ran("consume", topic_name, *grouped)[:2] == (0, "one\n")
+    target = ("--topic", topic_name, "--to", "1", "--type", "consumer", "--yes", *where)
+    assert ran("groups reset", f"{topic_name}-g", *target)[0] == 0
     status, out, _ = ran("top", "--iterations", "1", f"{topic_name}-g", "-o", "jsonl", *where)
     assert status == 0 and json.loads(out)["groups"][0]["lag"] == 1
 

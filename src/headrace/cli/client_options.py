@@ -89,6 +89,14 @@ def client_file(path: Path | None, overrides: Mapping[str, str] | None = None) -
         raise BadUsage(str(error) if path is None else f"{path}: {error}") from error
 
 
+def share_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a share consumer: a file may have those of other clients."""
+    from headrace.client.share.consumer import is_setting
+
+    settings = {"client.id": "headrace", **config}
+    return {name: value for name, value in settings.items() if is_setting(name)}
+
+
 def call_config(options: Namespace) -> dict[str, Any]:
     """Return :func:`client_config`, with ``--timeout`` also as the limit for opening connections.
 

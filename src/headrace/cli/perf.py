@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.times import duration_ms
 
-from .client_options import client_config, client_options, must_answer
+from .client_options import client_config, client_options, must_answer, share_config
 from .errors import Failure
 from .nouns import Lazy, Noun, arg
 from .options import positive_number
@@ -17,14 +17,12 @@ from .output import Output, output_option
 from .progress import count_progress
 
 if TYPE_CHECKING:
-    from headrace.cli.console import sources
     from headrace.client import errors
     from headrace.client.share import consumer
 else:
-    sources, errors, consumer = map(
+    errors, consumer = map(
         Lazy,
         (
-            "headrace.cli.console.sources",
             "headrace.client.errors",
             "headrace.client.share.consumer",
         ),
@@ -64,7 +62,7 @@ def share_consume(
     names = Namespace(**options)
     config = client_config(names)
     must_answer(config)
-    conf = {**sources.share_config(names, config), "group.id": group}
+    conf = {**share_config(config), "group.id": group}
     count = size_bytes = 0
     started_s = last_s = time.monotonic()
 

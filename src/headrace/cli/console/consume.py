@@ -2,52 +2,45 @@
 
 from __future__ import annotations
 
-import re
+import asyncio
 import signal
 import sys
 import time
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from heapq import nlargest
 from operator import attrgetter
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from headrace.cli.client_options import client_config, must_answer
-from headrace.cli.errors import BadUsage, one_line_error
-from headrace.cli.librdkafka import LIBRDKAFKA_OPTIONS
-from headrace.cli.nouns import Lazy, arg, command, section, switch
-from headrace.cli.options import pattern
-from headrace.cli.output import signals_handled
+from headrace.cli.client_options import call_options, client_config, share_config
+from headrace.cli.cluster_run import on_cluster
+from headrace.cli.errors import BadUsage, Failure
+from headrace.cli.nouns import arg, command, section, switch
+from headrace.cli.options import pattern, positive_number
 from headrace.patterns import occurs
 from headrace.positions import EARLIEST, LATEST, Position, position
 from headrace.times import duration_ms
 
 from .output import OUTPUT_OPTIONS, RecordOutput
-from .value_files import ValueFiles
 
 if TYPE_CHECKING:
-    from headrace.client.records import Record
-
-    from . import sources
-else:
-    sources = Lazy("headrace.cli.console.sources")
+    from headrace.client import Cluster, Record
 
 _RECORDS_AT_ONCE = 500
 _WAIT_S = 0.2
+_MAX_EMPTY_READS = 150
+"""About half a minute without records, and longer if brokers do not answer at all."""
+_HINT_S = 2.0
+_HINT = (
+    "no record yet: a new share group begins with records from now on; with --from earliest it "
+    "begins with the oldest"
+)
 _ENDED_BY_SIGNAL = 128
 _NOT_WITH = {
-    "group": ("share_group", "partition", "end", "tail"),
     "share_group": ("partition", "end", "tail", "exit", "grep", "read_committed"),
     "tail": ("start", "end", "max"),
 }
 """Option → what it excludes."""
-
-
-def _count(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,9}", text):
-        raise ArgumentTypeError(f"{text!r} is not a number of records")
-    return int(text)
 
 
 def check(options: Namespace) -> None:
@@ -55,31 +48,28 @@ def check(options: Namespace) -> None:
 
     :raises BadUsage: they contradict each other
     """
-    is_set = {name: value not in (None, False) for name, value in vars(options).items()}
     for name, others in _NOT_WITH.items():
         for other in others:
-            if is_set[name] and is_set[other]:
+            if all(getattr(options, option) not in (None, False) for option in (name, other)):
                 raise BadUsage(f"{_option(name)} and {_option(other)} exclude each other")
     if "" in options.topics:
         raise BadUsage("the name of the topic is empty")
-    starts = (None, EARLIEST, LATEST)
-    for name in ("group", "share_group"):
-        if getattr(options, name) == "":
-            raise BadUsage(f"{_option(name)} takes the id of a group, which is not empty")
-        is_time = name == "share_group" and options.start and options.start.time_ms is not None
-        if is_set[name] and options.start not in starts and not is_time:
-            times = " or a time" if name == "share_group" else ""
-            raise BadUsage(f"--from takes earliest, latest{times} with {_option(name)}")
-    if is_set["outcome"] and not is_set["share_group"]:
-        raise BadUsage("--outcome is for --share-group")
-    for topic in options.topics:
-        if topic.startswith("^"):
-            if is_set["share_group"]:
-                raise BadUsage("--share-group takes names of topics")
+    if options.share_group is None:
+        if options.outcome is not None:
+            raise BadUsage("--outcome is for --share-group")
+        for topic in options.topics:
             try:
-                pattern(topic[1:])
+                pattern(topic[1:] if topic.startswith("^") else "")
             except ArgumentTypeError as error:
                 raise BadUsage(str(error)) from None
+        return
+    if not options.share_group:
+        raise BadUsage("--share-group takes the id of a group, which is not empty")
+    start = options.start
+    if start not in (None, EARLIEST, LATEST) and start.time_ms is None:
+        raise BadUsage("--from takes earliest, latest or a time with --share-group")
+    if any(topic.startswith("^") for topic in options.topics):
+        raise BadUsage("--share-group takes names of topics")
 
 
 def _option(name: str) -> str:
@@ -113,8 +103,8 @@ def _option(name: str) -> str:
             help="end before an offset or a time, or at the present end: latest",
         ),
         arg("-e", "--exit", action="store_true", help="end with the last record that is there now"),
-        arg("--tail", type=_count, metavar="N", help="the newest N records by time"),
-        arg("--max", type=_count, metavar="N", help="end after N records"),
+        arg("--tail", type=positive_number, metavar="N", help="the newest N records by time"),
+        arg("--max", type=positive_number, metavar="N", help="end after N records"),
         arg(
             "--idle", type=duration_ms, metavar="DURATION", help="end after a time without a record"
         ),
@@ -127,10 +117,7 @@ def _option(name: str) -> str:
         switch("--read-committed", "without records of open and aborted transactions"),
     ),
     section(
-        "groups (default: none)",
-        arg(
-            "-G", "--group", help="be a member of this consumer group, and commit what was printed"
-        ),
+        "share groups (default: none)",
         arg("--share-group", metavar="GROUP", help="be a member of this share group"),
         arg(
             "--outcome",
@@ -139,20 +126,12 @@ def _option(name: str) -> str:
         ),
     ),
     section("output", *OUTPUT_OPTIONS),
-    arg(
-        "--to-directory",
-        type=Path,
-        metavar="DIR",
-        help="write each value to the file TOPIC-PARTITION-OFFSET of this directory",
-    ),
-    *LIBRDKAFKA_OPTIONS,
+    call_options,
     examples="headrace consume orders --exit                      # all records, oldest first\n"
     "headrace consume orders --tail 5\n"
     "headrace consume orders --partition 3 --from 4711 -f '%o %k %s\\n'\n"
     "headrace consume orders --from -1h --to now --grep refused -o jsonl\n"
-    "headrace consume orders --group audit --exit > orders.txt\n"
-    "headrace consume orders --share-group packers --outcome release --max 10\n"
-    "headrace consume scans --exit --to-directory scans/",
+    "headrace consume orders --share-group packers --outcome release --max 10",
 )
 def run(options: Namespace) -> int:
     """Execute the command.
@@ -164,27 +143,17 @@ def run(options: Namespace) -> int:
     check(options)
     if options.tail is not None:
         options.start, options.exit = Position(-options.tail), True
-    config = client_config(options)
-    if options.to_directory is None:
-        output: RecordOutput | ValueFiles = RecordOutput(
-            options.output,
-            options.format,
-            parse=options.parse_json,
-            for_terminal=sys.stdout.isatty() and not options.raw,
-        )
-    else:
-        try:
-            output = ValueFiles(options.to_directory)
-        except OSError as error:
-            raise BadUsage(f"cannot write to {one_line_error(error)}") from error
+    output = RecordOutput(
+        options.output,
+        options.format,
+        parse=options.parse_json,
+        for_terminal=sys.stdout.isatty() and not options.raw,
+    )
     reader = Reader(options, output)
     try:
-        with signals_handled(reader.stop, signal.SIGINT, signal.SIGTERM):
-            source = sources.source(options, config)
-            must_answer(config)
-            reader.run(source)
-    except KeyboardInterrupt:
-        pass  # the broker had not answered yet
+        on_cluster(options, reader.run)
+    except asyncio.CancelledError:
+        pass  # by a signal: the broker had not answered yet
     finally:
         if reader.is_reading:
             print("1 record" if reader.count == 1 else f"{reader.count} records", file=sys.stderr)
@@ -199,66 +168,101 @@ class Reader:
     :ivar is_reading: whether the broker has answered
     """
 
-    def __init__(self, options: Namespace, output: RecordOutput | ValueFiles) -> None:
+    def __init__(self, options: Namespace, output: RecordOutput) -> None:
         self.count = 0
         self.status = 0
         self._options = options
         self._output = output
         self.is_reading = False
 
-    def stop(self, number: int, _: object) -> None:
-        """End the run after the records in hand; a signal handler."""
-        self.status = _ENDED_BY_SIGNAL + number
-        if not self.is_reading:
-            raise KeyboardInterrupt
-
-    def run(self, source: sources.Source) -> None:
-        """Print records until the end.
+    async def run(self, cluster: Cluster) -> None:
+        """Print records until the end, or until a signal.
 
         :raises Failure: reading failed
         :raises ClientError: likewise
         """
-        tail = self._options.tail
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+        def stop(number: int) -> None:
+            """End the run after the records in hand."""
+            self.status = _ENDED_BY_SIGNAL + number
+            if task is not None and not self.is_reading:
+                task.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop, number)
+        await cluster.connection()  # a share group's client would wait for a broker
+        options = self._options
+        if options.share_group is None:
+            from .partitions import open_reader
+
+            reader = await open_reader(cluster, options)
+            await self._copy(reader.read)
+            return
+        from headrace.client import OutcomesFailed, ShareConsumer
+
+        start: Any = options.start and ("latest" if options.start == LATEST else "earliest")
+        if start is not None and options.start.time_ms is not None:
+            start = max(0.0, time.time() - options.start.time_ms / 1000)
+        conf = {**share_config(client_config(options)), "group.id": options.share_group}
+        async with ShareConsumer(conf, options.topics, start=start) as queue:
+
+            async def end(records: list[Record]) -> None:
+                try:
+                    await getattr(queue, options.outcome or "accept")(records)
+                except OutcomesFailed as error:
+                    print(f"{error}: they will be delivered again", file=sys.stderr)
+
+            await self._copy(queue.poll, end)
+
+    async def _copy(
+        self,
+        read: Callable[[int, float], Awaitable[list[Record] | None]],
+        end: Callable[[list[Record]], Awaitable[None]] | None = None,
+    ) -> None:
+        """Print the records that are read.
+
+        :param read: returns at most a number of records, waits at most some seconds for them, and
+            returns None after the last one
+        :param end: is called with records after they were printed
+        """
+        options, self.is_reading = self._options, True
         newest: list[Record] = []
-        try:
-            for records in self._chunks(source):
-                chosen = [record for record in records if self._selects(record)]
-                if tail is None:
-                    self._print(chosen)
-                    source.done(records)
-                else:
-                    newest = nlargest(
-                        tail, [*newest, *chosen], key=attrgetter("timestamp_ms", "offset")
-                    )
-            self._print(newest[::-1])
-            self._output.close()
-        finally:
-            source.close()
+        started_s = last_s = time.monotonic()
+        empty_reads = 0
+        most: int = options.max or sys.maxsize
+        while not self.status and self.count < most:
+            records = await read(min(_RECORDS_AT_ONCE, most - self.count), _WAIT_S)
+            if records is None:
+                break
+            chosen = list(filter(self._selects, records))
+            if options.tail is not None:
+                newest = nlargest(
+                    options.tail, [*newest, *chosen], key=attrgetter("timestamp_ms", "offset")
+                )
+            else:
+                self._print(chosen)
+            if records:
+                last_s, empty_reads = time.monotonic(), 0
+                if end is not None:
+                    await end(records)
+                continue
+            empty_reads += 1
+            idle_s = time.monotonic() - last_s
+            if options.idle is not None and idle_s >= options.idle / 1000:
+                break
+            # Up to an end there are records, and the reader tries again without end.
+            if (options.exit or options.end) and empty_reads > _MAX_EMPTY_READS:
+                raise Failure("no broker sends the records up to the end")
+            if end and options.start is None and last_s == started_s and idle_s > _HINT_S:
+                print(_HINT, file=sys.stderr)
+                started_s = 0.0  # once
+        self._print(newest[::-1])
+        self._output.close()
 
     def _print(self, records: Sequence[Record]) -> None:
         self._output.write(records)
         self.count += len(records)
-
-    def _chunks(self, source: sources.Source) -> Iterator[list[Record]]:
-        options = self._options
-        if options.max == 0:
-            return
-        source.open()
-        self.is_reading = True
-        last_s = time.monotonic()
-        while not self.status:
-            most = _RECORDS_AT_ONCE
-            if options.max is not None and (most := min(most, options.max - self.count)) <= 0:
-                break
-            records = source.read(most, _WAIT_S)
-            if records is None:
-                break
-            if records:
-                yield records
-                last_s = time.monotonic()
-            elif options.idle is not None and time.monotonic() - last_s >= options.idle / 1000:
-                break
-        source.finish()
 
     def _selects(self, record: Record) -> bool:
         grep = self._options.grep
