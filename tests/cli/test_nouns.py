@@ -151,7 +151,7 @@ def test_the_functions_of_verbs_take_the_options_that_are_declared(name: str, no
         declared = {action.dest for action in parser._actions} - {"help"}
         parameters = inspect.signature(verb.function).parameters
         several = {
-            "cluster": {"bootstrap_server", "command_config", "timeout"},
+            "cluster": {"bootstrap_server", "command_config", "context", "timeout"},
             "output": {"output", "dry_run", "yes"} & declared,
         }
         taken = set[str]().union(*(several.get(name, {name}) for name in parameters))

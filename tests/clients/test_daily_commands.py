@@ -460,6 +460,46 @@ def test_a_wrong_topic_is_one_line_and_is_not_created(
 
 
 @pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("topics describe {}x", "{}"),
+        ("consume {}x --exit", "{}"),
+        ("configs alter topic {} retention.mss=1", "retention.ms"),
+        ("configs alter group g share.auto.offset.rest=latest", "share.auto.offset.reset"),
+        ("topics create {}-2 --config retention.mss=1", "retention.ms"),
+    ],
+)
+def test_what_was_meant_is_named(headrace: Headrace, topic: str, command: str, name: str) -> None:
+    said = headrace(command.format(topic), status=1)
+    assert said.endswith(f"; did you mean {name.format(topic)}?\n") and said.count("\n") == 1
+
+
+def test_names_are_completed(
+    bootstrap_servers: str,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def words(line: str) -> list[str]:
+        monkeypatch.setenv("HEADRACE_LINE", line)
+        assert main(["completion", "words"]) == 0
+        return capsys.readouterr().out.split()
+
+    where = f"-b {bootstrap_servers}"
+    assert words(f"headrace topics describe {where} {topic[:-1]}") == [topic]
+    assert words(f"headrace configs alter topic {topic} {where} retention.b") == ["retention.bytes"]
+    assert "share.auto.offset.reset" in words(f"headrace groups set g {where} share.")
+    assert words("headrace topics describe -b 127.0.0.1:1 o") == []
+    evil = "$(touch x)"
+    target = ("--topic", topic, "--to", "latest", "--type", "consumer", "--yes", *where.split())
+    for group_id in (evil, "plain"):
+        assert main(["groups", "reset", group_id, *target]) == 0
+    capsys.readouterr()
+    offered = words(f"headrace groups describe {where} ")
+    assert "plain" in offered and "$(touch" not in offered
+
+
+@pytest.mark.parametrize(
     ("command", "change"),
     [
         ("topics create", ()),

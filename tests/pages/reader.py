@@ -136,6 +136,7 @@ class Reader:
             command.chmod(0o755)
         self._environment = {
             **os.environ,
+            "XDG_CONFIG_HOME": str(folder / "config"),
             "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT / "src"),
             "PYTHONUNBUFFERED": "1",

@@ -129,6 +129,12 @@ def test_topics_and_records(reader: Reader, servers: str) -> None:
         follow(reader, *section(name))
 
 
+@follows_sections("context")
+def test_contexts(reader: Reader) -> None:
+    reader.follow(Block("", "client.properties", "client.id=prod\n"))
+    follow(reader, *section("context"))
+
+
 @pytest.mark.broker
 @follows_sections("groups")
 def test_groups(reader: Reader, servers: str) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from .contexts import read_contexts
 from .errors import BadUsage, Failure
 from .options import DEFAULT_LISTEN, positive_seconds, properties_file
 
@@ -21,24 +22,50 @@ _MAX_TIMEOUT_S = 3600
 
 
 def client_options(parser: ArgumentParser) -> None:
-    """Declare ``--bootstrap-server`` and ``--command-config``."""
+    """Declare ``--bootstrap-server``, ``--command-config`` and ``--context``."""
     group = parser.add_argument_group("connection")
     group.add_argument(
         "-b",
         "--bootstrap-server",
         metavar="HOST:PORT,…",
-        default=os.environ.get("HEADRACE_BOOTSTRAP_SERVERS") or str(DEFAULT_LISTEN),
-        help=f"bootstrap brokers (default: HEADRACE_BOOTSTRAP_SERVERS, or {DEFAULT_LISTEN})",
+        help="bootstrap brokers (default: HEADRACE_BOOTSTRAP_SERVERS, those of the context, or "
+        f"{DEFAULT_LISTEN})",
     )
-    config = os.environ.get("HEADRACE_CONFIG")
     group.add_argument(
         "--command-config",
         type=Path,
         metavar="FILE",
-        default=Path(config) if config else None,
         help="a properties file of client configs, such as those of security "
-        "(default: HEADRACE_CONFIG)",
+        "(default: HEADRACE_CONFIG, or that of the context)",
     )
+    group.add_argument(
+        "--context",
+        metavar="CONTEXT",
+        help="a connection that headrace context has named (default: HEADRACE_CONTEXT, or the "
+        "current one)",
+    )
+
+
+def _connection(options: Namespace) -> tuple[str, Path | None]:
+    """Return the bootstrap servers, and the properties file.
+
+    The credentials of the current context are for its servers: it is of no account if others are
+    named.
+    """
+    servers, file = options.bootstrap_server, options.command_config
+    name = options.context
+    if name is None:
+        if servers is None:
+            servers = os.environ.get("HEADRACE_BOOTSTRAP_SERVERS") or None
+        file = file or os.environ.get("HEADRACE_CONFIG")
+    if name is not None or servers is None:
+        contexts = read_contexts()
+        name = name or os.environ.get("HEADRACE_CONTEXT") or contexts.current
+        if name:
+            context = contexts.get(name)
+            servers = context.bootstrap_servers if servers is None else servers
+            file = file or context.command_config
+    return str(DEFAULT_LISTEN) if servers is None else servers, Path(file) if file else None
 
 
 def call_options(parser: ArgumentParser) -> None:
@@ -66,11 +93,9 @@ def client_config(options: Namespace) -> dict[str, Any]:
     :param options: parsed from those of :func:`client_options`, perhaps with ``command_property``
     :raises BadUsage: the file cannot be read, or a setting cannot be used
     """
-    overrides = {
-        "bootstrap.servers": options.bootstrap_server,
-        **dict(getattr(options, "command_property", ())),
-    }
-    return client_file(options.command_config, overrides)
+    servers, file = _connection(options)
+    properties = dict(getattr(options, "command_property", ()))
+    return client_file(file, {"bootstrap.servers": servers, **properties})
 
 
 def client_file(path: Path | None, overrides: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from .client_options import call_config
-from .errors import Failure, one_line_error
+from .errors import Failure, meant, one_line_error
 from .options import Address
 from .signals import stopping_event
 
@@ -27,6 +27,7 @@ def on_cluster(options: Namespace, work: Callable[[Cluster], Awaitable[T]]) -> T
     :raises UnsupportedSetting: the client configuration is wrong
     """
     from headrace.client.config import read_config
+    from headrace.client.errors import UnknownTopic
 
     settings = replace(
         read_config(call_config(options)), request_timeout_ms=int(options.timeout * 1000)
@@ -34,7 +35,11 @@ def on_cluster(options: Namespace, work: Callable[[Cluster], Awaitable[T]]) -> T
 
     async def run() -> T:
         async with settings.cluster() as cluster:
-            return await work(cluster)
+            try:
+                return await work(cluster)
+            except UnknownTopic as error:
+                hint = meant(error.topic, await cluster.all_topics())
+                raise Failure(f"{error}; {hint}" if hint else str(error)) from error
 
     return asyncio.run(run())
 

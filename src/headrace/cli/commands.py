@@ -62,6 +62,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "users": Entry(".users", "list, add and delete the users of SCRAM"),
     },
     "shell": {
+        "context": Entry(".context", "name clusters, and choose one for all commands"),
         "completion": Entry(".completion", "print a completion script for bash, zsh or fish"),
     },
 }

@@ -6,20 +6,27 @@ A script is a few lines. It asks ``headrace completion words`` for what may stan
 from __future__ import annotations
 
 import os
+import re
 from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections.abc import Iterable
 
+from .client_options import call_options
+from .clients import Cluster, configs, groups
+from .cluster_run import on_cluster
 from .commands import COMMANDS, load
+from .contexts import read_contexts
 from .nouns import Verb, arg, command
 
+_TIMEOUT_S = "1"
 _BASH = """\
 _headrace() {
   local line="${COMP_LINE:0:$COMP_POINT}"
-  COMPREPLY=($(HEADRACE_LINE="$line" headrace completion words))
+  COMPREPLY=($(HEADRACE_LINE="$line" headrace completion words 2> /dev/null))
 }
 complete -o default -F _headrace headrace
 """
 _FISH = """\
-complete -c headrace -a '(HEADRACE_LINE=(commandline -cp) headrace completion words)'
+complete -c headrace -a '(HEADRACE_LINE=(commandline -cp) headrace completion words 2> /dev/null)'
 """
 _SCRIPTS = {
     "bash": _BASH,
@@ -69,14 +76,45 @@ def _words(before: list[str]) -> list[str]:
 
 
 def _arguments(verb: Verb, before: list[str]) -> list[str]:
-    """Return the choices of the option that the words end with, or all options and choices."""
+    """Return what the option that the words end with may have, or all options and arguments."""
     parser = ArgumentParser()
     verb.declare(parser)
     offered: list[str] = []
     for action in parser._actions:
-        choices = list(map(str, action.choices or ()))
-        if before[-1] in action.option_strings and choices:
-            return choices
+        values = list(map(str, action.choices or ())) or _names(str(action.metavar), before)
+        if before[-1] in action.option_strings and values:
+            return values
         if action.help is not SUPPRESS:
-            offered += action.option_strings or choices
+            offered += action.option_strings or values
     return offered
+
+
+def _names(metavar: str, before: list[str]) -> list[str]:
+    """Return the names of what an argument stands for; none if the cluster does not answer at once.
+
+    Only those that a shell takes as they are: whoever names a group chooses any characters.
+    """
+
+    async def ask(cluster: Cluster) -> Iterable[str]:
+        if metavar in ("TOPIC", "QUEUE"):
+            return await cluster.all_topics()
+        if metavar == "GROUP":
+            return [group.group_id for group in (await groups.list_groups(cluster)).groups]
+        kind, name = ("group", before[2]) if before[0] == "groups" else before[2:4]
+        config_type = configs.ConfigType[kind.upper().replace("-", "_")]
+        (answer,) = (await configs.describe_configs(cluster, config_type, [name])).values()
+        return [] if isinstance(answer, Exception) else [config.name for config in answer]
+
+    if metavar not in ("TOPIC", "QUEUE", "GROUP", "CONFIG", "CONFIG=VALUE", "CONTEXT"):
+        return []
+    try:
+        if metavar == "CONTEXT":
+            names: Iterable[str] = read_contexts().named
+        else:
+            parser = ArgumentParser(add_help=False, exit_on_error=False)
+            call_options(parser)
+            options, _ = parser.parse_known_args([*before, "--timeout", _TIMEOUT_S])
+            names = on_cluster(options, ask)
+    except (Exception, SystemExit):  # there is nobody to tell
+        return []
+    return [name for name in names if re.fullmatch(r"[\w.-]+", name, re.ASCII)]

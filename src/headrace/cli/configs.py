@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from .clients import Cluster, configs, errors
-from .errors import BadUsage
+from .errors import BadUsage, Failure, meant
 from .nouns import DRY_RUN, YES, Declaration, Noun, arg, repeatable, switch
 from .options import properties_file, setting
 from .output import Output, Row
@@ -143,6 +143,21 @@ async def alter(
     await alter_configs(cluster, output, kind, _checked(kind, name), changes)
 
 
+async def with_hint(
+    cluster: Cluster,
+    refusal: errors.RequestRefused,
+    config_type: configs.ConfigType,
+    name: str,
+    changes: Iterable[str],
+) -> Failure:
+    """Return the failure for a refusal to change configs; it names what was meant."""
+    answers = await configs.describe_configs(cluster, config_type, [name])
+    answer = answers[name]
+    names = () if isinstance(answer, errors.ClientError) else [config.name for config in answer]
+    hints = (meant(change, names) for change in changes if change not in names)
+    return Failure("; ".join([str(refusal), *filter(None, hints)]))
+
+
 async def alter_configs(
     cluster: Cluster,
     output: Output,
@@ -160,8 +175,10 @@ async def alter_configs(
         raise BadUsage("name a config to set, as NAME=VALUE, or to --delete")
     if kind == "topic":
         await cluster.topics([name])
-    # A refusal comes before the question.
-    await configs.alter_configs(cluster, _type(kind), name, changes, validate_only=True)
+    try:  # a refusal comes before the question
+        await configs.alter_configs(cluster, _type(kind), name, changes, validate_only=True)
+    except errors.RequestRefused as refusal:
+        raise await with_hint(cluster, refusal, _type(kind), name, changes) from refusal
 
     async def execute() -> Mapping[str, None]:
         await configs.alter_configs(cluster, _type(kind), name, changes)

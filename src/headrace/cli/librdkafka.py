@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from argparse import Namespace
+from typing import TYPE_CHECKING
 
-from headrace.cli.client_options import client_options, must_answer
+from headrace.cli.client_options import call_options, client_config, must_answer
+from headrace.cli.clients import Cluster, errors
+from headrace.cli.cluster_run import on_cluster
 from headrace.cli.errors import BadUsage
-from headrace.cli.nouns import Lazy, repeatable
+from headrace.cli.nouns import repeatable
 from headrace.cli.options import setting
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
-    from headrace.client import config as configs
-    from headrace.client import errors
-else:
-    configs, errors = map(Lazy, ("headrace.client.config", "headrace.client.errors"))
-
 
 LIBRDKAFKA_OPTIONS = (
-    client_options,
+    call_options,
     repeatable(
         "-X",
         "NAME=VALUE",
@@ -42,25 +38,24 @@ def reason(error: KafkaError, needs: str) -> str:
     return f"{line.rstrip('.')}: {advice}" if advice else line
 
 
-def partition_count(config: Mapping[str, Any], topic: str) -> int | None:
+def partition_count(options: Namespace) -> int | None:
     """Return the number of partitions of a topic; None if only librdkafka can connect.
 
     :raises ClientError: the topic does not exist, or no broker answers or accepts the login
     :raises BadUsage: the name is empty
     """
+    topic = options.topic
     if not topic:
         raise BadUsage("the name of the topic is empty")
-    must_answer(config)
+
+    async def count(cluster: Cluster) -> int:
+        return len((await cluster.topics([topic]))[topic].leaders)
+
     try:
-        cluster = configs.read_config(config).cluster()
+        return on_cluster(options, count)
     except errors.UnsupportedSetting:
+        must_answer(client_config(options))
         return None
-
-    async def count() -> int:
-        async with cluster:
-            return len((await cluster.topics([topic]))[topic].leaders)
-
-    return asyncio.run(count())
 
 
 def check_partition(number: int | None, topic: str, count: int | None) -> None:

@@ -17,7 +17,7 @@ from headrace import __version__
 from headrace.imports import never_collected, without_hypothesis
 
 from .commands import COMMANDS, SECTIONS, load
-from .errors import BadUsage, Failure, as_failure, one_line_error
+from .errors import BadUsage, Failure, as_failure, meant, one_line_error
 from .tables import one_line
 
 if TYPE_CHECKING:
@@ -87,13 +87,9 @@ def _explain(first: str, word: str, names: Mapping[str, str]) -> NoReturn:
         )
         parser.parse_args([word or "--help"])
         parser.error(f"{word} stands before the {kind}")
-    from difflib import get_close_matches  # slow to import, and rarely needed
-
-    near = get_close_matches(word, names, 1)
-    hint = f"did you mean {near[0]}?" if near else f"it is one of {', '.join(names)}"
-    raise BadUsage(
-        f"{first} has no verb '{word}': {hint}" if first else f"no command '{word}': {hint}"
-    )
+    subject = f"{first} has no verb" if first else "no command"
+    hint = meant(word, names) or f"it is one of {', '.join(names)}"
+    raise BadUsage(f"{subject} '{word}': {hint}")
 
 
 def parsed(name: str, command: Verb, arguments: Sequence[str]) -> Namespace:

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., object])
 Declaration = Callable[[Any], object]
 """Adds arguments to a parser, or to a group of one."""
-_CALL_OPTIONS = ("bootstrap_server", "command_config", "timeout", "output", "dry_run", "yes")
+_CALL_OPTIONS = (
+    *("bootstrap_server", "command_config", "context", "timeout"),
+    *("output", "dry_run", "yes"),
+)
 
 
 def arg(*names: str, **settings: Any) -> Declaration:

@@ -12,6 +12,7 @@ from headrace.patterns import matches
 from headrace.uuid_text import uuid_text
 
 from .clients import Cluster, TopicMetadata, configs, errors, topics
+from .configs import with_hint
 from .nouns import DRY_RUN, YES, Declaration, Noun, arg, repeatable, switch
 from .options import MAX_PARTITION, number_up_to, pattern, setting
 from .output import Output, Row
@@ -210,9 +211,13 @@ async def create_topics(
         try:
             await topics.create_topic(cluster, topic, validate_only=validate_only)
         except errors.RequestRefused as refusal:
-            if not if_not_exists or refusal.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            if if_not_exists and refusal.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+                return False
+            existing = next(iter(await cluster.all_topics()), None)
+            if existing is None or refusal.code != ErrorCode.INVALID_CONFIG:
                 raise
-            return False
+            kind = configs.ConfigType.TOPIC
+            raise await with_hint(cluster, refusal, kind, existing, dict(config)) from refusal
         return True
 
     missing = [name for name in dict.fromkeys(names) if await create(name, validate_only=True)]

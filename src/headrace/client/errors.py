@@ -114,9 +114,13 @@ def check_answer(what: str, answer: Any, needs: str | None = None) -> None:
 
 
 class UnknownTopic(ClientError):
-    """A topic does not exist."""
+    """A topic does not exist.
+
+    :ivar topic: its name
+    """
 
     def __init__(self, topic: str) -> None:
+        self.topic = topic
         super().__init__(f"topic '{topic}' does not exist: create it first, or correct its name")
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from math import isinf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.cli.errors import meant
+
 if TYPE_CHECKING:
     from headrace.client.records import Record
 
@@ -105,10 +107,7 @@ def _record(text: str, keep_partitions: bool) -> NewRecord:
         raise MalformedLine(f'not a JSON object such as {{"key": "k", "value": "v"}}; {advice}')
     for name in fields:
         if name not in _FIELDS + _CONTENT:
-            from difflib import get_close_matches  # loaded for an error message only
-
-            near = get_close_matches(name, _FIELDS + _CONTENT, 1)
-            hint = f"did you mean '{near[0]}'?" if near else advice
+            hint = meant(name, _FIELDS + _CONTENT) or advice
             raise MalformedLine(f"unknown field {_shown(name)}; {hint}")
     if "value" not in fields:
         raise MalformedLine(f"no field 'value'; {advice}; a tombstone is \"value\": null")

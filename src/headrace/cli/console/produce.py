@@ -119,7 +119,7 @@ def run(options: Namespace) -> int:
         )
     with ExitStack() as opened:
         sources = _sources(options, opened)
-        check_partition(options.partition, options.topic, partition_count(config, options.topic))
+        check_partition(options.partition, options.topic, partition_count(options))
         try:
             producer = confluent_kafka.Producer(
                 {
