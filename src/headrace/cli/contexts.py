@@ -36,9 +36,8 @@ class Contexts(NamedTuple):
         :raises BadUsage: there is none of this name
         """
         if name not in self.named:
-            raise BadUsage(
-                f"no context '{name}': {meant(name, self.named) or 'headrace context list shows them'}"
-            )
+            hint = meant(name, self.named) or "headrace context list shows them"
+            raise BadUsage(f"no context '{name}': {hint}")
         return self.named[name]
 
     def write(self) -> None:
