@@ -455,7 +455,7 @@ def test_a_wrong_topic_is_one_line_and_is_not_created(
     said = headrace(command, topic_name, stdin=b"x\n", status=1)
     (line,) = said.splitlines()
     complaint = f": topic '{topic_name}' does not exist: create it first, or correct its name"
-    assert line.startswith(f"headrace {command.split()[0]}") and line.endswith(complaint)
+    assert line.startswith(f"headrace {command.split()[0]}") and complaint in line
     assert topic_name not in names(headrace)
 
 
@@ -617,26 +617,42 @@ def test_top_on_a_terminal(
     commit(headrace, topic, group_id, 4)
     ours, theirs = pty.openpty()
     running = subprocess.Popen(
-        [*HEADRACE, "top", group_id, "--bootstrap-server", bootstrap_servers],
+        [*HEADRACE, "top", "--bootstrap-server", bootstrap_servers],
         stdin=theirs,
         stdout=theirs,
         stderr=subprocess.PIPE,
-        env={**ENVIRONMENT, "TERM": "xterm", "LINES": "30"},
+        env={**ENVIRONMENT, "TERM": "xterm", "LINES": "30", "COLUMNS": "200"},
     )
     os.close(theirs)
-    shown = b""
-    while group_id.encode() not in shown:
-        shown += os.read(ours, 4096)
-    running.send_signal(signal.SIGINT)
-    while True:
-        try:
+
+    def shown_until(text: str) -> None:
+        shown = b""
+        while text.encode() not in shown:
             shown += os.read(ours, 4096)
-        except OSError:  # it has closed its side
-            break
+
+    shown_until("by lag")
+    os.write(ours, b"s")
+    shown_until("by time")
+    os.write(ours, f"/{group_id}\r".encode())
+    shown_until(f"/{group_id}")
+    os.write(ours, b"\r")
+    shown_until(f"{group_id}  Escape: all groups")
+    shown_until(f"{topic} 0         6 ")
+    os.write(ours, b"\x1b")
+    shown_until("by time")
+    os.write(ours, b"q")
+    shown_until("\x1b[?1049l")  # the screen is as it was before
     _, err = running.communicate(timeout=PATIENCE_S)
     os.close(ours)
     assert (running.returncode, err) == (0, b"")
-    assert b"\x1b[?1049l" in shown, "the screen is as it was before"
+
+
+def test_top_ends_with_ctrl_c(bootstrap_servers: str, topic: str) -> None:
+    running = start("top", "-o", "jsonl", "-b", bootstrap_servers)
+    assert running.stdout is not None and running.stdout.readline()
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=PATIENCE_S)
+    assert (running.returncode, err) == (0, b"")
 
 
 # Secured clusters ---------------------------------------------------------------------------------

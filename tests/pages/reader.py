@@ -37,7 +37,8 @@ PORTS = ("9092", "9093", "6000", "9308", "9309", "9380", "9404")
 
 _BLOCK = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _HEADRACE = """case "$*" in
-  serve*|context*|backup*|restore*|verify*|recover*|*--bootstrap-server*) exec {python} -m headrace "$@" ;;
+  context*) exec {python} -m headrace "$@" ;;
+  serve*|backup*|restore*|verify*|recover*|*--bootstrap-server*) exec {python} -m headrace "$@" ;;
   *) exec {python} -m headrace "$@" --bootstrap-server 127.0.0.1:{port} ;;
 esac
 """

@@ -147,6 +147,8 @@ class Output:
         sgr = _COLORS.get(str(value)) if name in _COLORED else None
         if isinstance(value, int) and name in _COUNTS:
             text, sgr = f"{value:,}", None if value else _DIM
+        elif name == "stuck" and value:
+            sgr = _RED
         return text if sgr is None or "NO_COLOR" in os.environ else Colored(str(text), sgr)
 
 

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import re
+import sys
+import time
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .client_options import call_options
 from .cluster_run import on_cluster
-from .lag.show import QUERY_OPTIONS, View, display, duration, footer, lag_query, repeated
+from .lag.show import QUERY_OPTIONS, duration, footer, lag_query, repeated
 from .nouns import arg, command, seconds_option
 from .options import positive_number
 from .output import Output, Row, output_option
+from .screen import height, screen
+from .tables import json_line, one_line
 
 if TYPE_CHECKING:
     from headrace.client import Cluster
     from headrace.client.lag.model import GroupLag, LagQuery, Snapshot
+    from headrace.client.lag.work import GroupWork
     from headrace.client.workers import TaskState, WorkerWatch
 
 _WINDOW_S = 30.0
@@ -27,10 +35,15 @@ _SORTS: dict[str, Callable[[GroupLag], float | None]] = {
     "rate": lambda group: group.lag.done_per_s,
     "name": lambda group: 0,
 }
+_KEYS = "q quit  s sort  / filter  a active only  up, down  Enter partitions"
+_LINES_AROUND = 4
+"""The number of lines of a screen that are not rows of a table, besides warnings."""
+_WARNINGS_SHOWN = 3
 
 
 @command(
-    "show the groups of a cluster, with lag and rates, until Ctrl-C",
+    "show the groups of a cluster, with lag and rates; on a terminal with keys to sort, filter, "
+    "scroll and look into a group",
     *QUERY_OPTIONS,
     seconds_option("--every", "time between two snapshots", 2.0),
     arg(
@@ -52,63 +65,233 @@ def run(options: Namespace) -> None:
     :raises ClientError: no broker answers at first
     :raises Failure: the options are wrong
     """
-    query = lag_query(options)
-    on_cluster(options, lambda cluster: _show(cluster, query, options))
+    query = replace(lag_query(options), held=True)
+    on_cluster(options, lambda cluster: _Top(cluster, query, options).run())
 
 
-async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
-    from headrace.client.lag.model import summary
-    from headrace.client.lag.watch import LagWatch
-    from headrace.client.workers import WorkerWatch
+class _Top:
+    """One run of the command."""
 
-    output = Output(options.output)
-    tasks: dict[str, tuple[int, TaskState]] = {}
-    """Group → what its workers do."""
+    def __init__(self, cluster: Cluster, query: LagQuery, options: Namespace) -> None:
+        from headrace.client.lag.watch import LagWatch
+        from headrace.client.lag.work import GroupWork
+        from headrace.client.workers import WorkerWatch
 
-    def view(seen: Snapshot) -> View:
-        groups = sort_groups(seen.groups, options.sort)
-        if output.is_json:
-            lines = [summary(group) | _told(tasks.get(group.group_id)) for group in groups]
-            seen_at = {"time_ms": seen.at_ms, "groups": lines, "warnings": seen.warnings}
-            return View([seen_at], [])
-        rows = [
-            {**_row(group), **(_cells(tasks.get(group.group_id)) if tasks else {})}
-            for group in groups
-        ]
-        return View(rows, [footer(seen)])
+        self._cluster = cluster
+        self._query = query
+        self._options = options
+        self._output = Output(options.output)
+        self._watch, self._work = LagWatch(cluster, query, _WINDOW_S), GroupWork(cluster)
+        self._workers = WorkerWatch(cluster)
+        self._browser = Browser(self._output, options.sort)
 
-    watch, workers = LagWatch(cluster, query, _WINDOW_S), WorkerWatch(cluster)
+    async def run(self) -> None:
+        """Show snapshots until the end, ``q`` or Ctrl-C."""
+        snapshots = repeated(self._take, self._options.every, self._options.iterations)
+        is_screen = not self._output.is_json and sys.stdin.isatty() and sys.stdout.isatty()
+        with suppress(asyncio.CancelledError):
+            if is_screen:
+                await self._browse(snapshots)
+            else:
+                async for seen in snapshots:
+                    self._print(seen)
 
-    async def take() -> Snapshot:
-        tasks.clear()
-        warnings = await _look(workers, tasks)
-        seen = await watch.snapshot()
+    async def _browse(self, snapshots: AsyncIterator[Snapshot]) -> None:
+        browser, task = self._browser, asyncio.current_task()
+        looks: set[asyncio.Task[None]] = set()
+
+        async def look() -> None:
+            await self._look_into(browser.chosen)
+            show(browser.lines(height()))
+
+        def press(key: str) -> None:
+            if key == "q" and browser.typed is None and task is not None:
+                task.cancel()
+            before = browser.chosen
+            browser.press(key)
+            if browser.chosen != before:
+                looks.add(looking := asyncio.create_task(look()))
+                looking.add_done_callback(looks.discard)
+            show(browser.lines(height()))
+
+        with screen(press) as show:
+            async for seen in snapshots:
+                browser.seen = seen
+                show(browser.lines(height()))
+
+    async def _take(self) -> Snapshot:
+        tasks, warnings = await _tasks(self._workers)
+        self._work.begin(time.monotonic())
+        seen = await self._watch.snapshot(self._work.add)
+        warnings += await self._work.end()
+        self._browser.extras = {
+            group.group_id: _extras(group, self._work, tasks) for group in seen.groups
+        }
+        await self._look_into(self._browser.chosen)
         return replace(seen, warnings=[*seen.warnings, *warnings])
 
-    await display(repeated(take, options.every, options.iterations), view, output)
+    async def _look_into(self, group_id: str | None) -> None:
+        """Read the partitions of a group, if one is chosen."""
+        from headrace.client.errors import ClientError
+        from headrace.client.lag import model, snapshot
+
+        if group_id is None:
+            return
+        query = replace(self._query, groups=(group_id,), groups_pattern=None)
+        with suppress(ClientError):  # the snapshots tell
+            partitions = list(model.rows(await snapshot.snapshot(self._cluster, query)))
+            if self._browser.chosen == group_id:
+                self._browser.partitions = partitions
+
+    def _print(self, seen: Snapshot) -> None:
+        from headrace.client.lag.model import summary
+
+        groups, extras = sort_groups(seen.groups, self._options.sort), self._browser.extras
+        if self._output.is_json:
+            lines = [{**summary(group), **extras[group.group_id]} for group in groups]
+            print(json_line({"time_ms": seen.at_ms, "groups": lines, "warnings": seen.warnings}))
+        else:
+            self._output.rows(_rows(groups, extras))
+            for line in (footer(seen), *seen.warnings):
+                print(one_line(line), file=sys.stderr, flush=True)
+            print()
+        sys.stdout.flush()
 
 
-async def _look(workers: WorkerWatch, tasks: dict[str, tuple[int, TaskState]]) -> list[str]:
-    """Learn what workers do, and return why not, if so."""
+class Browser:
+    """What a person looks at. Pure.
+
+    :ivar seen: the last snapshot
+    :ivar extras: group → what is known besides its lag
+    :ivar chosen: the group whose partitions are shown; None for the groups
+    :ivar partitions: of the chosen group
+    :ivar typed: the filter that is being typed; None if none is
+    """
+
+    def __init__(self, output: Output, sort: str) -> None:
+        self.seen: Snapshot | None = None
+        self.extras: Mapping[str, Row] = {}
+        self.chosen: str | None = None
+        self.partitions: Sequence[Row] = ()
+        self.typed: str | None = None
+        self._output = output
+        self._sort = sort
+        self._filter = ""
+        self._is_active_only = False
+        self._at = 0
+
+    def press(self, key: str) -> None:
+        """Do what a key stands for."""
+        page = max(1, height() - _LINES_AROUND)
+        moves = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -page, "page down": page}
+        if self.typed is not None:
+            self._type(key)
+        elif key in moves:
+            self._at += moves[key]
+        elif key == "s":
+            orders = list(_SORTS)
+            self._sort = orders[(orders.index(self._sort) + 1) % len(orders)]
+        elif key in ("/", "f"):
+            self.typed = self._filter
+        elif key == "a":
+            self._is_active_only = not self._is_active_only
+        elif key == "enter" and self.chosen is None and (groups := self._groups()):
+            self.chosen, self.partitions = groups[self._place(len(groups))].group_id, ()
+        elif key in ("escape", "backspace"):
+            self.chosen, self._filter = None, self._filter if self.chosen else ""
+
+    def _type(self, key: str) -> None:
+        if key == "backspace":
+            self.typed = (self.typed or "")[:-1]
+        elif len(key) == 1:
+            self.typed = f"{self.typed}{key}"
+        if key in ("enter", "escape"):
+            self._filter, self.typed = (self.typed or "") if key == "enter" else "", None
+
+    def _place(self, count: int) -> int:
+        self._at = max(0, min(self._at, count - 1))
+        return self._at
+
+    def _groups(self) -> list[GroupLag]:
+        needle = (self._filter if self.typed is None else self.typed).lower()
+        groups = () if self.seen is None else self.seen.groups
+        return [
+            group
+            for group in sort_groups(groups, self._sort)
+            if needle in group.group_id.lower() and (group.members or not self._is_active_only)
+        ]
+
+    def lines(self, room: int) -> list[str]:
+        """Return the lines that are shown.
+
+        :param room: the number of lines of the terminal
+        """
+        seen = self.seen
+        if seen is None:
+            return []
+        below = [footer(seen), *seen.warnings[:_WARNINGS_SHOWN]]
+        head = [time.strftime("%H:%M:%S", time.localtime(seen.at_ms / 1000)), f"by {self._sort}"]
+        head += ["active only"] * self._is_active_only
+        if self.typed is not None or self._filter:
+            head.append(f"/{self._filter if self.typed is None else self.typed}")
+        rows: list[Row]
+        if self.chosen is not None:
+            head = [head[0], self.chosen, "Escape: all groups"]
+            rows = [{name: row[name] for name in _PARTITION_FIELDS} for row in self.partitions]
+        else:
+            rows = _rows(self._groups(), self.extras)
+        room -= _LINES_AROUND + len(below) - 1
+        at = self._place(len(rows))
+        first = max(0, at - room + 1)
+        title, *lines = self._output.table(rows).split("\n") if rows else ["nothing"]
+        if lines:
+            lines[at] = f"\x1b[7m{_SGR.sub('', lines[at])}\x1b[m"
+        more = len(lines) - first - room
+        return [
+            one_line("  ".join(head)),
+            title,
+            *lines[first : first + room],
+            *map(one_line, below),
+            _KEYS + (f"  ({more:,} more)" if more > 0 else ""),
+        ]
+
+
+_PARTITION_FIELDS = (
+    *("topic", "partition", "lag", "time_lag_ms", "held", "delivery_count", "end_offset"),
+    *("client_id", "host"),
+)
+
+
+_OF_TASKS = ("workers", "running", "slots", "occupancy", "failed_per_s", "breaker")
+_SGR = re.compile(r"\x1b\[\d*m")
+
+
+async def _tasks(workers: WorkerWatch) -> tuple[dict[str, tuple[int, TaskState]], list[str]]:
+    """Return group → what its workers do, and why that is unknown, if it is."""
     from headrace.client import ClientError
     from headrace.client.workers import by_task, summed
 
     try:
         states = by_task(await workers.look())
     except ClientError as error:
-        return [f"the workers are unknown: {error}"]
-    tasks.update({group_id: summed(seen) for (_, group_id), seen in states.items()})
-    return []
+        return {}, [f"the workers are unknown: {error}"]
+    return {group_id: summed(seen) for (_, group_id), seen in states.items()}, []
 
 
-def _told(task: tuple[int, TaskState] | None) -> dict[str, object]:
-    """Return what the workers of a group tell; unknown for a group without tasks."""
-    if task is None:
-        return dict.fromkeys(
-            ("workers", "running", "slots", "occupancy", "failed_per_s", "breaker")
-        )
-    workers, total = task
-    return {
+def _extras(
+    group: GroupLag, work: GroupWork, tasks: Mapping[str, tuple[int, TaskState]]
+) -> dict[str, Any]:
+    """Return what is known of a group besides its lag; :data:`_OF_TASKS` if it has tasks."""
+    name = group.group_id
+    extras = {
+        "held": work.held.get(name),
+        "stuck": work.stuck(name),
+        "letters_per_s": work.letters_per_s(name),
+    }
+    if name not in tasks:
+        return extras | dict.fromkeys(_OF_TASKS)
+    workers, total = tasks[name]
+    return extras | {
         "workers": workers,
         "running": total.running,
         "slots": total.slots,
@@ -116,16 +299,6 @@ def _told(task: tuple[int, TaskState] | None) -> dict[str, object]:
         "failed_per_s": round(total.failed_per_s, 1),
         "breaker": total.breaker,
     }
-
-
-def _cells(task: tuple[int, TaskState] | None) -> Row:
-    told = _told(task)
-    if task is not None:
-        told |= {
-            "occupancy": f"{task[1].occupancy:.0%}",
-            "failed_per_s": _rate(task[1].failed_per_s),
-        }
-    return told
 
 
 def sort_groups(groups: Sequence[GroupLag], order: str) -> list[GroupLag]:
@@ -138,20 +311,31 @@ def sort_groups(groups: Sequence[GroupLag], order: str) -> list[GroupLag]:
     return sorted(groups, key=key)
 
 
-def _row(group: GroupLag) -> Row:
+def _rows(groups: Sequence[GroupLag], extras: Mapping[str, Row]) -> list[Row]:
+    """Return a row for each group, without the fields of tasks if none has tasks."""
+    told = [extras.get(group.group_id, {}) for group in groups]
+    if all(row.get("workers") is None for row in told):
+        told = [
+            {name: value for name, value in row.items() if name not in _OF_TASKS} for row in told
+        ]
+    return list(map(_row, groups, told))
+
+
+def _row(group: GroupLag, extras: Row) -> Row:
     lag, left_s = group.lag, group.lag.seconds_to_zero
     return {
         "group_id": group.group_id,
         "group_type": group.type,
         "group_state": group.state,
         "members": len(group.members),
-        "lag": None if lag.records is None else f"{lag.records:,}",
+        "lag": lag.records,
         "time_lag": duration(lag.seconds),
         "done_per_s": _rate(lag.done_per_s),
         "produced_per_s": _rate(lag.produced_per_s),
         "zero_in": "never" if left_s == math.inf else duration(left_s),
+        **{name: _rate(value) if name.endswith("_s") else value for name, value in extras.items()},
     }
 
 
-def _rate(per_s: float | None) -> str | None:
+def _rate(per_s: Any) -> str | None:
     return None if per_s is None else f"{per_s:,.1f}"

@@ -1,0 +1,68 @@
+"""A terminal as a screen with keys: what it shows, and what is pressed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import sys
+import termios
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+_ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"
+"""The alternate screen, without a cursor and without line breaks of its own."""
+_LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
+_KEY = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]|.", re.DOTALL)
+_NAMES = {
+    **{f"\x1b{kind}{end}": name for kind in "[O" for end, name in {"A": "up", "B": "down"}.items()},
+    "\x1b[5~": "page up",
+    "\x1b[6~": "page down",
+    "\x1b": "escape",
+    "\r": "enter",
+    "\n": "enter",
+    "\x7f": "backspace",
+    "\x08": "backspace",
+}
+
+
+def keys(typed: str) -> list[str]:
+    """Return the names of the keys in an input: ``up``, ``enter``, or the character."""
+    pressed = _KEY.findall(typed)
+    return [_NAMES.get(key, key) for key in pressed if key in _NAMES or len(key) == 1]
+
+
+@contextmanager
+def screen(on_key: Callable[[str], object]) -> Iterator[Callable[[Sequence[str]], None]]:
+    """Yield a function that shows lines, and have the running loop call ``on_key`` for each key.
+
+    The screen is as it was before when the block ends.
+    """
+    loop, before = asyncio.get_running_loop(), termios.tcgetattr(0)
+
+    def read() -> None:
+        for key in keys(os.read(0, 1024).decode(errors="ignore")):
+            on_key(key)
+
+    def show(lines: Sequence[str]) -> None:
+        text = "\x1b[K\r\n".join(lines)
+        sys.stdout.write(f"\x1b[H{text}\x1b[K\x1b[J")
+        sys.stdout.flush()
+
+    try:
+        tty.setcbreak(0)
+        loop.add_reader(0, read)
+        sys.stdout.write(_ENTER)
+        yield show
+    finally:
+        loop.remove_reader(0)
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+        sys.stdout.write(_LEAVE)
+        sys.stdout.flush()
+
+
+def height() -> int:
+    """Return the number of lines of the terminal."""
+    return shutil.get_terminal_size().lines

@@ -1,0 +1,87 @@
+"""What a person sees in `headrace top`, key by key."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from headrace.cli.output import Output
+from headrace.cli.screen import keys
+from headrace.cli.top import Browser
+from headrace.client.groups import GroupMember
+from headrace.client.lag.model import PartitionLag, Snapshot, group_lag
+
+MEMBER = GroupMember("m", "c", "h")
+
+
+def browser(count: int = 50) -> Browser:
+    """Groups of which the last has the largest lag; every second one has a member."""
+    groups = [
+        group_lag(
+            f"group-{number:02}",
+            "share",
+            "Stable",
+            [MEMBER] * (number % 2),
+            [PartitionLag("t", 0, records=number * 10, seconds=float(count - number))],
+        )
+        for number in range(count)
+    ]
+    seen = Browser(Output(), "lag")
+    seen.seen = Snapshot(groups=groups, warnings=["evil \x1b[2J"], at_ms=0)
+    return seen
+
+
+def pressed(typed: str, room: int = 10) -> list[str]:
+    """Return what is shown after keys; the chosen row begins with >."""
+    seen = browser()
+    for key in keys(typed):
+        seen.press(key)
+    return [line.replace("\x1b[7m", ">") for line in seen.lines(room)]
+
+
+def groups(lines: list[str]) -> list[str]:
+    return re.findall(r"^>?group-\d\d", "\n".join(lines), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("", [">group-49", "group-48", "group-47", "group-46", "group-45"]),
+        ("jk\x1b[B", ["group-49", ">group-48", "group-47", "group-46", "group-45"]),
+        ("\x1b[B" * 6, ["group-47", "group-46", "group-45", "group-44", ">group-43"]),
+        ("\x1b[A" * 3, [">group-49", "group-48", "group-47", "group-46", "group-45"]),
+        ("s", [">group-00", "group-01", "group-02", "group-03", "group-04"]),
+        ("a", [">group-49", "group-47", "group-45", "group-43", "group-41"]),
+        ("/P-0", [">group-09", "group-08", "group-07", "group-06", "group-05"]),
+        ("/09\x7f\r", [">group-09", "group-08", "group-07", "group-06", "group-05"]),
+        ("/qqq\x1b", [">group-49", "group-48", "group-47", "group-46", "group-45"]),
+        ("/nothing\r\r", []),
+    ],
+)
+def test_keys(typed: str, expected: list[str]) -> None:
+    lines = pressed(typed)
+    assert groups(lines) == expected
+    assert len(lines) <= 10
+
+
+def test_looking_into_a_group() -> None:
+    seen = browser()
+    for key in keys("j\r"):
+        seen.press(key)
+    assert seen.chosen == "group-48"
+    assert "group-48  Escape: all groups" in seen.lines(10)[0]
+    seen.press("escape")
+    assert seen.chosen is None
+
+
+def test_nothing_controls_the_terminal() -> None:
+    lines = pressed("/\x07\x9b2J")
+    assert "\x07" not in "".join(lines) and "\x1b[2J" not in "".join(lines)
+
+
+def test_no_snapshot_yet() -> None:
+    seen = Browser(Output(), "lag")
+    for key in keys("js/x\r\ra\x1b"):
+        seen.press(key)
+    assert seen.lines(10) == []
