@@ -145,13 +145,14 @@ def test_groups(reader: Reader, servers: str) -> None:
 
 
 @pytest.mark.broker
-@follows_sections("top", "lag show")
+@follows_sections("why", "top", "lag show")
 def test_lag(reader: Reader, servers: str) -> None:
     create_topic(servers, "orders", 4)
     produce(servers, "orders", [b"a box"] * 4)
     start_groups(servers)
     for name in ("top", "lag show"):
         follow(reader, *section(name))
+    follow(reader, *(block for block in section("why") if block.language == "sh"))  # no table
 
 
 def start_groups(servers: str) -> None:

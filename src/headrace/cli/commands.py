@@ -40,6 +40,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     },
     "progress": {
         "lag": Entry(".lag", "show the lag of groups of all types, or report past lag and rates"),
+        "why": Entry(".why", "say why a group is slow"),
         "top": Entry(".top", "show groups with lag and rates, live"),
         "ui": Entry(".ui.command", "serve a page with groups, topics, records and actions"),
         "exporter": Entry(

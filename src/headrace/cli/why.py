@@ -1,0 +1,292 @@
+"""``headrace why``: say in one paragraph why a group is slow, or that nothing is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+from headrace.amounts import count_of
+
+from .client_options import call_options
+from .cluster_run import on_cluster
+from .errors import fail_with
+from .lag.show import duration
+from .nouns import Lazy, arg, command, seconds_option
+from .output import Output, output_option
+from .tables import one_line
+
+if TYPE_CHECKING:
+    from headrace.client import Cluster, configs, errors, share_state, workers
+    from headrace.client.lag import model, watch
+    from headrace.protocol.partitions import TopicPartition
+else:
+    configs, errors, share_state, workers, model, watch = map(
+        Lazy,
+        (
+            f"headrace.client.{name}"
+            for name in ("configs", "errors", "share_state", "workers", "lag.model", "lag.watch")
+        ),
+    )
+
+_NAMED = 3
+"""The number of partitions, holders or workers of one kind that are named."""
+_LINE_CHARS = 100
+_BUSY = 0.9
+_LOCK_MS, _DELIVERIES, _LOCKS = _LIMITS = (
+    *("share.record.lock.duration.ms", "share.delivery.count.limit"),
+    "share.partition.max.record.locks",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was seen of a group over some seconds.
+
+    :param group: at the end, with its partitions and its trend
+    :param at_ms: the end, since the epoch
+    :param before: its partitions at the beginning
+    :param states: what is in flight in a share group on headrace; empty for others
+    :param late: the records that were acknowledged after their locks meanwhile
+    :param limits: config → its number, of a share group on headrace
+    :param tasks: what workers tell of their tasks for this group
+    """
+
+    group: model.GroupLag
+    over_s: float
+    at_ms: int
+    before: Mapping[TopicPartition, model.PartitionLag]
+    states: Mapping[TopicPartition, share_state.SharePartitionState]
+    late: int
+    limits: Mapping[str, int]
+    tasks: Sequence[tuple[workers.SeenWorker, workers.TaskState]]
+
+
+@command(
+    "say why a group is slow: rates, stuck partitions, who holds what, failures",
+    arg("group", metavar="GROUP", help="id of the group"),
+    seconds_option("--over", "time for which the group is watched", 6.0),
+    output_option,
+    call_options,
+    examples="headrace why packers\nheadrace why billing --over 30\n"
+    "headrace why packers -o json | jq '.[0].reasons'",
+)
+def run(options: Namespace) -> None:
+    """Execute the command.
+
+    :raises Failure: a part is unknown
+    :raises ClientError: the group does not exist, or no broker answers
+    """
+    on_cluster(options, lambda cluster: _explain(cluster, options))
+
+
+async def _explain(cluster: Cluster, options: Namespace) -> None:
+    seen, problems = await look(cluster, options.group, options.over)
+    told, why = summary(seen), list(reasons(seen))
+    output = Output(options.output)
+    if output.is_json:
+        output.rows([{**model.summary(seen.group), "summary": told, "reasons": why}])
+    else:
+        print(fill(one_line(" ".join([told, *(why or ["Nothing is wrong."])])), _LINE_CHARS))
+    fail_with(problems)
+
+
+async def look(cluster: Cluster, group_id: str, over_s: float) -> tuple[Evidence, list[str]]:
+    """Watch a group.
+
+    :returns: what was seen, and what could not be seen
+    :raises UnknownGroup: it does not exist
+    """
+    lags = watch.LagWatch(cluster, model.LagQuery(groups=(group_id,)))
+
+    async def take() -> tuple[model.GroupLag, list[str], dict[TopicPartition, Any]]:
+        parts: list[model.GroupLag] = []
+        seen = await lags.snapshot(parts.extend)
+        if not parts:
+            raise errors.ClientError("; ".join(seen.warnings))
+        keys = [lag.key for lag in parts[0].partitions if parts[0].type == "share"]
+        states = await share_state.share_states(cluster, group_id, keys) if keys else {}
+        return replace(seen.groups[0], partitions=parts[0].partitions), list(seen.warnings), states
+
+    first, _, states_before = await take()
+    await asyncio.sleep(over_s)
+    group, problems, states = await take()
+    states = {key: state for key, state in states.items() if state.spans is not None}
+    late = [
+        (state.late_count or 0) - (states_before[key].late_count or 0)
+        for key, state in states.items()
+        if key in states_before
+    ]
+    texts = {
+        name: await configs.share_group_config(cluster, group_id, name)
+        for name in (_LIMITS if states else ())
+    }
+    seen_workers: list[workers.SeenWorker] = []
+    try:
+        seen_workers = await workers.WorkerWatch(cluster).look()
+    except errors.ClientError as error:
+        problems.append(f"the workers are unknown: {error}")
+    return Evidence(
+        group,
+        over_s,
+        time.time_ns() // 1_000_000,
+        {lag.key: lag for lag in first.partitions},
+        states,
+        max(0, sum(late)),
+        {name: int(text) for name, text in texts.items() if text},
+        [
+            (worker, task)
+            for worker in seen_workers
+            for task in worker.state.tasks
+            if task.group_id == group_id
+        ],
+    ), problems
+
+
+def summary(seen: Evidence) -> str:
+    """Return what a group has to do, its rates, and when it catches up. Pure."""
+    group, lag = seen.group, seen.group.lag
+    told = f"{group.type.capitalize()} group '{group.group_id}' ({group.state.lower()}, "
+    told += f"{count_of(len(group.members), 'member')}) has "
+    records = "an unknown lag" if lag.records is None else count_of(lag.records, "record")
+    told += f"{records} to finish in {count_of(lag.partitions, 'partition')}"
+    if lag.seconds:
+        told += f", the oldest {duration(lag.seconds)} old"
+    if lag.unknown and lag.records is not None:
+        told += f"; in {lag.unknown} of them the lag is unknown"
+    if lag.done_per_s is not None and lag.produced_per_s is not None:
+        told += f". It finishes {lag.done_per_s:,.1f} records a second, "
+        told += f"and {lag.produced_per_s:,.1f} come"
+    left_s = lag.seconds_to_zero
+    if lag.records and left_s is not None:
+        forecast = (
+            "does not catch up" if left_s == math.inf else f"catches up in {duration(left_s)}"
+        )
+        told += f": it {forecast}"
+    return f"{told}."
+
+
+def reasons(seen: Evidence) -> Iterator[str]:
+    """Yield a sentence about each thing that slows a group down. Pure."""
+    group = seen.group
+    behind = [lag for lag in group.partitions if lag.records != 0]
+    if behind and not group.members:
+        yield "It has no members: start a consumer."
+        return
+    if alone := [_name(lag.key) for lag in behind if not lag.members]:
+        yield f"No member has {_listed(alone)}."
+    if group.idle:
+        idle = f"{len(group.idle)} of {count_of(len(group.members), 'member')}"
+        yield f"Without a partition: {idle}; partitions: {len(group.partitions)}."
+    stuck = [lag for lag in behind if lag.members and _stands_still(lag, seen.before.get(lag.key))]
+    if stuck:
+        told = _listed([f"{_name(lag.key)} ({_holders(seen, lag)})" for lag in stuck])
+        yield f"Nothing was finished for {duration(seen.over_s)} in {told}."
+    elif behind and group.lag.seconds_to_zero == math.inf:
+        limit = "" if group.type == "share" else ", up to one for each partition"
+        yield f"Its members work, but more comes than they finish: add members{limit}."
+    yield from _share_reasons(seen)
+    yield from _task_reasons(seen)
+
+
+def _stands_still(lag: model.PartitionLag, before: model.PartitionLag | None) -> bool:
+    return (
+        before is not None
+        and before.records != 0
+        and before.position == lag.position
+        and before.delivery_complete_count == lag.delivery_complete_count
+    )
+
+
+def _holders(seen: Evidence, lag: model.PartitionLag) -> str:
+    """Return who holds records of a partition, and since when."""
+    clients = {member.member_id: member.client_id for member in lag.members}
+    state = seen.states.get(lag.key)
+    if state is None:
+        return _listed([client or member_id for member_id, client in clients.items()])
+    counts: Counter[str] = Counter()
+    left_ms: dict[str, int] = {}
+    for span in state.spans or ():
+        if span.state.name == "LOCKED":
+            holder = span.member_id or ""
+            counts[holder] += span.record_count
+            left_ms[holder] = min(
+                left_ms.get(holder, span.remaining_ms or 0), span.remaining_ms or 0
+            )
+    held = [
+        f"{clients.get(holder) or holder} holds {count_of(count, 'record')}, locked "
+        f"{duration(max(0, seen.limits.get(_LOCK_MS, 0) - left_ms[holder]) / 1000)} ago"
+        for holder, count in counts.most_common()
+    ]
+    return _listed(held) or "nobody holds records"
+
+
+def _share_reasons(seen: Evidence) -> Iterator[str]:
+    """Yield a sentence about each thing that headrace's broker tells of a share group."""
+    spans = [span for state in seen.states.values() for span in state.spans or ()]
+    waiting = [span for span in spans if span.state.name == "WAITING"]
+    if waiting:
+        longest_ms = max(span.remaining_ms or 0 for span in waiting)
+        yield f"{_count(waiting)} released, due in {duration(longest_ms / 1000)} at most."
+    if again := [span for span in spans if span.delivery_count > 1]:
+        most = max(span.delivery_count for span in again)
+        limit = seen.limits.get(_DELIVERIES, "unknown")
+        yield f"{_count(again)} delivered up to {most} times; the limit is {limit}."
+    full = [
+        _name(key)
+        for key, state in seen.states.items()
+        if (state.end_offset or 0) - (state.start_offset or 0) >= seen.limits.get(_LOCKS, math.inf)
+    ]
+    if full:
+        limit = f"{seen.limits[_LOCKS]:,} records ({_LOCKS})"
+        yield f"As many as may be are in flight in {_listed(full)}, {limit}: new ones wait."
+    if seen.late:
+        yield (
+            f"{count_of(seen.late, 'acknowledgement')} came after the end of the lock, so records "
+            f"come again: work takes longer than {_LOCK_MS}."
+        )
+
+
+def _task_reasons(seen: Evidence) -> Iterator[str]:
+    """Yield a sentence about each thing that its workers tell."""
+    for worker, task in seen.tasks[:_NAMED]:
+        name = f"Worker {worker.state.worker}"
+        if worker.is_gone:
+            yield f"{name} is silent for {duration((seen.at_ms - worker.seen_ms) / 1000)}."
+            continue
+        if task.breaker != "closed":
+            yield f"{name} pauses {task.task}, as most fail: {task.breaker_reason}."
+        if task.occupancy >= _BUSY:
+            yield f"{name} is busy in all {count_of(task.slots, 'slot')}."
+        for record in task.records[:1]:
+            age_s = (seen.at_ms - record.since_ms) / 1000
+            if age_s > seen.over_s:
+                yield f"{name} works on {_place(record)} for {duration(age_s)}."
+        for failure in task.failures[:1] if task.failed_per_s else ():
+            yield f"{name} failed last with {_place(failure)}: {failure.reason} ({failure.fate})."
+
+
+def _place(record: workers.RunningRecord | workers.Failure) -> str:
+    partition = _name((record.topic, record.partition))
+    return f"{partition} offset {record.offset} (attempt {record.attempt})"
+
+
+def _count(spans: Sequence[share_state.Span]) -> str:
+    count = sum(span.record_count for span in spans)
+    return f"{count_of(count, 'record')} {'was' if count == 1 else 'were'}"
+
+
+def _name(partition: TopicPartition) -> str:
+    return f"{partition[0]}-{partition[1]}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

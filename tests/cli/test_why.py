@@ -1,0 +1,95 @@
+"""What `headrace why` says of what it has seen. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from headrace.cli.why import Evidence, reasons, summary
+from headrace.client.groups import GroupMember
+from headrace.client.lag.model import PartitionLag, group_lag
+from headrace.client.workers import Failure, RunningRecord, SeenWorker, TaskState, WorkerState
+
+NOW_MS = 1_700_000_000_000
+MEMBER = GroupMember("m-1", "worker-1", "/127.0.0.1")
+TASK = TaskState(
+    task="pack",
+    group_id="g",
+    topics=("t",),
+    dead_letter_queue=None,
+    run_in="loop",
+    slots=8,
+    running=0,
+    occupancy=0.1,
+    done=5,
+    failed=0,
+    retried=0,
+    dead_letters=0,
+    rejected=0,
+    late=0,
+    expired=0,
+    waiting=0,
+    done_per_s=1.0,
+    failed_per_s=0.0,
+    retried_per_s=0.0,
+    breaker="closed",
+    breaker_reason="",
+    records=(),
+    failures=(Failure(NOW_MS - 1, "t", 0, 6, 2, "ValueError: no", "next try in 2.0 s"),),
+)
+
+
+def seen(*partitions: PartitionLag, **fields: Any) -> Evidence:
+    group = group_lag("g", "share", "Stable", (MEMBER,), partitions)
+    group = replace(group, lag=replace(group.lag, done_per_s=2.0, produced_per_s=5.0))
+    evidence = Evidence(group, 6.0, NOW_MS, {}, {}, 0, {}, ())
+    return replace(evidence, **fields)
+
+
+def partition(position: int, **fields: Any) -> PartitionLag:
+    fields = {"end_offset": 100, "records": 100 - position, "members": (MEMBER,), **fields}
+    return PartitionLag("t", 0, position, **fields)
+
+
+def told(**fields: Any) -> list[str]:
+    """Return what the task of one worker adds to a group that has finished."""
+    worker = SeenWorker(WorkerState("w-1", 0, False, ()), NOW_MS - 90_000, 10)
+    is_gone = fields.pop("is_gone", False)
+    tasks = [(replace(worker, is_gone=is_gone), replace(TASK, **fields))]
+    return list(reasons(seen(partition(100, records=0), tasks=tasks)))
+
+
+def test_a_group_that_does_not_keep_up() -> None:
+    moving = seen(partition(50), before={("t", 0): partition(40)})
+    assert list(reasons(moving)) == [
+        "Its members work, but more comes than they finish: add members."
+    ]
+    assert summary(moving) == (
+        "Share group 'g' (stable, 1 member) has 50 records to finish in 1 partition. It finishes "
+        "2.0 records a second, and 5.0 come: it does not catch up."
+    )
+
+
+def test_partitions_that_nobody_reads_and_late_acknowledgements() -> None:
+    evidence = seen(partition(50, members=()), late=2)
+    assert list(reasons(evidence)) == [
+        "No member has t-0.",
+        "Without a partition: 1 of 1 member; partitions: 1.",
+        "Its members work, but more comes than they finish: add members.",
+        "2 acknowledgements came after the end of the lock, so records come again: work takes "
+        "longer than share.record.lock.duration.ms.",
+    ]
+
+
+def test_what_workers_tell() -> None:
+    assert told() == []
+    assert told(is_gone=True) == ["Worker w-1 is silent for 1m 30s."]
+    assert told(breaker="open", breaker_reason="OSError: away") == [
+        "Worker w-1 pauses pack, as most fail: OSError: away."
+    ]
+    assert told(occupancy=0.95) == ["Worker w-1 is busy in all 8 slots."]
+    assert told(failed_per_s=0.5) == [
+        "Worker w-1 failed last with t-0 offset 6 (attempt 2): ValueError: no (next try in 2.0 s)."
+    ]
+    records = (RunningRecord("t", 0, 7, 3, NOW_MS - 600_000),)
+    assert told(records=records) == ["Worker w-1 works on t-0 offset 7 (attempt 3) for 10m 00s."]
