@@ -1,4 +1,4 @@
-"""A metric of a page that prometheus_client writes: the lag exporter's and the Spark listener's."""
+"""A metric of a page that prometheus_client writes: the Spark listener's."""
 
 from __future__ import annotations
 

@@ -56,7 +56,6 @@ def run(options: Namespace) -> None:
     query = lag_query(options)
     settings = read_config(client_config(options))
     access = metrics_access(options)
-    require("prometheus_client", "exporter")
     from headrace.cli.exporter.scraper import Scraper
 
     timeout_ms = int(options.timeout * 1000)

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from prometheus_client.core import Metric
-from prometheus_client.exposition import generate_latest
-from prometheus_client.registry import Collector
-
+from headrace.broker.metrics.text import labels
 from headrace.client.lag.model import GroupLag
-from headrace.metric_family import Family
+
+
+class Family(NamedTuple):
+    """A metric.
+
+    :param name: ends with ``_total`` for a counter; others are gauges
+    :param labels: names of its labels
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    meaning: str
+
+    @property
+    def head(self) -> str:
+        """The lines before its samples."""
+        kind = "counter" if self.name.endswith("_total") else "gauge"
+        return f"# HELP {self.name} {self.meaning}\n# TYPE {self.name} {kind}\n"
+
 
 _GROUP = ("group", "type")
 _TOPIC = ("group", "type", "topic")
@@ -93,24 +110,21 @@ FAMILIES = (
 
 
 class ScrapedLags:
-    """The samples of one scrape."""
+    """The samples of one scrape, as lines of the page."""
 
     def __init__(self) -> None:
-        self._samples: dict[str, Metric] = {one.name: one.empty() for one in FAMILIES}
+        self._lines: dict[Family, list[str]] = {family: [] for family in FAMILIES}
         self._ends: dict[tuple[str, int], int] = {}
 
     def add_partitions(self, groups: Iterable[GroupLag]) -> None:
         """Add the samples of partitions."""
         for group in groups:
             for lag in group.partitions:
-                values = (group.group_id, group.type, lag.topic, str(lag.partition))
-                labels = dict(zip(_PARTITION, values, strict=True))  # one dict for all three
+                label = _label(_PARTITION, group.group_id, group.type, lag.topic, lag.partition)
                 for attribute, family in OF_PARTITION.items():
-                    value = getattr(lag, attribute)
-                    if value is not None:
-                        self._samples[family.name].add_sample(family.name, labels, value)
+                    self._add(family, label, getattr(lag, attribute))
                 if lag.end_offset is not None:
-                    self._ends[lag.topic, lag.partition] = lag.end_offset
+                    self._ends[lag.key] = lag.end_offset
 
     def finish(
         self, groups: Iterable[GroupLag], produced: Mapping[str, tuple[int, float | None]]
@@ -120,45 +134,40 @@ class ScrapedLags:
         :param produced: topic → records since the first scrape, and per second
         """
         for group in groups:
-            labels = (group.group_id, group.type)
-            self._sample(STATE, (*labels, group.state), 1)
-            self._sample(MEMBERS, labels, len(group.members))
+            values = group.group_id, group.type
+            self._add(STATE, _label(STATE.labels, *values, group.state), 1)
+            self._add(MEMBERS, _label(_GROUP, *values), len(group.members))
             for topic, lag in group.topics.items():
+                label = _label(_TOPIC, *values, topic)
                 for attribute, family in OF_TOPIC.items():
-                    self._sample(family, (*labels, topic), getattr(lag, attribute))
+                    self._add(family, label, getattr(lag, attribute))
         for topic, (records, per_s) in produced.items():
-            self._sample(PRODUCED, (topic,), records)
-            self._sample(PRODUCTION, (topic,), per_s)
-        for (topic, partition), end in self._ends.items():
-            self._sample(PARTITION_END, (topic, str(partition)), end)
+            label = labels(topic=topic)
+            self._add(PRODUCED, label, records)
+            self._add(PRODUCTION, label, per_s)
+        for key, end in self._ends.items():
+            self._add(PARTITION_END, _label(PARTITION_END.labels, *key), end)
 
     def about(self, *, up: bool, scrape_s: float, problems: int) -> None:
         """Add the samples of the scrape itself."""
-        self._sample(UP, (), int(up))
-        self._sample(SCRAPE_SECONDS, (), scrape_s)
-        self._sample(PROBLEMS, (), problems)
+        self._add(UP, "", int(up))
+        self._add(SCRAPE_SECONDS, "", scrape_s)
+        self._add(PROBLEMS, "", problems)
 
-    def _sample(self, family: Family, values: tuple[str, ...], value: float | None) -> None:
+    def _add(self, family: Family, label: str, value: float | None) -> None:
         """Add a sample, unless its value is unknown."""
         if value is not None:
-            family.add(self._samples[family.name], values, value)
+            number = "+Inf" if value == math.inf else value
+            self._lines[family].append(f"{family.name}{label} {number}\n")
 
     def page(self) -> bytes:
-        """Return the page for Prometheus. Each metric's samples are dropped, to bound memory."""
-        pages = []
-        for family in FAMILIES:
-            metric = self._samples.pop(family.name)
-            if metric.samples:
-                pages.append(generate_latest(_One(metric)))
-        return b"".join(pages)
+        """Return the page for Prometheus."""
+        return b"".join(
+            "".join([family.head, *lines]).encode()
+            for family, lines in self._lines.items()
+            if lines
+        )
 
 
-class _One(Collector):
-    """A collector of one metric."""
-
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metric."""
-        yield self._metric
+def _label(names: Iterable[str], *values: object) -> str:
+    return labels(**dict(zip(names, values, strict=True)))
