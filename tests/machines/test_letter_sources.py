@@ -112,4 +112,4 @@ def test_names_in_letters_do_not_fill_the_memory() -> None:
     assert len(counts.skipped) == 101 and counts.skipped.total() == 5000
     assert max(len(source) for source, _ in counts.skipped) == 249
     assert len(counts.samples) == 30
-    assert sum(len(sample.value or b"") for sample in counts.samples) == 30 * 500
+    assert sum(len(sample.value or b"") for sample, _ in counts.samples) == 30 * 500

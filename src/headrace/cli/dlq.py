@@ -87,7 +87,6 @@ def _calls(options: dict[str, Any]) -> Iterator[tuple[dict[str, Any], _Stop]]:
     "list",
     "count the letters of dead-letter queues",
     arg("names", nargs="*", metavar="QUEUE", help="default: all"),
-    arg("--prefix", default="dlq.", help="topics with this prefix are queues, too (default: dlq.)"),
     arg(
         "--scan",
         type=positive_number,
@@ -98,13 +97,11 @@ def _calls(options: dict[str, Any]) -> Iterator[tuple[dict[str, Any], _Stop]]:
     *_CONNECTION,
     examples="headrace dlq list\nheadrace dlq list dlq.orders -o json",
 )
-def list_queues(
-    *, names: Sequence[str], prefix: str, scan: int, output: str, **options: Any
-) -> int:
+def list_queues(*, names: Sequence[str], scan: int, output: str, **options: Any) -> int:
     """Print queues, with a row for each group, source and reason."""
     rows: list[Row] = []
     with _calls(options) as (config, stop):
-        groups_of, listed = queues.find_queues(config, names, prefix)
+        groups_of, listed = queues.find_queues(config, names)
         for queue, groups in groups_of.items():
             if not stop.is_set():
                 rows += _counts(queues.count_letters(config, queue, groups, stop, scan), output)
@@ -256,12 +253,6 @@ def _text(data: bytes | None) -> str | None:
         "headrace.redrive.count (default: 3)",
     ),
     switch("--settle-skipped", "skipped letters count as done: no later redrive tries them"),
-    arg(
-        "--position-group",
-        metavar="GROUP",
-        help="the group whose committed offsets keep what is done, also the transactional id "
-        "(default: headrace-redrive-QUEUE)",
-    ),
     DRY_RUN,
     YES,
     *_CONNECTION,
@@ -276,7 +267,6 @@ def redrive_letters(
     rate: int | None,
     max_redrives: int,
     settle_skipped: bool,
-    position_group: str | None,
     dry_run: bool,
     yes: bool,
     output: str,
@@ -286,14 +276,11 @@ def redrive_letters(
 
     :raises Failure: it failed, or the answer is no
     """
-    if position_group == "":
-        raise BadUsage("--position-group takes the id of a group, which is not empty")
     selection = _selection(**options)
-    limits = redrive.RedriveOptions(max_redrives, rate, max, settle_skipped, position_group)
+    limits = redrive.RedriveOptions(max_redrives, rate, max, settle_skipped)
     run: redrive.Redrive | None = None
-    for executes in (False, True):
-        if (executes and dry_run) or (not executes and yes):
-            continue
+    plans, runs = (False,) if dry_run or not yes else (), () if dry_run else (True,)
+    for executes in (*plans, *runs):
         with _calls(options) as (config, stop):
             run = run or redrive.Redrive(config, queue, selection, limits)
             what = f"{'redriving' if executes else 'reading'} letters of {queue}"
@@ -332,10 +319,10 @@ def _print_counts(output: Output, counts: redrive.RedriveCounts, *, executes: bo
     if not executes and not output.is_json:
         output.rows(
             {
-                "sample": f"{sample.source}-{sample.source_partition}@{sample.source_offset}",
+                "sample": sample.place,
                 "key": _text(sample.key),
                 "value": _text(sample.value),
-                "content": sample.evidence,
+                "content": evidence,
             }
-            for sample in counts.samples
+            for sample, evidence in counts.samples
         )

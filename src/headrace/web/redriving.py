@@ -92,10 +92,9 @@ def redrive_changes(counts: RedriveCounts) -> list[Change]:
         Change(source, "", f"{at_least}{count:,} {_kind(outcome, reason)}")
         for source, count, outcome, reason in counts.outcomes()
     ]
-    for sample in counts.samples:
+    for sample, evidence in counts.samples:
         key, value = _quoted(sample.key), _quoted(sample.value)
-        where = f"{sample.source}-{sample.source_partition}@{sample.source_offset}"
-        changes.append(Change(where, "", f"key {key}, value {value} ({sample.evidence})"))
+        changes.append(Change(sample.place, "", f"key {key}, value {value} ({evidence})"))
     return changes
 
 

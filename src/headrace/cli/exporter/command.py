@@ -21,7 +21,6 @@ from headrace.cli.nouns import (
     switch,
 )
 from headrace.cli.options import Address
-from headrace.imports import require
 
 if TYPE_CHECKING:
     from headrace.broker.metrics.server import MetricsAccess

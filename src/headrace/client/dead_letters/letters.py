@@ -57,6 +57,11 @@ class DeadLetter(NamedTuple):
     exception: str | None = None
     traceback: str | None = None
 
+    @property
+    def place(self) -> str:
+        """The place of the record: ``topic-partition@offset``."""
+        return f"{self.source[0]}-{self.source[1]}@{self.source_offset}"
+
     def with_content(self, key: bytes | None, value: bytes | None, headers: Headers) -> DeadLetter:
         """Return the letter with the content of the original record."""
         own, redrives = _without_count(headers)

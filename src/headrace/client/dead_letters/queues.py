@@ -88,12 +88,12 @@ class QueueSummary:
 
 
 def find_queues(
-    config: Mapping[str, Any], names: Sequence[str] = (), prefix: str = DEFAULT_PREFIX
+    config: Mapping[str, Any], names: Sequence[str] = ()
 ) -> tuple[dict[str, tuple[str, ...]], GroupList]:
     """Find the dead-letter queues of a cluster.
 
-    They are the topics whose name has the prefix, those that groups may use, and those that groups
-    are configured to use, as far as the cluster reports these configs.
+    They are the topics whose name has the default prefix, those that groups may use, and those that
+    groups are configured to use, as far as the cluster reports these configs.
 
     :param config: librdkafka's configuration properties
     :param names: return only these topics; empty for all
@@ -101,11 +101,11 @@ def find_queues(
         which tells whether some are missing
     :raises ClientError: no broker answers
     """
-    queues, listed = asyncio.run(_find(read_config(config).cluster(), prefix))
+    queues, listed = asyncio.run(_find(read_config(config).cluster()))
     return {name: queues.get(name, ()) for name in names} if names else queues, listed
 
 
-async def _find(cluster: Cluster, prefix: str) -> tuple[dict[str, tuple[str, ...]], GroupList]:
+async def _find(cluster: Cluster) -> tuple[dict[str, tuple[str, ...]], GroupList]:
     async with cluster:
         topics = [
             name for name, topic in (await cluster.all_topics()).items() if not topic.is_internal
@@ -118,7 +118,7 @@ async def _find(cluster: Cluster, prefix: str) -> tuple[dict[str, tuple[str, ...
         return {
             name: tuple(users.get(name, ()))
             for name in topics
-            if name in users or name.startswith(prefix) or enabled.get(name) == "true"
+            if name in users or name.startswith(DEFAULT_PREFIX) or enabled.get(name) == "true"
         }, listed
 
 

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError
@@ -52,35 +53,19 @@ class RedriveOptions:
     :param records_per_s: the rate; None for no limit
     :param max_records: end after this many redriven records; None for all
     :param settle_skipped: skipped letters count as done: no later redrive reads them
-    :param position_group: the group that keeps the progress, and the transactional id; None for
-        :func:`position_group` of the queue. Only one redrive of a group runs at a time
     """
 
     max_redrives: int = 3
     records_per_s: float | None = None
     max_records: int | None = None
     settle_skipped: bool = False
-    position_group: str | None = None
 
 
 def position_group(queue: str) -> str:
-    """Return the default group for the progress of redrives of a queue."""
-    return f"headrace-redrive-{queue}"
-
-
-class Sample(NamedTuple):
-    """A record that is redriven, as an example of its kind.
-
-    :param source_offset: the offset of the original record
-    :param key: the first bytes of the key; ``value`` those of the value
+    """Return the group that keeps the progress of redrives of a queue, which is the transactional
+    id, too: only one redrive of a queue runs at a time.
     """
-
-    source: str
-    source_partition: int
-    source_offset: int
-    evidence: Evidence
-    key: bytes | None
-    value: bytes | None
+    return f"headrace-redrive-{queue}"
 
 
 @dataclass(slots=True)
@@ -90,7 +75,8 @@ class RedriveCounts:
     :ivar redriven: by source topic
     :ivar uncompared: those of them whose original record is gone, by source topic: the content of
         the letter may be that of any writer
-    :ivar samples: some of them, of each source topic and kind
+    :ivar samples: some of them, of each source topic and kind, with the first bytes of key and
+        value
     :ivar skipped: by source topic and reason; of many sources the last ones are "…" together
     :ivar others: records that are neither, by what they are: ``not selected`` by the filter, ``done
         before`` by earlier redrives, or ``not dead letters``
@@ -99,7 +85,7 @@ class RedriveCounts:
 
     redriven: Counter[str] = field(default_factory=Counter)
     uncompared: Counter[str] = field(default_factory=Counter)
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[tuple[DeadLetter, Evidence]] = field(default_factory=list)
     skipped: Counter[tuple[str, str]] = field(default_factory=Counter)
     others: Counter[str] = field(default_factory=Counter)
     stopped: bool = False
@@ -129,13 +115,14 @@ class RedriveCounts:
         self.redriven[topic] += 1
         if evidence is Evidence.UNCOMPARED:
             self.uncompared[topic] += 1
-        kinds = [(sample.source, sample.evidence) for sample in self.samples]
+        kinds = [(sample.source[0], of_sample) for sample, of_sample in self.samples]
         if len(kinds) < _MAX_SAMPLES and kinds.count((topic, evidence)) < _SAMPLES_OF_KIND:
             key, value = (
                 None if data is None else data[:_SAMPLE_BYTES]
                 for data in (letter.key, letter.value)
             )
-            self.samples.append(Sample(*letter.source, letter.source_offset, evidence, key, value))
+            sample = letter._replace(key=key, value=value, headers=(), message=None, traceback=None)
+            self.samples.append((sample, evidence))
 
     def skip(self, source: str, reason: str) -> None:
         """Count a letter that is skipped."""
@@ -145,17 +132,15 @@ class RedriveCounts:
         self.skipped[source, reason] += 1
 
 
-@dataclass(slots=True)
-class _Decision:
+class _Decision(NamedTuple):
     """The decision about one record of the queue.
 
-    :ivar letter: the letter to redrive; None for none
-    :ivar evidence: what is known about its content
-    :ivar is_done: whether later redrives skip the record
+    :param letter: the letter to redrive; None for none
+    :param evidence: what is known about its content
+    :param is_done: whether later redrives skip the record
     """
 
-    partition: int
-    offset: int
+    record: QueueRecord
     letter: DeadLetter | None = None
     evidence: Evidence = Evidence.UNCOMPARED
     is_done: bool = False
@@ -180,7 +165,7 @@ class Redrive:
         self._queue = queue
         self.selection = selection
         self.options = options
-        self.group_id = options.position_group or position_group(queue)
+        self.group_id = position_group(queue)
         self.planned_ends: Mapping[int, int] | None = None
         """The exclusive ends of the last plan in each partition; None before the first one."""
 
@@ -249,37 +234,29 @@ class _Pass:
         most = RECORDS_AT_ONCE if rate is None else min(RECORDS_AT_ONCE, max(1, int(rate)))
         total = sum(max(0, end - first) for first, end in self.ranges.values())
         began_s = time.monotonic()
-        for chunk in self._reader.chunks(self.ranges, stop, most):
-            for part in _parts(self._decisions(chunk, stop)):
-                self._settle(part)
-                if progress is not None:
-                    read = sum(self._cursors[n] - first for n, (first, _) in self.ranges.items())
-                    progress(min(read, total), total)
-                if stop.is_set():
-                    break
-            if self._counts.total == self._options.max_records:
-                break
+        for part in _parts(self._decisions(stop, most), most):
+            self._settle(part)
+            if progress is not None:
+                read = sum(self._cursors[n] - first for n, (first, _) in self.ranges.items())
+                progress(min(read, total), total)
             if rate is not None and self._sender is not None:
                 due_s = began_s + self._counts.total / rate
                 stop.wait(max(0.0, due_s - time.monotonic()))
-        else:
-            self._counts.stopped = stop.is_set()
+        is_full = self._counts.total == self._options.max_records
+        self._counts.stopped = stop.is_set() and not is_full
         self._commit([], self._positions)
         return self._counts
 
-    def _decisions(
-        self, chunk: Sequence[QueueRecord], stop: threading.Event
-    ) -> Iterator[_Decision]:
-        """Decide about the records of a chunk, up to ``max_records`` redriven records, or a stop.
+    def _decisions(self, stop: threading.Event, most: int) -> Iterator[_Decision]:
+        """Decide about the records of the queue, up to ``max_records`` redriven records, or a stop.
 
         Each is counted when it is taken.
         """
-        redriven = self._counts.total
-        for record in chunk:
+        redriven = 0
+        for record in chain.from_iterable(self._reader.chunks(self.ranges, stop, most)):
             if redriven == self._options.max_records or stop.is_set():
                 return
-            decision = _Decision(record.partition, record.offset)
-            self._decide(decision, record.letter)
+            decision = self._decide(record)
             redriven += decision.letter is not None
             yield decision
 
@@ -289,41 +266,35 @@ class _Pass:
             not letter.has_content or self._selection.selects_key(letter)
         )
 
-    def _decide(self, decision: _Decision, letter: DeadLetter | None) -> None:
-        others = self._counts.others
-        if self._positions[decision.partition].is_done(decision.offset):
+    def _decide(self, record: QueueRecord) -> _Decision:
+        letter, others = record.letter, self._counts.others
+        if self._positions[record.partition].is_done(record.offset):
             others["done before"] += 1
-            decision.is_done = True
-            return
+            return _Decision(record, is_done=True)
         if letter is None:
             others["not dead letters"] += 1
-            return
-        reason = None
+            return _Decision(record)
+        evidence, reason = Evidence.UNCOMPARED, None
         if self._selects(letter):
-            reason = self._obstacle(letter)
+            reason = self._sources.obstacle(letter) or self._refused.get(letter.source[0])
             if reason is None:
-                letter, decision.evidence, reason = self._reader.compare(letter)
+                letter, evidence, reason = self._reader.compare(letter)
         if not self._selects(letter):
             others["not selected"] += 1
-            return
+            return _Decision(record)
         if reason is None and letter.redrives >= self._options.max_redrives:
             times = "once" if letter.redrives == 1 else f"{letter.redrives} times"
             reason = f"redriven {times} before"
-        if reason is None:
-            decision.letter, decision.is_done = letter, True
-        else:
-            self._skip(decision, letter.source[0], reason)
+        if reason is not None:
+            return self._skipped(record, letter.source[0], reason)
+        return _Decision(record, letter, evidence, is_done=True)
 
-    def _skip(self, decision: _Decision, source: str, reason: str) -> None:
-        decision.letter, decision.is_done = None, self._options.settle_skipped
+    def _skipped(self, record: QueueRecord, source: str, reason: str) -> _Decision:
         self._counts.skip(source, reason)
-
-    def _obstacle(self, letter: DeadLetter) -> str | None:
-        """Return why the source of a letter gets no records; None if it may get them."""
-        return self._sources.obstacle(letter) or self._refused.get(letter.source[0])
+        return _Decision(record, is_done=self._options.settle_skipped)
 
     def _settle(self, decisions: Sequence[_Decision]) -> None:
-        """Redrive the letters of a part of a chunk, and commit the progress, in one transaction.
+        """Redrive letters, and commit the progress, in one transaction.
 
         If the broker refuses a record or a source, each record gets a transaction of its own.
         """
@@ -333,7 +304,7 @@ class _Pass:
         if refusal is None:
             self._positions.update(positions)
             for decision in decisions:
-                self._cursors[decision.partition] = decision.offset + 1
+                self._cursors[decision.record.partition] = decision.record.offset + 1
                 if decision.letter is not None:
                     self._counts.add(decision.letter, decision.evidence)
             return
@@ -348,22 +319,23 @@ class _Pass:
             if decision.letter is not None:
                 topic = decision.letter.source[0]
                 if is_alone or topic in self._refused:
-                    self._skip(decision, topic, self._refused.get(topic, reason))
+                    reason = self._refused.get(topic, reason)
+                    decision = self._skipped(decision.record, topic, reason)
             self._settle([decision])
 
     def _advanced(self, decisions: Iterable[_Decision]) -> dict[int, QueuePosition]:
-        """Return the positions after a part of a chunk.
+        """Return the positions after some records.
 
         :raises ClientError: one is too large to be committed
         """
         spans: dict[int, list[Span]] = {}
         cursors = dict(self._cursors)
         for decision in decisions:
-            number = decision.partition
+            number, offset = decision.record.partition, decision.record.offset
             if decision.is_done:
                 # Offsets without a record before it, such as markers, are done, too.
-                spans.setdefault(number, []).append((cursors[number], decision.offset))
-            cursors[number] = decision.offset + 1
+                spans.setdefault(number, []).append((cursors[number], offset))
+            cursors[number] = offset + 1
         positions = {n: self._positions[n].with_done(done) for n, done in spans.items()}
         for number, position in positions.items():
             if len(position.metadata()) > MAX_METADATA_CHARS:
@@ -399,7 +371,7 @@ class _Pass:
         return refusal
 
 
-def _parts(decisions: Iterable[_Decision]) -> Iterator[list[_Decision]]:
+def _parts(decisions: Iterable[_Decision], most: int) -> Iterator[list[_Decision]]:
     """Divide decisions into parts, each for one transaction."""
     part: list[_Decision] = []
     size_bytes = 0
@@ -407,7 +379,7 @@ def _parts(decisions: Iterable[_Decision]) -> Iterator[list[_Decision]]:
         part.append(decision)
         if (letter := decision.letter) is not None:
             size_bytes += size_of(letter.key, letter.value, letter.headers)
-        if size_bytes >= _TRANSACTION_BYTES:
+        if size_bytes >= _TRANSACTION_BYTES or len(part) >= most:
             yield part
             part, size_bytes = [], 0
     if part:
