@@ -33,24 +33,20 @@ class BacklogQuery:
 
     :param kind: :data:`SHARE` or :data:`CONSUMER`
     :param topics: empty for those in which the group has a position
-    :param from_earliest: True if the group begins with the oldest record of a partition in which
-        it has no position, False if with the newest; None to use the config of a share group, and
-        the newest record for other groups
     """
 
     group_id: str
     kind: str
     topics: tuple[str, ...] = ()
-    from_earliest: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
     """The work of a group.
 
-    :param records: those that it still has to finish. A partition in which it has no position, and
-        begins with the newest record, counts as one if it has records: a member must come to set
-        the position
+    :param records: those that it still has to finish. A partition in which it has no position
+        counts as one if it has records, as a member must come to set the position; but in whole if
+        a config of the share group says that it begins with the oldest record
     :param partitions: number of partitions of its topics
     """
 
@@ -104,15 +100,9 @@ async def _backlogs(
         resets = await config_values(leaders.cluster, ConfigType.GROUP, beginning, _RESET)
     results: Backlogs = {}
     for query in queries:
-        lag_or_error = lags[query.group_id]
-        is_early = query.from_earliest
-        if is_early is None:
-            is_early = resets.get(query.group_id, "latest") != "latest"
-        results[query] = (
-            backlog(query, lag_or_error, is_early)
-            if isinstance(lag_or_error, GroupLag)
-            else lag_or_error
-        )
+        group = lags[query.group_id]
+        is_early = resets.get(query.group_id, "latest") != "latest"
+        results[query] = backlog(query, group, is_early) if isinstance(group, GroupLag) else group
     return results
 
 

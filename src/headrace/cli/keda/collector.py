@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Collection
 from contextlib import suppress
-from typing import NamedTuple
 
 from headrace.client.config import ClientConfig
 from headrace.client.errors import ClientError, ConnectionFailed
@@ -32,39 +31,26 @@ _GATHER_S = 0.02
 """The time that a round waits for further calls."""
 
 
-class _Answer(NamedTuple):
-    """What was read about a group.
-
-    :ivar result: the last known backlog; the error of the last round if there is none
-    :ivar result_s: the time of the result
-    :ivar round_s: the time of the last round that asked for it
-    """
-
-    result: Backlog | ClientError
-    result_s: float
-    round_s: float
-
-
 class BacklogCollector:
     """A collector that queries a cluster in rounds, each for all groups that somebody waits for.
 
     :param interval_s: the pause between two queries for watched groups; an answer of this age is
         used again
-    :param keep_s: the time for which the last known backlog is used while a newer one is unknown
     """
 
-    def __init__(self, settings: ClientConfig, interval_s: float, keep_s: float) -> None:
+    def __init__(self, settings: ClientConfig, interval_s: float) -> None:
         self._cluster = settings.cluster()
         self._interval_s = interval_s
-        self._keep_s = keep_s
         self._timeout_s = settings.request_timeout_ms / 1000
         self._leaders = PartitionLeaders(self._cluster)
         self._leaders_s = 0.0
         self._times = RecordTimes(MAX_FETCHES, _TIMES_KEPT_MS)
-        self._answers: dict[BacklogQuery, _Answer] = {}
+        self._answers: dict[BacklogQuery, tuple[float, Backlog | ClientError]] = {}
+        """Query → when the last round has asked for it, and the answer."""
         self._waiting: dict[BacklogQuery, None] = {}
         """The queries of the next round."""
         self._round: asyncio.Task[None] | None = None
+        """The one that has begun; the event loop holds no reference to it."""
         self._next_round: asyncio.Task[None] | None = None
         self._one_at_a_time = asyncio.Lock()
         self._states: dict[str, str] = {}
@@ -81,13 +67,13 @@ class BacklogCollector:
         :raises ClientError: it is unknown
         """
         oldest_s = time.monotonic() - (self._interval_s if max_age_s is None else max_age_s)
-        answer = self._answers.get(query)
-        if answer is None or answer.round_s < oldest_s:
+        asked_s, result = self._answers.get(query, (0.0, None))
+        if result is None or asked_s < oldest_s:
             self._waiting[query] = None
             if self._next_round is None:
                 self._next_round = asyncio.create_task(self._ask_all(), name="headrace-keda-round")
             await asyncio.wait([self._next_round])
-        result = self._answers[query].result
+            _, result = self._answers[query]
         if isinstance(result, ClientError):
             raise result
         return result
@@ -120,24 +106,19 @@ class BacklogCollector:
             self._round, self._next_round = self._next_round, None
             queries, self._waiting = self._waiting, {}
             began_s = time.monotonic()
-            results = await self._ask(queries, began_s)
-            for query, result in results.items():
-                answer = _Answer(result, began_s, began_s)
+            limit_s = began_s - max(self._interval_s, TOPICS_KEPT_S)
+            self._answers = {
+                query: answer for query, answer in self._answers.items() if answer[0] >= limit_s
+            }
+            for query, result in (await self._ask(queries, began_s)).items():
+                self._answers[query] = began_s, result
                 if isinstance(result, ClientError):
                     self._leaders_s = 0.0
                     log.warning(
                         query.group_id, "the backlog of group %s: %s", query.group_id, result
                     )
-                    last = self._answers.get(query, answer)
-                    if isinstance(last.result, Backlog) and began_s - last.result_s <= self._keep_s:
-                        answer = last._replace(round_s=began_s)
-                self._answers[query] = answer
-            if any(isinstance(result, ConnectionFailed) for result in results.values()):
+            if any(isinstance(self._answers[query][1], ConnectionFailed) for query in queries):
                 await self._cluster.close()  # a request that timed out would delay the next round
-        limit_s = began_s - self._keep_s - TOPICS_KEPT_S
-        self._answers = {
-            query: answer for query, answer in self._answers.items() if answer.round_s >= limit_s
-        }
 
     async def _ask(self, queries: Collection[BacklogQuery], now_s: float) -> Backlogs:
         is_old = now_s - self._leaders_s > TOPICS_KEPT_S

@@ -47,7 +47,6 @@ _GRPC_OPTIONS = (
     client_options,
     listen_option(DEFAULT_LISTEN, "gRPC"),
     seconds_option("--interval", "interval of queries about watched groups", 0.5),
-    seconds_option("--keep-last", "time for which the last known lag is used if a query fails", 60),
     seconds_option("--timeout", "limit of one query", 5),
     file_option("--grpc-tls", "serve TLS, with the private key and certificates of a PEM file"),
     file_option(
@@ -112,7 +111,7 @@ async def _serve(settings: ClientConfig, options: Namespace, credentials: Any) -
     from .service import ExternalScaler
 
     at = options.listen
-    collector = BacklogCollector(settings, options.interval, options.keep_last)
+    collector = BacklogCollector(settings, options.interval)
     server = grpc.aio.server(maximum_concurrent_rpcs=_MAX_CALLS, options=_GRPC_OPTIONS)
     ExternalScaler(collector).add_to(server)
 

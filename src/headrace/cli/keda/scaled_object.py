@@ -10,15 +10,11 @@ from .backlog import CONSUMER, SHARE, Backlog, BacklogQuery
 
 DEFAULT_LAG_THRESHOLD = 10.0
 
-_KEYS = frozenset(
-    {"group", "groupType", "topics", "lagThreshold", "activationLagThreshold", "offsetReset"}
-)
+_KEYS = frozenset({"group", "groupType", "topics", "lagThreshold", "activationLagThreshold"})
 _KEYS_OF_KEDA = frozenset(
     {"scalerAddress", "tlsCertFile", "caCert", "tlsClientCert", "tlsClientKey", "unsafeSsl"}
     | {"enableTLS", "metricType"}
 )
-_OTHER_CLUSTERS = frozenset({"bootstrapServers", "commandConfig"})
-"""With any address, whoever reaches the scaler could explore the network around it."""
 
 
 class InvalidMetadata(ValueError):
@@ -58,8 +54,6 @@ def parse(metadata: Mapping[str, str]) -> ScaledObject:
 
     :raises InvalidMetadata: it is wrong
     """
-    for key in sorted(metadata.keys() & _OTHER_CLUSTERS):
-        raise InvalidMetadata(f"{key}: a scaler serves its own cluster: run another for another")
     unknown = sorted(metadata.keys() - _KEYS - _KEYS_OF_KEDA)
     if unknown:
         raise InvalidMetadata(f"unknown metadata: {', '.join(unknown)}")
@@ -69,21 +63,12 @@ def parse(metadata: Mapping[str, str]) -> ScaledObject:
     group_type = metadata.get("groupType", SHARE).lower()
     if group_type not in (SHARE, CONSUMER):
         raise InvalidMetadata(f"groupType is '{group_type}', not share or consumer")
-    reset = metadata.get("offsetReset", "").lower()
-    if reset not in ("", "latest", "earliest"):
-        raise InvalidMetadata(f"offsetReset is '{reset}', not latest or earliest")
     topics = [part.strip() for part in metadata.get("topics", "").split(",")]
-    query = BacklogQuery(
-        group_id,
-        group_type,
-        tuple(filter(None, topics)),
-        reset == "earliest" if reset else None,
-    )
     threshold = _number(metadata, "lagThreshold", DEFAULT_LAG_THRESHOLD)
     if not threshold:
         raise InvalidMetadata("lagThreshold is 0")
     return ScaledObject(
-        query,
+        BacklogQuery(group_id, group_type, tuple(filter(None, topics))),
         threshold,
         _number(metadata, "activationLagThreshold", 0.0),
     )

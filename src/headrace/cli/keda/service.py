@@ -35,8 +35,8 @@ _Context = Any
 class ExternalScaler:
     """The answers to KEDA.
 
-    An unknown backlog is an error, unless the last known one is recent enough. After an error, KEDA
-    leaves the replicas as they are, or applies the fallback of the ScaledObject.
+    An unknown backlog is an error. After it, KEDA leaves the replicas as they are, or applies the
+    fallback of the ScaledObject.
     """
 
     def __init__(self, collector: BacklogCollector) -> None:
