@@ -255,64 +255,58 @@ async def _add_share_offsets(
     :returns: group id → why there are none
     """
     errors: dict[str, ClientError] = {}
+    pending = {group.group_id: group for group in groups}
     before: dict[TopicPartition, int] = {}
     if query.complete_counts:  # of the partitions of the members first
         before = await leaders.offsets(
             {key for group in groups for key in group.partitions}, LATEST
         )
-    pending = list(groups)
     for is_retry in (False, True):
-        answers = await share_offsets(leaders.cluster, [group.group_id for group in pending])
-        told = [key for answer in answers.values() for key in _with_lag(answer)]
-        after = await leaders.offsets(told, LATEST) if query.complete_counts else {}
-        moved = []
-        for group in pending:
-            answer = answers[group.group_id]
-            if isinstance(answer, ClientError):
-                if not is_retry:
-                    errors[group.group_id] = answer
+        for group_id, answer in (await share_offsets(leaders.cluster, list(pending))).items():
+            if not isinstance(answer, ClientError):
+                _add_offsets(pending[group_id], answer, query)
                 continue
-            for key, offset in answer.items():
-                if query.wants_topic(key[0]):
-                    _add_share_offset(group.partition(key), offset, before.get(key), after.get(key))
-            if any(before.get(key) != after.get(key) for key in _with_lag(answer)):
-                moved.append(group)
-        before.update(after)
-        pending = moved
-        if not pending or not query.complete_counts:
+            del pending[group_id]
+            if not is_retry:
+                errors[group_id] = answer
+        if not query.complete_counts:
+            break
+        lags = {
+            group_id: [lag for lag in group.partitions.values() if lag.records is not None]
+            for group_id, group in pending.items()
+        }
+        told = [lag for of_group in lags.values() for lag in of_group]
+        after = await leaders.offsets({lag.key for lag in told}, LATEST)
+        for lag in told:
+            end = after.get(lag.key)
+            if end is not None and end == before.get(lag.key):
+                finished_to = (lag.position or 0) + (lag.records or 0)
+                lag.delivery_complete_count = max(0, end - finished_to)
+        before = after
+        pending = {
+            group_id: group
+            for group_id, group in pending.items()
+            if any(lag.delivery_complete_count is None for lag in lags[group_id])
+        }
+        if not pending:
             break
     return errors
 
 
-def _with_lag(
-    answer: Mapping[TopicPartition, ShareOffset | ClientError] | ClientError,
-) -> list[TopicPartition]:
-    """Return the partitions whose lag is known."""
-    return [
-        key
-        for key, offset in ({} if isinstance(answer, ClientError) else answer).items()
-        if isinstance(offset, ShareOffset)
-        and offset.start_offset is not None
-        and offset.lag is not None
-    ]
-
-
-def _add_share_offset(
-    lag: PartitionLag, offset: ShareOffset | ClientError, end_before: int | None, end: int | None
+def _add_offsets(
+    group: GroupProgress,
+    offsets: Mapping[TopicPartition, ShareOffset | ClientError],
+    query: LagQuery,
 ) -> None:
-    lag.delivery_complete_count = None
-    if isinstance(offset, ClientError):
-        lag.position = lag.records = lag.leader_epoch = None
-        return
-    lag.position, lag.leader_epoch = offset.start_offset, offset.leader_epoch
-    lag.records = None if lag.position is None else offset.lag
-    if (
-        end is not None
-        and end == end_before
-        and lag.position is not None
-        and lag.records is not None
-    ):
-        lag.delivery_complete_count = max(0, end - lag.position - lag.records)
+    """Add positions, and as ``records`` the lags that the broker tells."""
+    for key, offset in offsets.items():
+        if not query.wants_topic(key[0]):
+            continue
+        lag = group.partition(key)
+        lag.position = lag.records = lag.leader_epoch = lag.delivery_complete_count = None
+        if isinstance(offset, ShareOffset) and offset.start_offset is not None:
+            lag.position, lag.records = offset.start_offset, offset.lag
+            lag.leader_epoch = offset.leader_epoch
 
 
 async def _add_held(leaders: PartitionLeaders, group: GroupProgress) -> None:
@@ -399,13 +393,13 @@ async def _look_at_records(
     """
 
     async def first_times(begins: Sequence[_Begin], *, committed: bool) -> list[int | None]:
-        ends: dict[TopicPartition, int] = {}
-        positions: defaultdict[TopicPartition, set[int]] = defaultdict(set)
-        for lag, begin in begins:
-            ends[lag.key] = (lag.last_stable_offset if committed else lag.end_offset) or 0
-            positions[lag.key].add(begin)
+        ends = {
+            lag.key: (lag.last_stable_offset if committed else lag.end_offset) or 0
+            for lag, _ in begins
+        }
+        positions = {(lag.key, offset) for lag, offset in begins}
         found = await times.search(leaders, positions, ends, read_committed=committed, now_ms=at_ms)
-        return [found[lag.key].get(begin, NO_TIMESTAMP) for lag, begin in begins]
+        return [found.get((lag.key, offset), NO_TIMESTAMP) for lag, offset in begins]
 
     committed: list[_Begin] = []
     others: list[_Begin] = []

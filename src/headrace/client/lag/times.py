@@ -8,8 +8,8 @@ and with LogAppendTime of all records. A batch is opened only if a position lies
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from headrace.client.errors import ClientError, error_name
@@ -178,8 +178,8 @@ class PartitionSearch:
                     wanted = self._pending[0] - header.base_offset
 
 
-Times = Mapping[TopicPartition, Mapping[int, int | None]]
-"""Partition → position → :attr:`PartitionSearch.found`."""
+Position = tuple[TopicPartition, int]
+"""A partition and an offset in it."""
 
 _ANSWER_BYTES = 16 * 1024 * 1024
 """The limit of one response, over all partitions."""
@@ -202,7 +202,8 @@ class _Look(NamedTuple):
         return self.timestamp_ms is not None and 0 <= now_ms - self.time_ms < kept_ms
 
 
-_Looks = dict[tuple[TopicPartition, bool], dict[int, _Look]]
+_Looks = dict[tuple[bool, Position], _Look]
+"""(read_committed, position) → the result there."""
 
 
 class RecordTimes:
@@ -224,7 +225,7 @@ class RecordTimes:
     @property
     def size(self) -> int:
         """The number of positions in memory."""
-        return sum(map(len, [*self._looks.values(), *self._earlier.values()]))
+        return len(self._looks) + len(self._earlier)
 
     def begin(self) -> None:
         """Begin a snapshot: forget positions that the last snapshot did not have."""
@@ -233,12 +234,12 @@ class RecordTimes:
     async def search(
         self,
         leaders: PartitionLeaders,
-        positions: Mapping[TopicPartition, Collection[int]],
+        positions: Iterable[Position],
         end_offsets: Mapping[TopicPartition, int],
         *,
         read_committed: bool,
         now_ms: int,
-    ) -> Times:
+    ) -> dict[Position, int | None]:
         """Find the timestamps of the records at ``positions``.
 
         A request to a broker names all partitions with open positions, within a limit of size. It
@@ -248,23 +249,22 @@ class RecordTimes:
         :param end_offsets: partition → exclusive end of the search
         :param read_committed: ignore records of aborted transactions
         :param now_ms: time since the epoch
+        :returns: position → timestamp, as :attr:`PartitionSearch.found` has it
         """
-        times: dict[TopicPartition, dict[int, int | None]] = {}
-        searches: dict[TopicPartition, PartitionSearch] = {}
-        for partition, offsets in positions.items():
-            end, unread = end_offsets[partition], []
-            earlier = self._earlier.get((partition, read_committed), {})
-            looks = self._looks.setdefault((partition, read_committed), {})
-            found = times[partition] = {}
-            for offset in offsets:
-                look = looks.get(offset) or earlier.get(offset)
-                if look is not None and look.holds(end, now_ms, self._kept_ms):
-                    looks[offset] = look
-                    found[offset] = look.timestamp_ms
-                else:
-                    unread.append(offset)
-            if unread:
-                searches[partition] = PartitionSearch(unread, end)
+        found: dict[Position, int | None] = {}
+        unread: defaultdict[TopicPartition, list[int]] = defaultdict(list)
+        for position in positions:
+            key, (partition, offset) = (read_committed, position), position
+            look = self._looks.get(key) or self._earlier.get(key)
+            if look is not None and look.holds(end_offsets[partition], now_ms, self._kept_ms):
+                self._looks[key] = look
+                found[position] = look.timestamp_ms
+            else:
+                unread[partition].append(offset)
+        searches = {
+            partition: PartitionSearch(offsets, end_offsets[partition])
+            for partition, offsets in unread.items()
+        }
         await asyncio.gather(
             *(
                 _BrokerSearch(leaders, node_id, read_committed).search(
@@ -274,12 +274,12 @@ class RecordTimes:
             )
         )
         for partition, search in searches.items():
-            times[partition].update(search.found)
-            self._looks[partition, read_committed].update(
-                (offset, _Look(timestamp_ms, end_offsets[partition], now_ms))
-                for offset, timestamp_ms in search.found.items()
-            )
-        return times
+            for offset, timestamp_ms in search.found.items():
+                position = partition, offset
+                found[position] = timestamp_ms
+                look = _Look(timestamp_ms, end_offsets[partition], now_ms)
+                self._looks[read_committed, position] = look
+        return found
 
 
 class _BrokerSearch:
